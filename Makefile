@@ -1,0 +1,58 @@
+# Needs Python 3.11+ and make, nothing else: every target sets up its own environment first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint format bench bench-select docs lock clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
+
+$(READY): pyproject.toml requirements-dev.lock
+	@$(PYTHON) -c "import sys; sys.exit('fedpick needs Python 3.11 or newer, this is ' + sys.version.split()[0] + ': call make PYTHON=python3.11' if sys.version_info < (3, 11) else 0)"
+	@echo "Setting up $(VENV) (about a minute, once) ..."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup: $(READY)  ## the environment alone
+
+demo: $(READY)  ## set up, then watch the policies choose among unreliable clients
+	$(BIN)/python examples/demo.py
+
+test: $(READY)  ## set up, then all tests but the slow ones
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-slow: $(READY)  ## tests that build wheels, start processes or take minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)  ## style, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## rewrite the code in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: bench-select  ## every benchmark
+
+bench-select: $(READY)  ## time and memory of every policy, up to a million clients
+	$(BIN)/python benchmarks/bench_select.py
+
+docs: $(READY)  ## the documentation as a site, in site/
+	$(BIN)/mkdocs build --strict
+
+lock:  ## write requirements-dev.lock anew from pyproject.toml
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet uv
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-emit-package fedpick --no-header --no-annotate pyproject.toml --output-file requirements-dev.lock
+	rm -rf $(VENV)-lock
+
+clean:  ## remove what was built, the environment included
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
