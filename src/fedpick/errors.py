@@ -1,0 +1,68 @@
+"""Every error that fedpick raises on purpose.
+
+FedpickError
+├── SettingError      a setting outside its bounds: `E3CS(cohort_size=0)`
+├── UnknownNameError  a name that is not there, with the nearest that is: `fp.policy("e3sc")`
+├── ContractError     arrays that do not fit together: a view, a choice, an outcome, a policy's answer
+├── MissingError      something that the policy needs and was not given: a probe, a context, features
+├── StateError        a state file that is truncated, foreign or for other clients
+└── CheckError        a policy that breaks the rules of `fp.checks.check_policy`
+
+What a *client* can cause (a NaN loss, a negative duration) is never an error: policies absorb it. What a *program*
+got wrong (an array of the wrong length) always is. Each message gives the value, the bound and the fix.
+"""
+
+from difflib import get_close_matches
+
+__all__ = [
+    "CheckError",
+    "ContractError",
+    "FedpickError",
+    "MissingError",
+    "SettingError",
+    "StateError",
+    "UnknownNameError",
+    "require",
+    "unknown_name",
+]
+
+
+class FedpickError(Exception):
+    """Any error that fedpick raises on purpose."""
+
+
+class SettingError(FedpickError, ValueError):
+    """A setting is outside its bounds."""
+
+
+class UnknownNameError(FedpickError, ValueError):
+    """A name that is not there."""
+
+
+class ContractError(FedpickError, ValueError):
+    """Arrays that do not fit together."""
+
+
+class MissingError(FedpickError, ValueError):
+    """A policy was not given what it needs."""
+
+
+class StateError(FedpickError, ValueError):
+    """A state file cannot be used."""
+
+
+class CheckError(FedpickError, AssertionError):
+    """A policy breaks the rules of the contract."""
+
+
+def require(holds: bool, what: str, value: object, bound: str, fix: str = "") -> None:
+    """Raise a SettingError that gives the value, the bound and the fix, unless `holds`."""
+    if not holds:
+        raise SettingError(f"{what} = {value!r}, but must be {bound}" + (f"; {fix}" if fix else ""))
+
+
+def unknown_name(kind: str, name: str, known: list[str]) -> UnknownNameError:
+    """An UnknownNameError that says what there is and suggests the nearest."""
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return UnknownNameError(f"unknown {kind} {name!r}{hint} There are: {', '.join(sorted(known))}")

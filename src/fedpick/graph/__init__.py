@@ -1,0 +1,45 @@
+"""FedGS's data-distribution-dependency graph (3DG): which clients hold similar data, and how far apart they are.
+
+The story in three steps: a **similarity** V in [0, 1] for each pair of clients (from features, model updates or
+embeddings; or from dot products that the **secure** protocol computes without showing anyone a vector); the graph
+`three_dg`, an edge where V is large enough, short where it is larger; and `shortest_paths`, the distances H that
+FedGS spreads its cohorts over. `edge_scores` and `sweep` compare a graph with the true one.
+
+Wang et al., FedGS: Federated Graph-based Sampling with Arbitrary Client Availability, AAAI 2023, eq. (10)-(12).
+
+>>> labels = [[9, 1, 0], [8, 2, 0], [0, 5, 5], [0, 0, 9]]  # examples of each label that the four clients hold
+>>> distance = shortest_paths(three_dg(from_features(labels)))
+>>> int(distance[0].argmax())  # the client that shares no label with client 0
+3
+"""
+
+from fedpick.graph.paths import shortest_paths, three_dg, three_dg_from_vectors
+from fedpick.graph.scores import BestEdges, EdgeScores, edge_scores, sweep
+from fedpick.graph.secure import Transcript, secure_dot, secure_similarity
+from fedpick.graph.similarity import (
+    from_embeddings,
+    from_features,
+    from_updates,
+    functional_embedding,
+    noise,
+    vectors_from_similarity,
+)
+
+__all__ = [
+    "BestEdges",
+    "EdgeScores",
+    "Transcript",
+    "edge_scores",
+    "from_embeddings",
+    "from_features",
+    "from_updates",
+    "functional_embedding",
+    "noise",
+    "secure_dot",
+    "secure_similarity",
+    "shortest_paths",
+    "sweep",
+    "three_dg",
+    "three_dg_from_vectors",
+    "vectors_from_similarity",
+]

@@ -1,0 +1,200 @@
+"""The 3DG and the distances on it: FedGS, between eq. (10) and (11), and Algorithm 1, lines 2 and 3."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.sparse import csr_array, issparse
+from scipy.sparse.csgraph import dijkstra, floyd_warshall
+
+from fedpick.errors import ContractError, require, unknown_name
+from fedpick.graph._arrays import CHUNK, cosine_rows, square, unit_rows
+from fedpick.types import Bools, Floats
+
+TINY = np.finfo(np.float64).tiny  # the smallest normal number: shorter than any edge, and not 0
+
+
+def three_dg(
+    similarity: ArrayLike, epsilon: float = 0.1, sigma2: float = 0.3, neighbours: int | None = None
+) -> csr_array:
+    """The graph with an edge where two clients are similar, short where they are very similar: a sparse adjacency.
+
+    The weight is exp(-(V - epsilon) / sigma2), the paper's times exp(epsilon / sigma2): that constant changes no
+    shortest path, and keeps sigma2 = 0.01 away from weights of 1e-44.
+
+    Args:
+        similarity: (K, K) similarities, symmetric, at most 1; a negative cosine counts as 0.
+        epsilon: the least similarity that makes an edge, in [0, 1].
+        sigma2: > 0; small values make long edges much longer than short ones.
+        neighbours: keep only edges to a client's that many most similar others, or of theirs to it; None keeps all.
+            Of equally similar ones the first are kept, so that equal clients share neighbours.
+
+    >>> three_dg([[1.0, 0.7, 0.0], [0.7, 1.0, 0.2], [0.0, 0.2, 1.0]]).toarray().round(3)
+    array([[0.   , 0.135, 0.   ],
+           [0.135, 0.   , 0.717],
+           [0.   , 0.717, 0.   ]])
+    """
+    full = square("similarity", similarity)
+    return _graph(_checked_blocks(full), len(full), epsilon, sigma2, neighbours)
+
+
+def three_dg_from_vectors(vectors: ArrayLike, neighbours: int, epsilon: float = 0.1, sigma2: float = 0.3) -> csr_array:
+    """The graph of each client's nearest neighbours, straight from the clients' vectors, for thousands of clients.
+
+    Equal to `three_dg(from_features(vectors), epsilon, sigma2, neighbours)`, without the (K, K) matrix, which is
+    800 MB for 10,000 clients.
+
+    >>> three_dg_from_vectors([[9, 1], [8, 1], [1, 9], [1, 8]], neighbours=1).nnz  # two pairs, in both directions
+    4
+    """
+    units = unit_rows("vectors", vectors)
+    blocks = ((first, cosine_rows(units, first, first + CHUNK)) for first in range(0, len(units), CHUNK))
+    return _graph(blocks, len(units), epsilon, sigma2, neighbours)
+
+
+def shortest_paths(
+    adjacency: csr_array,
+    method: Literal["auto", "floyd", "dijkstra"] = "auto",
+    normalise: bool = True,
+    dtype: DTypeLike = np.float64,
+) -> NDArray[Any]:
+    """Distance (K, K) between any two clients on the graph: the matrix H of FedGS.
+
+    Pairs with no path between them get twice the largest finite distance. (The largest itself, the authors' choice,
+    would make H constant where every client holds one label.) Without any edge all pairs are at distance 1.
+
+    Args:
+        adjacency: the sparse, symmetric matrix of edge weights that `three_dg` gives.
+        method: "floyd" or "dijkstra"; "auto" takes the faster.
+        normalise: divide by the largest distance, so that H is in [0, 1] and alpha means the same for any sigma2.
+        dtype: float32 halves the memory of large K; with it, leave `normalise` on, lest tiny distances vanish.
+
+    >>> shortest_paths(three_dg([[1.0, 0.7, 0.0], [0.7, 1.0, 0.2], [0.0, 0.2, 1.0]])).round(3)
+    array([[0.   , 0.159, 1.   ],
+           [0.159, 0.   , 0.841],
+           [1.   , 0.841, 0.   ]])
+    """
+    graph, scale = _checked_graph(adjacency)
+    count = graph.shape[0]
+    if method not in ("auto", "floyd", "dijkstra"):
+        raise unknown_name("method", method, ["auto", "floyd", "dijkstra"])
+    if graph.nnz == 0:
+        distance = np.ones((count, count), dtype=dtype)
+        np.fill_diagonal(distance, 0.0)
+        return distance
+
+    if method == "auto":
+        method = _faster(count, graph.nnz)
+    # The graph is symmetric; "directed" only spares SciPy the look at the transposed one.
+    if method == "floyd":
+        distance = floyd_warshall(graph, directed=True).astype(dtype, copy=False)
+    else:
+        distance = np.empty((count, count), dtype=dtype)
+        for first in range(0, count, CHUNK):
+            last = min(first + CHUNK, count)
+            distance[first:last] = dijkstra(graph, directed=True, indices=np.arange(first, last))
+        _make_symmetric(distance)  # from i to j and from j to i, the same edges are added up in another order
+    np.fill_diagonal(distance, 0.0)
+
+    unreachable = np.isinf(distance)
+    distance[unreachable] = 2 * distance.max(where=~unreachable, initial=0.0)
+    distance *= 1 / distance.max() if normalise else scale
+    return distance
+
+
+def _checked_blocks(similarity: Floats) -> Iterator[tuple[int, Floats]]:
+    """Rows of a given similarity matrix, CHUNK at a time, as (first row, rows)."""
+    for first in range(0, len(similarity), CHUNK):
+        block = similarity[first : first + CHUNK]
+        asymmetry = np.abs(block - similarity[:, first : first + CHUNK].T).max()
+        if asymmetry > 1e-6:
+            raise ContractError(
+                f"similarity differs from its transpose by {asymmetry:.3g}, but must be symmetric; "
+                "average it with its transpose"
+            )
+        for value in (block.min(), block.max()):
+            if abs(value) > 1 + 1e-6:
+                raise ContractError(
+                    f"similarity holds {value:.6g}, but must be between -1 and 1; "
+                    "make it with from_features, which normalises"
+                )
+        yield first, np.clip(block, 0.0, 1.0)
+
+
+def _graph(
+    blocks: Iterable[tuple[int, Floats]], count: int, epsilon: float, sigma2: float, neighbours: int | None
+) -> csr_array:
+    require(0 <= epsilon <= 1, "epsilon", epsilon, "between 0 and 1", "it is the least similarity that makes an edge")
+    require(0 < sigma2 < np.inf, "sigma2", sigma2, "> 0 and finite", "0.3 is a good start; the paper's is 0.01")
+    if neighbours is not None:
+        require(neighbours >= 1, "neighbours", neighbours, "at least 1", "None keeps every edge")
+
+    rows, columns, weights = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
+    for first, block in blocks:
+        own = np.arange(len(block))
+        block[own, first + own] = -1.0  # no edge from a client to itself
+        edges: Bools = block >= epsilon
+        if neighbours is not None and neighbours < count:
+            edges &= _most_similar(block, neighbours)
+        row, column = np.nonzero(edges)
+        rows.append(row + first)
+        columns.append(column)
+        # An explicit 0 would be no edge to some of SciPy's routines, so a weight that underflows stops short of it.
+        weights.append(np.maximum(np.exp((epsilon - block[row, column]) / sigma2), TINY))
+    entries = (np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns)))
+    graph = csr_array(entries, shape=(count, count))
+    return graph.maximum(graph.T).tocsr()  # an edge that either end keeps
+
+
+def _most_similar(block: Floats, neighbours: int) -> Bools:
+    """Mask of the largest entries of each row, exactly `neighbours` of them: the first where there are equals."""
+    least = -np.partition(-block, neighbours - 1, axis=1)[:, [neighbours - 1]]
+    above, equal = block > least, block == least
+    room = neighbours - above.sum(axis=1, keepdims=True)
+    mask: Bools = above | (equal & (equal.cumsum(axis=1) <= room))
+    return mask
+
+
+def _checked_graph(adjacency: csr_array) -> tuple[csr_array, float]:
+    """The graph with its longest edge scaled to 1, and that scale: float32 then holds any sigma2's distances."""
+    if not issparse(adjacency):
+        # SciPy's csgraph would drop weights under 1e-8 from a dense array.
+        raise ContractError(
+            f"adjacency is a {type(adjacency).__name__}, but must be sparse, as three_dg gives it; "
+            "wrap weights with 0 for 'no edge' in scipy.sparse.csr_array"
+        )
+    graph = csr_array(adjacency, dtype=np.float64)
+    if graph.shape[0] != graph.shape[1]:
+        raise ContractError(f"adjacency has shape {graph.shape}, but must be square: a row and a column per client")
+    if graph.nnz == 0:
+        return graph, 1.0
+    bad = graph.data[~(np.isfinite(graph.data) & (graph.data > 0))]
+    if len(bad):
+        raise ContractError(
+            f"adjacency holds the weight {bad[0]:g}, but weights must be finite and > 0; leave out what is no edge"
+        )
+    scale = float(graph.data.max())
+    asymmetry = abs(graph - graph.T).max()
+    if asymmetry > 1e-9 * scale:
+        raise ContractError(
+            f"adjacency differs from its transpose by {asymmetry:.3g}, but must be symmetric; "
+            "take graph.maximum(graph.T)"
+        )
+    graph = graph.maximum(graph.T).tocsr()  # a copy, in which the rounding is symmetric too
+    graph.data = np.maximum(graph.data / scale, TINY)
+    return graph, scale
+
+
+def _faster(count: int, edges: int) -> Literal["floyd", "dijkstra"]:
+    # FIGURES
+    return "dijkstra" if count >= 300 and edges < count * count / 5 else "floyd"
+
+
+def _make_symmetric(distance: NDArray[Any]) -> None:
+    """Take the smaller of (i, j) and (j, i), in place and in pieces: no second (K, K) matrix."""
+    for first in range(0, len(distance), CHUNK):
+        rows = distance[first : first + CHUNK, first:]
+        columns = distance[first:, first : first + CHUNK]
+        rows[:] = np.minimum(rows, columns.T)
+        columns[:] = rows.T

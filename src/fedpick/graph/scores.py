@@ -1,0 +1,80 @@
+"""How well a graph's edges match those of the oracle graph, built from the true features: FedGS, Table 3."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick.errors import ContractError, require
+from fedpick.graph._arrays import square
+from fedpick.types import Bools
+
+
+class EdgeScores(NamedTuple):
+    """How well edges were found.
+
+    Without any right edge all three are 0; where neither graph has an edge they agree, and all three are 1.
+    """
+
+    precision: float  # of the edges found, how many are right
+    recall: float  # of the oracle's edges, how many were found
+    f1: float  # harmonic mean of the two
+
+
+class BestEdges(NamedTuple):
+    """The threshold with the best F1, and its scores."""
+
+    epsilon: float
+    scores: EdgeScores
+
+
+def edge_scores(similarity: ArrayLike, oracle: ArrayLike, epsilon: float, oracle_epsilon: float = 0.1) -> EdgeScores:
+    """Precision, recall and F1 of the edges, the pairs of clients with similarity >= epsilon.
+
+    Args:
+        similarity: (K, K) similarities to be judged.
+        oracle: (K, K) similarities from the true features.
+        epsilon: the threshold for the first.
+        oracle_epsilon: the threshold for the oracle; the paper's is 0.1.
+
+    >>> truth = [[1, 0.5, 0.5], [0.5, 1, 0], [0.5, 0, 1]]
+    >>> found = [[1, 0.9, 0], [0.9, 1, 0], [0, 0, 1]]
+    >>> edge_scores(found, truth, epsilon=0.5)
+    EdgeScores(precision=1.0, recall=0.5, f1=0.666...)
+    """
+    mine, true = _edges("similarity", similarity, epsilon), _edges("oracle", oracle, oracle_epsilon)
+    if mine.shape != true.shape:
+        raise ContractError(
+            f"similarity has shape {mine.shape} and oracle {true.shape}, but they must be of the same clients"
+        )
+    found, there, right = (int(np.count_nonzero(pairs)) for pairs in (mine, true, mine & true))
+    if right == 0:
+        same = float(found == there == 0)
+        return EdgeScores(same, same, same)
+    return EdgeScores(right / found, right / there, 2 * right / (found + there))
+
+
+def sweep(
+    similarity: ArrayLike,
+    oracle: ArrayLike,
+    epsilons: Sequence[float] = (0.0, 0.01, 0.05, 0.1, 0.5),
+    oracle_epsilon: float = 0.1,
+) -> BestEdges:
+    """The threshold with the highest F1, the first of equals; Table 3 picks it from these five.
+
+    >>> truth = [[1, 0.5, 0.5], [0.5, 1, 0], [0.5, 0, 1]]
+    >>> found = [[1, 0.9, 0.2], [0.9, 1, 0], [0.2, 0, 1]]
+    >>> sweep(found, truth)
+    BestEdges(epsilon=0.01, scores=EdgeScores(precision=1.0, recall=1.0, f1=1.0))
+    """
+    require(len(epsilons) > 0, "epsilons", epsilons, "at least one threshold")
+    results = [BestEdges(epsilon, edge_scores(similarity, oracle, epsilon, oracle_epsilon)) for epsilon in epsilons]
+    return max(results, key=lambda result: result.scores.f1)  # max keeps the first of equals
+
+
+def _edges(what: str, similarity: ArrayLike, epsilon: float) -> Bools:
+    """Mask of the pairs i < j that are edges."""
+    require(0 <= epsilon <= 1, f"the epsilon of {what}", epsilon, "between 0 and 1")
+    mask: Bools = np.triu(square(what, similarity) >= epsilon, k=1)
+    return mask

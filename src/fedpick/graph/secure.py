@@ -1,0 +1,201 @@
+"""The dot product of two clients' vectors, computed without either of them, or the server, seeing a vector.
+
+Du and Zhan, A practical approach to solve secure multi-party computation problems, NSPW 2002. A *commodity server*
+deals correlated random numbers and hears nothing; then, with A Alice's vector and B Bob's,
+
+    commodity -> Alice   mask Ra, share ra                  ra + rb = Ra.Rb
+    commodity -> Bob     mask Rb, share rb
+    Alice     -> Bob     A + Ra
+    Bob       -> Alice   B + Rb   and   t = (A + Ra).B + rb - v2,   v2 random, Bob's own
+    Alice     -> server  v1 = t - Ra.(B + Rb) + ra
+    Bob       -> server  v2
+    server               v1 + v2 = A.B
+
+Real numbers are written in fixed point as integers modulo 2^64, where a uniform mask hides its vector perfectly: what
+Alice and Bob see has the same distribution whatever the other's vector is, and neither learns the product.
+
+What this does **not** protect:
+
+- It is for parties that follow the protocol and only look (honest but curious). One that lies gives a wrong product.
+- The commodity server must collude with nobody: with Ra it reads A from A + Ra. For the same reason the messages
+  between Alice and Bob need an encrypted channel where a server that knows the masks relays them.
+- The server learns every dot product. A full matrix of them *is* the vectors up to a rotation
+  (`fedpick.graph.vectors_from_similarity`), and a few clients whose vectors it knows fix the rotation.
+- Here one NumPy generator plays everybody's randomness, which is right for a study. Deployed parties draw their own,
+  from the operating system's cryptographic source.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedpick.errors import ContractError, require
+from fedpick.graph._arrays import unit_rows
+from fedpick.types import Floats
+
+Ring = NDArray[np.uint64]  # integers modulo 2^64: NumPy's arrays of uint64 wrap around by themselves
+
+# 28 binary places and |A|, |B| <= 8 keep |A.B| 2^56 under 2^62, inside the signed half of the ring. Each party can
+# check its own length: by Cauchy and Schwarz that bounds the product, and tells the other nothing.
+FRACTION_BITS = 28
+LARGEST_NORM = 8.0
+
+
+@dataclass(frozen=True, eq=False)
+class Deal:
+    """What the commodity server deals, all that it knows: it receives no message."""
+
+    mask_a: Ring
+    share_a: Ring
+    mask_b: Ring
+    share_b: Ring
+
+
+@dataclass(frozen=True, eq=False)
+class AliceView:
+    """All that Alice sees beside her own vector."""
+
+    mask: Ring  # Ra
+    share: Ring  # ra
+    masked_bob: Ring  # B + Rb
+    reply: Ring  # t
+
+
+@dataclass(frozen=True, eq=False)
+class BobView:
+    """All that Bob sees beside his own vector."""
+
+    mask: Ring  # Rb
+    share: Ring  # rb
+    masked_alice: Ring  # A + Ra
+    pad: Ring  # v2, drawn by himself
+
+
+@dataclass(frozen=True, eq=False)
+class ServerView:
+    """All that the server sees."""
+
+    from_alice: Ring  # v1
+    from_bob: Ring  # v2
+
+
+@dataclass(frozen=True, eq=False)
+class Transcript:
+    """One run of the protocol, party by party."""
+
+    commodity: Deal
+    alice: AliceView
+    bob: BobView
+    server: ServerView
+
+
+def encode(vector: Floats) -> Ring:
+    """Write real numbers as integers modulo 2^64, in fixed point."""
+    return np.round(vector * 2.0**FRACTION_BITS).astype(np.int64).view(np.uint64)
+
+
+def decode(product: Ring) -> Floats:
+    """Read the product of two encoded numbers: twice the binary places."""
+    value: Floats = product.view(np.int64) / 2.0 ** (2 * FRACTION_BITS)
+    return value
+
+
+def draw(shape: tuple[int, ...], rng: np.random.Generator) -> Ring:
+    """Uniform numbers of the ring."""
+    return rng.integers(0, 2**64, size=shape, dtype=np.uint64)
+
+
+def dot(a: Ring, b: Ring) -> Ring:
+    """Dot product over the last axis, which is kept: NumPy's arrays wrap around silently, its scalars warn."""
+    product: Ring = (a * b).sum(axis=-1, keepdims=True, dtype=np.uint64)
+    return product
+
+
+def deal(shape: tuple[int, ...], rng: np.random.Generator) -> Deal:
+    """The commodity server's part, for vectors of this shape (their last axis; the others count separate runs)."""
+    mask_a, mask_b, share_a = draw(shape, rng), draw(shape, rng), draw((*shape[:-1], 1), rng)
+    return Deal(mask_a, share_a, mask_b, share_b=dot(mask_a, mask_b) - share_a)
+
+
+def exchange(a: Ring, b: Ring, dealt: Deal, pad: Ring) -> Transcript:
+    """Run the protocol on encoded vectors, with the commodity's and Bob's random numbers given."""
+    masked_alice = a + dealt.mask_a  # Alice -> Bob
+    masked_bob = b + dealt.mask_b  # Bob -> Alice
+    reply = dot(masked_alice, b) + dealt.share_b - pad  # Bob -> Alice
+    from_alice = reply - dot(dealt.mask_a, masked_bob) + dealt.share_a  # Alice -> server
+    return Transcript(
+        dealt,
+        AliceView(dealt.mask_a, dealt.share_a, masked_bob, reply),
+        BobView(dealt.mask_b, dealt.share_b, masked_alice, pad),
+        ServerView(from_alice, from_bob=pad),
+    )
+
+
+def open_result(server: ServerView) -> Floats:
+    """The server's last step: add the two shares."""
+    return decode(server.from_alice + server.from_bob)
+
+
+def secure_dot(alice: ArrayLike, bob: ArrayLike, rng: np.random.Generator) -> tuple[float, Transcript]:
+    """Dot product of two private vectors, and what each party saw.
+
+    It is exact up to the fixed-point rounding, 2^-29 in each number.
+
+    Args:
+        alice: her vector (d,), of length (Euclidean norm) at most 8.
+        bob: his, with as many numbers.
+        rng: plays the randomness of the commodity server and of Bob.
+
+    >>> value, transcript = secure_dot([0.5, 1.0], [2.0, -1.0], np.random.default_rng(0))
+    >>> value
+    0.0
+    >>> transcript.server.from_bob.shape  # one number each from Alice and from Bob is all that the server gets
+    (1,)
+    """
+    a, b = _checked("alice", alice), _checked("bob", bob)
+    if a.shape != b.shape:
+        raise ContractError(f"alice has {len(a)} numbers and bob {len(b)}, but they must have the same number")
+    transcript = exchange(encode(a), encode(b), deal(a.shape, rng), pad=draw((1,), rng))
+    return float(open_result(transcript.server)[0]), transcript
+
+
+def secure_similarity(vectors: ArrayLike, rng: np.random.Generator) -> Floats:
+    """Dot products (K, K) of the clients' unit vectors, each pair's through a run of the protocol of its own.
+
+    Each client divides its vector by its length before it starts, so that the products are cosines, in [-1, 1]; the
+    diagonal is 1 and needs no protocol. `three_dg` takes the result as it is. A vector of zeros, or with NaN or
+    infinity in it, has product 0 with everyone.
+
+    Args:
+        vectors: (K, d), row k known to client k alone.
+        rng: plays the randomness of all parties.
+
+    >>> secure_similarity([[10, 0], [3, 3], [0, 7]], np.random.default_rng(0)).round(6)
+    array([[1.      , 0.707107, 0.      ],
+           [0.707107, 1.      , 0.707107],
+           [0.      , 0.707107, 1.      ]])
+    """
+    codes = encode(unit_rows("vectors", vectors))
+    dots = np.eye(len(codes))
+    for i in range(len(codes) - 1):
+        others = codes[i + 1 :]  # client i plays Alice with each later client, with fresh masks for each
+        transcript = exchange(codes[i], others, deal(others.shape, rng), pad=draw((len(others), 1), rng))
+        dots[i, i + 1 :] = dots[i + 1 :, i] = open_result(transcript.server)[:, 0]
+    return dots
+
+
+def _checked(who: str, vector: ArrayLike) -> Floats:
+    array = np.asarray(vector, dtype=np.float64)
+    if array.ndim != 1:
+        raise ContractError(f"{who} has shape {array.shape}, but must be one vector, of shape (d,)")
+    norm = float(np.linalg.norm(array))
+    # A NaN is not <= either.
+    require(
+        norm <= LARGEST_NORM,
+        f"the length of {who}'s vector",
+        norm,
+        f"at most {LARGEST_NORM:g}",
+        "beyond it the fixed-point product could overflow: divide the vector by its length",
+    )
+    return array

@@ -1,0 +1,138 @@
+"""How similar the data of any two clients is: the matrix V of FedGS, eq. (10)-(12).
+
+All three similarities are max(cosine, 0) of one vector per client; they differ in what the vector is. In each of them
+
+- the diagonal is 1: a client is like itself, even one that nothing is known of;
+- a row of zeros, or a row with NaN or infinity in it (a client not seen yet, or one that reported nonsense), has
+  similarity 0 with everyone else.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick.errors import ContractError, require
+from fedpick.graph._arrays import cosine_rows, square, unit_rows
+from fedpick.types import Floats
+
+
+def _cosine(what: str, vectors: ArrayLike) -> Floats:
+    units = unit_rows(what, vectors)
+    similarity = cosine_rows(units, 0, len(units))
+    np.fill_diagonal(similarity, 1.0)
+    return similarity
+
+
+def from_features(features: ArrayLike) -> Floats:
+    """Similarity (K, K) of clients from what describes their data, such as label counts: eq. (10).
+
+    >>> from_features([[10, 0], [3, 3], [0, 7]]).round(2)
+    array([[1.  , 0.71, 0.  ],
+           [0.71, 1.  , 0.71],
+           [0.  , 0.71, 1.  ]])
+    """
+    return _cosine("features", features)
+
+
+def from_updates(updates: ArrayLike) -> Floats:
+    """Similarity (K, K) of clients from their model updates, local model minus global model: eq. (11).
+
+    >>> from_updates([[1.0, 0.0], [-1.0, 0.0], [np.nan, 1.0]])  # opposed, and a broken one
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
+    """
+    return _cosine("updates", updates)
+
+
+def from_embeddings(embeddings: ArrayLike) -> Floats:
+    """Similarity (K, K) of clients from the `functional_embedding` of each local model: eq. (12).
+
+    >>> float(from_embeddings([[0.9, 0.1], [0.9, 0.1]])[0, 1])
+    1.0
+    """
+    return _cosine("embeddings", embeddings)
+
+
+def noise(mean: ArrayLike, cov: ArrayLike, n: int, rng: np.random.Generator) -> Floats:
+    """Draw n rows of Gaussian noise, to be fed to every local model: the epsilon of eq. (12).
+
+    Args:
+        mean: (d,) mean of the server's small validation set.
+        cov: (d, d) covariance of it; may be singular, as it is with fewer examples than pixels.
+        n: how many rows, at least 1.
+        rng: where the randomness comes from.
+
+    >>> noise([1.0, 5.0], [[4.0, 0.0], [0.0, 0.0]], 100, np.random.default_rng(0)).shape
+    (100, 2)
+    """
+    require(n >= 1, "n", n, "at least 1", "the embedding is a mean over n noise inputs")
+    factor = _factor("cov", cov)
+    centre = np.asarray(mean, dtype=np.float64)
+    if centre.shape != (len(factor),):
+        raise ContractError(
+            f"mean has shape {centre.shape}, but cov is for {len(factor)} inputs: mean must have shape ({len(factor)},)"
+        )
+    rows: Floats = centre + rng.standard_normal((n, factor.shape[1])) @ factor.T
+    return rows
+
+
+def functional_embedding(model: Callable[[Floats], Any], batch: Floats) -> Floats:
+    """Mean output of a local model over a batch of `noise`: the e_i of eq. (12).
+
+    Args:
+        model: any function from a batch (n, d) to outputs (n, L).
+        batch: the noise, the same for every client.
+
+    >>> functional_embedding(lambda x: x @ np.eye(2), np.array([[1.0, 3.0], [3.0, 3.0]]))
+    array([2., 3.])
+    """
+    outputs = np.asarray(model(batch), dtype=np.float64)
+    if outputs.ndim != 2 or len(outputs) != len(batch):
+        raise ContractError(
+            f"the model's output has shape {outputs.shape} for {len(batch)} inputs, but must be ({len(batch)}, L): "
+            "one row of outputs per input"
+        )
+    mean: Floats = outputs.mean(axis=0)
+    return mean
+
+
+def vectors_from_similarity(dots: ArrayLike) -> Floats:
+    """Vectors (K, rank) whose dot products are `dots`: what a server learns from a full matrix of dot products.
+
+    The vectors are those of the clients up to a rotation (or reflection), and serve as `Clients.features` where the
+    server has none: similarities, and so the graph, are the same.
+
+    Args:
+        dots: (K, K) dot products, symmetric and positive semi-definite up to rounding, as `secure_similarity` gives.
+
+    >>> vectors = vectors_from_similarity([[1.0, 0.6], [0.6, 1.0]])
+    >>> (vectors @ vectors.T).round(6)
+    array([[1. , 0.6],
+           [0.6, 1. ]])
+    """
+    return _factor("dots", dots)
+
+
+def _factor(what: str, values: ArrayLike) -> Floats:
+    """Return F of shape (K, rank) with F F' = values, a positive semi-definite matrix."""
+    gram = square(what, values)
+    asymmetry = np.abs(gram - gram.T).max(initial=0.0)
+    if asymmetry > 1e-8 * np.abs(gram).max(initial=0.0):
+        raise ContractError(
+            f"{what} differs from its transpose by {asymmetry:.3g}, but must be symmetric; "
+            "average it with its transpose"
+        )
+    weights, directions = np.linalg.eigh((gram + gram.T) / 2)
+    largest = np.abs(weights).max(initial=0.0)
+    # Rounding, in fixed point too, leaves eigenvalues a little under zero; a wrong matrix, far under.
+    if weights.min(initial=0.0) < -1e-6 * largest:
+        raise ContractError(
+            f"{what} has the eigenvalue {weights.min():.3g}, but a matrix of dot products has none under 0 (it is "
+            "positive semi-definite); pass dot products or a covariance as computed, not clamped or thresholded ones"
+        )
+    kept = np.flatnonzero(weights > len(gram) * np.finfo(np.float64).eps * largest)[::-1]  # the largest first
+    factor: Floats = directions[:, kept] * np.sqrt(weights[kept])
+    return factor

@@ -1,0 +1,92 @@
+"""What several policies need: checks of settings, who is there, and reports made safe."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick.errors import ContractError, SettingError, require
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, View
+
+Truth = ArrayLike | Callable[[Clients], ArrayLike]  # what an oracle knows: an array, or a function of the clients
+
+LOSS_LIMIT = 1e12  # losses beyond are not losses: sums and squares of what is kept must not overflow
+
+
+@dataclass
+class CountState:
+    """How often each client was chosen: all that a policy without memory keeps."""
+
+    counts: Ints
+
+
+def check_cohort_size(policy: object, size: object) -> None:
+    """Raise unless `size` is a whole number >= 1."""
+    whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
+    require(
+        whole and size >= 1,  # type: ignore[operator]
+        f"{type(policy).__name__}: cohort_size",
+        size,
+        "a whole number >= 1",
+        "it is how many clients train in a round",
+    )
+
+
+def check_number(
+    policy: object, name: str, value: object, low: float, high: float = np.inf, *, open: bool = False
+) -> None:
+    """Raise unless `value` is a number in [low, high], or in (low, high] if `open`."""
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    inside = number and (low < value if open else low <= value) and value <= high  # type: ignore[operator]
+    bound = f"a number {'>' if open else '>='} {low:g}" + (f" and <= {high:g}" if np.isfinite(high) else "")
+    require(bool(inside), f"{type(policy).__name__}: {name}", value, bound)
+
+
+def present(view: View) -> Ints:
+    """Indices of the available clients, ascending."""
+    return np.flatnonzero(view.available)
+
+
+def nobody() -> Choice:
+    """The choice when nobody is there."""
+    none = np.empty(0, dtype=np.int64)
+    return Choice(none, inclusion=np.empty(0))
+
+
+def counted(state: CountState, ids: Ints) -> CountState:
+    """The counts with these clients chosen once more (each time they stand in `ids`)."""
+    np.add.at(state.counts, ids, 1)
+    return CountState(state.counts)
+
+
+def truth(policy: object, name: str, given: Truth, clients: Clients, ndim: int = 1) -> Floats:
+    """What an oracle was told, as an array with one row per client."""
+    array = np.asarray(given(clients) if callable(given) else given, dtype=np.float64)
+    if array.ndim == 0:
+        array = np.full(len(clients), float(array))
+    what = f"{type(policy).__name__}: {name}"
+    if array.ndim != ndim or len(array) != len(clients):
+        raise ContractError(
+            f"{what} has shape {array.shape}, but needs {ndim} axes and a row for each of {len(clients)} clients; "
+            "to enrol clients later, give a function of fp.Clients instead of an array"
+        )
+    if not np.isfinite(array).all():
+        raise SettingError(f"{what} holds NaN or infinity, but must be finite")
+    return array
+
+
+def valid_losses(losses: Floats) -> Bools:
+    """Mask of losses that can be one: finite and of a sane size."""
+    with np.errstate(invalid="ignore"):
+        mask: Bools = np.abs(losses) <= LOSS_LIMIT
+    return mask
+
+
+def clip_losses(losses: Floats, quantile: float | None) -> Floats:
+    """Losses above this quantile of the finite ones set to it, so that the largest liar only ties with the top."""
+    finite = losses[np.isfinite(losses)]
+    if quantile is None or not len(finite):
+        return losses
+    limit = np.quantile(finite, quantile)
+    return np.where(np.isfinite(losses), np.minimum(losses, limit), losses)

@@ -1,0 +1,75 @@
+"""The bandit that BSFL and CS-UCB share: counts and mean speeds, speed = tau_min / tau.
+
+Kept as the mean of 1/tau, so that a tau_min learned later rescales the past correctly.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick.state import shared
+from fedpick.types import Choice, Floats, Ints, Outcome
+
+__all__ = ["SpeedState", "fresh_speed", "learn_speed", "mean_speed", "upper_bound"]
+
+
+@dataclass
+class SpeedState:
+    """Times chosen, mean of 1/duration, and the extreme durations seen (NaN: none yet)."""
+
+    counts: Ints
+    rate: Floats
+    fastest: float = shared()
+    slowest: float = shared()
+
+
+def fresh_speed(clients: int) -> SpeedState:
+    """Return the state before the first round."""
+    return SpeedState(np.zeros(clients, dtype=np.int64), np.zeros(clients), np.nan, np.nan)
+
+
+def learn_speed(
+    state: SpeedState, choice: Choice, outcome: Outcome, tau_min: float | None, tau_max: float | None
+) -> SpeedState:
+    """Update counts and mean rates by (10), (11); writes into the arrays of the state.
+
+    Whoever is late, fails or reports an impossible duration counts as tau_max (given, or the slowest seen; nothing
+    seen yet: speed 0): a failure is never a fast client.
+    """
+    duration = outcome.duration
+    with np.errstate(invalid="ignore"):
+        timed = outcome.succeeded & np.isfinite(duration) & (duration > 0.0)
+    fastest, slowest = state.fastest, state.slowest
+    if timed.any():
+        fastest = float(np.fmin(fastest, duration[timed].min()))
+        slowest = float(np.fmax(slowest, duration[timed].max()))
+    worst = slowest if tau_max is None else tau_max
+    seconds = np.where(timed, duration, np.nan if worst is None else worst)
+    if tau_max is not None:
+        seconds = np.minimum(seconds, tau_max)
+    if tau_min is not None:
+        seconds = np.maximum(seconds, tau_min)  # nobody is faster than the fastest possible
+    with np.errstate(divide="ignore"):
+        rate = np.nan_to_num(1.0 / seconds, nan=0.0)
+    ids = choice.clients
+    state.counts[ids] += 1
+    state.rate[ids] += (rate - state.rate[ids]) / state.counts[ids]
+    return SpeedState(state.counts, state.rate, fastest, slowest)
+
+
+def mean_speed(state: SpeedState, ids: Ints, tau_min: float | None) -> Floats:
+    """Mean of tau_min/tau for these clients, in [0, 1]; 0 for those never chosen."""
+    scale = state.fastest if tau_min is None else tau_min
+    with np.errstate(over="ignore"):
+        speed: Floats = np.nan_to_num(state.rate[ids] * scale, nan=0.0)
+    return np.minimum(speed, 1.0)
+
+
+def upper_bound(state: SpeedState, ids: Ints, tau_min: float | None, m: int, round: int) -> Floats:
+    """(9): mean speed + sqrt((m + 1) ln t / c), +inf for clients never chosen."""
+    counts = state.counts[ids]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bonus = np.sqrt((m + 1) * np.log(round) / counts)
+    bound: Floats = mean_speed(state, ids, tau_min) + bonus
+    bound[counts == 0] = np.inf
+    return bound

@@ -1,0 +1,90 @@
+"""Active Federated Learning (AFL): sample by a softmax over what each client's data is worth.
+
+Goetz et al. (2019), "Active Federated Learning", Algorithm 1; the baseline of Power-of-Choice, with its settings.
+
+Trusts: the losses that clients report; the share alpha3 drawn uniformly is beyond their reach. Nonsense (NaN,
+infinity, beyond 1e12) is ignored; `clip` bounds what a possible but huge loss can win.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick import solvers
+from fedpick.policies._common import (
+    check_cohort_size,
+    check_number,
+    clip_losses,
+    nobody,
+    present,
+    valid_losses,
+)
+from fedpick.protocol import check_outcome
+from fedpick.types import Choice, Clients, Floats, Outcome, View
+
+__all__ = ["ActiveFL", "ActiveFLState"]
+
+
+@dataclass
+class ActiveFLState:
+    """Each client's value sqrt(n_k) * loss from its last report; NaN for a client not heard yet."""
+
+    value: Floats
+
+
+@dataclass(frozen=True)
+class ActiveFL:
+    """Softmax sampling by reported loss, with a uniform share.
+
+    Args:
+        cohort_size: m.
+        alpha1: the share of available clients with the lowest values that is left out of the softmax.
+        alpha2: the softmax's inverse temperature.
+        alpha3: the share of the cohort drawn uniformly from those not yet chosen.
+        clip: a quantile: values above it count as equal to it. None is the paper.
+    """
+
+    cohort_size: int
+    alpha1: float = 0.75
+    alpha2: float = 0.01
+    alpha3: float = 0.1
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        check_number(self, "alpha1", self.alpha1, 0.0, 1.0)
+        check_number(self, "alpha2", self.alpha2, 0.0)
+        check_number(self, "alpha3", self.alpha3, 0.0, 1.0)
+        if self.clip is not None:
+            check_number(self, "clip", self.clip, 0.0, 1.0, open=True)
+
+    def init(self, clients: Clients) -> ActiveFLState:
+        """Return the state before the first round: nobody heard."""
+        return ActiveFLState(np.full(len(clients), np.nan))
+
+    def select(self, state: ActiveFLState, view: View, rng: np.random.Generator) -> Choice:
+        """Choose the cohort."""
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        value = clip_losses(state.value[ids], self.clip)
+        # The paper does not say what an unheard client is worth: the most heard of, so that it is not left out.
+        unheard = np.isnan(value)
+        value[unheard] = 0.0 if unheard.all() else np.nanmax(value)
+        by_value = min(round((1.0 - self.alpha3) * m), m)
+        kept = max(len(ids) - int(self.alpha1 * len(ids)), by_value)
+        pool = solvers.top(value, kept, rng)
+        keys = self.alpha2 * value[pool] + rng.gumbel(size=len(pool))  # Gumbel-top-k: softmax without replacement
+        drawn = pool[solvers.top(keys, by_value, rng)]
+        rest = np.delete(np.arange(len(ids)), drawn)
+        others = rng.choice(rest, m - by_value, replace=False, shuffle=False)
+        return Choice(np.sort(ids[np.concatenate([drawn, others])]))
+
+    def observe(self, state: ActiveFLState, view: View, choice: Choice, outcome: Outcome) -> ActiveFLState:
+        """Value the clients that reported a loss."""
+        check_outcome(view, choice, outcome)
+        heard = outcome.succeeded & valid_losses(outcome.loss)
+        ids = choice.clients[heard]
+        state.value[ids] = np.sqrt(view.clients.sizes[ids]) * outcome.loss[heard]
+        return ActiveFLState(state.value)

@@ -1,0 +1,147 @@
+"""The draws that every paper compares with: uniform, proportional to data size, and with fixed probabilities.
+
+McMahan et al. (2017), "Communication-Efficient Learning of Deep Networks from Decentralized Data" (uniform); Li et al.
+(2020), "Federated Optimization in Heterogeneous Networks" (proportional to size, with replacement: pi_rand of
+Power-of-Choice, MDSample of FedGS); Huang et al. (2021), RBCS-F, Fig. 5 (fixed probabilities).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick import sampling
+from fedpick.errors import SettingError, unknown_name
+from fedpick.policies._common import CountState, Truth, check_cohort_size, counted, nobody, present, truth
+from fedpick.protocol import check_outcome
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["FixedProbabilities", "FixedProbabilitiesState", "SizeWeighted", "Uniform"]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every available client with the same probability, without replacement.
+
+    >>> import fedpick as fp
+    >>> fp.Uniform(cohort_size=10)
+    Uniform(cohort_size=10)
+    """
+
+    cohort_size: int
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+
+    def init(self, clients: Clients) -> CountState:
+        """Return the state before the first round."""
+        return CountState(np.zeros(len(clients), dtype=np.int64))
+
+    def select(self, state: CountState, view: View, rng: np.random.Generator) -> Choice:
+        """Choose the cohort."""
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        chosen = np.sort(ids[rng.choice(len(ids), m, replace=False, shuffle=False)])
+        return Choice(chosen, inclusion=np.full(m, m / len(ids)))
+
+    def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
+        """Count who was chosen."""
+        check_outcome(view, choice, outcome)
+        return counted(state, choice.clients)
+
+
+@dataclass(frozen=True)
+class SizeWeighted:
+    """Clients with probability proportional to their data size.
+
+    Args:
+        cohort_size: how many are drawn.
+        replace: True draws with replacement (the papers'; copies of a client count as clients of their own in the
+            average, and `inclusion` is the expected count); False draws each at most once, with inclusion
+            probabilities exactly proportional to size, capped at 1.
+    """
+
+    cohort_size: int
+    replace: bool = True
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+
+    def init(self, clients: Clients) -> CountState:
+        """Return the state before the first round."""
+        return CountState(np.zeros(len(clients), dtype=np.int64))
+
+    def select(self, state: CountState, view: View, rng: np.random.Generator) -> Choice:
+        """Choose the cohort."""
+        ids = present(view)
+        if len(ids) == 0:
+            return nobody()
+        sizes = view.clients.sizes if len(ids) == len(view.clients) else view.clients.sizes[ids]
+        if self.replace:
+            drawn = sampling.with_replacement(sizes, self.cohort_size, rng)
+            return Choice(ids[drawn], inclusion=self.cohort_size * sizes[drawn] / sizes.sum())
+        p = sampling.proportional(sizes, min(self.cohort_size, len(ids)))
+        drawn = sampling.pivotal(p, rng)
+        return Choice(ids[drawn], inclusion=p[drawn])
+
+    def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
+        """Count who was chosen."""
+        check_outcome(view, choice, outcome, replace=self.replace)
+        return counted(state, choice.clients)
+
+
+@dataclass
+class FixedProbabilitiesState:
+    """The probabilities, and how often each client was chosen."""
+
+    p: Floats
+    counts: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class FixedProbabilities:
+    """Clients drawn with a fixed vector of probabilities (RBCS-F, Fig. 5: p from a Dirichlet distribution).
+
+    Args:
+        cohort_size: how many are drawn, without replacement.
+        p: one number > 0 per client (they need not sum to 1), or a function of fp.Clients.
+        sampler: "sequential" draws one after the other with probability proportional to p (the paper's; inclusion is
+            then not known); "pivotal" and "systematic" make inclusion proportional to p, capped at 1.
+    """
+
+    cohort_size: int
+    p: Truth
+    sampler: str = "sequential"
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        if self.sampler not in (names := ["sequential", "pivotal", "systematic"]):
+            raise unknown_name("sampler of FixedProbabilities", self.sampler, names)
+
+    def init(self, clients: Clients) -> FixedProbabilitiesState:
+        """Return the state before the first round."""
+        p = truth(self, "p", self.p, clients)
+        if not (p > 0).all():
+            raise SettingError(f"FixedProbabilities: p holds {p.min()}, but must be > 0 for every client")
+        return FixedProbabilitiesState(p, np.zeros(len(clients), dtype=np.int64))
+
+    def select(self, state: FixedProbabilitiesState, view: View, rng: np.random.Generator) -> Choice:
+        """Choose the cohort."""
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        if self.sampler == "sequential":
+            return Choice(ids[sampling.weighted(state.p[ids], m, rng)])
+        p = sampling.proportional(state.p[ids], m)
+        drawn = (sampling.pivotal if self.sampler == "pivotal" else sampling.systematic)(p, rng)
+        return Choice(ids[drawn], inclusion=p[drawn])
+
+    def observe(
+        self, state: FixedProbabilitiesState, view: View, choice: Choice, outcome: Outcome
+    ) -> FixedProbabilitiesState:
+        """Count who was chosen."""
+        check_outcome(view, choice, outcome)
+        state.counts[choice.clients] += 1
+        return FixedProbabilitiesState(state.p, state.counts)

@@ -1,0 +1,204 @@
+"""BSFL: bandit scheduling that trades the round's time against how well the model generalises.
+
+Ben Ami, Cohen & Zhao (2023), "Client Selection for Generalization in Accelerated Federated Learning: A Multi-Armed
+Bandit Approach". The cohort maximises  min_S ucb(k, t-1) + alpha/m sum_S g_k  (13), where g raises clients chosen less
+often than their target. The paper anneals this; `fedpick.solvers.bottleneck` solves it exactly.
+
+Trusts: the durations. Measure them on the server and give `tau_min`, and nobody gains by a false one; whatever a
+client reports, g falls with every time it is chosen.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick import solvers
+from fedpick.errors import ContractError, require, unknown_name
+from fedpick.policies._common import (
+    Truth,
+    check_cohort_size,
+    check_number,
+    nobody,
+    present,
+    truth,
+)
+from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, upper_bound
+from fedpick.protocol import check_outcome
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["BSFL", "BSFLState", "Genie", "GenieState", "generalisation"]
+
+SOLVERS = ("exact", *solvers.NEIGHBOURS)
+Generalisation = Callable[[Ints, int, Clients], ArrayLike]  # (counts, round, clients) -> g in [-1, 1]
+
+
+def generalisation(counts: ArrayLike, round: int, target: ArrayLike, beta: float = 1.0) -> Floats:
+    """g of (3) and (4): |target - c/t|^beta with its sign.
+
+    >>> generalisation([0, 4], round=4, target=0.5).tolist()
+    [0.5, -0.5]
+    """
+    gap = np.asarray(target, dtype=np.float64) - np.asarray(counts) / round
+    return gap if beta == 1 else np.sign(gap) * np.abs(gap) ** beta
+
+
+@dataclass
+class BSFLState:
+    """How often each client was chosen, how fast it was, and what its data are worth (its target is proportional)."""
+
+    speed: SpeedState
+    worth: Floats
+
+    @property
+    def counts(self) -> Ints:
+        """How often each client was chosen."""
+        return self.speed.counts
+
+
+def _worth(policy: "BSFL | Genie", clients: Clients) -> Floats:
+    """q_k |X_k| of (4), or 1 for everyone (3)."""
+    if policy.quality is None:
+        return np.ones(len(clients))
+    quality = truth(policy, "quality", policy.quality, clients)
+    require(bool(((quality >= 0) & (quality <= 1)).all()), f"{type(policy).__name__}: quality", quality, "in [0, 1]")
+    return quality * clients.sizes
+
+
+def _bonus(policy: "BSFL | Genie", counts: Ints, worth: Floats, view: View, ids: Ints) -> Floats:
+    """alpha/m g for these clients."""
+    m = policy.cohort_size
+    if policy.g is not None:
+        g = np.asarray(policy.g(counts, view.round, view.clients), dtype=np.float64)
+        if g.shape != counts.shape or not np.isfinite(g).all():
+            raise ContractError(f"g returned shape {g.shape}, but one finite number per client is due: {counts.shape}")
+        g = g[ids]
+    else:
+        total = worth.sum()
+        g = generalisation(counts[ids], view.round, m * worth[ids] / total if total > 0 else 0.0, policy.beta)
+    return policy.alpha / m * g
+
+
+def _check(policy: "BSFL | Genie") -> None:
+    check_cohort_size(policy, policy.cohort_size)
+    check_number(policy, "alpha", policy.alpha, 0.0)
+    check_number(policy, "beta", policy.beta, 0.0, open=True)
+
+
+@dataclass(frozen=True, eq=False)
+class BSFL:
+    """Upper confidence bounds on speed plus a reward for clients that were chosen too little.
+
+    Args:
+        cohort_size: m.
+        alpha: weight of generalisation against speed.
+        beta: exponent of g.
+        solver: "exact", or the paper's annealing: "alsa", "alsa-drop", "sa" (see `fedpick.solvers.annealing`).
+        quality: None targets equal participation (3); a number in [0, 1], one per client, or a function of fp.Clients
+            targets participation proportional to quality * size (4).
+        g: your own generalisation function (counts, round, clients) -> one number per client, instead of (3), (4).
+        tau_min: the shortest possible round, seconds; None learns the shortest seen.
+        tau_max: the deadline, as which late and failed clients count; None learns the longest seen.
+        steps: proposals of the annealing solvers.
+    """
+
+    cohort_size: int
+    alpha: float = 1.0
+    beta: float = 1.0
+    solver: str = "exact"
+    quality: Truth | None = None
+    g: Generalisation | None = None
+    tau_min: float | None = None
+    tau_max: float | None = None
+    steps: int = 5000
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.solver not in SOLVERS:
+            raise unknown_name("solver of BSFL", self.solver, list(SOLVERS))
+        for name in ("tau_min", "tau_max"):
+            if getattr(self, name) is not None:
+                check_number(self, name, getattr(self, name), 0.0, open=True)
+        check_number(self, "steps", self.steps, 0)
+
+    def init(self, clients: Clients) -> BSFLState:
+        """Return the state before the first round."""
+        return BSFLState(fresh_speed(len(clients)), _worth(self, clients))
+
+    def select(self, state: BSFLState, view: View, rng: np.random.Generator) -> Choice:
+        """Clients never chosen first, ties at random; the rest of the cohort is the optimum of (13) given them."""
+        # ucb = +inf alone does not force a choice under (13): g of a client never chosen is not the largest in (4).
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        never = ids[state.counts[ids] == 0]
+        if len(never) >= m:
+            return Choice(np.sort(rng.choice(never, m, replace=False, shuffle=False)))
+        if len(never):
+            ids = ids[state.counts[ids] > 0]
+        value = upper_bound(state.speed, ids, self.tau_min, self.cohort_size, view.round)
+        bonus = _bonus(self, state.counts, state.worth, view, ids)
+        if self.solver == "exact":
+            best = solvers.bottleneck(value, bonus, m - len(never), rng=rng)
+        else:
+            best = solvers.anneal(value, bonus, m - len(never), self.steps, rng, self.solver)
+        return Choice(np.sort(np.concatenate([never, ids[best]])))
+
+    def observe(self, state: BSFLState, view: View, choice: Choice, outcome: Outcome) -> BSFLState:
+        """Learn the speeds, by (10) and (11)."""
+        check_outcome(view, choice, outcome)
+        return BSFLState(learn_speed(state.speed, choice, outcome, self.tau_min, self.tau_max), state.worth)
+
+
+@dataclass
+class GenieState:
+    """What the genie knows of each client, and how often each was chosen."""
+
+    speed: Floats
+    worth: Floats
+    counts: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Genie:
+    """BSFL's genie (6): knows the mean speeds, otherwise chooses as BSFL does.
+
+    Args:
+        cohort_size: m.
+        speed: mean of tau_min/tau for each client, or a function of fp.Clients.
+        alpha: weight of generalisation against speed.
+        beta: exponent of g.
+        quality: as in BSFL.
+        g: as in BSFL.
+    """
+
+    cohort_size: int
+    speed: Truth
+    alpha: float = 1.0
+    beta: float = 1.0
+    quality: Truth | None = None
+    g: Generalisation | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def init(self, clients: Clients) -> GenieState:
+        """Return the state before the first round."""
+        speed = truth(self, "speed", self.speed, clients)
+        return GenieState(speed, _worth(self, clients), np.zeros(len(clients), dtype=np.int64))
+
+    def select(self, state: GenieState, view: View, rng: np.random.Generator) -> Choice:
+        """The optimum of (6)."""
+        ids = present(view)
+        if len(ids) == 0:
+            return nobody()
+        bonus = _bonus(self, state.counts, state.worth, view, ids)
+        return Choice(ids[solvers.bottleneck(state.speed[ids], bonus, self.cohort_size, rng=rng)])
+
+    def observe(self, state: GenieState, view: View, choice: Choice, outcome: Outcome) -> GenieState:
+        """Count who was chosen; there is nothing to learn."""
+        check_outcome(view, choice, outcome)
+        state.counts[choice.clients] += 1
+        return GenieState(state.speed, state.worth, state.counts)

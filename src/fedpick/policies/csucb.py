@@ -1,0 +1,87 @@
+"""CS-UCB and CS-UCB-Q: the m clients with the highest upper confidence bound of their speed.
+
+Xia et al. (2020), "Multi-Armed Bandit-Based Client Scheduling for Federated Learning"; the baselines of BSFL, with the
+confidence bound that BSFL (9) gives them. The -Q variant adds a virtual queue per client, which grows by the
+participation floor each round and empties when the client is chosen (non-iid data).
+
+Trusts: the durations. Measure them on the server and give `tau_min`, and nobody gains by a false one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick import solvers
+from fedpick.errors import require, unknown_name
+from fedpick.policies._common import check_cohort_size, check_number, nobody, present
+from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, upper_bound
+from fedpick.protocol import check_outcome
+from fedpick.types import Choice, Clients, Floats, Outcome, View
+
+__all__ = ["CSUCB", "CSUCBState"]
+
+VARIANTS = ("cs-ucb", "cs-ucb-q")
+
+
+@dataclass
+class CSUCBState:
+    """What is known of speeds, and the queue of each client (0 for "cs-ucb")."""
+
+    speed: SpeedState
+    queue: Floats
+
+
+@dataclass(frozen=True)
+class CSUCB:
+    """Upper confidence bounds on speed, with or without a participation floor.
+
+    Args:
+        cohort_size: m.
+        variant: "cs-ucb" (iid data) or "cs-ucb-q" (with queues).
+        floor: participation rate that the queues ask for, as a share of m/K, in [0, 1].
+        queue_weight: what one round of backlog is worth beside a speed in [0, 1].
+        tau_min: the shortest possible round, seconds; None learns the shortest seen.
+        tau_max: the deadline, as which late and failed clients count; None learns the longest seen.
+    """
+
+    cohort_size: int
+    variant: str = "cs-ucb"
+    floor: float = 0.5
+    queue_weight: float = 1.0
+    tau_min: float | None = None
+    tau_max: float | None = None
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        if self.variant not in VARIANTS:
+            raise unknown_name("variant of CSUCB", self.variant, list(VARIANTS))
+        require(0.0 <= self.floor <= 1.0, "CSUCB: floor", self.floor, "in [0, 1]", "it is a share of m/K")
+        check_number(self, "queue_weight", self.queue_weight, 0.0)
+        for name in ("tau_min", "tau_max"):
+            if getattr(self, name) is not None:
+                check_number(self, name, getattr(self, name), 0.0, open=True)
+
+    def init(self, clients: Clients) -> CSUCBState:
+        """Return the state before the first round."""
+        return CSUCBState(fresh_speed(len(clients)), np.zeros(len(clients)))
+
+    def select(self, state: CSUCBState, view: View, rng: np.random.Generator) -> Choice:
+        """The m highest bounds; clients never chosen come first, ties at random."""
+        ids = present(view)
+        if len(ids) == 0:
+            return nobody()
+        score = upper_bound(state.speed, ids, self.tau_min, self.cohort_size, view.round)
+        if self.variant == "cs-ucb-q":
+            score += self.queue_weight * state.queue[ids]
+        return Choice(ids[solvers.top(score, self.cohort_size, rng)])
+
+    def observe(self, state: CSUCBState, view: View, choice: Choice, outcome: Outcome) -> CSUCBState:
+        """Learn the speeds; move the queues."""
+        check_outcome(view, choice, outcome)
+        speed = learn_speed(state.speed, choice, outcome, self.tau_min, self.tau_max)
+        queue = state.queue
+        if self.variant == "cs-ucb-q":
+            queue += self.floor * min(self.cohort_size / len(queue), 1.0)
+            queue[choice.clients] -= 1.0
+            np.maximum(queue, 0.0, out=queue)
+        return CSUCBState(speed, queue)

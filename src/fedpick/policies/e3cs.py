@@ -1,0 +1,212 @@
+"""E3CS: Exp3-based client selection for volatile clients.
+
+Huang, Lin, Shen, Li & Zomaya (2022), "Stochastic Client Selection for Federated Learning with Volatile Clients".
+An adversarial bandit with k plays a round: exponential weights raise the clients that return their models, a quota
+keeps a floor under everyone's probability.
+
+Trusts: nothing but the server's own record of who answered (unless `reward` names a report). A client's probability
+never falls below quota * k/K and never exceeds 1, whatever it reports.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick import sampling
+from fedpick.errors import MissingError, SettingError, require, unknown_name
+from fedpick.policies._common import check_cohort_size, check_number, nobody, present
+from fedpick.protocol import check_outcome
+from fedpick.schedules import Cosine, Linear, Schedule, Step
+from fedpick.state import shared
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["E3CS", "E3CSState", "allocate"]
+
+SAMPLERS: dict[str, Callable[[Floats, int, np.random.Generator], Ints]] = {
+    "pivotal": lambda p, k, rng: sampling.pivotal(p, rng),
+    "systematic": lambda p, k, rng: sampling.systematic(p, rng),
+    "multinomial": sampling.multinomial_nr,
+}
+QUOTAS = ("inc", "linear", "cosine")
+
+
+def allocate(log_weights: ArrayLike, k: int, sigma: float) -> tuple[Floats, Bools]:
+    """Probabilities of Algorithm 2 and the mask S_t of the clients whose weight was capped.
+
+    p = sigma + (k - K sigma) w'/sum w', with w' = min(w, (1 - sigma) alpha). Equations (23), (24) threshold on
+    Psi = w/(1 - sigma) and give p > 1 in some overflow cases; alpha here solves (22), where it is unique, and S_t is
+    strict as in line 3. Weights come as logarithms: plain ones overflow within a few hundred rounds.
+
+    Args:
+        log_weights: one per client that can be chosen.
+        k: how many are chosen.
+        sigma: the quota per client, 0 <= sigma <= k/K.
+
+    >>> allocate([0.0, 0.0, 9.0], k=2, sigma=0.1)[0].tolist()
+    [0.5, 0.5, 1.0]
+    """
+    logs = np.asarray(log_weights, dtype=np.float64)
+    require(0 <= k <= len(logs), "allocate: k", k, f"between 0 and the number of clients, {len(logs)}")
+    most = k / len(logs) if len(logs) else 0.0
+    require(0.0 <= sigma <= most * (1 + 1e-9), "allocate: sigma", sigma, f"between 0 and k/K = {most:g}")
+    p, over = sampling.capped(logs, max(k - len(logs) * sigma, 0.0), 1.0 - sigma)
+    p += sigma
+    p[over] = 1.0
+    return np.minimum(p, 1.0, out=p), over
+
+
+@dataclass
+class E3CSState:
+    """Log-weights, shifted so that 0 is a client of average probability: that is where newcomers start."""
+
+    log_weights: Floats
+    eta: float = shared()
+
+
+@dataclass(frozen=True)
+class E3CS:
+    """Exp3 with k plays a round and a fairness quota.
+
+    Args:
+        cohort_size: k.
+        quota: the share of k/K kept for every client, in [0, 1]: a number (E3CS-0, -0.5, -0.8), "inc" (0 for the
+            first quarter of the horizon, then 1), "linear" or "cosine" (from 0 to 1 over the horizon), or any
+            callable round -> share.
+        learning_rate: eta of (17), or "optimal" for sqrt(K ln K / sum_t (k - K sigma_t)), which needs the horizon.
+        sampler: "pivotal" or "systematic" (exact), or "multinomial" (the paper's, whose inclusion is not p).
+        max_step: the largest step of a log-weight. None is the paper, whose Fact 8 (step <= 1) does not hold because
+            1/p is unbounded: single steps of thousands occur at quota 0. 1.0 makes it hold.
+        horizon: number of rounds T, for the quotas and the rate that need it; past it they keep their last value.
+        reward: name of a report in [0, 1] to use as x_{i,t} instead of the success flag.
+
+    >>> import fedpick as fp
+    >>> fp.E3CS(cohort_size=20, quota="inc", horizon=2500).share(625)
+    0.0
+    """
+
+    cohort_size: int
+    quota: float | str | Schedule = 0.0
+    learning_rate: float | str = 0.5
+    sampler: str = "pivotal"
+    max_step: float | None = None
+    horizon: int | None = None
+    reward: str | None = None
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        if isinstance(self.quota, str):
+            if self.quota not in QUOTAS:
+                raise unknown_name("quota of E3CS", self.quota, list(QUOTAS))
+        elif not callable(self.quota):
+            require(
+                isinstance(self.quota, int | float) and 0.0 <= self.quota <= 1.0,
+                "E3CS: quota",
+                self.quota,
+                "in [0, 1]",
+                "it is the share of k/K that every client keeps: 0 greedy, 1 uniform",
+            )
+        if isinstance(self.learning_rate, str):
+            require(self.learning_rate == "optimal", "E3CS: learning_rate", self.learning_rate, "a number or 'optimal'")
+        else:
+            check_number(self, "learning_rate", self.learning_rate, 0.0, open=True)
+        if self.sampler not in SAMPLERS:
+            raise unknown_name("sampler of E3CS", self.sampler, list(SAMPLERS))
+        if self.max_step is not None:
+            check_number(self, "max_step", self.max_step, 0.0, open=True)
+        if self.horizon is not None:
+            check_number(self, "horizon", self.horizon, 2)
+        elif isinstance(self.quota, str) or self.learning_rate == "optimal":
+            asks = f"quota={self.quota!r}" if isinstance(self.quota, str) else "learning_rate='optimal'"
+            raise SettingError(f"E3CS: {asks} needs the number of rounds: give horizon=T")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The report it cannot do without, if `reward` names one."""
+        return () if self.reward is None else (self.reward,)
+
+    def share(self, round: int) -> float:
+        """The quota in this round, as a share of k/K."""
+        quota = self.quota
+        if isinstance(quota, str):
+            assert self.horizon is not None
+            named: dict[str, Schedule] = {
+                "inc": Step(0.0, 1.0, at=self.horizon / 4),
+                "linear": Linear(0.0, 1.0, horizon=self.horizon),
+                "cosine": Cosine(0.0, 1.0, horizon=self.horizon),
+            }
+            quota = named[quota]
+        value = float(quota(round) if callable(quota) else quota)
+        require(0.0 <= value <= 1.0, f"E3CS: quota in round {round}", value, "in [0, 1]", "mend the schedule")
+        return value
+
+    def _eta(self, clients: int) -> float:
+        if not isinstance(self.learning_rate, str):
+            return float(self.learning_rate)
+        assert self.horizon is not None
+        k = min(self.cohort_size, clients)
+        open_plays = k * sum(1.0 - self.share(t) for t in range(1, self.horizon + 1))
+        return math.sqrt(clients * math.log(clients) / open_plays) if open_plays > 0 and clients > 1 else 1.0
+
+    def init(self, clients: Clients) -> E3CSState:
+        """Return the state before the first round: all weights equal."""
+        return E3CSState(np.zeros(len(clients)), self._eta(len(clients)))
+
+    def _odds(self, view: View) -> tuple[int, int, float]:
+        """K, k and sigma among the clients that are there (not in the paper: those away have p = 0)."""
+        n = int(np.count_nonzero(view.available))
+        k = min(self.cohort_size, n)
+        return n, k, self.share(view.round) * k / n if n else 0.0
+
+    def _allocate(self, state: E3CSState, view: View) -> tuple[Ints, int, int, float, Floats]:
+        """Who is there, K, k and sigma among them, and their probabilities."""
+        ids = present(view)
+        n, k, sigma = self._odds(view)
+        logs = state.log_weights if n == len(state.log_weights) else state.log_weights[ids]
+        return ids, n, k, sigma, allocate(logs, k, sigma)[0]
+
+    def select(self, state: E3CSState, view: View, rng: np.random.Generator) -> Choice:
+        """Choose the cohort."""
+        ids, _, k, _, p = self._allocate(state, view)
+        if k == 0:
+            return nobody()
+        drawn = SAMPLERS[self.sampler](p, k, rng)
+        known = self.sampler != "multinomial"
+        return Choice(ids[drawn], inclusion=p[drawn] if known else None)
+
+    def observe(self, state: E3CSState, view: View, choice: Choice, outcome: Outcome) -> E3CSState:
+        """Raise the weights of those that returned, by (16) and (17)."""
+        check_outcome(view, choice, outcome)
+        x = outcome.succeeded.astype(np.float64)
+        if self.reward is not None:
+            if self.reward not in outcome.reports:
+                raise MissingError(
+                    f"E3CS: reward={self.reward!r}, but the outcome's reports are {list(outcome.reports)}"
+                )
+            reported = np.asarray(outcome.reports[self.reward], dtype=np.float64)
+            x *= np.clip(np.nan_to_num(reported, nan=0.0), 0.0, 1.0)
+        if len(choice) == 0:
+            return E3CSState(state.log_weights, state.eta)
+        logs, ids = state.log_weights, choice.clients
+        if choice.inclusion is None:  # the paper's sampler; the state and the view are those of select
+            there, n, k, sigma, everyone = self._allocate(state, view)
+            p = everyone[np.searchsorted(there, ids)]
+        else:
+            p = choice.inclusion
+            n, k, sigma = self._odds(view)
+        # S_t: weights above the cap. With k = n everyone's p is 1, and only the smallest weights are at the cap.
+        over = p >= 1.0 if k < n else logs[ids] > logs[view.available].min()
+        open_plays = k - n * sigma
+        with np.errstate(divide="ignore", over="ignore"):
+            step = open_plays * state.eta * x / (p * n)
+        step[over | (x == 0.0)] = 0.0
+        step = np.minimum(step, 1e6 if self.max_step is None else self.max_step)  # 1e6 is beyond any ratio of weights
+        # Keep 0 where a client of average probability is, for newcomers. Outside S_t, p - sigma is proportional to w.
+        share = np.where(over, 0.0, p - sigma)
+        at = int(np.argmax(share))
+        if open_plays > 0.0 and share[at] > 0.0:
+            logs -= logs[ids[at]] + math.log(open_plays / n / share[at])
+        logs[ids] += step
+        return E3CSState(logs, state.eta)

@@ -1,0 +1,114 @@
+"""FedCS, the prophet: knows how reliable or how fast the clients are, and takes the best.
+
+Nishio & Yonetani (2019), "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge", in the
+two forms in which later papers use it as a baseline: E3CS's (the k highest success rates, always the same ones) and
+RBCS-F's (everyone whose expected time c'theta* is under the deadline).
+
+Trusts: nothing that clients report; it never learns.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick import solvers
+from fedpick.errors import ContractError, MissingError, SettingError
+from fedpick.policies._common import Truth, check_cohort_size, check_number, nobody, present, truth
+from fedpick.protocol import check_outcome
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["FedCS", "FedCSState"]
+
+
+@dataclass
+class FedCSState:
+    """What the prophet knows of each client (success rate, time, or coefficients), and how often each was chosen."""
+
+    known: Floats
+    counts: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class FedCS:
+    """The most reliable clients, or all that are fast enough. Give either `success`, or `deadline` with what it needs.
+
+    Args:
+        cohort_size: how many; with a deadline it may be None: all that are fast enough.
+        success: success rate of each client, or a function of fp.Clients. Ties go to the lower index, so that it is
+            always the same ones, as E3CS describes it.
+        deadline: seconds; clients with an expected time below it are chosen, so that the number varies.
+        times: expected time of each client, or a function of fp.Clients.
+        theta: (K, d) coefficients, or a function of fp.Clients: the expected time is context . theta instead.
+
+    >>> import fedpick as fp
+    >>> fp.FedCS(deadline=3.0, times=[1.0, 2.0, 5.0]).fixed_size
+    False
+    """
+
+    cohort_size: int | None = None
+    success: Truth | None = None
+    deadline: float | None = None
+    times: Truth | None = None
+    theta: Truth | None = None
+
+    def __post_init__(self) -> None:
+        if (self.success is None) == (self.deadline is None):
+            raise SettingError("FedCS: give either success=rates, or deadline=seconds with times= or theta=; not both")
+        if self.cohort_size is not None or self.deadline is None:
+            check_cohort_size(self, self.cohort_size)
+        if self.deadline is not None:
+            check_number(self, "deadline", self.deadline, 0.0, open=True)
+            if (self.times is None) == (self.theta is None):
+                raise SettingError("FedCS: deadline needs to know the times: give either times= or theta=")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """A context, if the times come from coefficients."""
+        return () if self.theta is None else ("context",)
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether it chooses cohort_size clients whenever they are there."""
+        return self.deadline is None
+
+    def init(self, clients: Clients) -> FedCSState:
+        """Return the state before the first round."""
+        if self.theta is not None:
+            known = truth(self, "theta", self.theta, clients, ndim=2)
+        elif self.times is not None:
+            known = truth(self, "times", self.times, clients)
+        else:
+            assert self.success is not None
+            known = truth(self, "success", self.success, clients)
+        return FedCSState(known, np.zeros(len(clients), dtype=np.int64))
+
+    def select(self, state: FedCSState, view: View, rng: np.random.Generator) -> Choice:
+        """Choose the cohort; nothing is drawn."""
+        ids = present(view)
+        if len(ids) == 0:
+            return nobody()
+        if self.deadline is None:
+            assert self.cohort_size is not None
+            chosen = ids[solvers.top(state.known[ids], self.cohort_size)]
+        else:
+            times = self._times(state, view, ids)
+            fast = times < self.deadline
+            ids, times = ids[fast], times[fast]
+            chosen = ids if self.cohort_size is None else ids[solvers.top(-times, self.cohort_size)]
+        return Choice(chosen, inclusion=np.ones(len(chosen)))
+
+    def _times(self, state: FedCSState, view: View, ids: Ints) -> Floats:
+        if self.theta is None:
+            return state.known[ids]
+        if view.context is None:
+            raise MissingError("FedCS: theta= turns a context into a time, but view.context is None")
+        if view.context.shape != state.known.shape:
+            raise ContractError(f"FedCS: context has shape {view.context.shape}, but theta {state.known.shape}")
+        times: Floats = np.einsum("kd,kd->k", view.context[ids], state.known[ids])
+        return np.nan_to_num(times, nan=np.inf)  # a client that reports no usable context is not fast
+
+    def observe(self, state: FedCSState, view: View, choice: Choice, outcome: Outcome) -> FedCSState:
+        """Count who was chosen."""
+        check_outcome(view, choice, outcome)
+        state.counts[choice.clients] += 1
+        return FedCSState(state.known, state.counts)

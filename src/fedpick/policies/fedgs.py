@@ -1,0 +1,218 @@
+"""FedGS: cohorts whose data differ, chosen so that everyone is chosen equally often.
+
+Wang et al. (2023), "FedGS: Federated Graph-Based Sampling with Arbitrary Client Availability". A graph joins clients
+with similar data (`fedpick.graph`); the cohort maximises  alpha/N s'Hs - z's  (16), with H the shortest paths on that
+graph and z the number of times each client was chosen, centred. `fedpick.solvers.disperse` searches for it.
+
+Trusts: features and embeddings, for distances only. A liar can look different from everyone, but each time it is
+chosen its count pushes it back: with the default scale, no further than about alpha (N-1)/M rounds ahead of the others.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedpick import graph as graphs
+from fedpick import solvers
+from fedpick.errors import ContractError, MissingError, SettingError, require, unknown_name
+from fedpick.policies._common import check_cohort_size, check_number, nobody, present
+from fedpick.protocol import check_outcome
+from fedpick.state import pairs
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["FedGS", "FedGSState"]
+
+SCALES = ("cohort", "paper")
+DENSE_UP_TO = 2_000  # clients; beyond, the graph keeps each client's nearest neighbours only
+MOST_CLIENTS = 30_000  # H is K x K: 3.6 GB in float32 here
+
+
+@dataclass
+class FedGSState:
+    """Times chosen, a vector per client (NaN: not seen yet), and H (NaN on the diagonal: not placed yet)."""
+
+    counts: Ints
+    vectors: Floats
+    distance: NDArray[np.floating] = pairs()
+
+
+def _known(vectors: Floats) -> Bools:
+    """Mask of the clients whose vector has a direction: not zero, NaN or infinite."""
+    mask: Bools = np.isfinite(vectors).all(axis=1) & (vectors != 0.0).any(axis=1)
+    return mask
+
+
+@dataclass(frozen=True, eq=False)
+class FedGS:
+    """Diverse cohorts with equal participation, whoever is available.
+
+    Args:
+        cohort_size: M.
+        alpha: weight of diversity against equal counts; 0 takes the clients chosen least often.
+        graph: where distances come from: "features" (`Clients.features`), the name of a report such as "embedding" or
+            "update" (the graph then grows as clients report; until two have, alpha counts as 0), a (K, K) array of
+            distances, or a function of fp.Clients that returns one. "auto" is "features" where there are some, else
+            "embedding".
+        sigma2: sigma^2 of the graph's edges exp(-V/sigma^2). The paper's .01 makes distances differ by many orders
+            of magnitude, so that cohorts were less balanced (L2 distance to the label mix .170 against .051 at .3).
+        epsilon: the similarity from which two clients are joined.
+        neighbours: edges kept per client; None keeps all up to 2,000 clients, then 10.
+        scale: "cohort" divides s'Hs by M(M-1), the pairs of the cohort, as (13) says in words and the authors' code
+            does; "paper" by N(N-1) as (13) is printed, which makes alpha <= 5 a mere tie-break.
+        rebuild_every: rounds between rebuilds of a graph that grows from reports.
+        restarts: starts of the search; reproducible.
+        time_limit: seconds for the search; None for no limit. The choice then depends on the machine's speed.
+    """
+
+    cohort_size: int
+    alpha: float = 1.0
+    graph: str | ArrayLike | Callable[[Clients], ArrayLike] = "auto"
+    sigma2: float = 0.3
+    epsilon: float = 0.1
+    neighbours: int | None = None
+    scale: str = "cohort"
+    rebuild_every: int = 1
+    restarts: int = 16
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        check_number(self, "alpha", self.alpha, 0.0)
+        check_number(self, "sigma2", self.sigma2, 0.0, open=True)
+        check_number(self, "epsilon", self.epsilon, 0.0, 1.0, open=True)
+        if self.neighbours is not None:
+            check_number(self, "neighbours", self.neighbours, 1)
+        if self.scale not in SCALES:
+            raise unknown_name("scale of FedGS", self.scale, list(SCALES))
+        check_number(self, "rebuild_every", self.rebuild_every, 1)
+        check_number(self, "restarts", self.restarts, 1)
+        if self.time_limit is not None:
+            check_number(self, "time_limit", self.time_limit, 0.0, open=True)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Features or a report, where `graph` insists on one."""
+        return (self.graph,) if isinstance(self.graph, str) and self.graph != "auto" else ()
+
+    def init(self, clients: Clients) -> FedGSState:
+        """Return the state before the first round: the graph, if there is something to build it from."""
+        counts = np.zeros(len(clients), dtype=np.int64)
+        if not isinstance(self.graph, str):
+            return FedGSState(counts, np.empty((len(clients), 0)), self._given(clients))
+        vectors = np.empty((len(clients), 0))
+        if self.graph in ("auto", "features"):
+            if clients.features is not None:
+                vectors = clients.features.copy()
+            elif self.graph == "features":
+                raise MissingError(
+                    "FedGS: graph='features', but Clients.features is None; give features of shape (K, F), such as "
+                    "label histograms, or graph='embedding' to build the graph from reports"
+                )
+        return FedGSState(counts, vectors, self._distances(vectors))
+
+    def _given(self, clients: Clients) -> NDArray[np.floating]:
+        given = self.graph(clients) if callable(self.graph) else self.graph
+        distance = np.asarray(given, dtype=np.float64)
+        count = len(clients)
+        if distance.shape != (count, count):
+            raise ContractError(
+                f"FedGS: graph has shape {distance.shape}, but distances between {count} clients need ({count}, "
+                f"{count}); to enrol clients later, give a function of fp.Clients instead of an array"
+            )
+        if not np.isfinite(distance).all() or (distance < 0).any():
+            raise SettingError("FedGS: graph holds a distance that is negative, NaN or infinite")
+        largest = distance.max(initial=0.0)
+        return distance / largest if largest > 0 else distance
+
+    def _distances(self, vectors: Floats) -> NDArray[np.floating]:
+        """H of the graph over the clients with a vector, in [0, 1]; (0, 0) while fewer than two have one."""
+        known = np.flatnonzero(_known(vectors))
+        if len(known) < 2 or self.alpha == 0.0:
+            return np.empty((0, 0), dtype=np.float32)
+        require(
+            len(vectors) <= MOST_CLIENTS,
+            "FedGS: clients",
+            len(vectors),
+            f"at most {MOST_CLIENTS}",
+            f"their distances would take {len(vectors) ** 2 * 4 / 2**30:.0f} GiB; use alpha=0, which needs none",
+        )
+        neighbours = self.neighbours
+        if neighbours is None and len(known) > DENSE_UP_TO:
+            neighbours = 10
+        edges = graphs.three_dg_from_vectors(
+            vectors[known], neighbours=neighbours, epsilon=self.epsilon, sigma2=self.sigma2
+        )
+        paths = graphs.shortest_paths(edges, dtype=np.float32 if len(known) > DENSE_UP_TO else np.float64)
+        if len(known) == len(vectors):
+            return paths
+        whole = np.full((len(vectors), len(vectors)), np.nan, dtype=paths.dtype)
+        whole[np.ix_(known, known)] = paths
+        return whole
+
+    def select(self, state: FedGSState, view: View, rng: np.random.Generator) -> Choice:
+        """Choose the cohort by (16)."""
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        total = len(view.clients)
+        z = 2.0 * (state.counts - state.counts.mean() - m / total) + 1.0
+        distance = state.distance
+        unplaced = np.isnan(distance.diagonal())
+        if self.alpha == 0.0 or m == 1 or unplaced.all():  # no graph yet counts as all unplaced
+            ids = ids[solvers.top(-z[ids], m, rng)]
+        else:
+            pair = self.alpha / total if self.scale == "paper" else self.alpha * (total - 1) / (m * (m - 1))
+            if unplaced.any():  # not in the graph yet: at a middling distance from everyone
+                distance = np.nan_to_num(distance, nan=float(np.nanmean(distance)))
+                np.fill_diagonal(distance, 0.0)
+            ids = solvers.disperse(
+                distance,
+                z,
+                m,
+                pair * total,
+                mask=view.available,
+                rng=rng,
+                restarts=self.restarts,
+                time_limit=self.time_limit,
+            )
+        sizes = view.clients.sizes[ids]
+        return Choice(ids, weights=sizes / sizes.sum())  # (18)
+
+    def observe(self, state: FedGSState, view: View, choice: Choice, outcome: Outcome) -> FedGSState:
+        """Count who was chosen; refine the graph with what was reported."""
+        check_outcome(view, choice, outcome)
+        vectors, fresh = state.vectors, False
+        report = self._report(view, outcome)
+        if report is not None and len(choice):
+            if vectors.shape[1] == 0:
+                vectors = np.full((len(vectors), report.shape[1]), np.nan)
+            if report.shape[1] != vectors.shape[1]:
+                raise ContractError(
+                    f"FedGS: a report has {report.shape[1]} columns, but earlier ones had {vectors.shape[1]}"
+                )
+            usable = outcome.succeeded & _known(report)
+            vectors[choice.clients[usable]] = report[usable]
+            fresh = bool(usable.any()) and view.round % self.rebuild_every == 0
+        state.counts[choice.clients] += 1
+        distance = state.distance
+        if isinstance(self.graph, str):
+            placed = len(distance) == len(vectors)
+            waiting = placed and bool((np.isnan(distance.diagonal()) & _known(vectors)).any())
+            if fresh or (waiting and report is None):
+                distance = self._distances(vectors)
+        return FedGSState(state.counts, vectors, distance)
+
+    def _report(self, view: View, outcome: Outcome) -> Floats | None:
+        """What the graph grows from, if it grows."""
+        if not isinstance(self.graph, str) or self.graph == "features":
+            return None
+        if self.graph == "auto" and view.clients.features is not None:
+            return None
+        name = "embedding" if self.graph == "auto" else self.graph
+        if name not in outcome.reports or len(outcome) == 0:
+            return None
+        report = np.asarray(outcome.reports[name], dtype=np.float64)
+        return report.reshape(len(report), -1)

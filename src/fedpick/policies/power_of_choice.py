@@ -1,0 +1,136 @@
+"""Power-of-Choice: of d candidates, train the m with the highest loss.
+
+Cho, Wang & Joshi (2021), "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
+Strategies", section 4 and Algorithms 1 and 2 of its appendix F.
+
+Trusts: the losses that clients report. A client that reports nonsense (NaN, infinity, beyond 1e12) ranks last. One
+that reports a huge but possible loss wins whenever it is a candidate, that is with probability at most its inclusion
+among the candidates; with `clip` it only ties with the top.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick import sampling, solvers
+from fedpick.errors import ContractError, MissingError, require, unknown_name
+from fedpick.policies._common import (
+    check_cohort_size,
+    check_number,
+    clip_losses,
+    nobody,
+    present,
+    valid_losses,
+)
+from fedpick.protocol import check_outcome
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["PowerOfChoice", "PowerOfChoiceState"]
+
+VARIANTS = ("pow-d", "cpow-d", "rpow-d")
+
+
+@dataclass
+class PowerOfChoiceState:
+    """The last loss heard from each client (+inf: not yet heard), and how often each was chosen."""
+
+    loss: Floats
+    counts: Ints
+
+
+@dataclass(frozen=True)
+class PowerOfChoice:
+    """The m clients with the highest loss among d candidates drawn by data size.
+
+    Args:
+        cohort_size: m.
+        candidates: d >= m, cut to those available; None is 2m.
+        variant: "pow-d" probes the candidates' full local loss, "cpow-d" the loss on one mini-batch, "rpow-d" probes
+            nobody and uses the last training loss that each client reported.
+        schedule: callable round -> d, which replaces `candidates` (adapow-d): fp.schedules.Halving(K, every=5000),
+            fp.schedules.Step(K, m, at=T / 2). Never below m.
+        batch: examples in cpow-d's mini-batch (each client uses min(batch, its size)).
+        clip: a quantile: losses above it count as equal to it, so that liars tie instead of win. None is the paper.
+
+    >>> import fedpick as fp
+    >>> sorted(fp.PowerOfChoice(cohort_size=3, candidates=6).needs)
+    ['probe']
+    """
+
+    cohort_size: int
+    candidates: int | None = None
+    variant: str = "pow-d"
+    schedule: Callable[[int], float] | None = None
+    batch: int = 64
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        if self.candidates is not None:
+            require(
+                self.candidates >= self.cohort_size,
+                "PowerOfChoice: candidates",
+                self.candidates,
+                f">= cohort_size = {self.cohort_size}",
+                "the cohort is chosen among the candidates (d >= m)",
+            )
+        if self.variant not in VARIANTS:
+            raise unknown_name("variant of PowerOfChoice", self.variant, list(VARIANTS))
+        check_number(self, "batch", self.batch, 1)
+        if self.clip is not None:
+            check_number(self, "clip", self.clip, 0.0, 1.0, open=True)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """A probe, unless the variant works from reports."""
+        return () if self.variant == "rpow-d" else ("probe",)
+
+    def init(self, clients: Clients) -> PowerOfChoiceState:
+        """Return the state before the first round: nobody heard."""
+        return PowerOfChoiceState(np.full(len(clients), np.inf), np.zeros(len(clients), dtype=np.int64))
+
+    def d(self, round: int) -> int:
+        """The number of candidates in this round."""
+        if self.schedule is not None:
+            return max(int(self.schedule(round)), self.cohort_size)
+        return 2 * self.cohort_size if self.candidates is None else self.candidates
+
+    def select(self, state: PowerOfChoiceState, view: View, rng: np.random.Generator) -> Choice:
+        """Draw the candidates, learn their losses, take the highest."""
+        ids = present(view)
+        if len(ids) == 0:
+            return nobody()
+        d = min(self.d(view.round), len(ids))
+        if d < len(ids):
+            sizes = view.clients.sizes if len(ids) == len(view.clients) else view.clients.sizes[ids]
+            ids = ids[sampling.weighted(sizes, d, rng)]
+        losses = clip_losses(self._losses(state, view, ids), self.clip)
+        return Choice(ids[solvers.top(losses, self.cohort_size, rng)])
+
+    def _losses(self, state: PowerOfChoiceState, view: View, ids: Ints) -> Floats:
+        if self.variant == "rpow-d":
+            return state.loss[ids]
+        if view.probe is None:
+            raise MissingError(
+                f"PowerOfChoice: variant {self.variant!r} asks the candidates for their loss, but view.probe is None; "
+                "give the View a probe, or use variant='rpow-d', which needs none"
+            )
+        batch = self.batch if self.variant == "cpow-d" else None
+        losses = np.asarray(view.probe(ids, batch=batch), dtype=np.float64)
+        if losses.shape != ids.shape:
+            raise ContractError(f"view.probe returned shape {losses.shape} for {len(ids)} ids; one loss per id is due")
+        return np.where(valid_losses(losses), losses, -np.inf)
+
+    def observe(self, state: PowerOfChoiceState, view: View, choice: Choice, outcome: Outcome) -> PowerOfChoiceState:
+        """Keep the losses that came (rpow-d ranks by them)."""
+        check_outcome(view, choice, outcome)
+        heard = outcome.succeeded & valid_losses(outcome.loss)
+        ids = choice.clients
+        state.loss[ids[heard]] = outcome.loss[heard]
+        # Chosen and still not heard: no longer +inf, or a client that always fails would always be chosen.
+        typical = float(np.median(outcome.loss[heard])) if heard.any() else 0.0
+        silent = ids[~heard & np.isinf(state.loss[ids])]
+        state.loss[silent] = typical
+        state.counts[ids] += 1
+        return PowerOfChoiceState(state.loss, state.counts)

@@ -1,0 +1,112 @@
+"""Fixed-size designs whose first-order inclusion probabilities are exact.
+
+Madow (1949), "On the theory of systematic sampling"; Deville & Tillé (1998), "Unequal probability sampling without
+replacement through a splitting method" (the pivotal method). Both walk through the clients in a random order: with a
+fixed order, half of the pairs of clients would never be chosen together.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike
+
+from fedpick.errors import ContractError
+from fedpick.types import Bools, Floats, Ints
+
+_CERTAIN = 1.0 - 1e-12  # probabilities closer to 1 than this are 1: rounding must not lose a sure client
+
+
+def _split(p: ArrayLike) -> tuple[Floats, Bools, int]:
+    """Check p; return it, the mask of sure clients, and how many of the others are to be drawn."""
+    probabilities = np.asarray(p, dtype=np.float64)
+    if probabilities.ndim != 1:
+        raise ContractError(f"p has shape {probabilities.shape}, but must be one probability per client")
+    if len(probabilities) and not (probabilities.min() >= 0.0 and probabilities.max() <= 1.0 + 1e-9):
+        bad = probabilities[~((probabilities >= 0.0) & (probabilities <= 1.0 + 1e-9))][0]
+        raise ContractError(f"p holds {bad}, but probabilities are in [0, 1]; sampling.proportional caps them")
+    total = float(probabilities.sum())
+    k = round(total)
+    if abs(total - k) > 1e-6 * max(1.0, total):
+        raise ContractError(
+            f"p sums to {total:.9g}, but a fixed-size design needs a whole number; sampling.proportional(sizes, k) "
+            "gives probabilities that sum to k"
+        )
+    sure: Bools = probabilities >= _CERTAIN
+    return probabilities, sure, k - int(np.count_nonzero(sure))
+
+
+def _random_order(p: Floats, sure: Bools, rng: np.random.Generator) -> Ints:
+    order: Ints = np.flatnonzero((p > 0.0) & ~sure)
+    rng.shuffle(order)
+    return order
+
+
+def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
+    """Draw k = sum(p) clients, client i with probability p[i]: equal steps through the clients in random order.
+
+    >>> import numpy as np
+    >>> systematic([0.5, 0.5, 1.0, 0.0], np.random.default_rng(0)).tolist()
+    [0, 2]
+    """
+    probabilities, sure, k = _split(p)
+    if k <= 0:
+        return np.flatnonzero(sure)
+    order = _random_order(probabilities, sure, rng)
+    steps = np.cumsum(probabilities[order])
+    steps *= k / steps[-1]  # the last step ends at k to the last bit, so that exactly k points fall on clients
+    hits = np.searchsorted(steps, rng.random() + np.arange(k), side="right")
+    return np.sort(np.concatenate([np.flatnonzero(sure), order[hits]]))
+
+
+@njit(cache=True)
+def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:  # pragma: no cover - compiled
+    """The pivotal method: the fighter meets each client in turn; whoever loses is out, or whoever wins is in.
+
+    While the two together hold less than 1, the newcomer wins with probability p/(sum): the fighter survives up to a
+    sum t with probability s/t, so that one uniform number tells at which sum it falls (no number per client).
+    """
+    chosen = np.empty(k, dtype=np.int64)
+    count = 0
+    fighter = order[0]
+    held = p[fighter]
+    falls_at = held / (1.0 - rng.random())
+    for j in range(1, len(order)):
+        rival = order[j]
+        both = held + p[rival]
+        if both < 1.0:
+            if both > falls_at:
+                fighter = rival
+                falls_at = both / (1.0 - rng.random())
+            held = both
+            continue
+        # One of the two is in, the other goes on with what is left.
+        winner = fighter
+        if rng.random() * (2.0 - both) < 1.0 - p[rival]:
+            fighter = rival
+        else:
+            winner = rival
+        if count < k:
+            chosen[count] = winner
+            count += 1
+        held = both - 1.0
+        falls_at = held / (1.0 - rng.random())
+    if count < k:  # the last one holds 1 but for rounding
+        chosen[count] = fighter
+        count += 1
+    return chosen[:count]
+
+
+def pivotal(p: ArrayLike, rng: np.random.Generator) -> Ints:
+    """Draw k = sum(p) clients, client i with probability p[i]: duels between the clients in random order.
+
+    Neighbours in the order exclude each other, so that the chosen are negatively correlated: totals estimated from
+    the cohort vary less than with independent draws.
+
+    >>> import numpy as np
+    >>> pivotal([0.5, 0.5, 1.0, 0.0], np.random.default_rng(0)).tolist()
+    [0, 2]
+    """
+    probabilities, sure, k = _split(p)
+    if k <= 0:
+        return np.flatnonzero(sure)
+    order = _random_order(probabilities, sure, rng)
+    return np.sort(np.concatenate([np.flatnonzero(sure), _duels(probabilities, order, k, rng)]))

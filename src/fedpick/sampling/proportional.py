@@ -1,0 +1,66 @@
+"""From weights to inclusion probabilities: proportional, but none above its cap."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick.errors import ContractError
+from fedpick.types import Bools, Floats
+
+
+def capped(log_weights: ArrayLike, total: float, cap: float) -> tuple[Floats, Bools]:
+    """Shares min(cap, c w) that sum to `total`, and the mask of those whose weight lies above the cap (strictly).
+
+    Weights come as logarithms and may span any range: what is left for the uncapped is normalised by the log-sum-exp
+    of the uncapped alone, so that it cannot underflow beside a huge capped weight.
+
+    Args:
+        log_weights: logarithms of the weights, finite.
+        total: what the shares sum to, at most cap * len(log_weights).
+        cap: the most one client can get.
+    """
+    logs = np.asarray(log_weights, dtype=np.float64)
+    count = len(logs)
+    if total > cap * count * (1.0 + 1e-9):
+        raise ContractError(f"total = {total:g} cannot be shared by {count} clients with at most {cap:g} each")
+    none: Bools = np.zeros(count, dtype=bool)
+    if count == 0 or total <= 0.0:
+        return np.zeros(count), none
+    shares: Floats = np.exp(logs - logs.max())
+    scale = total / shares.sum()
+    if scale <= cap:  # the largest weight is exp(0) = 1
+        shares *= scale
+        return shares, none
+
+    # At most total/cap clients can be capped: sort that many of the largest weights and no more.
+    total = min(total, cap * count)
+    reach = min(math.floor(total / cap) + 1, count)
+    parts = np.partition(logs, count - reach)
+    rest, top = parts[: count - reach], np.sort(parts[count - reach :])[::-1]
+    with np.errstate(divide="ignore"):  # log(0) = -inf is what an empty or vanishing rest weighs
+        beyond = top[-1] + np.log(np.exp(rest - top[-1]).sum())
+    tails = np.logaddexp.accumulate(np.concatenate([[beyond], top[::-1]]))[1:][::-1]  # all but the n largest
+    left = total - cap * np.arange(reach)
+    n = int(np.argmax(left * np.exp(top - tails) <= cap * (1.0 + 1e-9)))
+    over: Bools = logs > top[n]
+    n = int(np.count_nonzero(over))
+    shares = np.exp(np.minimum(logs - tails[n], 0.0)) * left[n]
+    return np.where(over, cap, np.minimum(shares, cap)), over
+
+
+def proportional(sizes: ArrayLike, k: int) -> Floats:
+    """Inclusion probabilities proportional to size that sum to k, none above 1.
+
+    >>> proportional([1.0, 1.0, 8.0], 2).tolist()
+    [0.5, 0.5, 1.0]
+    """
+    array = np.asarray(sizes, dtype=np.float64)
+    positive = int(np.count_nonzero(array > 0.0))
+    if array.ndim != 1 or not (np.isfinite(array).all() and (array >= 0.0).all()):
+        raise ContractError("sizes must be one finite number >= 0 per client")
+    if k > positive:
+        raise ContractError(f"k = {k}, but only {positive} sizes are > 0: lower k to at most {positive}")
+    p = np.zeros(len(array))
+    p[array > 0.0], _ = capped(np.log(array[array > 0.0]), k, 1.0)
+    return p

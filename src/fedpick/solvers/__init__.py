@@ -1,0 +1,11 @@
+"""Solvers for the choices that the papers define as optimisation problems; each stands alone.
+
+`bottleneck` is exact and serves BSFL (13) and RBCS-F (21); `anneal` is BSFL's own ALSA and classic annealing;
+`disperse` serves FedGS (16); `top` takes the m largest with ties at random.
+"""
+
+from fedpick.solvers.annealing import NEIGHBOURS, anneal
+from fedpick.solvers.bottleneck import bottleneck, top
+from fedpick.solvers.dispersion import disperse
+
+__all__ = ["NEIGHBOURS", "anneal", "bottleneck", "disperse", "top"]

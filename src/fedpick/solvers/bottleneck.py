@@ -1,0 +1,140 @@
+"""max over |S| = m of  min_S value + sum_S bonus: exact in O(K log K).
+
+BSFL (13) calls this infeasible and anneals, RBCS-F's Algorithm 1 takes O(N^2); it is one sort and one heap. Walk
+through the clients from the largest value down: the best cohort whose smallest value is at least the current one holds
+the m largest bonuses seen so far.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike
+
+from fedpick.errors import ContractError
+from fedpick.types import Floats, Ints
+
+_PRUNE_FROM = 4096  # below, sorting everything is cheaper than finding out what need not be sorted
+
+
+def top(values: ArrayLike, m: int, rng: np.random.Generator | None = None) -> Ints:
+    """Indices of the m largest values, ties at random (by index without an rng); all of them if there are fewer.
+
+    >>> top([3.0, 1.0, 2.0], 2).tolist()
+    [0, 2]
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if m >= len(array):
+        return np.arange(len(array))
+    if m <= 0:
+        return np.empty(0, dtype=np.int64)
+    edge = np.partition(array, len(array) - m)[len(array) - m]
+    above = np.flatnonzero(array > edge)
+    tied = np.flatnonzero(array == edge)
+    missing = m - len(above)
+    if missing < len(tied):
+        tied = tied[:missing] if rng is None else rng.choice(tied, missing, replace=False, shuffle=False)
+    return np.sort(np.concatenate([above, tied]))
+
+
+@njit(cache=True)
+def _sweep(values: Floats, bonus: Floats, m: int, picks: Floats) -> float:  # pragma: no cover - compiled
+    """Values sorted downwards; return the smallest value that the best cohort may hold.
+
+    `picks` are uniform numbers that choose among thresholds that are equally good (empty: the first).
+    """
+    heap = np.empty(m)  # min-heap of the m largest bonuses so far
+    total = 0.0
+    best = -np.inf
+    threshold = values[m - 1]
+    equals = 0
+    for i in range(len(values)):
+        b = bonus[i]
+        if i < m:
+            j = i
+            while j > 0 and heap[(j - 1) // 2] > b:
+                heap[j] = heap[(j - 1) // 2]
+                j = (j - 1) // 2
+            heap[j] = b
+            total += b
+        elif b > heap[0]:
+            total += b - heap[0]
+            j = 0
+            while True:
+                child = 2 * j + 1
+                if child >= m:
+                    break
+                if child + 1 < m and heap[child + 1] < heap[child]:
+                    child += 1
+                if heap[child] >= b:
+                    break
+                heap[j] = heap[child]
+                j = child
+            heap[j] = b
+        if i >= m - 1:
+            objective = values[i] + total
+            if objective > best:
+                best = objective
+                threshold = values[i]
+                equals = 1
+            elif objective == best and values[i] != threshold and len(picks):
+                equals += 1
+                if picks[equals % len(picks)] * equals < 1.0:
+                    threshold = values[i]
+    return float(threshold)
+
+
+def _finite(values: Floats, swing: float) -> Floats:
+    """Infinite values as finite ones that no sum of bonuses can outweigh."""
+    finite = values[np.isfinite(values)]
+    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
+    return np.nan_to_num(values, posinf=high + swing + 1.0, neginf=low - swing - 1.0)
+
+
+def bottleneck(
+    value: ArrayLike,
+    bonus: ArrayLike,
+    m: int,
+    mask: ArrayLike | None = None,
+    rng: np.random.Generator | None = None,
+) -> Ints:
+    """Indices of the m clients that maximise min value + sum bonus, exactly; ties at random if an rng is given.
+
+    Args:
+        value: one number per client, infinities allowed.
+        bonus: one finite number per client.
+        m: how many; all of them if there are fewer.
+        mask: True for those that may be chosen.
+        rng: breaks ties; without it they go by index.
+
+    >>> bottleneck(value=[5.0, 4.0, 1.0], bonus=[0.0, 0.0, 2.0], m=2).tolist()
+    [0, 1]
+    >>> bottleneck(value=[5.0, 4.0, 1.0], bonus=[0.0, 0.0, 9.0], m=2).tolist()
+    [0, 2]
+    """
+    values, bonuses = np.asarray(value, dtype=np.float64), np.asarray(bonus, dtype=np.float64)
+    if values.ndim != 1 or values.shape != bonuses.shape:
+        raise ContractError(f"value has shape {values.shape} and bonus {bonuses.shape}, but both must be (K,)")
+    ids = np.arange(len(values)) if mask is None else np.flatnonzero(mask)
+    if len(ids) < len(values):
+        values, bonuses = values[ids], bonuses[ids]
+    if m >= len(ids):
+        return ids
+    if m <= 0:
+        return ids[:0]
+    if np.isnan(values).any() or not np.isfinite(bonuses).all():
+        raise ContractError("value holds NaN, or bonus NaN or infinity: rank unknown clients explicitly")
+
+    if not np.isfinite(values).all():
+        values = _finite(values, 2.0 * m * float(np.abs(bonuses).max()))
+    pool_values, pool_bonuses = values, bonuses
+    if len(ids) >= _PRUNE_FROM:
+        # Behind the `head` largest values, only a bonus above the m-th largest of the head can still enter the cohort.
+        head = int(np.sqrt(len(ids) * m)) + 1  # about as many as are then left behind it
+        front = np.argpartition(values, len(ids) - head)[len(ids) - head :]
+        keep = bonuses > np.partition(bonuses[front], head - m)[head - m]
+        keep[front] = True
+        pool_values, pool_bonuses = values[keep], bonuses[keep]
+    order = np.argsort(-pool_values)
+    picks = rng.random(64) if rng is not None else np.empty(0)
+    threshold = _sweep(pool_values[order], pool_bonuses[order], m, picks)
+    pool = np.flatnonzero(values >= threshold)
+    return ids[pool[top(bonuses[pool], m, rng)]]

@@ -1,0 +1,232 @@
+"""What happens to a policy's state between rounds: clients come and go, and it is saved and loaded.
+
+A state is a dataclass of arrays. Every field has one entry per client along its first axis, unless it is declared
+with `shared()` (one value for all: a scalar, a matrix of its own) or `pairs()` (clients by clients).
+"""
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedpick._version import __version__
+from fedpick.errors import ContractError, StateError
+from fedpick.protocol import Policy
+from fedpick.types import Clients
+
+__all__ = ["admit", "load_state", "pairs", "retire", "save_state", "shared"]
+
+S = TypeVar("S")
+FORMAT = 1  # raised when a file written before cannot be read any more
+_META = "fedpick.json"
+
+
+def shared(**options: Any) -> Any:
+    """Declare a state field that is not one-per-client: kept as it is when clients come and go."""
+    return field(metadata={"kind": "shared"}, **options)
+
+
+def pairs(**options: Any) -> Any:
+    """Declare a state field of shape (K, K): rows and columns come and go with the clients, new ones are NaN.
+
+    Shape (0, 0) stands for "not known yet" at any number of clients.
+    """
+    return field(metadata={"kind": "pairs"}, **options)
+
+
+def _walk(state: Any) -> list[tuple[str, str, Any]]:
+    """(name, kind, value) of every field, the fields of nested states included."""
+    if not is_dataclass(state) or isinstance(state, type):
+        raise ContractError(f"a state must be a dataclass of arrays, but this is {type(state).__name__}")
+    found = []
+    for entry in fields(state):
+        value, kind = getattr(state, entry.name), entry.metadata.get("kind", "client")
+        if is_dataclass(value):
+            found += [(f"{entry.name}.{name}", k, v) for name, k, v in _walk(value)]
+        else:
+            found.append((entry.name, kind, value))
+    return found
+
+
+def _rebuild(state: Any, values: dict[str, Any], prefix: str = "") -> Any:
+    """A copy of the state with these values in place of its own."""
+    new = {}
+    for entry in fields(state):
+        value, name = getattr(state, entry.name), prefix + entry.name
+        new[entry.name] = _rebuild(value, values, name + ".") if is_dataclass(value) else values[name]
+    return replace(state, **new)
+
+
+def _append(name: str, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """Rows of old, then rows of new; trailing axes that differ (a report's width) are padded with NaN."""
+    if old.ndim != new.ndim:
+        raise ContractError(f"state field {name!r}: init gave newcomers {new.ndim} axes, the state has {old.ndim}")
+    if old.shape[1:] == new.shape[1:]:
+        return np.concatenate([old, new])
+    width = tuple(max(a, b) for a, b in zip(old.shape[1:], new.shape[1:], strict=True))
+    out = np.full((len(old) + len(new), *width), np.nan, dtype=np.result_type(old, new, np.float32))
+    out[(slice(0, len(old)), *map(slice, old.shape[1:]))] = old
+    out[(slice(len(old), None), *map(slice, new.shape[1:]))] = new
+    return out
+
+
+def admit(policy: Policy[S], state: S, newcomers: Clients) -> S:
+    """Enrol newcomers: append, to every per-client field, what `policy.init` gives them.
+
+    >>> import fedpick as fp
+    >>> policy = fp.BSFL(cohort_size=2)
+    >>> state = policy.init(fp.Clients([10, 20, 30]))
+    >>> fp.admit(policy, state, fp.Clients([40, 50])).counts.shape
+    (5,)
+    """
+    fresh = {name: value for name, _, value in _walk(policy.init(newcomers))}
+    values: dict[str, Any] = {}
+    for name, kind, old in _walk(state):
+        if kind == "shared":
+            values[name] = old
+        elif kind == "pairs" and old.size:
+            size = len(old) + len(newcomers)
+            grown = np.full((size, size), np.nan, dtype=old.dtype)
+            grown[: len(old), : len(old)] = old
+            values[name] = grown
+        elif kind == "pairs":
+            values[name] = old
+        else:
+            values[name] = _append(name, np.asarray(old), np.asarray(fresh[name]))
+    out: S = _rebuild(state, values)
+    return out
+
+
+def retire(policy: Policy[S], state: S, keep: ArrayLike) -> S:
+    """Drop clients: keep those at the indices, or where the mask is True, in that order.
+
+    >>> import fedpick as fp
+    >>> policy = fp.BSFL(cohort_size=2)
+    >>> state = policy.init(fp.Clients([10, 20, 30]))
+    >>> fp.retire(policy, state, keep=[0, 2]).counts.shape
+    (2,)
+    """
+    index = np.asarray(keep)
+    if index.dtype == np.bool_:
+        index = np.flatnonzero(index)
+    if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
+        raise ContractError(f"keep is {index.dtype} of shape {index.shape}, but must be client indices or a mask")
+    index = index.astype(np.int64)
+    if len(np.unique(index)) != len(index):
+        raise ContractError("keep names a client twice, but a client can be kept only once")
+    values: dict[str, Any] = {}
+    for name, kind, old in _walk(state):
+        if kind == "shared":
+            values[name] = old
+        elif kind == "pairs":
+            values[name] = old[np.ix_(index, index)] if old.size else old
+        else:
+            if len(index) and (index.min() < 0 or index.max() >= len(old)):
+                raise ContractError(f"keep names client {index.max()}, but the state has clients 0 to {len(old) - 1}")
+            values[name] = np.asarray(old)[index]
+    out: S = _rebuild(state, values)
+    return out
+
+
+def _name(policy: object) -> str:
+    inner = getattr(policy, "policy", None)  # a wrapper (OverSelect) is told apart by what it wraps, too
+    return type(policy).__name__ + (f"({_name(inner)})" if inner is not None else "")
+
+
+def save_state(policy: Policy[S], state: S, path: str | os.PathLike[str], **notes: Any) -> None:
+    """Write the state to one .npz file, atomically: the old file stays whole until the new one is.
+
+    The file holds the arrays and one JSON text (format, version, policy, settings, number of clients, your notes); no
+    pickle, so reading a foreign file runs no code.
+    """
+    target = Path(path)
+    entries = _walk(state)
+    enrolled = {len(value) for _, kind, value in entries if kind == "client"}
+    if len(enrolled) > 1:
+        raise ContractError(f"the state's per-client fields have lengths {sorted(enrolled)}, but must be one length")
+    meta = {
+        "format": FORMAT,
+        "fedpick": __version__,
+        "policy": _name(policy),
+        "settings": repr(policy),
+        "clients": enrolled.pop() if enrolled else None,
+        "fields": {name: kind for name, kind, _ in entries},
+        "notes": notes,
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with zipfile.ZipFile(file, "w") as archive:  # stored, not deflated: a large state is written each round
+                archive.writestr(_META, json.dumps(meta, indent=1))
+                for name, _, value in entries:
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as out:
+                        np.lib.format.write_array(out, np.asarray(value), allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients) -> tuple[S, dict[str, Any]]:
+    """Read a state that `save_state` wrote for this policy and these clients; return it with the saved notes.
+
+    A StateError says what is wrong with a file that is truncated, from another policy, or for another number of
+    clients; the file is never changed.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise StateError(f"{source}: there is no such file; start anew with policy.init(clients)")
+    try:
+        with zipfile.ZipFile(source) as archive:
+            meta = json.loads(archive.read(_META))
+            stored = {
+                name: np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
+                for name in meta["fields"]
+            }
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, TypeError, AttributeError, OSError) as error:
+        raise StateError(
+            f"{source}: not a whole fedpick state ({type(error).__name__}: {error}); it was truncated, damaged or "
+            "written by something else. Restore a backup, or start anew with policy.init(clients)"
+        ) from None
+    if meta["format"] != FORMAT:
+        raise StateError(
+            f"{source}: state format {meta['format']}, but this is fedpick {__version__}, which reads format {FORMAT}; "
+            f"read it with fedpick {meta['fedpick']}"
+        )
+    if meta["policy"] != _name(policy):
+        raise StateError(f"{source}: holds the state of {meta['policy']}, but the policy is {_name(policy)}")
+    if meta["clients"] is not None and meta["clients"] != len(clients):
+        raise StateError(
+            f"{source}: is for {meta['clients']} clients, but {len(clients)} are enrolled; load it with the clients it "
+            "was saved for, then use fp.admit or fp.retire"
+        )
+    template = policy.init(clients)
+    values: dict[str, Any] = {}
+    for name, kind, fresh in _walk(template):
+        if name not in stored:
+            raise StateError(
+                f"{source}: has no field {name!r}, which {_name(policy)} needs; other settings or version?"
+            )
+        array, model = stored.pop(name), np.asarray(fresh)
+        if array.ndim != model.ndim or array.dtype.kind != model.dtype.kind:
+            raise StateError(
+                f"{source}: field {name!r} is {array.dtype} of shape {array.shape}, but {_name(policy)} with these "
+                f"settings has {model.dtype} of shape {model.shape}"
+            )
+        if kind == "client" and len(array) != len(clients):
+            raise StateError(f"{source}: field {name!r} has {len(array)} entries, but there are {len(clients)} clients")
+        values[name] = type(fresh)(array) if isinstance(fresh, int | float) else array
+    if stored:
+        raise StateError(f"{source}: has fields that {_name(policy)} does not: {', '.join(sorted(stored))}")
+    out: S = _rebuild(template, values)
+    return out, dict(meta["notes"])

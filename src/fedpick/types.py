@@ -1,0 +1,237 @@
+"""The words of the contract: Clients, View, Choice, Outcome, Status.
+
+All hold NumPy arrays and check, when they are made, that shapes fit. They are plain data: a world, a Flower server or
+a test can make them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedpick.errors import ContractError
+
+__all__ = ["Bools", "Choice", "Clients", "Floats", "Ints", "Outcome", "Probe", "Status", "View"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Status(IntEnum):
+    """How a chosen client's round ended."""
+
+    DONE = 0  # answered in time, its update is used
+    LATE = 1  # answered after the deadline, its update is dropped
+    FAILED = 2  # never answered, or answered something unusable
+    SURPLUS = 3  # answered in time, but enough others had: a success for the policy, unused by the aggregator
+
+
+class Probe(Protocol):
+    """Asks clients for the loss of the current model on their data; costs time and messages."""
+
+    def __call__(self, ids: Ints, /, *, batch: int | None = None) -> ArrayLike:
+        """Return one loss per id: on all of the client's data, or on one mini-batch of `batch` examples."""
+        ...
+
+
+def _floats(what: str, values: ArrayLike, ndim: int) -> Floats:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ContractError(f"{what} must be numbers: {error}") from None
+    if array.ndim != ndim:
+        raise ContractError(f"{what} has {array.ndim} axes (shape {array.shape}), but must have {ndim}")
+    return array
+
+
+def _same_length(what: str, array: NDArray[Any], length: int, of: str) -> None:
+    if len(array) != length:
+        raise ContractError(f"{what} has length {len(array)}, but there are {length} {of}: they must be aligned")
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Clients:
+    """What is known of the K enrolled clients: arrays whose first axis is the client.
+
+    Args:
+        sizes: number of examples each client holds, > 0.
+        labels: (K, L) label counts; only worlds and oracles read them.
+        features: (K, F) vectors that describe each client's data; FedGS reads them.
+
+    >>> len(Clients(sizes=[50, 120, 80]))
+    3
+    """
+
+    sizes: Floats
+    labels: Floats | None = None
+    features: Floats | None = None
+
+    def __init__(self, sizes: ArrayLike, labels: ArrayLike | None = None, features: ArrayLike | None = None) -> None:
+        size = _floats("Clients.sizes", sizes, 1)
+        bad = np.flatnonzero(~(np.isfinite(size) & (size > 0)))
+        if len(bad):
+            raise ContractError(
+                f"Clients.sizes[{bad[0]}] = {size[bad[0]]}, but sizes must be finite and > 0; "
+                "leave clients without data out, or give 1 where the size is unknown"
+            )
+        object.__setattr__(self, "sizes", size)
+        for name, values in (("labels", labels), ("features", features)):
+            array = None if values is None else _floats(f"Clients.{name}", values, 2)
+            if array is not None:
+                _same_length(f"Clients.{name}", array, len(size), "clients")
+                if not np.isfinite(array).all():
+                    raise ContractError(f"Clients.{name} holds NaN or infinity, but must be finite")
+            object.__setattr__(self, name, array)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def take(self, index: ArrayLike) -> "Clients":
+        """The clients at these positions (indices, or a mask of those to keep)."""
+        at = np.asarray(index)
+        return Clients(
+            self.sizes[at],
+            None if self.labels is None else self.labels[at],
+            None if self.features is None else self.features[at],
+        )
+
+    def join(self, others: "Clients") -> "Clients":
+        """These clients followed by others; labels and features stay only where both have them."""
+
+        def both(a: Floats | None, b: Floats | None) -> Floats | None:
+            return None if a is None or b is None else np.concatenate([a, b])
+
+        return Clients(
+            np.concatenate([self.sizes, others.sizes]),
+            both(self.labels, others.labels),
+            both(self.features, others.features),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What the server may know before it chooses.
+
+    Args:
+        round: 1, 2, 3, ...
+        available: mask of length K, True for clients that could train now.
+        clients: the K enrolled clients.
+        context: (K, d) array of what each client's next round depends on; RBCSF reads it.
+        probe: asks clients for their loss; Power-of-Choice calls it.
+    """
+
+    round: int
+    available: Bools
+    clients: Clients
+    context: Floats | None = None
+    probe: Probe | None = None
+
+    def __post_init__(self) -> None:
+        if self.round < 1:
+            raise ContractError(f"View.round = {self.round}, but rounds start at 1")
+        mask = np.asarray(self.available)
+        if mask.dtype != np.bool_ or mask.ndim != 1:
+            raise ContractError(
+                f"View.available is {mask.dtype} of shape {mask.shape}, but must be a boolean mask with one entry per "
+                "client; from indices, use np.isin(np.arange(K), ids)"
+            )
+        _same_length("View.available", mask, len(self.clients), "clients")
+        object.__setattr__(self, "available", mask)
+        if self.context is not None:
+            context = _floats("View.context", self.context, 2)
+            _same_length("View.context", context, len(self.clients), "clients")
+            object.__setattr__(self, "context", context)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Who trains in this round.
+
+    Args:
+        clients: indices of the chosen clients; empty when nobody is there.
+        inclusion: P(client is in the cohort) given the state, aligned with `clients`; the expected count where the
+            policy draws with replacement; None where it is not known.
+        weights: aggregation weights that the policy's paper asks for, aligned; None leaves them to the aggregator.
+    """
+
+    clients: Ints
+    inclusion: Floats | None = None
+    weights: Floats | None = None
+
+    def __post_init__(self) -> None:
+        ids = np.asarray(self.clients)
+        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+            raise ContractError(f"Choice.clients is {ids.dtype} of shape {ids.shape}, but must be a 1-d integer array")
+        object.__setattr__(self, "clients", ids.astype(np.int64, copy=False))
+        for name in ("inclusion", "weights"):
+            values = getattr(self, name)
+            if values is not None:
+                array = _floats(f"Choice.{name}", values, 1)
+                _same_length(f"Choice.{name}", array, len(ids), "chosen clients")
+                if not np.all(array >= 0):  # a NaN is not >= 0 either
+                    raise ContractError(f"Choice.{name} holds a negative number or NaN; give None where it is unknown")
+                object.__setattr__(self, name, array)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Outcome:
+    """How the round ended for each chosen client: arrays aligned with `choice.clients`.
+
+    Numbers that clients report (durations, losses, reports) may be anything, NaN and infinity included: policies
+    absorb them. The shapes and the statuses are the server's own, and are checked.
+
+    Args:
+        status: one `Status` per chosen client.
+        duration: seconds from sending the model to the answer; NaN where there was none.
+        loss: the client's mean local training loss; NaN where there was none.
+        reports: further arrays by name ("embedding", "update_norm", ...), first axis aligned.
+    """
+
+    status: NDArray[np.int8]
+    duration: Floats
+    loss: Floats
+    reports: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        status: ArrayLike,
+        duration: ArrayLike,
+        loss: ArrayLike,
+        reports: Mapping[str, ArrayLike] | None = None,
+    ) -> None:
+        codes = np.asarray(status)
+        if codes.ndim != 1 or (len(codes) and codes.dtype.kind not in "iu"):
+            raise ContractError(
+                f"Outcome.status is {codes.dtype} of shape {codes.shape}, but must be a 1-d array of fp.Status"
+            )
+        unknown = codes[(codes < min(Status)) | (codes > max(Status))]
+        if len(unknown):
+            names = ", ".join(f"{s.name}={s.value}" for s in Status)
+            raise ContractError(f"Outcome.status holds {int(unknown[0])}, but there are only {names}")
+        object.__setattr__(self, "status", codes.astype(np.int8, copy=False))
+        for name, values in (("duration", duration), ("loss", loss)):
+            array = _floats(f"Outcome.{name}", values, 1)
+            _same_length(f"Outcome.{name}", array, len(codes), "statuses")
+            object.__setattr__(self, name, array)
+        arrays = {name: np.asarray(values) for name, values in (reports or {}).items()}
+        for name, report in arrays.items():
+            if report.ndim == 0:
+                raise ContractError(f"Outcome.reports[{name!r}] is a scalar, but must have one entry per chosen client")
+            _same_length(f"Outcome.reports[{name!r}]", report, len(codes), "statuses")
+        object.__setattr__(self, "reports", arrays)
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    @property
+    def succeeded(self) -> Bools:
+        """Mask of those that answered in time (DONE or SURPLUS)."""
+        mask: Bools = (self.status == Status.DONE) | (self.status == Status.SURPLUS)
+        return mask
