@@ -1,0 +1,123 @@
+"""What broken programs and lying clients can do to any policy: a clear error, or nothing beyond their share."""
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedpick as fp
+from fedpick.state import _walk
+from zoo import outcome, view, zoo
+
+CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
+NUMBERS = st.sampled_from([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0, 1e-300, 1.0])
+
+
+def fresh(policy, **changes):
+    width = policy.context if isinstance(getattr(policy, "context", None), int) else 3
+    return view(CLIENTS, **{"context": np.full((12, width), 1.0), **changes})
+
+
+@pytest.mark.parametrize("name", zoo(3))
+def test_a_choice_and_an_outcome_that_do_not_match_are_an_error_and_change_nothing(name):
+    policy = zoo(3)[name]
+    state, seen = policy.init(CLIENTS), fresh(policy)
+    choice = fp.Choice(np.array([0, 4, 7]))
+    before = copy.deepcopy(state)
+    short = fp.Choice(choice.clients[:-1])
+    with pytest.raises(fp.ContractError, match="give one entry per chosen client"):
+        policy.observe(state, seen, choice, outcome(short, np.random.default_rng(0)))
+    if not fp.traits(policy).replace:
+        twice = fp.Choice(np.repeat(choice.clients[:1], 2))
+        with pytest.raises(fp.ContractError, match="reports twice"):
+            policy.observe(state, seen, twice, outcome(twice, np.random.default_rng(0)))
+    stranger = fp.Choice([99])
+    with pytest.raises(fp.ContractError, match="holds client 99, but clients are numbered 0 to 11"):
+        policy.observe(state, seen, stranger, outcome(stranger, np.random.default_rng(0)))
+    for (_, _, a), (_, _, b) in zip(_walk(before), _walk(state), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize("name", zoo(3))
+@given(data=st.data())
+def test_whatever_clients_report_the_next_choice_is_sound(name, data):
+    policy = zoo(3)[name]
+    state = policy.init(CLIENTS)
+    for round in range(1, 5):
+        width = policy.context if isinstance(getattr(policy, "context", None), int) else 3
+        context = np.array(data.draw(st.lists(NUMBERS, min_size=12 * width, max_size=12 * width))).reshape(12, width)
+        told = np.array(data.draw(st.lists(NUMBERS, min_size=12, max_size=12)))
+        seen = fresh(policy, round=round, context=context, probe=lambda ids, batch=None, told=told: told[ids])
+        choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
+        if fp.traits(policy).fixed_size:
+            assert len(choice) == fp.traits(policy).asks
+        assert seen.available[choice.clients].all()
+        count = len(choice)
+        draw = st.lists(NUMBERS, min_size=count, max_size=count)
+        reports = {"embedding": np.outer(data.draw(draw), np.ones(4)), "update": np.outer(data.draw(draw), np.ones(6))}
+        status = data.draw(st.lists(st.sampled_from(list(fp.Status)), min_size=count, max_size=count))
+        state = policy.observe(
+            state, seen, choice, fp.Outcome(np.array(status, dtype=int), data.draw(draw), data.draw(draw), reports)
+        )
+        for field, _, value in _walk(state):
+            array = np.asarray(value)
+            if array.dtype.kind == "f" and field not in (
+                "value",
+                "vectors",
+                "distance",
+                "speed.fastest",
+                "speed.slowest",
+            ):
+                assert not np.isnan(array).any(), field  # those keep NaN for "not known"
+
+
+@pytest.mark.parametrize("name", zoo(3))
+def test_one_client_s_lies_do_not_change_what_is_kept_of_the_others(name):
+    """Play twice, client 0 honest or lying; per-client state of everyone else is the same after one round."""
+    policy = zoo(3)[name]
+    states = []
+    for lie in (False, True):
+        state, seen = policy.init(CLIENTS), fresh(policy)
+        choice = fp.Choice(np.array([0, 4, 7]))
+        honest = outcome(choice, np.random.default_rng(3), status=np.array([0, 0, 0]))
+        loss, duration = honest.loss.copy(), honest.duration.copy()
+        if lie:
+            loss[0], duration[0] = 1e300, 1e300
+        reports = dict(honest.reports)
+        state = policy.observe(state, seen, choice, fp.Outcome(honest.status, duration, loss, reports))
+        states.append(state)
+    for (field, kind, a), (_, _, b) in zip(_walk(states[0]), _walk(states[1]), strict=True):
+        if kind == "client":
+            np.testing.assert_array_equal(np.asarray(a)[1:], np.asarray(b)[1:], err_msg=field)
+
+
+def test_where_the_share_is_bounded_a_liar_stays_within_it():
+    """E3CS promises [sigma, 1]; Uniform and FedGS (alpha = 0) give equal shares whatever is reported."""
+    for policy in (fp.Uniform(3), fp.FedGS(3, alpha=0.0), fp.SizeWeighted(3)):
+        state, chosen, rounds = policy.init(CLIENTS), np.zeros(12), 600
+        for round in range(1, rounds + 1):
+            seen = fresh(policy, round=round)
+            choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
+            np.add.at(chosen, choice.clients, 1)
+            lying = choice.clients == 0
+            report = fp.Outcome(
+                np.zeros(3, dtype=int),
+                np.where(lying, 1e-9, 1.0),
+                np.where(lying, 1e300, 1.0),
+                {"embedding": np.ones((3, 4))},
+            )
+            state = policy.observe(state, seen, choice, report)
+        share = 3 * (CLIENTS.sizes[0] / CLIENTS.sizes.sum() if isinstance(policy, fp.SizeWeighted) else 1 / 12)
+        assert chosen[0] / rounds <= share + 4.5 * np.sqrt(share * (1 - share) / rounds)
+
+
+def test_a_fast_liar_takes_no_more_than_the_fastest_honest_client_could():
+    """BSFL with tau_min given: durations below it count as tau_min, so speed is at most 1."""
+    policy = fp.BSFL(3, tau_min=1.0, tau_max=20.0)
+    state = policy.init(CLIENTS)
+    report = fp.Outcome([0, 0, 0], [1e-300, 1.0, 5.0], [1.0, 1.0, 1.0])
+    state = policy.observe(state, fresh(policy), fp.Choice([0, 1, 2]), report)
+    assert state.speed.rate[0] == state.speed.rate[1] == 1.0

@@ -1,0 +1,170 @@
+"""check_policy: every built-in keeps the rules, and every rule catches a policy that breaks it."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import fedpick as fp
+from zoo import zoo
+
+
+@pytest.mark.parametrize("m", [1, 5, 40, 60])
+@pytest.mark.parametrize("name", zoo(5))
+def test_every_policy_keeps_the_rules(name, m):
+    rules = fp.checks.check_policy(zoo(m)[name], seed=m)
+    assert len(rules) == 9
+
+
+@pytest.mark.parametrize("name", zoo(5))
+def test_every_policy_copes_with_a_federation_of_one(name):
+    fp.checks.check_policy(zoo(1)[name], clients=fp.Clients([3.0], features=[[1.0, 2.0]]))
+
+
+@pytest.mark.parametrize("name", zoo(5))
+def test_clients_enrolled_in_round_50_are_chosen_in_time(name):
+    """Newcomers enter every policy that does not know better (a prophet, or losses that never change)."""
+    policy = zoo(5)[name]
+    draw = np.random.default_rng(0)
+    clients = fp.Clients(draw.uniform(1, 2, 30), features=draw.dirichlet(np.ones(4), 30))
+    newcomers = fp.Clients(draw.uniform(1, 2, 10), features=draw.dirichlet(np.ones(4), 10))
+    state, seen = policy.init(clients), np.zeros(40, dtype=int)
+    for round in range(1, 151):
+        if round == 50:
+            state, clients = fp.admit(policy, state, newcomers), clients.join(newcomers)
+        count = len(clients)
+        width = policy.context if isinstance(getattr(policy, "context", None), int) else 3
+        losses = draw.gamma(2.0, size=count)
+        view = fp.View(
+            round,
+            draw.random(count) < 0.9,
+            clients,
+            context=draw.uniform(0.5, 2, (count, width)),
+            probe=lambda ids, batch=None, losses=losses: losses[ids],
+        )
+        choice = policy.select(state, view, fp.rng.stream(1, round, "policy"))
+        reports = {"embedding": draw.normal(size=(len(choice), 3)), "update": draw.normal(size=(len(choice), 3))}
+        outcome = fp.Outcome(
+            np.zeros(len(choice), int), draw.uniform(1, 2, len(choice)), draw.gamma(2.0, size=len(choice)), reports
+        )
+        state = policy.observe(state, view, choice, outcome)
+        np.add.at(seen, choice.clients, 1)
+    assert seen[:30].sum() > 0
+    if not (isinstance(policy, fp.FedCS) or getattr(policy, "solver", "exact") == "alsa"):
+        assert np.count_nonzero(seen[30:]) >= 5, f"only {np.count_nonzero(seen[30:])} of 10 newcomers ever chosen"
+
+
+@dataclass
+class State:
+    counts: np.ndarray
+
+
+@dataclass(frozen=True)
+class Good:
+    """Uniform, written out: the base that the broken ones below spoil in one way each."""
+
+    cohort_size: int = 5
+
+    def init(self, clients):
+        return State(np.zeros(len(clients)))
+
+    def select(self, state, view, rng):
+        ids = np.flatnonzero(view.available)
+        return fp.Choice(rng.permutation(ids)[: self.cohort_size])
+
+    def observe(self, state, view, choice, outcome):
+        state.counts[choice.clients] += 1
+        return State(state.counts)
+
+
+class PicksAbsent(Good):
+    def select(self, state, view, rng):
+        return fp.Choice(rng.permutation(len(view.clients))[: min(5, view.available.sum())])
+
+
+class PicksTwice(Good):
+    def select(self, state, view, rng):
+        ids = np.flatnonzero(view.available)
+        return fp.Choice(np.repeat(ids[:1], min(5, len(ids))))
+
+
+class PicksTooFew(Good):
+    def select(self, state, view, rng):
+        return fp.Choice(super().select(state, view, rng).clients[:-1])
+
+
+class PicksWhenNobodyIsThere(Good):
+    fixed_size = False
+
+    def select(self, state, view, rng):
+        return super().select(state, view, rng) if view.available.any() else fp.Choice(np.array([0]))
+
+
+class OwnRandomness(Good):
+    def select(self, state, view, rng):
+        return super().select(state, view, np.random.default_rng())
+
+
+class WritesInSelect(Good):
+    def select(self, state, view, rng):
+        state.counts[0] += 1
+        return super().select(state, view, rng)
+
+
+class Unsaveable(Good):
+    def init(self, clients):
+        return {"counts": np.zeros(len(clients))}
+
+    def observe(self, state, view, choice, outcome):
+        return state
+
+
+class ChokesOnNaN(Good):
+    def observe(self, state, view, choice, outcome):
+        state.counts[choice.clients] += np.array([int(x) for x in outcome.loss])
+        return State(state.counts)
+
+
+class FixedNumber(Good):
+    def observe(self, state, view, choice, outcome):
+        return State(state.counts + np.zeros(40))
+
+
+class ReturnsAList(Good):
+    def select(self, state, view, rng):
+        return super().select(state, view, rng).clients.tolist()
+
+
+class TooSure(Good):
+    def select(self, state, view, rng):
+        choice = super().select(state, view, rng)
+        return replace(choice, inclusion=np.full(len(choice), 1.5))
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        (PicksAbsent(), "was not available"),
+        (PicksTwice(), "chose a client twice"),
+        (PicksTooFew(), "chose 4 clients instead of 5"),
+        (PicksWhenNobodyIsThere(), "nobody was there, but it chose 1 clients"),
+        (OwnRandomness(), "the same seed gave another choice"),
+        (WritesInSelect(), "select changed the state"),
+        (Unsaveable(), "must be a dataclass of arrays"),
+        (ChokesOnNaN(), "absorbs NaN, infinite and absurd reports: OverflowError"),
+        (FixedNumber(), "clients can be enrolled while it runs"),
+        (ReturnsAList(), "must return fp.Choice"),
+        (TooSure(), "inclusion probability of 1.5, above 1"),
+        (object(), "has no method init"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_a_broken_policy_is_told_what_it_breaks(policy, says):
+    with pytest.raises(fp.CheckError) as caught:
+        fp.checks.check_policy(policy)
+    assert says in str(caught.value)
+    assert str(caught.value).startswith(f"{type(policy).__name__} breaks ")
+
+
+def test_a_good_policy_passes():
+    assert "makes the same choice for the same seed" in fp.checks.check_policy(Good())

@@ -1,0 +1,209 @@
+"""States: saved and loaded without loss, refused when they do not fit, grown and shrunk with the clients."""
+
+import json
+import zipfile
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedpick as fp
+from fedpick.state import _walk
+from zoo import outcome, view, zoo
+
+CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
+
+
+def played(policy, rounds=4, clients=CLIENTS):
+    state = policy.init(clients)
+    for round in range(1, rounds + 1):
+        context = {"context": np.full((len(clients), getattr(policy, "context", 3)), 1.0)}
+        seen = view(clients, round, **context)
+        choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
+        state = policy.observe(state, seen, choice, outcome(choice, np.random.default_rng(round)))
+    return state
+
+
+@pytest.mark.parametrize("name", zoo(3))
+def test_saving_and_loading_gives_the_same_state(name, tmp_path):
+    policy = zoo(3)[name]
+    state = played(policy)
+    fp.save_state(policy, state, tmp_path / "state.npz", round=4)
+    loaded, notes = fp.load_state(policy, tmp_path / "state.npz", CLIENTS)
+    assert notes == {"round": 4}
+    assert type(loaded) is type(state)
+    for (name_a, _, a), (name_b, _, b) in zip(_walk(state), _walk(loaded), strict=True):
+        assert name_a == name_b
+        assert type(a) is type(b)
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+@pytest.mark.parametrize("name", zoo(3))
+def test_every_policy_refuses_a_state_for_another_number_of_clients(name, tmp_path):
+    policy = zoo(3)[name]
+    fp.save_state(policy, played(policy), tmp_path / "state.npz")
+    fewer = CLIENTS.take(np.arange(9))
+    with pytest.raises(fp.StateError, match=r"is for 12 clients, but 9 are enrolled.*fp\.admit or fp\.retire"):
+        fp.load_state(policy, tmp_path / "state.npz", fewer)
+
+
+def test_the_file_is_npz_and_json_without_pickle(tmp_path):
+    fp.save_state(fp.BSFL(3), played(fp.BSFL(3)), tmp_path / "state.npz")
+    with np.load(tmp_path / "state.npz", allow_pickle=False) as arrays:
+        assert arrays["speed.counts"].sum() == 12
+    with zipfile.ZipFile(tmp_path / "state.npz") as archive:
+        meta = json.loads(archive.read("fedpick.json"))
+    assert (meta["format"], meta["policy"], meta["clients"]) == (1, "BSFL", 12)
+
+
+@given(cut=st.integers(0, 400))
+def test_a_truncated_file_is_refused_and_left_as_it_was(cut, tmp_path_factory):
+    path = tmp_path_factory.mktemp("state") / "state.npz"
+    fp.save_state(fp.E3CS(3), played(fp.E3CS(3)), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: min(cut * 4, len(whole) - 1)])
+    before = path.read_bytes()
+    with pytest.raises(fp.StateError, match="not a whole fedpick state"):
+        fp.load_state(fp.E3CS(3), path, CLIENTS)
+    assert path.read_bytes() == before
+
+
+def test_a_flipped_byte_is_noticed(tmp_path):
+    path = tmp_path / "state.npz"
+    fp.save_state(fp.E3CS(3), played(fp.E3CS(3)), path)
+    raw = bytearray(path.read_bytes())
+    at = raw.find(b"NUMPY") + 150  # inside the first array
+    raw[at] ^= 0xFF
+    path.write_bytes(bytes(raw))
+    with pytest.raises(fp.StateError, match="not a whole fedpick state"):
+        fp.load_state(fp.E3CS(3), path, CLIENTS)
+
+
+@pytest.mark.parametrize(
+    ("saved", "loading", "says"),
+    [
+        (fp.E3CS(3), fp.BSFL(3), "holds the state of E3CS, but the policy is BSFL"),
+        (fp.OverSelect(fp.E3CS(3)), fp.E3CS(3), r"holds the state of OverSelect\(E3CS\), but the policy is E3CS"),
+        (
+            fp.FedCS(3, success=CLIENTS.sizes),
+            fp.FedCS(deadline=1, theta=np.ones((12, 3))),
+            "field 'known' is float64 of",
+        ),
+    ],
+)
+def test_a_foreign_state_is_refused(saved, loading, says, tmp_path):
+    fp.save_state(saved, played(saved), tmp_path / "s.npz")
+    with pytest.raises(fp.StateError, match=says):
+        fp.load_state(loading, tmp_path / "s.npz", CLIENTS)
+
+
+def test_a_state_of_a_later_format_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedpick.state.FORMAT", 2)
+    fp.save_state(fp.E3CS(3), played(fp.E3CS(3)), tmp_path / "s.npz")
+    monkeypatch.undo()
+    with pytest.raises(fp.StateError, match=r"state format 2, but this is fedpick .* reads format 1"):
+        fp.load_state(fp.E3CS(3), tmp_path / "s.npz", CLIENTS)
+
+
+def test_fields_that_are_missing_or_too_many_are_named(tmp_path):
+    @dataclass
+    class Small:
+        a: np.ndarray
+
+    @dataclass
+    class Large:
+        a: np.ndarray
+        b: np.ndarray
+
+    @dataclass(frozen=True)
+    class Either:
+        kind: type
+        cohort_size: int = 1
+
+        def init(self, clients):
+            return self.kind(*[np.zeros(len(clients))] * len(self.kind.__dataclass_fields__))
+
+    fp.save_state(Either(Small), Either(Small).init(CLIENTS), tmp_path / "s.npz")
+    with pytest.raises(fp.StateError, match="has no field 'b', which Either needs"):
+        fp.load_state(Either(Large), tmp_path / "s.npz", CLIENTS)
+    fp.save_state(Either(Large), Either(Large).init(CLIENTS), tmp_path / "l.npz")
+    with pytest.raises(fp.StateError, match="has fields that Either does not: b"):
+        fp.load_state(Either(Small), tmp_path / "l.npz", CLIENTS)
+
+
+def test_no_file_says_how_to_start(tmp_path):
+    with pytest.raises(fp.StateError, match=r"there is no such file; start anew with policy\.init"):
+        fp.load_state(fp.E3CS(3), tmp_path / "none.npz", CLIENTS)
+
+
+def test_a_failed_save_keeps_the_old_file_and_leaves_no_other(tmp_path):
+    path = tmp_path / "s.npz"
+    fp.save_state(fp.E3CS(3), played(fp.E3CS(3)), path)
+    before = path.read_bytes()
+    bad = fp.E3CS(3).init(CLIENTS)
+    bad.eta = object()  # cannot be written without pickle
+    with pytest.raises(ValueError, match="allow_pickle"):
+        fp.save_state(fp.E3CS(3), bad, path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["s.npz"]
+
+
+@pytest.mark.parametrize("name", zoo(3))
+def test_admit_keeps_the_old_and_appends_what_init_gives(name):
+    policy = zoo(3)[name]
+    state = played(policy)
+    old = {name: np.array(value, copy=True) for name, _, value in _walk(state)}
+    newcomers = CLIENTS.take([0, 1, 2, 3])
+    fresh = {name: np.asarray(value) for name, _, value in _walk(policy.init(newcomers))}
+    for field, kind, value in _walk(fp.admit(policy, state, newcomers)):
+        array = np.asarray(value)
+        if kind == "shared":
+            np.testing.assert_array_equal(array, old[field])
+        elif kind == "pairs":
+            assert array.shape == ((16, 16) if old[field].size else (0, 0))
+            np.testing.assert_array_equal(array[:12, :12], old[field])
+            assert np.isnan(array[12:]).all()
+        else:
+            np.testing.assert_array_equal(array[:12], old[field])
+            if fresh[field].shape[1:] == old[field].shape[1:]:
+                np.testing.assert_array_equal(array[12:], fresh[field])
+            else:
+                assert np.isnan(array[12:]).all()
+
+
+@pytest.mark.parametrize("name", zoo(3))
+def test_retire_keeps_the_named_clients_in_order(name):
+    policy = zoo(3)[name]
+    state = played(policy)
+    old = {name: np.array(value, copy=True) for name, _, value in _walk(state)}
+    keep = np.array([7, 0, 3])
+    for field, kind, value in _walk(fp.retire(policy, state, keep)):
+        expected = old[field]
+        if kind == "client":
+            expected = expected[keep]
+        elif kind == "pairs" and expected.size:
+            expected = expected[keep][:, keep]
+        np.testing.assert_array_equal(np.asarray(value), expected)
+
+
+def test_retire_takes_a_mask_too():
+    policy = fp.Uniform(2)
+    state = played(policy)
+    mask = np.arange(12) % 2 == 0
+    np.testing.assert_array_equal(fp.retire(policy, state, mask).counts, state.counts[::2])
+
+
+@pytest.mark.parametrize(
+    ("keep", "says"),
+    [
+        ([0, 0], "names a client twice"),
+        ([12], "names client 12, but the state has clients 0 to 11"),
+        ([0.5], "float64"),
+    ],
+)
+def test_retire_refuses_nonsense(keep, says):
+    policy = fp.Uniform(2)
+    with pytest.raises(fp.ContractError, match=says):
+        fp.retire(policy, policy.init(CLIENTS), keep)

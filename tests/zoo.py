@@ -1,0 +1,90 @@
+"""Every policy in every form that matters, for the tests that hold for all of them."""
+
+from typing import Any
+
+import numpy as np
+
+import fedpick as fp
+
+
+def sizes(clients: fp.Clients) -> np.ndarray:
+    return clients.sizes / clients.sizes.max()
+
+
+def ones(clients: fp.Clients) -> np.ndarray:
+    return np.full((len(clients), 3), 0.5)
+
+
+def spread(clients: fp.Clients) -> np.ndarray:
+    x = np.arange(len(clients), dtype=float)
+    return np.abs(x[:, None] - x[None, :])
+
+
+def zoo(m: int) -> dict[str, Any]:
+    """Policies by a readable name, with cohorts of m."""
+    policies = [
+        fp.Uniform(m),
+        fp.SizeWeighted(m),
+        fp.SizeWeighted(m, replace=False),
+        fp.FixedProbabilities(m, p=sizes),
+        fp.FixedProbabilities(m, p=sizes, sampler="pivotal"),
+        fp.FixedProbabilities(m, p=sizes, sampler="systematic"),
+        fp.FedCS(m, success=sizes),
+        fp.FedCS(deadline=1.5, theta=ones),
+        fp.FedCS(m, deadline=0.9, times=sizes),
+        fp.PowerOfChoice(m),
+        fp.PowerOfChoice(m, m + 7, variant="cpow-d", clip=0.9),
+        fp.PowerOfChoice(m, m + 7, variant="rpow-d"),
+        fp.PowerOfChoice(m, variant="rpow-d", schedule=fp.schedules.Halving(40, every=3), clip=0.9),
+        fp.ActiveFL(m),
+        fp.ActiveFL(m, clip=0.9),
+        fp.E3CS(m),
+        fp.E3CS(m, quota=0.5, sampler="systematic"),
+        fp.E3CS(m, quota="inc", horizon=20, sampler="multinomial", max_step=1.0),
+        fp.E3CS(m, quota="cosine", horizon=20, learning_rate="optimal"),
+        fp.E3CS(m, quota=1.0),
+        fp.CSUCB(m),
+        fp.CSUCB(m, variant="cs-ucb-q", tau_min=0.1, tau_max=2.0),
+        fp.BSFL(m),
+        fp.BSFL(m, quality=0.5, beta=2.0, tau_min=0.1, tau_max=2.0),
+        fp.BSFL(m, solver="alsa", steps=40),
+        fp.BSFL(m, solver="alsa-drop", steps=40),
+        fp.BSFL(m, solver="sa", steps=40),
+        fp.BSFL(m, g=lambda counts, round, clients: -counts / round),
+        fp.Genie(m, speed=sizes),
+        fp.RBCSF(m),
+        fp.RBCSF(m, absent="freeze", queue_cap=3.0, deadline=2.0, context=4),
+        fp.RBCSF(m, theta=ones, penalty=0.0),
+        fp.FedGS(m),
+        fp.FedGS(m, graph="embedding", rebuild_every=2),
+        fp.FedGS(m, graph="update", neighbours=3),
+        fp.FedGS(m, graph=spread, scale="paper"),
+        fp.FedGS(m, alpha=0.0),
+        fp.OverSelect(fp.E3CS(m), 1.3),
+        fp.OverSelect(fp.BSFL(m), 2.0),
+        fp.OverSelect(fp.FedGS(m), 1.5),
+    ]
+    return {f"{i:02d}-{type(policy).__name__}": policy for i, policy in enumerate(policies)}
+
+
+def outcome(choice: fp.Choice, rng: np.random.Generator, **changes: Any) -> fp.Outcome:
+    """A plausible end of a round."""
+    count = len(choice)
+    fields: dict[str, Any] = {
+        "status": rng.choice([0, 1, 2, 3], count, p=[0.7, 0.1, 0.1, 0.1]),
+        "duration": rng.uniform(0.5, 2.0, count),
+        "loss": rng.gamma(2.0, size=count),
+        "reports": {"embedding": rng.normal(size=(count, 4)), "update": rng.normal(size=(count, 6))},
+    }
+    return fp.Outcome(**{**fields, **changes})
+
+
+def view(clients: fp.Clients, round: int = 1, available: np.ndarray | None = None, **changes: Any) -> fp.View:
+    """A view with everyone there, losses that grow with the index, and a context of three columns."""
+    count = len(clients)
+    fields: dict[str, Any] = {
+        "available": np.ones(count, dtype=bool) if available is None else np.asarray(available, dtype=bool),
+        "context": np.full((count, 3), 1.0),
+        "probe": lambda ids, batch=None: np.asarray(ids, dtype=float),
+    }
+    return fp.View(round, clients=clients, **{**fields, **changes})
