@@ -1,0 +1,36 @@
+"""What a result must say about where it came from."""
+
+import datetime
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def _git(*command: str) -> str:
+    done = subprocess.run(["git", *command], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        if info.exists()
+        else []
+    )
+    return names[0] if names else platform.processor()
+
+
+def manifest(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings, versions, commit and machine of a run."""
+    return {
+        "settings": settings,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _git("rev-parse", "--short", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
+        "versions": {name: version(name) for name in ("fedpick", "numpy", "scipy", "numba")},
+        "python": platform.python_version(),
+        "machine": {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()},
+    }
