@@ -262,6 +262,31 @@ def plot(rows: list[dict[str, Any]], folder: Path) -> None:
     figure.savefig(folder / "select.svg", metadata={"Date": None})
 
 
+def write_readme(rows: list[dict[str, Any]]) -> None:
+    """Put the figures for a million clients into the README, between its markers."""
+    readme = Path(__file__).parent.parent / "README.md"
+    before, rest = readme.read_text().split("<!-- speed:begin", 1)
+    head, rest = rest.split("-->", 1)
+    after = rest.split("<!-- speed:end -->", 1)[1]
+    most = max(row["clients"] for row in rows)
+    by = {row["policy"]: row for row in rows if row["clients"] == most}
+    fedgs = [row for row in rows if row["policy"] == "FedGS"][-1]
+    names = ["Uniform", "SizeWeighted", "rpow-d", "E3CS", "ActiveFL", "CS-UCB", "BSFL", "RBCS-F"]
+    lines = [
+        f"One round (select + observe), {by['Uniform']['cohort']:,} of {most:,} clients, beside one `numpy.argsort` of as",
+        "many floats in the same run:",
+        "",
+        "| " + " | ".join(names) + " |",
+        "|" + " ---: |" * len(names),
+        "| " + " | ".join(f"{by[name]['ratio']:.2f}x" for name in names) + " |",
+        "| " + " | ".join(f"{by[name]['round_ms']:.1f} ms" for name in names) + " |",
+        "",
+        f"FedGS chooses {fedgs['cohort']} of {fedgs['clients']:,} clients on its graph in {fedgs['round_ms']:.0f} ms.",
+        "[All policies and sizes](benchmarks/results/select/select.md), with memory and compile times.",
+    ]
+    readme.write_text(f"{before}<!-- speed:begin{head}-->\n\n" + "\n".join(lines) + f"\n\n<!-- speed:end -->{after}")
+
+
 def main() -> None:
     """Measure, then write table, plot and manifest."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -282,6 +307,8 @@ def main() -> None:
         json.dumps(manifest({"quick": options.quick, "repeats": repeats}), indent=1) + "\n"
     )
     plot(rows, options.out)
+    if not options.quick:
+        write_readme(rows)
     print(text)
     console.print(f"written to {options.out}")
 

@@ -154,6 +154,8 @@ def test_a_failed_save_keeps_the_old_file_and_leaves_no_other(tmp_path):
 def test_admit_keeps_the_old_and_appends_what_init_gives(name):
     policy = zoo(3)[name]
     state = played(policy)
+    if hasattr(policy, "before_admit"):
+        state = policy.before_admit(state)
     old = {name: np.array(value, copy=True) for name, _, value in _walk(state)}
     newcomers = CLIENTS.take([0, 1, 2, 3])
     fresh = {name: np.asarray(value) for name, _, value in _walk(policy.init(newcomers))}
@@ -166,7 +168,7 @@ def test_admit_keeps_the_old_and_appends_what_init_gives(name):
             np.testing.assert_array_equal(array[:12, :12], old[field])
             assert np.isnan(array[12:]).all()
         else:
-            np.testing.assert_array_equal(array[:12], old[field])
+            np.testing.assert_allclose(array[:12], old[field], rtol=1e-12, atol=1e-12)  # shifted twice: rounding
             if fresh[field].shape[1:] == old[field].shape[1:]:
                 np.testing.assert_array_equal(array[12:], fresh[field])
             else:

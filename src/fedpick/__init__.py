@@ -13,7 +13,7 @@
 
 import logging
 
-from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, theory
+from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, theory, world
 from fedpick._version import __version__
 from fedpick.errors import (
     CheckError,
@@ -41,8 +41,11 @@ from fedpick.policies import (
 )
 from fedpick.policies.text import policy, policy_names
 from fedpick.protocol import Policy, traits
+from fedpick.round import Record
+from fedpick.run import Run
 from fedpick.state import admit, load_state, pairs, retire, save_state, shared
 from fedpick.types import Choice, Clients, Outcome, Status, View
+from fedpick.world import World
 
 logging.getLogger("fedpick").addHandler(logging.NullHandler())  # the application decides what is shown
 
@@ -66,6 +69,8 @@ __all__ = [
     "OverSelect",
     "Policy",
     "PowerOfChoice",
+    "Record",
+    "Run",
     "SettingError",
     "SizeWeighted",
     "StateError",
@@ -73,6 +78,7 @@ __all__ = [
     "Uniform",
     "UnknownNameError",
     "View",
+    "World",
     "__version__",
     "admit",
     "checks",
@@ -91,4 +97,5 @@ __all__ = [
     "solvers",
     "theory",
     "traits",
+    "world",
 ]

@@ -64,5 +64,5 @@ def require(holds: bool, what: str, value: object, bound: str, fix: str = "") ->
 def unknown_name(kind: str, name: str, known: list[str]) -> UnknownNameError:
     """An UnknownNameError that says what there is and suggests the nearest."""
     near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     return UnknownNameError(f"unknown {kind} {name!r}{hint} There are: {', '.join(sorted(known))}")

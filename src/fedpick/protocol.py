@@ -56,6 +56,7 @@ A policy may say more about itself with class attributes or settings of these na
 - `fixed_size`: False if it may choose another number of clients than `cohort_size`.
 - `replace`: True if it draws with replacement, so that a client can stand in a Choice more than once.
 - `asks`: how many clients it chooses, if not `cohort_size` (OverSelect).
+- `before_admit(state) -> state`: makes the state ready for newcomers, who get what `init` gives them (E3CS).
 '''
 
 from dataclasses import dataclass

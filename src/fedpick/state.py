@@ -86,6 +86,8 @@ def admit(policy: Policy[S], state: S, newcomers: Clients) -> S:
     >>> fp.admit(policy, state, fp.Clients([40, 50])).counts.shape
     (5,)
     """
+    prepare = getattr(policy, "before_admit", None)  # E3CS centres its weights; most policies need nothing
+    state = state if prepare is None else prepare(state)
     fresh = {name: value for name, _, value in _walk(policy.init(newcomers))}
     values: dict[str, Any] = {}
     for name, kind, old in _walk(state):

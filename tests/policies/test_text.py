@@ -53,7 +53,7 @@ def test_every_listed_name_makes_its_policy():
     ("text", "error", "says"),
     [
         ("e3sc(quota=0.5)", fp.UnknownNameError, "unknown policy 'e3sc'; did you mean 'e3cs'\\? There are: active-fl"),
-        ("xyzzy", fp.UnknownNameError, "unknown policy 'xyzzy' There are: "),
+        ("xyzzy", fp.UnknownNameError, "unknown policy 'xyzzy'. There are: "),
         ("e3cs(qouta=0.5)", fp.UnknownNameError, "unknown setting of e3cs 'qouta'; did you mean 'quota'\\?"),
         ("e3cs(quota=2)", fp.SettingError, "quota = 2, but must be in \\[0, 1\\]"),
         ("e3cs(quota=inc)", fp.SettingError, "inc is neither a number nor a text; did you mean 'inc' in quotes\\?"),
@@ -79,8 +79,8 @@ def test_what_it_cannot_read_it_explains(text, error, says):
 
 
 def test_an_unknown_further_setting_is_named():
-    with pytest.raises(fp.UnknownNameError, match="unknown setting of uniform 'quota'"):
-        fp.policy("uniform", cohort_size=5, quota=0.5)
+    with pytest.raises(fp.UnknownNameError, match="unknown setting of a policy 'qouta'; did you mean 'quota'"):
+        fp.policy("e3cs", cohort_size=5, qouta=0.5)
 
 
 def test_a_missing_cohort_size_is_named():

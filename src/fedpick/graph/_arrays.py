@@ -45,5 +45,5 @@ def unit_rows(what: str, vectors: ArrayLike) -> Floats:
 def cosine_rows(units: Floats, first: int, last: int) -> Floats:
     """Rows first..last-1 of the similarity matrix: max(cosine, 0), of rows that `unit_rows` made."""
     # Rounded, so that equal clients are exactly equal whatever order the matrix product adds in.
-    cosine: Floats = np.round(np.clip(units[first:last] @ units.T, 0.0, 1.0), 12)
+    cosine: Floats = np.clip(units[first:last] @ units.T, 0.0, 1.0).round(12)
     return cosine

@@ -25,6 +25,7 @@ What this does **not** protect:
   from the operating system's cryptographic source.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -189,7 +190,7 @@ def _checked(who: str, vector: ArrayLike) -> Floats:
     array = np.asarray(vector, dtype=np.float64)
     if array.ndim != 1:
         raise ContractError(f"{who} has shape {array.shape}, but must be one vector, of shape (d,)")
-    norm = float(np.linalg.norm(array))
+    norm = math.hypot(*array.tolist())  # unlike NumPy, it does not overflow on the way
     # A NaN is not <= either.
     require(
         norm <= LARGEST_NORM,

@@ -40,7 +40,24 @@ def check_number(
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     inside = number and (low < value if open else low <= value) and value <= high  # type: ignore[operator]
     bound = f"a number {'>' if open else '>='} {low:g}" + (f" and <= {high:g}" if np.isfinite(high) else "")
-    require(bool(inside), f"{type(policy).__name__}: {name}", value, bound)
+    finite = bool(inside) and bool(np.isfinite(value))  # type: ignore[call-overload]
+    require(finite, f"{type(policy).__name__}: {name}", value, bound + ("" if not inside else ", and finite"))
+
+
+def check_whole(policy: object, name: str, value: object, low: int) -> None:
+    """Raise unless `value` is a whole number >= low."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    require(whole and value >= low, f"{type(policy).__name__}: {name}", value, f"a whole number >= {low}")  # type: ignore[operator]
+
+
+def check_times(policy: object, tau_min: object, tau_max: object) -> None:
+    """Raise unless 0 < tau_min < tau_max, where they are given."""
+    for name, value in (("tau_min", tau_min), ("tau_max", tau_max)):
+        if value is not None:
+            check_number(policy, name, value, 0.0, open=True)
+    if tau_min is not None and tau_max is not None:
+        ordered = tau_min < tau_max  # type: ignore[operator]
+        require(ordered, f"{type(policy).__name__}: tau_min", tau_min, f"< tau_max = {tau_max}")
 
 
 def present(view: View) -> Ints:

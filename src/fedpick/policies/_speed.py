@@ -39,6 +39,7 @@ def learn_speed(
     duration = outcome.duration
     with np.errstate(invalid="ignore"):
         timed = outcome.succeeded & np.isfinite(duration) & (duration > 0.0)
+    duration = np.clip(duration, 1e-300, 1e300)  # so that 1/duration is a number
     fastest, slowest = state.fastest, state.slowest
     if timed.any():
         fastest = float(np.fmin(fastest, duration[timed].min()))

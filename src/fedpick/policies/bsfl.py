@@ -1,7 +1,7 @@
 """BSFL: bandit scheduling that trades the round's time against how well the model generalises.
 
 Ben Ami, Cohen & Zhao (2023), "Client Selection for Generalization in Accelerated Federated Learning: A Multi-Armed
-Bandit Approach". The cohort maximises  min_S ucb(k, t-1) + alpha/m sum_S g_k  (13), where g raises clients chosen less
+Bandit Approach". The cohort maximises  min_S ucb(k, t) + alpha/m sum_S g_k  (13), where g raises clients chosen less
 often than their target. The paper anneals this; `fedpick.solvers.bottleneck` solves it exactly.
 
 Trusts: the durations. Measure them on the server and give `tau_min`, and nobody gains by a false one; whatever a
@@ -20,6 +20,8 @@ from fedpick.policies._common import (
     Truth,
     check_cohort_size,
     check_number,
+    check_times,
+    check_whole,
     nobody,
     present,
     truth,
@@ -117,10 +119,8 @@ class BSFL:
         _check(self)
         if self.solver not in SOLVERS:
             raise unknown_name("solver of BSFL", self.solver, list(SOLVERS))
-        for name in ("tau_min", "tau_max"):
-            if getattr(self, name) is not None:
-                check_number(self, name, getattr(self, name), 0.0, open=True)
-        check_number(self, "steps", self.steps, 0)
+        check_times(self, self.tau_min, self.tau_max)
+        check_whole(self, "steps", self.steps, 0)
 
     def init(self, clients: Clients) -> BSFLState:
         """Return the state before the first round."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import solvers
-from fedpick.errors import require, unknown_name
-from fedpick.policies._common import check_cohort_size, check_number, nobody, present
+from fedpick.errors import unknown_name
+from fedpick.policies._common import check_cohort_size, check_number, check_times, nobody, present
 from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, upper_bound
 from fedpick.protocol import check_outcome
 from fedpick.types import Choice, Clients, Floats, Outcome, View
@@ -55,11 +55,9 @@ class CSUCB:
         check_cohort_size(self, self.cohort_size)
         if self.variant not in VARIANTS:
             raise unknown_name("variant of CSUCB", self.variant, list(VARIANTS))
-        require(0.0 <= self.floor <= 1.0, "CSUCB: floor", self.floor, "in [0, 1]", "it is a share of m/K")
+        check_number(self, "floor", self.floor, 0.0, 1.0)
         check_number(self, "queue_weight", self.queue_weight, 0.0)
-        for name in ("tau_min", "tau_max"):
-            if getattr(self, name) is not None:
-                check_number(self, name, getattr(self, name), 0.0, open=True)
+        check_times(self, self.tau_min, self.tau_max)
 
     def init(self, clients: Clients) -> CSUCBState:
         """Return the state before the first round."""

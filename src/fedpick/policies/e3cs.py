@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from fedpick import sampling
 from fedpick.errors import MissingError, SettingError, require, unknown_name
-from fedpick.policies._common import check_cohort_size, check_number, nobody, present
+from fedpick.policies._common import check_cohort_size, check_number, check_whole, nobody, present
 from fedpick.protocol import check_outcome
 from fedpick.schedules import Cosine, Linear, Schedule, Step
 from fedpick.state import shared
@@ -60,7 +60,7 @@ def allocate(log_weights: ArrayLike, k: int, sigma: float) -> tuple[Floats, Bool
 
 @dataclass
 class E3CSState:
-    """Log-weights, shifted so that 0 is a client of average probability: that is where newcomers start."""
+    """The logarithms of the weights w_{i,t}, up to a common constant."""
 
     log_weights: Floats
     eta: float = shared()
@@ -101,8 +101,9 @@ class E3CS:
             if self.quota not in QUOTAS:
                 raise unknown_name("quota of E3CS", self.quota, list(QUOTAS))
         elif not callable(self.quota):
+            number = isinstance(self.quota, int | float | np.number) and not isinstance(self.quota, bool)
             require(
-                isinstance(self.quota, int | float) and 0.0 <= self.quota <= 1.0,
+                number and 0.0 <= self.quota <= 1.0,
                 "E3CS: quota",
                 self.quota,
                 "in [0, 1]",
@@ -117,7 +118,7 @@ class E3CS:
         if self.max_step is not None:
             check_number(self, "max_step", self.max_step, 0.0, open=True)
         if self.horizon is not None:
-            check_number(self, "horizon", self.horizon, 2)
+            check_whole(self, "horizon", self.horizon, 2)
         elif isinstance(self.quota, str) or self.learning_rate == "optimal":
             asks = f"quota={self.quota!r}" if isinstance(self.quota, str) else "learning_rate='optimal'"
             raise SettingError(f"E3CS: {asks} needs the number of rounds: give horizon=T")
@@ -196,17 +197,37 @@ class E3CS:
         else:
             p = choice.inclusion
             n, k, sigma = self._odds(view)
-        # S_t: weights above the cap. With k = n everyone's p is 1, and only the smallest weights are at the cap.
-        over = p >= 1.0 if k < n else logs[ids] > logs[view.available].min()
         open_plays = k - n * sigma
         with np.errstate(divide="ignore", over="ignore"):
             step = open_plays * state.eta * x / (p * n)
-        step[over | (x == 0.0)] = 0.0
-        step = np.minimum(step, 1e6 if self.max_step is None else self.max_step)  # 1e6 is beyond any ratio of weights
-        # Keep 0 where a client of average probability is, for newcomers. Outside S_t, p - sigma is proportional to w.
-        share = np.where(over, 0.0, p - sigma)
-        at = int(np.argmax(share))
-        if open_plays > 0.0 and share[at] > 0.0:
-            logs -= logs[ids[at]] + math.log(open_plays / n / share[at])
-        logs[ids] += step
+        step[(x == 0.0) | self._over(state, view, ids, p, sigma)] = 0.0
+        logs[ids] += np.minimum(step, 1e6 if self.max_step is None else self.max_step)  # 1e6: beyond any other weight
         return E3CSState(logs, state.eta)
+
+    def _over(self, state: E3CSState, view: View, ids: Ints, p: Floats, sigma: float) -> Bools:
+        """Which of the chosen are in S_t: weights strictly above the cap, which p = 1 alone does not tell."""
+        sure: Bools = p >= 1.0
+        if not sure.any():
+            return sure
+        if sure.all():  # no chosen client tells where the cap is
+            there = present(view)
+            everyone = allocate(state.log_weights[there], min(self.cohort_size, len(there)), sigma)[1]
+            return everyone[np.searchsorted(there, ids)]
+        # Outside S_t, p - sigma is proportional to w: the cap is where it would reach 1 - sigma.
+        logs = state.log_weights[ids]
+        at = int(np.argmax(np.where(sure, 0.0, p)))
+        with np.errstate(divide="ignore"):
+            cap = logs[at] + np.log((1.0 - sigma) / (p[at] - sigma))
+        over: Bools = sure & (logs > cap + 1e-12 * max(1.0, abs(cap)))
+        return over
+
+    def before_admit(self, state: E3CSState) -> E3CSState:
+        """Shift the log-weights so that 0, where newcomers start, is a client of average probability."""
+        k = min(self.cohort_size, len(state.log_weights))
+        p, over = allocate(state.log_weights, k, 0.0)
+        share = np.where(over, 0.0, p)
+        if share.any():
+            at = int(np.argmax(share))  # outside S_t, p is proportional to the weight
+            shift = state.log_weights[at] + math.log(k / len(p) / share[at])
+            return E3CSState(state.log_weights - shift, state.eta)
+        return state

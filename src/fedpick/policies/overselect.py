@@ -73,6 +73,12 @@ class OverSelect(Generic[S]):
         """As the policy inside."""
         return traits(self.policy).replace
 
+    def before_admit(self, state: S) -> S:
+        """As the policy inside."""
+        prepare = getattr(self._wide(), "before_admit", None)
+        out: S = state if prepare is None else prepare(state)
+        return out
+
     def init(self, clients: Clients) -> S:
         """Return the state of the policy inside."""
         return self._wide().init(clients)

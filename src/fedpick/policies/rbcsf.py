@@ -6,7 +6,8 @@ by the guaranteed rate each round and shrinks when the client is chosen. The coh
 V max_S tau_bar - sum_S Z (21), which `fedpick.solvers.bottleneck` solves exactly.
 
 Trusts: contexts and durations, each for the client's own estimate only. A client can make itself look fast; the
-queues still guarantee everyone's rate where it is feasible. One whose context is unusable counts as the slowest.
+queues still guarantee everyone's rate where it is feasible. One whose context is unusable (NaN, infinite, beyond 1e100)
+counts as the slowest, and is left out while enough others are there, whatever its queue.
 """
 
 import logging
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedpick import solvers
 from fedpick.errors import ContractError, MissingError, SettingError, require, unknown_name
-from fedpick.policies._common import Truth, check_cohort_size, check_number, nobody, present, truth
+from fedpick.policies._common import Truth, check_cohort_size, check_number, check_whole, nobody, present, truth
 from fedpick.protocol import check_outcome
 from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
@@ -35,59 +36,85 @@ _LIMIT = 1e100  # contexts and times beyond are no measurements; their squares w
 class RBCSFState:
     """Ridge regression and queue of each client; how many rounds each was enrolled and there."""
 
-    h_inverse: Floats  # (K, d, d), the inverse of H = lambda I + sum c c' (18)
-    b: Floats  # (K, d), sum tau c; in the oracle form theta*, with h_inverse = I
+    factor: Floats  # (K, d, d), lower Cholesky factor of H = lambda I + sum c c' (18)
+    b: Floats  # (K, d), sum tau c
+    theta: Floats  # (K, d), H^-1 b; in the oracle form theta*
     queue: Floats  # Z (6)
     enrolled: NDArray[np.int32]
     there: NDArray[np.int32]
 
+    @property
+    def h_inverse(self) -> Floats:
+        """H^-1 of every client, (K, d, d)."""
+        inverse = np.linalg.inv(self.factor)
+        product: Floats = inverse.transpose(0, 2, 1) @ inverse
+        return product
+
 
 @njit(cache=True)
 def _estimate(
-    context: Floats, h_inverse: Floats, b: Floats, ids: Ints, alpha: float
+    context: Floats, factor: Floats, theta: Floats, ids: Ints, alpha: float
 ) -> Floats:  # pragma: no cover - compiled
     """tau_bar of (19) for these clients, +inf where the context is no measurement."""
     d = context.shape[1]
     out = np.empty(len(ids))
+    u = np.empty(d)
     for j in range(len(ids)):
         k = ids[j]
         time = 0.0
         width = 0.0
         usable = True
         for p in range(d):
-            if not abs(context[k, p]) <= _LIMIT:
+            c = context[k, p]
+            if not abs(c) <= _LIMIT:
                 usable = False
-        for p in range(d):
-            u = 0.0
-            for q in range(d):
-                u += h_inverse[k, p, q] * context[k, q]
-            time += u * b[k, p]
-            width += u * context[k, p]
+            time += c * theta[k, p]
+            if alpha > 0.0:  # c'H^-1 c = |L^-1 c|^2, by forward substitution
+                for q in range(p):
+                    c -= factor[k, p, q] * u[q]
+                u[p] = c / factor[k, p, p]
+                width += u[p] * u[p]
         if alpha > 0.0:
-            time -= alpha * np.sqrt(max(width, 0.0))
+            time -= alpha * np.sqrt(width)
         out[j] = max(time, 0.0) if usable and np.isfinite(time) else np.inf
     return out
 
 
 @njit(cache=True)
 def _learn(
-    context: Floats, h_inverse: Floats, b: Floats, ids: Ints, times: Floats
+    context: Floats, factor: Floats, b: Floats, theta: Floats, ids: Ints, times: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Rank-one updates of H^-1 (Sherman-Morrison) and b for the clients whose time is known."""
+    """Add c c' to H and tau c to b, and solve for theta, for the clients whose time is known.
+
+    H is kept as its Cholesky factor and turned by Givens rotations: the inverse kept by Sherman-Morrison instead loses
+    all its digits to one context that is large beside lambda.
+    """
     d = context.shape[1]
-    u = np.empty(d)
+    x = np.empty(d)
     for j in range(len(ids)):
         k = ids[j]
-        width = 0.0
         for p in range(d):
-            u[p] = 0.0
-            for q in range(d):
-                u[p] += h_inverse[k, p, q] * context[k, q]
-            width += u[p] * context[k, p]
-        for p in range(d):
+            x[p] = context[k, p]
             b[k, p] += times[j] * context[k, p]
-            for q in range(d):
-                h_inverse[k, p, q] -= u[p] * u[q] / (1.0 + width)
+        for p in range(d):
+            r = np.hypot(factor[k, p, p], x[p])
+            c = factor[k, p, p] / r
+            s = x[p] / r
+            factor[k, p, p] = r
+            for q in range(p + 1, d):
+                kept = factor[k, q, p]
+                factor[k, q, p] = c * kept + s * x[q]
+                x[q] = c * x[q] - s * kept
+        for p in range(d):  # L y = b
+            y = b[k, p]
+            for q in range(p):
+                y -= factor[k, p, q] * theta[k, q]
+            theta[k, p] = y / factor[k, p, p]
+        for p in range(d - 1, -1, -1):  # L' theta = y
+            y = theta[k, p]
+            for q in range(p + 1, d):
+                y -= factor[k, q, p] * theta[k, q]
+            theta[k, p] = y / factor[k, p, p]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +159,7 @@ class RBCSF:
         check_number(self, "ridge", self.ridge, 0.0, open=True)
         if not callable(self.exploration):
             check_number(self, "exploration", self.exploration, 0.0)
-        check_number(self, "context", self.context, 1)
+        check_whole(self, "context", self.context, 1)
         if self.absent not in ABSENT:
             raise unknown_name("rule for absent clients of RBCSF", self.absent, list(ABSENT))
         for name in ("queue_cap", "deadline"):
@@ -153,13 +180,13 @@ class RBCSF:
                 f"but must be at most m/K = {self.cohort_size / count:g}; lower it, or raise cohort_size = "
                 f"{self.cohort_size}"
             )
-        if self.theta is None:
-            b, scale = np.zeros((count, d)), 1.0 / self.ridge
-        else:
-            b, scale = truth(self, "theta", self.theta, clients, ndim=2).copy(), 1.0
-            require(b.shape[1] == d, "RBCSF: theta's columns", b.shape[1], f"context = {d}")
+        theta = np.zeros((count, d))
+        if self.theta is not None:
+            theta = truth(self, "theta", self.theta, clients, ndim=2).copy()
+            require(theta.shape[1] == d, "RBCSF: theta's columns", theta.shape[1], f"context = {d}")
+        factor = np.tile(np.sqrt(self.ridge) * np.eye(d), (count, 1, 1))
         zeros = np.zeros(count, dtype=np.int32)
-        return RBCSFState(np.tile(scale * np.eye(d), (count, 1, 1)), b, np.zeros(count), zeros, zeros.copy())
+        return RBCSFState(factor, np.zeros((count, d)), theta, np.zeros(count), zeros, zeros.copy())
 
     def select(self, state: RBCSFState, view: View, rng: np.random.Generator) -> Choice:
         """The optimum of (21)."""
@@ -168,7 +195,7 @@ class RBCSF:
             return nobody()
         alpha = self.exploration(view.round) if callable(self.exploration) else self.exploration
         times = _estimate(
-            self._context(view), state.h_inverse, state.b, ids, 0.0 if self.theta is not None else float(alpha)
+            self._context(view), state.factor, state.theta, ids, 0.0 if self.theta is not None else float(alpha)
         )
         # Line 9 of Algorithm 2 forgets the max(., 0) of (19); _estimate has it.
         value = -self.penalty * times if self.penalty > 0 else np.zeros(len(ids))
@@ -196,7 +223,7 @@ class RBCSF:
             times = np.where(outcome.succeeded, outcome.duration, np.nan if self.deadline is None else self.deadline)
             with np.errstate(invalid="ignore"):
                 known = (times > 0.0) & (times <= _LIMIT) & (np.abs(context[ids]) <= _LIMIT).all(axis=1)
-            _learn(context, state.h_inverse, state.b, ids[known], times[known])
+            _learn(context, state.factor, state.b, state.theta, ids[known], times[known])
         beta = self.beta(len(view.clients))
         if self.absent == "grow":
             state.queue += beta
@@ -207,7 +234,7 @@ class RBCSF:
         state.enrolled += 1
         state.there += view.available
         self._warn_if_infeasible(state, view, beta)
-        return RBCSFState(state.h_inverse, state.b, state.queue, state.enrolled, state.there)
+        return RBCSFState(state.factor, state.b, state.theta, state.queue, state.enrolled, state.there)
 
     def _warn_if_infeasible(self, state: RBCSFState, view: View, beta: float) -> None:
         """Say in rounds 64, 128, 256, ... if absences make the guarantee impossible."""

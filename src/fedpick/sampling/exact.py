@@ -25,7 +25,7 @@ def _split(p: ArrayLike) -> tuple[Floats, Bools, int]:
         raise ContractError(f"p holds {bad}, but probabilities are in [0, 1]; sampling.proportional caps them")
     total = float(probabilities.sum())
     k = round(total)
-    if abs(total - k) > 1e-6 * max(1.0, total):
+    if abs(total - k) > 1e-6 * min(max(1.0, total), 1e5):
         raise ContractError(
             f"p sums to {total:.9g}, but a fixed-size design needs a whole number; sampling.proportional(sizes, k) "
             "gives probabilities that sum to k"
@@ -40,6 +40,16 @@ def _random_order(p: Floats, sure: Bools, rng: np.random.Generator) -> Ints:
     return order
 
 
+def _settled(p: Floats, k: int) -> Floats:
+    """Probabilities whose sum is k but for rounding: they, or their complements, are scaled down: none tops 1."""
+    total, count = p.sum(), len(p)
+    if total >= k or count <= k:
+        lowered: Floats = p * (k / total)
+        return lowered
+    settled: Floats = 1.0 - (1.0 - p) * ((count - k) / (count - total))
+    return settled
+
+
 def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
     """Draw k = sum(p) clients, client i with probability p[i]: equal steps through the clients in random order.
 
@@ -51,9 +61,11 @@ def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
     if k <= 0:
         return np.flatnonzero(sure)
     order = _random_order(probabilities, sure, rng)
-    steps = np.cumsum(probabilities[order])
-    steps *= k / steps[-1]  # the last step ends at k to the last bit, so that exactly k points fall on clients
-    hits = np.searchsorted(steps, rng.random() + np.arange(k), side="right")
+    steps = np.cumsum(_settled(probabilities[order], k))
+    steps[-1] = k
+    whole = np.arange(float(k))
+    points = np.minimum(whole + rng.random(), np.nextafter(whole + 1.0, 0.0))  # a start near 1 must not round up to 1
+    hits = np.searchsorted(steps, points, side="right")
     return np.sort(np.concatenate([np.flatnonzero(sure), order[hits]]))
 
 

@@ -22,6 +22,8 @@ def capped(log_weights: ArrayLike, total: float, cap: float) -> tuple[Floats, Bo
     """
     logs = np.asarray(log_weights, dtype=np.float64)
     count = len(logs)
+    if logs.ndim != 1 or np.isnan(logs).any():
+        raise ContractError(f"log_weights has shape {logs.shape} or holds NaN, but must be one number per client")
     if total > cap * count * (1.0 + 1e-9):
         raise ContractError(f"total = {total:g} cannot be shared by {count} clients with at most {cap:g} each")
     none: Bools = np.zeros(count, dtype=bool)
@@ -58,7 +60,11 @@ def proportional(sizes: ArrayLike, k: int) -> Floats:
     array = np.asarray(sizes, dtype=np.float64)
     positive = int(np.count_nonzero(array > 0.0))
     if array.ndim != 1 or not (np.isfinite(array).all() and (array >= 0.0).all()):
-        raise ContractError("sizes must be one finite number >= 0 per client")
+        raise ContractError(
+            "sizes hold a negative number, NaN or infinity, but must be finite and >= 0, one per client"
+        )
+    if k < 0:
+        raise ContractError(f"k = {k}, but must be >= 0")
     if k > positive:
         raise ContractError(f"k = {k}, but only {positive} sizes are > 0: lower k to at most {positive}")
     p = np.zeros(len(array))

@@ -26,7 +26,7 @@ def _check(weights: ArrayLike, k: int, *, distinct: bool) -> Floats:
     positive = int(np.count_nonzero(array))
     if positive < (k if distinct else min(k, 1)):
         raise ContractError(f"k = {k}, but only {positive} weights are > 0: lower k or give more clients a weight")
-    return array / largest if largest > 0.0 else array  # so that sums cannot overflow
+    return array
 
 
 @njit(cache=True)
@@ -86,7 +86,13 @@ def weighted(weights: ArrayLike, k: int, rng: np.random.Generator) -> Ints:
     array = _check(weights, k, distinct=True)
     if k == 0:
         return np.empty(0, dtype=np.int64)
-    return np.sort(_reservoir(array, k, rng))
+    largest, smallest = array.max(), array.min(initial=np.inf, where=array > 0.0)
+    if smallest > largest * 1e-200:
+        return np.sort(_reservoir(array / largest, k, rng))
+    # Such weights have keys that only their logarithms can tell apart: the Gumbel race, the same draw.
+    with np.errstate(divide="ignore"):
+        keys = np.log(array) + rng.gumbel(size=len(array))
+    return np.sort(np.argpartition(-keys, k - 1)[:k])
 
 
 def multinomial_nr(p: ArrayLike, k: int, rng: np.random.Generator) -> Ints:
@@ -106,8 +112,9 @@ def with_replacement(weights: ArrayLike, k: int, rng: np.random.Generator) -> In
     >>> with_replacement([0.0, 1.0], 3, np.random.default_rng(0)).tolist()
     [1, 1, 1]
     """
-    steps = np.cumsum(_check(weights, k, distinct=False))
+    array = _check(weights, k, distinct=False)
     if k == 0:
         return np.empty(0, dtype=np.int64)
+    steps = np.cumsum(array / array.max())  # so that sums cannot overflow
     drawn: Ints = np.searchsorted(steps, np.sort(rng.random(k)) * steps[-1], side="right")
     return drawn

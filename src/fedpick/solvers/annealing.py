@@ -134,7 +134,10 @@ def anneal(
         raise ContractError(f"energies has shape {energies.shape}, but must be ({steps},), one per step")
     count = len(values)
     if m >= count or m <= 0:
-        return np.arange(max(min(m, count), 0))
+        everyone = np.arange(max(min(m, count), 0))
+        if energies is not None:
+            energies[:] = values[everyone].min(initial=np.inf) + bonuses[everyone].sum()
+        return everyone
     cohort = rng.choice(count, m, replace=False)
     inside = np.zeros(count, dtype=bool)
     inside[cohort] = True

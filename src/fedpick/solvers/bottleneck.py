@@ -18,6 +18,8 @@ _PRUNE_FROM = 4096  # below, sorting everything is cheaper than finding out what
 def top(values: ArrayLike, m: int, rng: np.random.Generator | None = None) -> Ints:
     """Indices of the m largest values, ties at random (by index without an rng); all of them if there are fewer.
 
+    NaN, a value that is not known, ranks last.
+
     >>> top([3.0, 1.0, 2.0], 2).tolist()
     [0, 2]
     """
@@ -27,6 +29,8 @@ def top(values: ArrayLike, m: int, rng: np.random.Generator | None = None) -> In
     if m <= 0:
         return np.empty(0, dtype=np.int64)
     edge = np.partition(array, len(array) - m)[len(array) - m]
+    if np.isnan(edge) or np.isnan(array.max()):
+        return top(np.nan_to_num(array, nan=-np.inf, posinf=np.inf, neginf=-np.inf), m, rng)
     above = np.flatnonzero(array > edge)
     tied = np.flatnonzero(array == edge)
     missing = m - len(above)
@@ -39,7 +43,7 @@ def top(values: ArrayLike, m: int, rng: np.random.Generator | None = None) -> In
 def _sweep(values: Floats, bonus: Floats, m: int, picks: Floats) -> float:  # pragma: no cover - compiled
     """Values sorted downwards; return the smallest value that the best cohort may hold.
 
-    `picks` are uniform numbers that choose among thresholds that are equally good (empty: the first).
+    `picks`, a uniform number for each, choose among thresholds that are equally good (empty: the first).
     """
     heap = np.empty(m)  # min-heap of the m largest bonuses so far
     total = 0.0
@@ -77,16 +81,19 @@ def _sweep(values: Floats, bonus: Floats, m: int, picks: Floats) -> float:  # pr
                 equals = 1
             elif objective == best and values[i] != threshold and len(picks):
                 equals += 1
-                if picks[equals % len(picks)] * equals < 1.0:
+                if picks[i] * equals < 1.0:
                     threshold = values[i]
     return float(threshold)
 
 
-def _finite(values: Floats, swing: float) -> Floats:
-    """Infinite values as finite ones that no sum of bonuses can outweigh."""
-    finite = values[np.isfinite(values)]
-    low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
-    return np.nan_to_num(values, posinf=high + swing + 1.0, neginf=low - swing - 1.0)
+def masked(mask: ArrayLike | None, count: int) -> Ints:
+    """Indices where the mask is True; all of them without a mask."""
+    if mask is None:
+        return np.arange(count)
+    array = np.asarray(mask)
+    if array.dtype != np.bool_ or array.shape != (count,):
+        raise ContractError(f"mask is {array.dtype} of shape {array.shape}, but must be boolean of shape ({count},)")
+    return np.flatnonzero(array)
 
 
 def bottleneck(
@@ -113,7 +120,7 @@ def bottleneck(
     values, bonuses = np.asarray(value, dtype=np.float64), np.asarray(bonus, dtype=np.float64)
     if values.ndim != 1 or values.shape != bonuses.shape:
         raise ContractError(f"value has shape {values.shape} and bonus {bonuses.shape}, but both must be (K,)")
-    ids = np.arange(len(values)) if mask is None else np.flatnonzero(mask)
+    ids: Ints = masked(mask, len(values))
     if len(ids) < len(values):
         values, bonuses = values[ids], bonuses[ids]
     if m >= len(ids):
@@ -124,7 +131,17 @@ def bottleneck(
         raise ContractError("value holds NaN, or bonus NaN or infinity: rank unknown clients explicitly")
 
     if not np.isfinite(values).all():
-        values = _finite(values, 2.0 * m * float(np.abs(bonuses).max()))
+        endless, hopeless = values == np.inf, values == -np.inf
+        if np.count_nonzero(endless) >= m:  # their minimum beats any bonus
+            ids, bonuses = ids[endless], bonuses[endless]
+            return ids[top(bonuses, m, rng)]
+        if len(ids) - np.count_nonzero(hopeless) < m:  # nobody can avoid -inf: the bonuses decide
+            return ids[top(bonuses, m, rng)]
+        ids, bonuses, endless = ids[~hopeless], bonuses[~hopeless], endless[~hopeless]
+        values = values[~hopeless]
+        values[endless] = values[~endless].max()  # beside a finite value, +inf is as good as the largest of them
+        if m == len(ids):
+            return ids
     pool_values, pool_bonuses = values, bonuses
     if len(ids) >= _PRUNE_FROM:
         # Behind the `head` largest values, only a bonus above the m-th largest of the head can still enter the cohort.
@@ -134,7 +151,7 @@ def bottleneck(
         keep[front] = True
         pool_values, pool_bonuses = values[keep], bonuses[keep]
     order = np.argsort(-pool_values)
-    picks = rng.random(64) if rng is not None else np.empty(0)
+    picks = rng.random(len(order)) if rng is not None else np.empty(0)
     threshold = _sweep(pool_values[order], pool_bonuses[order], m, picks)
     pool = np.flatnonzero(values >= threshold)
     return ids[pool[top(bonuses[pool], m, rng)]]

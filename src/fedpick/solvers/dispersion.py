@@ -11,8 +11,18 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fedpick.errors import ContractError, require
-from fedpick.solvers.bottleneck import top
+from fedpick.solvers.bottleneck import masked, top
 from fedpick.types import Bools, Floats, Ints
+
+
+@njit(cache=True)
+def _finite(distance: NDArray[np.floating], ids: Ints) -> bool:  # pragma: no cover - compiled
+    """Whether all distances between these clients are numbers, without a mask of N x N."""
+    for i in ids:
+        for j in ids:
+            if not np.isfinite(distance[i, j]):
+                return False
+    return True
 
 
 @njit(cache=True)
@@ -101,10 +111,11 @@ def disperse(
     if z.ndim != 1 or matrix.shape != (len(z), len(z)):
         raise ContractError(f"distance has shape {matrix.shape}, but {len(z)} penalties need ({len(z)}, {len(z)})")
     require(restarts >= 1, "disperse: restarts", restarts, ">= 1")
-    require(alpha >= 0.0, "disperse: alpha", alpha, ">= 0", "distances are rewarded, never punished")
+    fix = "distances are rewarded, never punished"
+    require(0.0 <= alpha < np.inf, "disperse: alpha", alpha, ">= 0 and finite", fix)
     if not np.isfinite(z).all():
         raise ContractError("penalty holds NaN or infinity, but must be finite")
-    ids = np.arange(len(z)) if mask is None else np.flatnonzero(mask)
+    ids = masked(mask, len(z))
     if m >= len(ids):
         return ids
     if m <= 0:
@@ -114,6 +125,8 @@ def disperse(
     if matrix.dtype not in (np.float32, np.float64):
         matrix = matrix.astype(np.float64)
     matrix = np.ascontiguousarray(matrix)
+    if not _finite(matrix, ids):
+        raise ContractError("distance holds NaN or infinity; graph.shortest_paths gives unreachable pairs a number")
 
     twice = 2.0 * alpha / len(z)  # s'Hs counts every pair twice
     started = time.monotonic()
@@ -131,6 +144,4 @@ def disperse(
             chosen, best = np.sort(cohort), objective
         if time_limit is not None and time.monotonic() - started > time_limit:
             break
-    if not np.isfinite(best):
-        raise ContractError("distance holds NaN or infinity; graph.shortest_paths gives unreachable pairs a number")
     return chosen

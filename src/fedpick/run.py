@@ -1,0 +1,92 @@
+"""Many rounds: an iterator of records that can be stopped, resumed, and continued past its first horizon.
+
+>>> import fedpick as fp
+>>> run = fp.Run(fp.E3CS(cohort_size=20, quota=0.5), fp.world.named("e3cs"), seed=1)
+>>> records = list(run.rounds(until=50))
+>>> len(records), run.state.round
+(50, 50)
+>>> sum(int((record.status == fp.Status.DONE).sum()) for record in run.rounds(until=60)) > 0   # goes on where it was
+True
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedpick.errors import MissingError, require
+from fedpick.policies import OverSelect
+from fedpick.policies.text import policy as policy_from_text
+from fedpick.protocol import Policy, traits
+from fedpick.round import Record, RunState, Trainer, play
+from fedpick.world import Linear, SuccessRates, World
+
+__all__ = ["Run", "check_fit", "policy_for"]
+
+
+def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None) -> None:
+    """Raise a MissingError that says what the policy needs and this world does not give."""
+    needs = traits(policy).needs
+    name = type(policy).__name__
+    if "probe" in needs and trainer is None:
+        raise MissingError(
+            f"{name} asks clients for their loss, but nothing is trained in this run; use a policy that needs no "
+            "probe, such as rpow-d, or give a trainer"
+        )
+    if "context" in needs:
+        state = world.init(0)
+        context = world.view(state, world.draw(state, 0, 1)).context
+        if context is None:
+            raise MissingError(
+                f"{name} needs a context, but the latency {type(world.latency).__name__} of this world gives none; use "
+                "a world with latency linear or device, such as rbcs-f or phones"
+            )
+        inner: Any = policy.policy if isinstance(policy, OverSelect) else policy
+        width = getattr(inner, "context", context.shape[1])
+        require(
+            width == context.shape[1], f"{name}: context", width, f"{context.shape[1]}, the columns this world gives"
+        )
+    if "features" in needs and world.clients.features is None:
+        raise MissingError(f"{name} needs Clients.features, but the clients of this world have none")
+
+
+def policy_for(text: str, world: World, cohort_size: int) -> Any:
+    """A policy from text; oracles (fedcs, genie) are told the truth of this world, openly."""
+    name = text.strip().split("(")[0].strip().lower()
+    truth: dict[str, Any] = {}
+    if name == "fedcs":
+        if isinstance(world.latency, Linear) and "deadline" in text:
+            truth = {"theta": world.latency.theta}
+        elif isinstance(world.volatility, SuccessRates):
+            rates = world.volatility.init(world.clients, None)["rate"]  # type: ignore[arg-type]
+            truth = {"success": rates}
+    return policy_from_text(text, cohort_size=cohort_size, **truth)
+
+
+@dataclass
+class Run:
+    """A policy in a world at one seed; `rounds` plays on from wherever it is.
+
+    Args:
+        policy: who chooses.
+        world: who is there, how fast, and who fails.
+        seed: of everything that is drawn.
+        trainer: trains the model; None for a numerical experiment.
+        state: where to go on from; None starts anew.
+    """
+
+    policy: Policy[Any]
+    world: World
+    seed: int = 0
+    trainer: Trainer | None = None
+    state: RunState = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        check_fit(self.policy, self.world, self.trainer)
+        if self.state is None:
+            model = None if self.trainer is None else self.trainer.init(self.seed)
+            self.state = RunState(self.policy.init(self.world.clients), self.world.init(self.seed), model)
+
+    def rounds(self, until: int) -> Iterator[Record]:
+        """Play through round `until`."""
+        while self.state.round < until:
+            yield play(self.policy, self.world, self.state, self.seed, self.trainer)

@@ -1,0 +1,106 @@
+"""Things made from one line of text, as the command line and configuration files write them.
+
+Text is parsed, never evaluated: known names, and Python literals as settings.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedpick.errors import FedpickError, SettingError, unknown_name
+
+__all__ = ["Makers", "make"]
+
+Makers = Mapping[str, Callable[..., Any]]
+
+
+def _plain(name: str) -> str:
+    """Names are told apart by letters and digits alone: "RBCS-F", "rbcs_f" and "rbcsf" are one."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _find(name: str, known: Makers) -> Callable[..., Any] | None:
+    return next((maker for full, maker in known.items() if _plain(full) == _plain(name)), None)
+
+
+def _lookup(name: str, known: Makers, kind: str) -> Callable[..., Any]:
+    maker = _find(name, known)
+    if maker is None:
+        raise unknown_name(kind, name, list(known))
+    return maker
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What may stand as a value, and settings that everything made gets unless it says otherwise."""
+
+    values: Makers
+    extra: Mapping[str, Any]
+
+    def call(self, node: ast.Call, maker: Callable[..., Any], shown: str) -> Any:
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise SettingError(f"{shown}: ** is not understood here; write each setting as name=value")
+        positional = [self.value(argument, shown) for argument in node.args]
+        named = {str(keyword.arg): self.value(keyword.value, shown) for keyword in node.keywords}
+        settings = list(inspect.signature(maker).parameters)
+        for name in named:
+            if name not in settings:
+                raise unknown_name(f"setting of {shown}", name, settings)
+        said = (*settings[: len(positional)], *named)
+        extra = {name: value for name, value in self.extra.items() if name in settings and name not in said}
+        try:
+            return maker(*positional, **named, **extra)
+        except FedpickError:
+            raise
+        except TypeError as error:  # a missing or repeated setting
+            message = str(error).replace("__init__()", "").replace("  ", " ")
+            raise SettingError(f"{shown}: {message}; its settings are {', '.join(settings)}") from None
+
+    def value(self, node: ast.expr, where: str) -> Any:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return self.call(node, _lookup(node.func.id, self.values, f"value in {where}"), node.func.id)
+        if isinstance(node, ast.Name):
+            maker = _find(node.id, self.values)
+            if maker is not None:
+                return self.call(ast.Call(node, [], []), maker, node.id)
+            raise SettingError(
+                f"{where}: {node.id} is neither a number nor a text; did you mean {node.id!r} in quotes?"
+            )
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            shown = ast.unparse(node)
+            raise SettingError(f"{where}: cannot read {shown!r}; settings are numbers, texts or lists") from None
+
+
+def make(text: str, kind: str, known: Makers, *, values: Makers, example: str, **extra: Any) -> Any:
+    """Make what the text names, such as "e3cs(quota=0.5)".
+
+    Args:
+        text: a name, with settings in brackets if wanted.
+        kind: what it is, for errors: "policy".
+        known: names it may start with, and what each makes.
+        values: names that may stand as values of settings.
+        example: a text that works, for errors.
+        extra: settings for whatever is made and takes them; what the text says wins.
+
+    >>> make("range(2, step=3)", "range", {"range": lambda stop, step: (stop, step)}, values={}, example="range(1)")
+    (2, 3)
+    """
+    quoted = re.split(r"('[^']*'|\"[^\"]*\")", text.strip())
+    source = "".join(  # hyphens in names are read as underscores
+        part if i % 2 else re.sub(r"(?<=[A-Za-z0-9])-(?=[A-Za-z])", "_", part) for i, part in enumerate(quoted)
+    )
+    try:
+        node = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError):
+        node = ast.Constant(None)
+    if isinstance(node, ast.Name):
+        node = ast.Call(node, [], [])
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        raise SettingError(f"cannot read the {kind} {text!r}; write it like {example}")
+    name = text.strip().split("(")[0].strip()
+    return _Reader(values, extra).call(node, _lookup(name, known, kind), name)

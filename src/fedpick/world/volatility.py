@@ -1,0 +1,134 @@
+"""Who would return a model, if asked: the x_{i,t} of E3CS."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick.errors import ContractError, require
+from fedpick.types import Bools, Clients, Floats
+from fedpick.world._parts import Memory, probability
+
+
+def by_class(values: Sequence[float], count: int) -> Floats:
+    """Split `count` clients into equal classes in order, and give each class its value.
+
+    >>> by_class([0.1, 0.9], 5).tolist()
+    [0.1, 0.1, 0.1, 0.9, 0.9]
+    """
+    return np.asarray(values, dtype=np.float64)[np.arange(count) * len(values) // count]
+
+
+@dataclass(frozen=True)
+class Reliable:
+    """Nobody fails."""
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
+        """Nothing to draw."""
+        return {}
+
+    def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """Everyone."""
+        return np.ones(len(clients), dtype=bool)
+
+
+@dataclass(frozen=True)
+class SuccessRates:
+    """Each client succeeds with its class's rate, independently (E3CS: 0.1, 0.3, 0.6, 0.9)."""
+
+    rates: tuple[float, ...] = (0.1, 0.3, 0.6, 0.9)
+
+    def __post_init__(self) -> None:
+        probability("SuccessRates: rates", self.rates)
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
+        """The rate of each client."""
+        return {"rate": by_class(self.rates, len(clients))}
+
+    def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """Who would succeed."""
+        works: Bools = rng.random(len(clients)) < memory["rate"]
+        return works
+
+
+@dataclass(frozen=True)
+class Bursts(SuccessRates):
+    """Crashes that last: a Markov chain with the class's success rate in the long run (E3CS argues for such).
+
+    Args:
+        rates: long-run success rate of each class.
+        spell: mean number of rounds that a crash lasts, at least 1; 1/(1 - rate) is what independent draws give.
+    """
+
+    spell: float = 10.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.spell >= 1.0, "Bursts: spell", self.spell, ">= 1 round")
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
+        """Start in the steady state."""
+        rate = by_class(self.rates, len(clients))
+        return {"rate": rate, "works": rng.random(len(clients)) < rate}
+
+    def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """One step of every client's chain (none in round 1)."""
+        works, rate = memory["works"], memory["rate"]
+        if round > 1:
+            recover = 1.0 / self.spell
+            with np.errstate(divide="ignore"):
+                crash = np.where(rate > 0, np.minimum(recover * (1.0 - rate) / np.maximum(rate, 1e-12), 1.0), 1.0)
+            recover_by = np.where(crash < 1.0, recover, np.minimum(rate / np.maximum(1.0 - rate, 1e-12), 1.0))
+            works ^= rng.random(len(works)) < np.where(works, crash, recover_by)
+        return works.copy()
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Success rates that change at a round: clients move, networks break.
+
+    Args:
+        before: success rate of each class through round `at`.
+        after: success rate of each class from then on.
+        at: the last round of `before`.
+    """
+
+    before: tuple[float, ...] = (0.1, 0.3, 0.6, 0.9)
+    after: tuple[float, ...] = (0.9, 0.6, 0.3, 0.1)
+    at: int = 500
+
+    def __post_init__(self) -> None:
+        probability("Shift: before", self.before)
+        probability("Shift: after", self.after)
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
+        """Both rates of each client."""
+        return {"before": by_class(self.before, len(clients)), "after": by_class(self.after, len(clients))}
+
+    def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """Who would succeed."""
+        works: Bools = rng.random(len(clients)) < memory["before" if round <= self.at else "after"]
+        return works
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedFlags:
+    """Success flags from a (T, K) matrix; after its last row it starts again."""
+
+    flags: ArrayLike
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
+        """Check the matrix."""
+        flags = np.asarray(self.flags).astype(bool)
+        if flags.ndim != 2 or flags.shape[1] != len(clients) or not len(flags):
+            raise ContractError(f"ReplayedFlags: flags has shape {flags.shape}, but must be (T, {len(clients)})")
+        return {"flags": flags}
+
+    def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """The row of this round."""
+        row: Bools = memory["flags"][(round - 1) % len(memory["flags"])]
+        return row
+
+
+__all__ = ["Bursts", "Reliable", "ReplayedFlags", "Shift", "SuccessRates", "by_class"]

@@ -1,0 +1,179 @@
+"""The world that composes the parts: what it draws, what it shows, and how it ends a round."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpick import rng as rngs
+from fedpick.errors import require
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, Status, View
+from fedpick.world._parts import Availability, Latency, Memory, Volatility
+from fedpick.world.availability import Diurnal
+from fedpick.world.latency import Device
+from fedpick.world.volatility import SuccessRates
+
+__all__ = ["Draw", "Timing", "World", "WorldState", "phones"]
+
+
+def phones(count: int = 100, seed: int = 0) -> Clients:
+    """A fleet of phones: log-normal data sizes and a few of ten labels each.
+
+    >>> len(phones(50))
+    50
+    """
+    rng = rngs.stream(seed, 0, "clients")
+    sizes = np.maximum(np.round(rng.lognormal(5.5, 0.8, count)), 10.0)
+    mix = rng.dirichlet(np.full(10, 0.3), count)
+    return Clients(sizes, labels=np.round(mix * sizes[:, None]), features=mix)
+
+
+@dataclass
+class WorldState:
+    """What the world remembers between rounds: its parts' memories, who trained last, and the time."""
+
+    availability: Memory
+    volatility: Memory
+    latency: Memory
+    epochs: Floats
+    idle: Bools  # who did not take part in the last round
+    clock: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """What the world drew for a round: the same for every policy."""
+
+    round: int
+    presence: NDArray[Any]
+    works: Bools
+    latency: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """How a round ended: each chosen client's status and time, and how long the round lasted."""
+
+    status: NDArray[np.int8]
+    duration: Floats
+    seconds: float
+
+    @property
+    def used(self) -> Bools:
+        """Whose update is used: only their work need be done."""
+        mask: Bools = self.status == Status.DONE
+        return mask
+
+    def report(self, loss: Floats | None = None, reports: Mapping[str, Any] | None = None) -> Outcome:
+        """The outcome that the policy learns from; an update that is not a number turns DONE into FAILED."""
+        nothing = np.full(len(self.status), np.nan)
+        return Outcome(self.status, self.duration, nothing if loss is None else loss, reports)
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Clients that are away, slow or fail.
+
+    Args:
+        clients: the K clients; None is a fleet of 100 phones.
+        availability: who is there.
+        volatility: who would return a model.
+        latency: how long it takes.
+        deadline: seconds after which answers are dropped (LATE); None waits for the slowest, so that a client that
+            fails costs the time it would have taken.
+        epochs: local epochs; a client gets one of these for good.
+        probe_share: a probe takes this share of a client's round time.
+        model_megabytes: what one message with a model carries.
+
+    >>> world = World()
+    >>> state = world.init(seed=0)
+    >>> draw = world.draw(state, seed=0, round=1)
+    >>> len(world.view(state, draw).clients)
+    100
+    """
+
+    clients: Clients = field(default_factory=phones)
+    availability: Availability = field(default_factory=Diurnal)
+    volatility: Volatility = field(default_factory=lambda: SuccessRates((0.7, 0.85, 0.95, 0.99)))
+    latency: Latency = field(default_factory=Device)
+    deadline: float | None = 60.0
+    epochs: tuple[int, ...] = (1, 2, 3, 4)
+    probe_share: float = 0.1
+    model_megabytes: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.deadline is not None:
+            require(self.deadline > 0, "World: deadline", self.deadline, "> 0 seconds", "None waits for the slowest")
+        require(
+            len(self.epochs) > 0 and min(self.epochs) >= 1, "World: epochs", self.epochs, "one or more numbers >= 1"
+        )
+        require(0 <= self.probe_share <= 1, "World: probe_share", self.probe_share, "in [0, 1]")
+        require(self.model_megabytes >= 0, "World: model_megabytes", self.model_megabytes, ">= 0")
+
+    def init(self, seed: int) -> WorldState:
+        """Draw what stays the same in all rounds."""
+        clients = self.clients
+        return WorldState(
+            self.availability.init(clients, rngs.stream(seed, 0, "availability")),
+            self.volatility.init(clients, rngs.stream(seed, 0, "volatility")),
+            self.latency.init(clients, rngs.stream(seed, 0, "latency")),
+            rngs.stream(seed, 0, "epochs").choice(np.asarray(self.epochs, dtype=np.float64), len(clients)),
+            np.ones(len(clients), dtype=bool),
+        )
+
+    def draw(self, state: WorldState, seed: int, round: int) -> Draw:
+        """Draw the round, for all clients; advances the memory of chains, and reads nothing that policies caused."""
+        clients = self.clients
+        return Draw(
+            round,
+            self.availability.draw(state.availability, clients, round, rngs.stream(seed, round, "availability")),
+            self.volatility.draw(state.volatility, clients, round, rngs.stream(seed, round, "volatility")),
+            self.latency.draw(state.latency, clients, round, rngs.stream(seed, round, "latency")),
+        )
+
+    def view(self, state: WorldState, draw: Draw, probe: Probe | None = None) -> View:
+        """What the server may know before it chooses."""
+        mask = self.availability.mask(state.availability, draw.presence, self.clients, draw.round, state.clock)
+        context = self.latency.context(state.latency, draw.latency, state.idle)
+        return View(draw.round, mask, self.clients, context=context, probe=probe)
+
+    def seconds(self, state: WorldState, draw: Draw, ids: Ints) -> Floats:
+        """How long these clients take in this round, if asked."""
+        return self.latency.seconds(state.latency, draw.latency, state.idle, ids, state.epochs[ids])
+
+    def close(
+        self, state: WorldState, draw: Draw, choice: Choice, keep: int | None = None, spent: float = 0.0
+    ) -> Timing:
+        """End the round: who is DONE, LATE, FAILED or SURPLUS, and when; moves the clock.
+
+        Args:
+            state: its clock and its record of who took part move on.
+            draw: of this round.
+            choice: of the policy.
+            keep: how many answers are needed; later ones are SURPLUS. None needs all.
+            spent: seconds that probes took before.
+        """
+        ids = choice.clients
+        took = self.seconds(state, draw, ids)
+        late = took > (np.inf if self.deadline is None else self.deadline)
+        works = draw.works[ids]
+        status = np.where(~works, Status.FAILED, np.where(late, Status.LATE, Status.DONE)).astype(np.int8)
+        done = np.flatnonzero(status == Status.DONE)
+        seconds = 0.0
+        if keep is not None and len(done) >= keep > 0:
+            in_time = done[np.argsort(took[done], kind="stable")]
+            status[in_time[keep:]] = Status.SURPLUS
+            seconds = float(took[in_time[keep - 1]])  # the round closes with the last answer that is needed
+        elif len(ids):
+            # An answer is missing: wait for the deadline, or as long as the slowest would have taken.
+            missing = len(done) < len(ids)
+            seconds = self.deadline if missing and self.deadline is not None else float(took.max())
+        duration = np.where(status == Status.FAILED, np.nan, took)
+        if self.deadline is not None:
+            duration = np.where(status == Status.LATE, self.deadline, duration)
+        state.idle[:] = True
+        state.idle[ids] = False
+        state.clock += seconds + spent
+        return Timing(status, duration, seconds + spent)
