@@ -273,8 +273,8 @@ def write_readme(rows: list[dict[str, Any]]) -> None:
     fedgs = [row for row in rows if row["policy"] == "FedGS"][-1]
     names = ["Uniform", "SizeWeighted", "rpow-d", "E3CS", "ActiveFL", "CS-UCB", "BSFL", "RBCS-F"]
     lines = [
-        f"One round (select + observe), {by['Uniform']['cohort']:,} of {most:,} clients, beside one `numpy.argsort` of as",
-        "many floats in the same run:",
+        f"One round (select + observe), {by['Uniform']['cohort']:,} of {most:,} clients, beside one `numpy.argsort` of",
+        "as many floats in the same run:",
         "",
         "| " + " | ".join(names) + " |",
         "|" + " ---: |" * len(names),

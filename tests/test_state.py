@@ -89,7 +89,7 @@ def test_a_flipped_byte_is_noticed(tmp_path):
         (
             fp.FedCS(3, success=CLIENTS.sizes),
             fp.FedCS(deadline=1, theta=np.ones((12, 3))),
-            "field 'known' is float64 of",
+            "has field 'known' as float64 of",
         ),
     ],
 )
@@ -126,10 +126,10 @@ def test_fields_that_are_missing_or_too_many_are_named(tmp_path):
             return self.kind(*[np.zeros(len(clients))] * len(self.kind.__dataclass_fields__))
 
     fp.save_state(Either(Small), Either(Small).init(CLIENTS), tmp_path / "s.npz")
-    with pytest.raises(fp.StateError, match="has no field 'b', which Either needs"):
+    with pytest.raises(fp.StateError, match="has no field 'b', which the policy needs"):
         fp.load_state(Either(Large), tmp_path / "s.npz", CLIENTS)
     fp.save_state(Either(Large), Either(Large).init(CLIENTS), tmp_path / "l.npz")
-    with pytest.raises(fp.StateError, match="has fields that Either does not: b"):
+    with pytest.raises(fp.StateError, match="has fields that the policy does not: b"):
         fp.load_state(Either(Small), tmp_path / "l.npz", CLIENTS)
 
 

@@ -17,11 +17,13 @@ from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, th
 from fedpick._version import __version__
 from fedpick.errors import (
     CheckError,
+    ConfigError,
     ContractError,
     FedpickError,
     MissingError,
     SettingError,
     StateError,
+    StoreError,
     UnknownNameError,
 )
 from fedpick.policies import (
@@ -58,6 +60,7 @@ __all__ = [
     "CheckError",
     "Choice",
     "Clients",
+    "ConfigError",
     "ContractError",
     "FedCS",
     "FedGS",
@@ -75,6 +78,7 @@ __all__ = [
     "SizeWeighted",
     "StateError",
     "Status",
+    "StoreError",
     "Uniform",
     "UnknownNameError",
     "View",

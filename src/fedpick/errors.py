@@ -6,6 +6,8 @@ FedpickError
 ├── ContractError     arrays that do not fit together: a view, a choice, an outcome, a policy's answer
 ├── MissingError      something that the policy needs and was not given: a probe, a context, features
 ├── StateError        a state file that is truncated, foreign or for other clients
+├── StoreError        a run's folder that cannot be read, written or used
+├── ConfigError       a configuration file with a mistake in it
 └── CheckError        a policy that breaks the rules of `fp.checks.check_policy`
 
 What a *client* can cause (a NaN loss, a negative duration) is never an error: policies absorb it. What a *program*
@@ -16,11 +18,13 @@ from difflib import get_close_matches
 
 __all__ = [
     "CheckError",
+    "ConfigError",
     "ContractError",
     "FedpickError",
     "MissingError",
     "SettingError",
     "StateError",
+    "StoreError",
     "UnknownNameError",
     "require",
     "unknown_name",
@@ -49,6 +53,14 @@ class MissingError(FedpickError, ValueError):
 
 class StateError(FedpickError, ValueError):
     """A state file cannot be used."""
+
+
+class StoreError(FedpickError):
+    """A run's folder cannot be read, written or used."""
+
+
+class ConfigError(FedpickError, ValueError):
+    """A configuration file has a mistake in it."""
 
 
 class CheckError(FedpickError, AssertionError):

@@ -142,33 +142,16 @@ def _name(policy: object) -> str:
     return type(policy).__name__ + (f"({_name(inner)})" if inner is not None else "")
 
 
-def save_state(policy: Policy[S], state: S, path: str | os.PathLike[str], **notes: Any) -> None:
-    """Write the state to one .npz file, atomically: the old file stays whole until the new one is.
-
-    The file holds the arrays and one JSON text (format, version, policy, settings, number of clients, your notes); no
-    pickle, so reading a foreign file runs no code.
-    """
+def write_archive(path: str | os.PathLike[str], arrays: dict[str, Any], meta: dict[str, Any]) -> None:
+    """Write arrays and one JSON text to a .npz file, atomically: the old file stays whole until the new one is."""
     target = Path(path)
-    entries = _walk(state)
-    enrolled = {len(value) for _, kind, value in entries if kind == "client"}
-    if len(enrolled) > 1:
-        raise ContractError(f"the state's per-client fields have lengths {sorted(enrolled)}, but must be one length")
-    meta = {
-        "format": FORMAT,
-        "fedpick": __version__,
-        "policy": _name(policy),
-        "settings": repr(policy),
-        "clients": enrolled.pop() if enrolled else None,
-        "fields": {name: kind for name, kind, _ in entries},
-        "notes": notes,
-    }
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            with zipfile.ZipFile(file, "w") as archive:  # stored, not deflated: a large state is written each round
+            with zipfile.ZipFile(file, "w") as archive:  # stored, not deflated: a large state is written often
                 archive.writestr(_META, json.dumps(meta, indent=1))
-                for name, _, value in entries:
+                for name, value in arrays.items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as out:
                         np.lib.format.write_array(out, np.asarray(value), allow_pickle=False)
             file.flush()
@@ -177,6 +160,79 @@ def save_state(policy: Policy[S], state: S, path: str | os.PathLike[str], **note
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what `write_archive` wrote; a StateError says what is wrong with a file that is not whole."""
+    source = Path(path)
+    try:
+        with zipfile.ZipFile(source) as archive:
+            meta = json.loads(archive.read(_META))
+            names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+            arrays = {
+                name: np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
+                for name in names
+            }
+            if not isinstance(meta, dict) or "format" not in meta:
+                raise KeyError("format")
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, TypeError, AttributeError, OSError) as error:
+        raise StateError(
+            f"{source}: not a whole fedpick state ({type(error).__name__}: {error}); it was truncated, damaged or "
+            "written by something else. Restore a backup, or start anew with policy.init(clients)"
+        ) from None
+    if meta["format"] != FORMAT:
+        raise StateError(
+            f"{source}: state format {meta['format']}, but this is fedpick {__version__}, which reads format {FORMAT}; "
+            f"read it with fedpick {meta.get('fedpick')}"
+        )
+    return arrays, meta
+
+
+def pack(state: Any) -> dict[str, Any]:
+    """The fields of a state by name, those of nested states included."""
+    return {name: value for name, _, value in _walk(state)}
+
+
+def unpack(template: S, arrays: dict[str, NDArray[Any]], clients: int, owner: str) -> S:
+    """A state like the template with these arrays in it; `owner` is named where they do not fit."""
+    stored = dict(arrays)
+    values: dict[str, Any] = {}
+    for name, kind, fresh in _walk(template):
+        if name not in stored:
+            raise StateError(f"{owner} has no field {name!r}, which the policy needs; other settings or version?")
+        array, model = stored.pop(name), np.asarray(fresh)
+        if array.ndim != model.ndim or array.dtype.kind != model.dtype.kind:
+            raise StateError(
+                f"{owner} has field {name!r} as {array.dtype} of shape {array.shape}, but the policy with these "
+                f"settings has {model.dtype} of shape {model.shape}"
+            )
+        if kind == "client" and len(array) != clients:
+            raise StateError(f"{owner} has {len(array)} entries in field {name!r}, but there are {clients} clients")
+        values[name] = type(fresh)(array) if isinstance(fresh, int | float) else array
+    if stored:
+        raise StateError(f"{owner} has fields that the policy does not: {', '.join(sorted(stored))}")
+    out: S = _rebuild(template, values)
+    return out
+
+
+def save_state(policy: Policy[S], state: S, path: str | os.PathLike[str], **notes: Any) -> None:
+    """Write the state to one .npz file, atomically: the old file stays whole until the new one is.
+
+    The file holds the arrays and one JSON text (format, version, policy, settings, number of clients, your notes); no
+    pickle, so reading a foreign file runs no code.
+    """
+    enrolled = {len(value) for _, kind, value in _walk(state) if kind == "client"}
+    if len(enrolled) > 1:
+        raise ContractError(f"the state's per-client fields have lengths {sorted(enrolled)}, but must be one length")
+    meta = {
+        "format": FORMAT,
+        "fedpick": __version__,
+        "policy": _name(policy),
+        "settings": repr(policy),
+        "clients": enrolled.pop() if enrolled else None,
+        "notes": notes,
+    }
+    write_archive(path, pack(state), meta)
 
 
 def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients) -> tuple[S, dict[str, Any]]:
@@ -188,23 +244,7 @@ def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients
     source = Path(path)
     if not source.is_file():
         raise StateError(f"{source}: there is no such file; start anew with policy.init(clients)")
-    try:
-        with zipfile.ZipFile(source) as archive:
-            meta = json.loads(archive.read(_META))
-            stored = {
-                name: np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
-                for name in meta["fields"]
-            }
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, TypeError, AttributeError, OSError) as error:
-        raise StateError(
-            f"{source}: not a whole fedpick state ({type(error).__name__}: {error}); it was truncated, damaged or "
-            "written by something else. Restore a backup, or start anew with policy.init(clients)"
-        ) from None
-    if meta["format"] != FORMAT:
-        raise StateError(
-            f"{source}: state format {meta['format']}, but this is fedpick {__version__}, which reads format {FORMAT}; "
-            f"read it with fedpick {meta['fedpick']}"
-        )
+    arrays, meta = read_archive(source)
     if meta["policy"] != _name(policy):
         raise StateError(f"{source}: holds the state of {meta['policy']}, but the policy is {_name(policy)}")
     if meta["clients"] is not None and meta["clients"] != len(clients):
@@ -212,23 +252,4 @@ def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients
             f"{source}: is for {meta['clients']} clients, but {len(clients)} are enrolled; load it with the clients it "
             "was saved for, then use fp.admit or fp.retire"
         )
-    template = policy.init(clients)
-    values: dict[str, Any] = {}
-    for name, kind, fresh in _walk(template):
-        if name not in stored:
-            raise StateError(
-                f"{source}: has no field {name!r}, which {_name(policy)} needs; other settings or version?"
-            )
-        array, model = stored.pop(name), np.asarray(fresh)
-        if array.ndim != model.ndim or array.dtype.kind != model.dtype.kind:
-            raise StateError(
-                f"{source}: field {name!r} is {array.dtype} of shape {array.shape}, but {_name(policy)} with these "
-                f"settings has {model.dtype} of shape {model.shape}"
-            )
-        if kind == "client" and len(array) != len(clients):
-            raise StateError(f"{source}: field {name!r} has {len(array)} entries, but there are {len(clients)} clients")
-        values[name] = type(fresh)(array) if isinstance(fresh, int | float) else array
-    if stored:
-        raise StateError(f"{source}: has fields that {_name(policy)} does not: {', '.join(sorted(stored))}")
-    out: S = _rebuild(template, values)
-    return out, dict(meta["notes"])
+    return unpack(policy.init(clients), arrays, len(clients), f"{source}:"), dict(meta["notes"])
