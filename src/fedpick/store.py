@@ -33,6 +33,7 @@ from fedpick.types import Clients, Status
 
 __all__ = ["Folder", "machine", "read_rounds", "read_selections"]
 
+_REACHED = b"fedpick.reached"  # in the joined files: the last round they hold
 _NAMES = [status.name for status in Status]
 
 
@@ -222,17 +223,20 @@ class Folder:
         self.flush(state)
         with _careful(self.path, "the joined files"):
             for name in ("rounds", "selections"):
-                self._join(name)
+                self._join(name, state.round)
             for part in self._parts():
                 part.unlink()
 
     def _parts(self) -> list[Path]:
         return sorted((self.path / "parts").glob("*-*.parquet"))
 
-    def _join(self, name: str) -> None:
+    def _join(self, name: str, reached: int) -> None:
         tables = _tables(self.path, name)
         if tables:
-            table = pa.concat_tables(tables, promote_options="default")
+            # Said in the file: the last rounds may have no row, when nobody was there.
+            table = pa.concat_tables(tables, promote_options="default").replace_schema_metadata(
+                {_REACHED: str(reached)}
+            )
             _replace(self.path / f"{name}.parquet", lambda path: pq.write_table(table, path))
 
     def close(self) -> None:
@@ -250,7 +254,7 @@ def _tables(folder: Path, name: str) -> list[pa.Table]:
     """The joined file, then the parts it does not hold yet (a crash can leave parts that it does)."""
     whole = folder / f"{name}.parquet"
     tables = [pq.read_table(whole)] if whole.is_file() else []
-    reached = int(tables[0]["round"][-1].as_py()) if tables and len(tables[0]) else 0
+    reached = int((tables[0].schema.metadata or {}).get(_REACHED, 0)) if tables else 0
     for part in sorted((folder / "parts").glob(f"{name}-*.parquet")):
         if int(part.stem.split("-")[1]) > reached:
             tables.append(pq.read_table(part))
