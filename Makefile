@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench bench-select docs lock clean
+.PHONY: help setup demo test test-slow lint format bench bench-select bench-world docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -20,8 +20,10 @@ $(READY): pyproject.toml requirements-dev.lock
 
 setup: $(READY)  ## the environment alone
 
-demo: $(READY)  ## set up, then watch the policies choose among unreliable clients
-	$(BIN)/python examples/demo.py
+demo: $(READY)  ## set up, then compare six policies among clients that are away, slow or fail
+	rm -rf fedpick-runs/demo
+	$(BIN)/fedpick compare -p uniform -p "e3cs(quota=0)" -p "e3cs(quota=0.5)" -p "bsfl(tau_min=1, tau_max=12)" \
+	  -p "over-select(uniform, 1.5)" -p fedcs --world volatile --rounds 400 --seeds 3 --out fedpick-runs/demo
 
 test: $(READY)  ## set up, then all tests but the slow ones
 	$(BIN)/python -m pytest -n auto -m "not slow"
@@ -39,10 +41,13 @@ format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-select  ## every benchmark
+bench: bench-select bench-world  ## every benchmark
 
 bench-select: $(READY)  ## time and memory of every policy, up to a million clients
 	$(BIN)/python benchmarks/bench_select.py
+
+bench-world: $(READY)  ## rounds a second of whole runs, and memory at a million clients
+	$(BIN)/python benchmarks/bench_world.py
 
 docs: $(READY)  ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict

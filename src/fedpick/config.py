@@ -15,12 +15,15 @@ latency = "gamma(low=1, high=8)"
 volatility = "bursts(spell=5)"
 """
 
+import ast
+import math
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from fedpick import rng as rngs
 from fedpick import world as worlds
 from fedpick.errors import ConfigError, FedpickError, unknown_name
 from fedpick.run import Run, policy_for
@@ -60,6 +63,7 @@ PARTS: dict[str, Makers] = {
         "replay": worlds.Replayed,
     },
 }
+_MISTAKES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 _PLAIN = ("deadline", "epochs", "probe_share", "model_megabytes")
 
 
@@ -79,10 +83,12 @@ class Config:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} = {value!r}, but must be a whole number >= 1")
-        if not isinstance(self.seed, int) or self.seed < 0:
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
             raise ConfigError(f"seed = {self.seed!r}, but must be a whole number >= 0")
         if not isinstance(self.policy, str):
             raise ConfigError(f"policy = {self.policy!r}, but must be a text such as 'e3cs(quota=0.5)'")
+        if not isinstance(self.world, dict):
+            raise ConfigError(f"world = {self.world!r}, but must be a section: [world], then name = 'volatile'")
 
     @property
     def label(self) -> str:
@@ -91,12 +97,17 @@ class Config:
 
     def plain(self) -> dict[str, Any]:
         """As data for a manifest."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)} | {"world": dict(self.world)}
 
     def build(self) -> Run:
         """The run itself."""
         world = build_world(self.world)
-        return Run(policy_for(self.policy, world, self.cohort_size), world, self.seed)
+        try:
+            return Run(policy_for(self.policy, world, self.cohort_size), world, self.seed)
+        except FedpickError:
+            raise
+        except _MISTAKES as error:  # a setting of a kind that the policy did not expect
+            raise ConfigError(f"policy = {self.policy!r}: {error}; see fedpick policies for its settings") from None
 
 
 def build_world(settings: dict[str, Any]) -> World:
@@ -110,42 +121,82 @@ def build_world(settings: dict[str, Any]) -> World:
         if key not in known:
             raise unknown_name("setting of [world]", key, known)
     clients = settings.get("clients")
-    if clients is not None and (not isinstance(clients, int) or isinstance(clients, bool) or clients < 1):
+    if clients is not None and not _whole(clients):
         raise ConfigError(f"[world] clients = {clients!r}, but must be a whole number >= 1")
-    world = worlds.named(settings.get("name", "phones"), clients)
-    changes: dict[str, Any] = {key: settings[key] for key in _PLAIN if key in settings}
-    if "epochs" in changes:
-        epochs = changes["epochs"]
-        changes["epochs"] = tuple(epochs) if isinstance(epochs, list) else (epochs,)
-    if changes.get("deadline") in ("none", "slowest"):
-        changes["deadline"] = None
+    name = settings.get("name", "phones")
+    if not isinstance(name, str):
+        raise ConfigError(f"[world] name = {name!r}, but must be a text such as 'volatile'")
+    world = worlds.named(name, clients)
+    changes = {key: _number(key, settings[key]) for key in _PLAIN if key in settings}
     for part, makers in PARTS.items():
         if part in settings:
-            example = next(iter(makers))
-            made = make(str(settings[part]), part, makers, values={}, example=example)
-            made.init(world.clients, _probe_rng())  # reads a trace, checks shapes: say now what does not fit
-            changes[part] = made
+            changes[part] = _part(part, settings[part], makers, world)
+    return replace(world, **changes)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _number(key: str, value: Any) -> Any:
+    """A setting that is a number; its bounds are the world's to check."""
+    if key == "epochs":
+        epochs = value if isinstance(value, list | tuple) else [value]
+        if not epochs or not all(map(_whole, epochs)):
+            raise ConfigError(f"[world] epochs = {value!r}, but must be a whole number >= 1, or several: [1, 2, 3, 4]")
+        return tuple(epochs)
+    if key == "deadline" and value in (None, "none", "slowest"):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        wanted = "a number of seconds > 0, or 'slowest' to wait for all" if key == "deadline" else "a number >= 0"
+        raise ConfigError(f"[world] {key} = {value!r}, but must be {wanted}")
+    return value
+
+
+def _part(part: str, text: Any, makers: Makers, world: World) -> Any:
+    """A part of a world from its text; what does not fit the world's clients is said now."""
+    example = f'{part} = "{next(iter(makers))}"'
+    if not isinstance(text, str):
+        raise ConfigError(f"[world] {part} = {text!r}, but must be a text such as {example}")
     try:
-        return replace(world, **changes)
-    except TypeError as error:
-        raise ConfigError(f"[world]: {error}; deadline is a number of seconds, or 'slowest'") from None
+        made = make(text, part, makers, values={}, example=example)
+        made.init(world.clients, rngs.stream(0, 0, "check"))  # reads a trace, checks shapes
+    except FedpickError:
+        raise
+    except _MISTAKES as error:
+        raise ConfigError(f"[world] {part} = {text!r}: {error}; write it like {example}") from None
+    return made
 
 
-def _probe_rng() -> Any:
-    from fedpick import rng
-
-    return rng.stream(0, 0, "check")
+def _beside(text: Any, folder: Path) -> Any:
+    """A trace's text with the path as seen from the configuration file's folder, whoever reads it later."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except (AttributeError, SyntaxError, ValueError):
+        return text  # build_world says what is wrong with it
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id.lower() == "trace":
+        paths = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "path")]
+        for node in paths:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                node.value = str((folder / node.value).resolve())
+        return ast.unparse(call)
+    return text
 
 
 def load(path: str | PathLike[str]) -> Config:
-    """Read a configuration file; a ConfigError says where the mistake is and what to write instead."""
+    """Read a configuration file; a ConfigError says where the mistake is and what to write instead.
+
+    The path of a trace is as seen from the file's folder.
+    """
     source = Path(path)
     if not source.is_file():
-        raise ConfigError(f"{source}: there is no such file; write one like this:\n{__doc__.split(chr(10), 2)[2]}")
+        raise ConfigError(f'{source}: there is no such file; write one that says at least policy = "e3cs(quota=0.5)"')
     try:
-        data = tomllib.loads(source.read_text())
+        data = tomllib.loads(source.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: is not TOML: {error}") from None
+        raise ConfigError(f'{source}: is not TOML: {error}; texts stand in quotes: policy = "uniform"') from None
+    except OSError as error:
+        raise ConfigError(f"{source}: cannot be read ({error.strerror}); make it readable, or give another") from None
     known = [entry.name for entry in fields(Config)]
     try:
         for key in data:
@@ -153,9 +204,9 @@ def load(path: str | PathLike[str]) -> Config:
                 raise unknown_name("setting", key, known)
         if "policy" not in data:
             raise ConfigError("policy is missing; write policy = 'e3cs(quota=0.5)', or another of fedpick policies")
-        if not isinstance(data.get("world", {}), dict):
-            raise ConfigError(f"world = {data['world']!r}, but must be a section: [world], then name = 'volatile'")
         config = Config(**data)
+        if "availability" in config.world:
+            config.world["availability"] = _beside(config.world["availability"], source.parent)
         config.build()  # every mistake shows here, before anything runs
     except FedpickError as error:
         raise ConfigError(f"{source}: {error}") from None

@@ -1,31 +1,44 @@
 """ONE round, top to bottom."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedpick import rng as rngs
+from fedpick.errors import ContractError
 from fedpick.protocol import Policy, traits
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status
-from fedpick.world import Draw, World, WorldState
+from fedpick.world import Draw, Timing, World, WorldState
 
 __all__ = ["Record", "RunState", "Trainer", "Updates", "play"]
 
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """What local training gave, aligned with the chosen clients (NaN for those that did not train)."""
+    """What local training gave, aligned with the chosen clients (NaN for those that did not train).
+
+    Args:
+        loss: mean local training loss; one that is not finite says that the update is unusable.
+        reports: further arrays by name, for the policy.
+        payload: the trainer's own: the updates themselves.
+        valid: mask of usable updates, for a trainer that finds NaN in an update whose loss is finite; None: all.
+    """
 
     loss: Floats
     reports: Mapping[str, Any] = field(default_factory=dict)
-    payload: Any = None  # the trainer's own: the updates themselves
+    payload: Any = None
+    valid: Bools | None = None
 
 
 class Trainer(Protocol):
-    """Trains the model; a run without one is a numerical experiment."""
+    """Trains the model; a run without one is a numerical experiment.
+
+    All that a trainer carries from round to round is in the model (optimiser states too): arrays, in dicts, lists or
+    tuples, as deep as it likes. That is what a run's folder keeps.
+    """
 
     def init(self, seed: int) -> Any:
         """The model before the first round."""
@@ -36,11 +49,11 @@ class Trainer(Protocol):
         ...
 
     def train(self, model: Any, ids: Ints, used: Bools, epochs: Floats, rng: np.random.Generator) -> Updates:
-        """Train on those of the chosen clients whose work is used."""
+        """Train on those of the chosen clients whose work is used; that may be nobody."""
         ...
 
     def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> Any:
-        """The next model."""
+        """The next model, from the clients whose status is DONE; not called where there is none."""
         ...
 
     def evaluate(self, model: Any, round: int) -> dict[str, float]:
@@ -96,6 +109,19 @@ class _Meter:
         return self.trainer.probe(self.model, ids, batch, self.rng)
 
 
+def _judge(timing: Timing, updates: Updates) -> Timing:
+    """Turn DONE into FAILED where the update is unusable; it took its time and its message all the same."""
+    usable = np.isfinite(updates.loss)
+    if updates.valid is not None:
+        usable = usable & updates.valid
+    if usable.shape != timing.status.shape:
+        raise ContractError(
+            f"Trainer.train gave losses of shape {usable.shape}, but {len(timing.status)} clients were chosen: give "
+            "one each, NaN for those whose work is not used"
+        )
+    return replace(timing, status=np.where(timing.used & ~usable, Status.FAILED, timing.status).astype(np.int8))
+
+
 def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None = None) -> Record:
     """Play the next round; the state moves on in place."""
     round = state.round + 1
@@ -117,14 +143,16 @@ def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer:
         epochs = state.world.epochs[choice.clients]
         rng = rngs.stream(seed, round, "train")
         updates = trainer.train(state.model, choice.clients, timing.used, epochs, rng)
-        outcome = timing.report(updates.loss, updates.reports)
-        state.model = trainer.aggregate(state.model, choice, outcome, updates)
+        judged = _judge(timing, updates)
+        outcome = judged.report(np.where(timing.used, updates.loss, np.nan), updates.reports)
+        if (outcome.status == Status.DONE).any():
+            state.model = trainer.aggregate(state.model, choice, outcome, updates)
 
     state.policy = policy.observe(state.policy, view, choice, outcome)
     state.round = round
 
     probes = 0 if meter is None else meter.asked
-    answered = int(np.count_nonzero(outcome.status != Status.FAILED))
+    answered = int(np.count_nonzero(timing.status != Status.FAILED))  # an unusable update is a message, too
     return Record(
         round=round,
         clock=state.world.clock,

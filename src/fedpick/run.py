@@ -9,16 +9,19 @@
 True
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from fedpick.errors import MissingError, require
 from fedpick.policies import OverSelect
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.protocol import Policy, traits
 from fedpick.round import Record, RunState, Trainer, play
-from fedpick.world import Linear, SuccessRates, World
+from fedpick.world import Linear, Reliable, SuccessRates, World, by_class
 
 __all__ = ["Run", "check_fit", "policy_for"]
 
@@ -46,19 +49,28 @@ def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None)
             width == context.shape[1], f"{name}: context", width, f"{context.shape[1]}, the columns this world gives"
         )
     if "features" in needs and world.clients.features is None:
-        raise MissingError(f"{name} needs Clients.features, but the clients of this world have none")
+        raise MissingError(
+            f"{name} needs Clients.features, but the clients of this world have none; use a world whose clients have, "
+            "such as phones, volatile or fedgs-ln"
+        )
+    reports = sorted(needs - {"probe", "context", "features"})
+    if reports and trainer is None:
+        raise MissingError(
+            f"{name} needs the report {reports[0]!r} of clients that trained, but nothing is trained in this run; use "
+            "other settings of it, or give a trainer"
+        )
 
 
 def policy_for(text: str, world: World, cohort_size: int) -> Any:
-    """A policy from text; oracles (fedcs, genie) are told the truth of this world, openly."""
-    name = text.strip().split("(")[0].strip().lower()
+    """A policy from text; the oracle fedcs is told the truth of this world, openly."""
     truth: dict[str, Any] = {}
-    if name == "fedcs":
+    if re.search(r"\bfed[-_]?cs\b", text, re.IGNORECASE):
         if isinstance(world.latency, Linear) and "deadline" in text:
             truth = {"theta": world.latency.theta}
-        elif isinstance(world.volatility, SuccessRates):
-            rates = world.volatility.init(world.clients, None)["rate"]  # type: ignore[arg-type]
-            truth = {"success": rates}
+        elif isinstance(world.volatility, SuccessRates) and "deadline" not in text:
+            truth = {"success": by_class(world.volatility.rates, len(world.clients))}
+        elif isinstance(world.volatility, Reliable) and "deadline" not in text:
+            truth = {"success": np.ones(len(world.clients))}
     return policy_from_text(text, cohort_size=cohort_size, **truth)
 
 

@@ -14,7 +14,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from fedpick._version import __version__
-from fedpick.errors import StateError, StoreError
+from fedpick.errors import ContractError, StateError, StoreError, require
 from fedpick.round import Record, RunState
 from fedpick.state import FORMAT, pack, read_archive, unpack, write_archive
 from fedpick.types import Clients, Status
@@ -34,6 +34,7 @@ from fedpick.types import Clients, Status
 __all__ = ["Folder", "machine", "read_rounds", "read_selections"]
 
 _REACHED = b"fedpick.reached"  # in the joined files: the last round they hold
+_TABLES = ("rounds", "selections")
 _NAMES = [status.name for status in Status]
 
 
@@ -46,13 +47,17 @@ def machine() -> dict[str, Any]:
         except PackageNotFoundError:
             return None
 
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    describe = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        commit = subprocess.run(describe, capture_output=True, text=True, check=False, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git here
+        commit = ""
     names = ("numpy", "scipy", "numba", "pyarrow", "jax", "flwr")
     return {
         "fedpick": __version__,
         "versions": {name: installed(name) for name in names if installed(name)},
         "python": platform.python_version(),
-        "commit": found.stdout.strip() or None,
+        "commit": commit or None,
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
     }
 
@@ -87,6 +92,17 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+def _plain(value: Any) -> Any:
+    """As JSON gives it back: a configuration is compared with the one in the manifest."""
+    return json.loads(json.dumps(value, default=lambda x: x.tolist() if hasattr(x, "tolist") else str(x)))
+
+
+def _same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """More rounds are the same run, continued; how often it is written changes no record."""
+    free = {"rounds": 0, "checkpoint_every": 0}
+    return {**one, **free} == {**other, **free}
+
+
 def _rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
     counts = np.array([np.bincount(r.status, minlength=len(_NAMES)) for r in records]).reshape(-1, len(_NAMES))
     columns: dict[str, Any] = {
@@ -101,7 +117,10 @@ def _rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
     columns["messages"] = pa.array([r.messages for r in records], pa.int64())
     columns["megabytes"] = pa.array([r.megabytes for r in records], pa.float64())
     for name in metrics:
-        columns[name] = pa.array([r.metrics.get(name) for r in records], pa.float64())
+        if name in columns:
+            raise ContractError(f"the metric {name!r} has the name of a column of rounds.parquet; call it otherwise")
+        values = [r.metrics.get(name) for r in records]
+        columns[name] = pa.array([None if value is None else float(value) for value in values], pa.float64())
     return pa.table(columns)
 
 
@@ -134,10 +153,13 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None, every: int = 100) -> None:
+        require(every >= 1, "Folder: every", every, "a number of rounds >= 1")
         self.path = Path(path)
         self.every = every
         self._records: list[Record] = []
         self._metrics: list[str] = []
+        self._next = 1  # the round that comes next
+        self._saved = 0  # the round of the checkpoint
         if config is None and not self.manifest_path.is_file():
             raise StoreError(f"{self.path}: is not a run's folder, it has no manifest.json; start one with fedpick run")
         with _careful(self.path, "the folder"):
@@ -162,43 +184,99 @@ class Folder:
 
     def _settle(self, config: dict[str, Any] | None) -> dict[str, Any]:
         """Read the manifest, or write it; a folder keeps the run it was made for."""
+        wanted = None if config is None else _plain(config)
         if self.manifest_path.is_file():
-            try:
-                found: dict[str, Any] = json.loads(self.manifest_path.read_text())["config"]
-            except (ValueError, KeyError, OSError) as error:
-                raise StoreError(f"{self.manifest_path}: cannot be read ({error}); choose another folder") from None
-            if config is not None:
-                if {**config, "rounds": 0} != {**found, "rounds": 0}:  # more rounds are the same run, continued
-                    raise StoreError(
-                        f"{self.path}: holds a run of another configuration ({found.get('policy')}, seed "
-                        f"{found.get('seed')}); choose another folder, or remove this one"
-                    )
-                found = config
-            return found
+            found = self._manifest()["config"]
+            if wanted is not None and not _same_run(wanted, found):
+                raise StoreError(
+                    f"{self.path}: holds a run of another configuration ({found.get('policy')}, seed "
+                    f"{found.get('seed')}); choose another folder, or remove this one"
+                )
+            return found if config is None else config
+        files = ("checkpoint.npz", "rounds.parquet", "selections.parquet")
+        there = [name for name in files if (self.path / name).exists()]
+        if there or wanted is None:
+            raise StoreError(
+                f"{self.path}: has {there[0] if there else 'no run'}, but no manifest.json that says of which run; put "
+                "the manifest back, or choose another folder"
+            )
+        self._write_manifest({"config": wanted, **machine()})
         assert config is not None
-        text = json.dumps({"config": config, **machine()}, indent=1) + "\n"
-        with _careful(self.path, "the manifest"):
-            _replace(self.manifest_path, lambda path: _write(path, text))
         return config
 
+    def _manifest(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self.manifest_path.read_text())
+            if not isinstance(content["config"], dict):
+                raise TypeError("its config is not a table")
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise StoreError(
+                f"{self.manifest_path}: cannot be read ({type(error).__name__}: {error}); put a whole one back, or "
+                "choose another folder"
+            ) from None
+        return dict(content)
+
+    def _write_manifest(self, content: dict[str, Any]) -> None:
+        with _careful(self.path, "the manifest"):
+            _replace(self.manifest_path, lambda path: _write(path, json.dumps(content, indent=1) + "\n"))
+
     def restore(self, template: RunState, clients: Clients) -> RunState:
-        """The state at the last checkpoint, or the template if there is none; drops parts that came after it."""
+        """The state at the last checkpoint, or the template if there is none; drops what came after it."""
         checkpoint = self.path / "checkpoint.npz"
         state = template
         if checkpoint.is_file():
             try:
                 arrays, meta = read_archive(checkpoint)
                 state = _unpack_run(template, arrays, len(clients), str(checkpoint))
-            except StateError as error:
-                raise StoreError(str(error)) from None
-            self._metrics = list(meta.get("metrics", []))
-        for part in self._parts():
-            if int(part.stem.split("-")[1]) > state.round:
-                part.unlink()
+                self._metrics = [str(name) for name in meta["metrics"]]
+            except Exception as error:  # a damaged file can raise anything
+                raise StoreError(
+                    f"{self.path}: its checkpoint cannot be used, and nothing was changed; put a whole one back, or "
+                    f"remove the folder to start anew ({type(error).__name__}: {error})"
+                ) from None
+        self._check(state.round)
+        with _careful(self.path, "the folder"):
+            for part in self._parts():
+                if _last(part) > state.round:
+                    part.unlink()
+            for pattern in ("*.parquet.tmp", "checkpoint.npz*.tmp", "manifest.json.tmp", "parts/*.parquet.tmp"):
+                for leftover in self.path.glob(pattern):
+                    leftover.unlink()
+        wanted = _plain(self.config)
+        if self._manifest()["config"] != wanted:  # continued past its first horizon: `fedpick resume` reads it here
+            self._write_manifest({**self._manifest(), "config": wanted})
+        self._next, self._saved = state.round + 1, state.round
         return state
+
+    def _check(self, reached: int) -> None:
+        """Raise unless the tables hold all of rounds 1 to `reached`, and no more is asked than to go on."""
+        rows = chosen = selected = 0
+        for path in _files(self.path, "rounds", reached):
+            table = _read_table(path, ["round", "chosen"])
+            rows, chosen = rows + table.num_rows, chosen + int(table["chosen"].to_numpy().sum())
+        for path in _files(self.path, "selections", reached):
+            selected += _read_table(path, ["round"]).num_rows
+        if (rows, selected) != (reached, chosen):
+            raise StoreError(
+                f"{self.path}: its checkpoint is of round {reached}, but its tables hold {rows} rounds and {selected} "
+                f"of {chosen} selections; files were removed or changed. Put them back, or remove the folder to start "
+                "anew"
+            )
+        rounds = self.config.get("rounds")
+        if rounds is not None and reached > rounds:
+            raise StoreError(
+                f"{self.path}: holds {reached} rounds already, but rounds = {rounds}; ask for {reached} or more, or "
+                "choose another folder"
+            )
 
     def append(self, record: Record, state: RunState) -> None:
         """Keep a record; every so many rounds, write a part and a checkpoint."""
+        if record.round != self._next or (self._next == 1 and (self.path / "checkpoint.npz").exists()):
+            raise StoreError(
+                f"{self.path}: was given round {record.round}, which is not the next; call restore first, and go on "
+                "from the state it gives"
+            )
+        self._next += 1
         self._records.append(record)
         self._metrics += [name for name in record.metrics if name not in self._metrics]
         if record.round % self.every == 0:
@@ -213,16 +291,18 @@ class Folder:
                 parts = self.path / "parts"
                 _replace(parts / f"rounds-{last:09d}.parquet", lambda path: pq.write_table(rounds, path))
                 _replace(parts / f"selections-{last:09d}.parquet", lambda path: pq.write_table(selections, path))
+        if self._saved == state.round > 0:
+            return
         with _careful(self.path, "the checkpoint"):
             meta = {"format": FORMAT, "fedpick": __version__, "round": state.round, "metrics": self._metrics}
             write_archive(self.path / "checkpoint.npz", _pack_run(state), meta)
-        self._records = []
+        self._records, self._saved = [], state.round
 
     def finish(self, state: RunState) -> None:
         """Write what is held, and join the parts to rounds.parquet and selections.parquet."""
         self.flush(state)
         with _careful(self.path, "the joined files"):
-            for name in ("rounds", "selections"):
+            for name in _TABLES:
                 self._join(name, state.round)
             for part in self._parts():
                 part.unlink()
@@ -231,13 +311,12 @@ class Folder:
         return sorted((self.path / "parts").glob("*-*.parquet"))
 
     def _join(self, name: str, reached: int) -> None:
-        tables = _tables(self.path, name)
-        if tables:
+        whole = self.path / f"{name}.parquet"
+        files = _files(self.path, name)
+        if files and files != [whole]:
             # Said in the file: the last rounds may have no row, when nobody was there.
-            table = pa.concat_tables(tables, promote_options="default").replace_schema_metadata(
-                {_REACHED: str(reached)}
-            )
-            _replace(self.path / f"{name}.parquet", lambda path: pq.write_table(table, path))
+            table = _concat(files).combine_chunks().replace_schema_metadata({_REACHED: str(reached)})
+            _replace(whole, lambda path: pq.write_table(table, path))
 
     def close(self) -> None:
         """Let another process work in the folder."""
@@ -250,15 +329,78 @@ class Folder:
         self.close()
 
 
-def _tables(folder: Path, name: str) -> list[pa.Table]:
+def _last(part: Path) -> int:
+    """The last round that a part holds, as its name says."""
+    return int(part.stem.rsplit("-", 1)[1])
+
+
+def _open(path: Path) -> Any:
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(
+            f"{path}: cannot be read ({error}); put a whole one back, or remove the run's folder"
+        ) from None
+
+
+def _read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
+    with _open(path) as file:
+        try:
+            return file.read(columns)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(
+                f"{path}: cannot be read ({error}); put a whole one back, or remove the run's folder"
+            ) from None
+
+
+def _files(folder: Path, name: str, until: int | None = None) -> list[Path]:
     """The joined file, then the parts it does not hold yet (a crash can leave parts that it does)."""
     whole = folder / f"{name}.parquet"
-    tables = [pq.read_table(whole)] if whole.is_file() else []
-    reached = int((tables[0].schema.metadata or {}).get(_REACHED, 0)) if tables else 0
-    for part in sorted((folder / "parts").glob(f"{name}-*.parquet")):
-        if int(part.stem.split("-")[1]) > reached:
-            tables.append(pq.read_table(part))
-    return tables
+    reached = 0
+    if whole.is_file():
+        with _open(whole) as file:
+            reached = int((file.schema_arrow.metadata or {}).get(_REACHED, 0))
+    parts = sorted((folder / "parts").glob(f"{name}-*.parquet"))
+    parts = [part for part in parts if _last(part) > reached and (until is None or _last(part) <= until)]
+    return [whole, *parts] if whole.is_file() else parts
+
+
+def _concat(files: list[Path]) -> pa.Table:
+    return pa.concat_tables([_read_table(path) for path in files], promote_options="default")
+
+
+def _flat(model: Any, name: str = "model") -> Iterator[tuple[str, Any]]:
+    """Every array of a model, with a name that says where it is."""
+    if isinstance(model, Mapping):
+        for key, value in model.items():
+            yield from _flat(value, f"{name}/{key}")
+    elif isinstance(model, list | tuple):
+        for i, value in enumerate(model):
+            yield from _flat(value, f"{name}/{i}")
+    elif model is not None:
+        array = np.asarray(model)
+        if array.dtype.kind not in "biufc":
+            raise ContractError(
+                f"{name} is {type(model).__name__} ({array.dtype}), which a run's folder cannot keep; a model is made "
+                "of arrays of numbers, in dicts, lists or tuples"
+            )
+        yield name, array
+
+
+def _fill(template: Any, arrays: dict[str, Any], owner: str, name: str = "model") -> Any:
+    """A model like the template, with these arrays in it."""
+    if isinstance(template, Mapping):
+        return {key: _fill(value, arrays, owner, f"{name}/{key}") for key, value in template.items()}
+    if isinstance(template, list | tuple):
+        values = [_fill(value, arrays, owner, f"{name}/{i}") for i, value in enumerate(template)]
+        return type(template)(*values) if hasattr(template, "_fields") else type(template)(values)
+    if template is None:
+        return None
+    if name not in arrays or arrays[name].shape != np.shape(template):
+        found = f"shape {arrays[name].shape}" if name in arrays else "nothing"
+        raise StateError(f"{owner}: has {found} for {name}, but the trainer's model has shape {np.shape(template)}")
+    array = arrays[name]
+    return type(template)(array) if isinstance(template, int | float) else array
 
 
 def _pack_run(state: RunState) -> dict[str, Any]:
@@ -266,8 +408,10 @@ def _pack_run(state: RunState) -> dict[str, Any]:
     for part in ("availability", "volatility", "latency"):
         arrays |= {f"world/{part}/{name}": value for name, value in getattr(state.world, part).items()}
     arrays |= {"world/epochs": state.world.epochs, "world/idle": state.world.idle, "world/clock": state.world.clock}
-    if isinstance(state.model, dict):
-        arrays |= {f"model/{name}": value for name, value in state.model.items()}
+    for name, value in _flat(state.model):
+        if name in arrays:
+            raise ContractError(f"two parts of the model are both called {name!r}; name them apart")
+        arrays[name] = value
     return arrays | {"round": state.round}
 
 
@@ -277,7 +421,10 @@ def _unpack_run(template: RunState, arrays: dict[str, Any], clients: int, owner:
 
     world = template.world
     for part in ("availability", "volatility", "latency"):
-        getattr(world, part).update(under(f"world/{part}/"))
+        memory, kept = getattr(world, part), under(f"world/{part}/")
+        if memory.keys() != kept.keys():
+            raise StateError(f"{owner}: has {sorted(kept)} of the world's {part}, which keeps {sorted(memory)}")
+        memory.update(kept)
     try:
         world.epochs, world.idle = arrays["world/epochs"], arrays["world/idle"]
         world.clock = float(arrays["world/clock"])
@@ -285,15 +432,18 @@ def _unpack_run(template: RunState, arrays: dict[str, Any], clients: int, owner:
     except KeyError as error:
         raise StateError(f"{owner}: not a run's checkpoint, it has no {error}") from None
     policy = unpack(template.policy, under("policy/"), clients, f"{owner}:")
-    model = under("model/") or template.model
+    model = _fill(template.model, arrays, owner)
     return RunState(policy, world, model, round)
 
 
 def _read(path: str | os.PathLike[str], name: str) -> pa.Table:
-    tables = _tables(Path(path), name)
-    if not tables:
-        raise StoreError(f"{path}: has no rounds yet; is it a run's folder?")
-    return pa.concat_tables(tables, promote_options="default")
+    folder = Path(path)
+    # A killed process can leave a part of one table without that of the other: neither counts.
+    lasts = [max(map(_last, (folder / "parts").glob(f"{each}-*.parquet")), default=0) for each in _TABLES]
+    files = _files(folder, name, min(lasts))
+    if not files:
+        raise StoreError(f"{folder}: has no rounds yet; is it a run's folder?")
+    return _concat(files)
 
 
 def read_rounds(path: str | os.PathLike[str]) -> pa.Table:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpick.errors import ContractError, SettingError
+from fedpick.errors import ContractError, SettingError, require
 from fedpick.types import Bools, Clients, Floats, Ints
 
 Memory = dict[str, NDArray[Any]]  # what a part drew once or keeps between rounds; saved in checkpoints
@@ -64,9 +64,25 @@ class Latency(Protocol):
         ...
 
 
+def numbers(what: str, value: ArrayLike) -> Floats:
+    """As an array; raise unless they are numbers."""
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise SettingError(f"{what} = {value!r}, but must be numbers, in rows of one length") from None
+
+
+def at_least(what: str, value: ArrayLike, low: float, unit: str = "", *, above: bool = False) -> None:
+    """Raise unless there is a number, and all are finite and >= low (> low where `above`)."""
+    array = numbers(what, value)
+    enough = array > low if above else array >= low
+    holds = array.size > 0 and bool(np.isfinite(array).all()) and bool(enough.all())
+    require(holds, what, value, f"finite and {'>' if above else '>='} {low:g}{unit}")
+
+
 def per_client(what: str, value: ArrayLike, clients: Clients) -> Floats:
     """A number for every client, or one each."""
-    array = np.asarray(value, dtype=np.float64)
+    array = numbers(what, value)
     if array.ndim == 0:
         return np.full(len(clients), float(array))
     if array.shape != (len(clients),):
@@ -75,7 +91,7 @@ def per_client(what: str, value: ArrayLike, clients: Clients) -> Floats:
 
 
 def probability(what: str, value: ArrayLike) -> None:
-    """Raise unless all numbers are probabilities."""
-    array = np.asarray(value, dtype=np.float64)
-    if not ((array >= 0) & (array <= 1)).all():
-        raise SettingError(f"{what} = {value!r}, but probabilities are in [0, 1]")
+    """Raise unless there is a number, and all are probabilities."""
+    array = numbers(what, value)
+    if not array.size or not ((array >= 0) & (array <= 1)).all():
+        raise SettingError(f"{what} = {value!r}, but must be one or more probabilities, in [0, 1]")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedpick.errors import MissingError, require
 from fedpick.types import Bools, Clients, Floats
-from fedpick.world._parts import Memory, per_client, probability
+from fedpick.world._parts import Memory, at_least, per_client, probability
 from fedpick.world.trace import read_trace
 
 DAY = 86_400.0
@@ -31,11 +31,16 @@ def _someone(p: Floats, rng: np.random.Generator) -> Bools:
 
 
 class _Fixed:
-    """A part whose probabilities are drawn once: subclasses say `probabilities`."""
+    """A part whose probabilities are drawn once: subclasses say `probabilities`, and `chance` if they vary."""
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
         """P(there) for every client."""
         raise AssertionError("each mode says its own")
+
+    def chance(self, memory: Memory, round: int) -> Floats:
+        """P(there) for every client in this round, before drawing again when nobody is there."""
+        p: Floats = memory["p"]
+        return p
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Draw the probabilities."""
@@ -43,7 +48,7 @@ class _Fixed:
 
     def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
         """Independent draws, again until someone is there."""
-        return _someone(memory["p"], rng)
+        return _someone(self.chance(memory, round), rng)
 
     def mask(self, memory: Memory, drawn: NDArray[Any], clients: Clients, round: int, clock: float) -> Bools:
         """Who is there."""
@@ -69,7 +74,10 @@ class Always(_Fixed):
 
 @dataclass(frozen=True)
 class Bernoulli(_Fixed):
-    """Each client with probability p, independently (RBCS-F: 0.8); a number, or one per client."""
+    """Each client with probability p, independently (RBCS-F: 0.8); a number, or one per client.
+
+    Drawn once a round, unlike FedGS's modes: it may be that nobody is there.
+    """
 
     p: float | tuple[float, ...] = 0.8
 
@@ -79,6 +87,10 @@ class Bernoulli(_Fixed):
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
         """P(there) for every client."""
         return per_client("Bernoulli: p", self.p, clients)
+
+    def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
+        """Independent draws."""
+        return rng.random(len(clients)) < memory["p"]
 
 
 @dataclass(frozen=True)
@@ -149,12 +161,12 @@ class YCycle(_Fixed):
         """Who holds which label."""
         return {"holds": _labels(self, clients) > 0}
 
-    def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Independent draws, again until someone is there."""
-        count = memory["holds"].shape[1]
-        turn = (1 + round % (10 * count)) / (10 * count)
-        on = min(int(np.ceil(turn * count)) - 1, count - 1)  # y/L < turn <= (y+1)/L
-        return _someone(self.beta * memory["holds"][:, on] + 1.0 - self.beta, rng)
+    def chance(self, memory: Memory, round: int) -> Floats:
+        """P(there) for every client in this round."""
+        holds = memory["holds"]
+        on = round % (10 * holds.shape[1]) // 10  # the y with y/L < r <= (y+1)/L, r = (1 + t mod 10L)/10L
+        p: Floats = self.beta * holds[:, on] + 1.0 - self.beta
+        return p
 
 
 @dataclass(frozen=True)
@@ -177,9 +189,10 @@ class LogNormal(_Fixed):
 class SinLogNormal(LogNormal):
     """SLN: LN times a daily wave, p (0.4 sin(2 pi (t mod 24)/23) + 0.5)."""
 
-    def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Independent draws, again until someone is there."""
-        return _someone(memory["p"] * (0.4 * np.sin(2 * np.pi * (round % 24) / 23) + 0.5), rng)
+    def chance(self, memory: Memory, round: int) -> Floats:
+        """P(there) for every client in this round: the wave is in [0.1, 0.9], so nothing needs clipping."""
+        p: Floats = memory["p"] * (0.4 * np.sin(2 * np.pi * (round % 24) / 23) + 0.5)
+        return p
 
 
 @dataclass(frozen=True)
@@ -190,6 +203,7 @@ class Halves(_Fixed):
 
     def __post_init__(self) -> None:
         probability("Halves: away", self.away)
+        require(np.ndim(self.away) == 0, "Halves: away", self.away, "one number", "it is a share of each half")
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Who is in the first half."""
@@ -202,7 +216,8 @@ class Halves(_Fixed):
         on = memory["first"] if round % 2 == 1 else ~memory["first"]
         ids = np.flatnonzero(on)
         mask = on.copy()
-        mask[rng.choice(ids, int(self.away * len(ids)), replace=False)] = False
+        away = int(self.away * len(ids) + 1e-9)  # rounded down, but 0.29 of 100 is 29
+        mask[rng.choice(ids, away, replace=False)] = False
         return mask
 
 
@@ -214,8 +229,8 @@ class MarkovOnOff(_Fixed):
     off: float = 10.0
 
     def __post_init__(self) -> None:
-        require(self.on >= 1.0, "MarkovOnOff: on", self.on, ">= 1 round")
-        require(self.off >= 1.0, "MarkovOnOff: off", self.off, ">= 1 round")
+        at_least("MarkovOnOff: on", self.on, 1.0, " round")
+        at_least("MarkovOnOff: off", self.off, 1.0, " round")
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Start in the steady state."""
@@ -250,7 +265,7 @@ class Diurnal(_Fixed):
         require(0.0 <= self.zones <= 24.0, "Diurnal: zones", self.zones, "in [0, 24] hours")
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
-        """A time zone and a habit for each client."""
+        """A time zone for each client: seconds that it is ahead of the simulated clock, which starts at 0 h."""
         return {"zone": rng.uniform(0.0, self.zones * 3600.0, len(clients))}
 
     def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
@@ -272,7 +287,9 @@ class Trace(_Fixed):
     Args:
         path: the file; clients are numbered from 0, start is in, end is out.
         unit: "seconds" of the simulated clock, or "rounds".
-        repeat: start again after this long (None: once; whoever has no spell is away).
+        repeat: start again after this long: rounds 1 to `repeat`, or seconds from 0, come again and again. None: once.
+
+    Clients that have no spell are away; when nobody is there, the server waits (`World.wait`) and tries again.
     """
 
     path: str | PathLike[str]
@@ -282,7 +299,7 @@ class Trace(_Fixed):
     def __post_init__(self) -> None:
         require(self.unit in ("seconds", "rounds"), "Trace: unit", self.unit, "'seconds' or 'rounds'")
         if self.repeat is not None:
-            require(self.repeat > 0, "Trace: repeat", self.repeat, "> 0")
+            at_least("Trace: repeat", self.repeat, 0.0, f" {self.unit}", above=True)
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Read and check the file."""
@@ -295,9 +312,9 @@ class Trace(_Fixed):
 
     def mask(self, memory: Memory, drawn: NDArray[Any], clients: Clients, round: int, clock: float) -> Bools:
         """Who has a spell now."""
-        now = clock if self.unit == "seconds" else float(round)
+        first, now = (0.0, clock) if self.unit == "seconds" else (1.0, float(round))
         if self.repeat is not None:
-            now %= self.repeat
+            now = (now - first) % self.repeat + first
         mask: Bools = np.zeros(len(clients), dtype=bool)
         mask[memory["client"][(memory["start"] <= now) & (now < memory["end"])]] = True
         return mask

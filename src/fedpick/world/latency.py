@@ -1,7 +1,7 @@
 """How long clients take, in simulated seconds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedpick.errors import ContractError, require
 from fedpick.types import Bools, Clients, Floats, Ints
-from fedpick.world._parts import Memory, per_client
+from fedpick.world._parts import Memory, at_least, numbers, per_client
 from fedpick.world.volatility import by_class
 
 Drawn = Mapping[str, NDArray[Any]]
+MODEL_MEGABYTES = 5.0
 
 
 class _NoContext:
@@ -28,6 +29,9 @@ class PerClient(_NoContext):
     """The same time in every round: a number of seconds, or one per client (0 for worlds without time)."""
 
     times: ArrayLike = 0.0
+
+    def __post_init__(self) -> None:
+        at_least("PerClient: times", self.times, 0.0, " seconds")
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Each client's time."""
@@ -47,7 +51,7 @@ class PerClient(_NoContext):
 class Gamma(_NoContext):
     """tau = shift + Gamma with a mean of its own for each client, U(low, high), and the given shape.
 
-    The law of the BSFL studies: the paper gives none.
+    The law of the BSFL studies: the paper gives none. It is of the whole round, whatever the client's epochs.
     """
 
     shift: float = 1.0
@@ -56,9 +60,10 @@ class Gamma(_NoContext):
     high: float = 8.0
 
     def __post_init__(self) -> None:
-        require(self.shift >= 0, "Gamma: shift", self.shift, ">= 0 seconds")
-        require(self.shape > 0, "Gamma: shape", self.shape, "> 0")
-        require(0 < self.low <= self.high, "Gamma: low, high", (self.low, self.high), "0 < low <= high seconds")
+        at_least("Gamma: shift", self.shift, 0.0, " seconds")
+        at_least("Gamma: shape", self.shape, 0.0, above=True)
+        at_least("Gamma: low, high", (self.low, self.high), 0.0, " seconds", above=True)
+        require(self.low <= self.high, "Gamma: low, high", (self.low, self.high), "low <= high")
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Each client's mean."""
@@ -82,8 +87,8 @@ class LogNormalTime(_NoContext):
     sigma: float = 0.4
 
     def __post_init__(self) -> None:
-        require(min(self.medians) > 0, "LogNormalTime: medians", self.medians, "> 0 seconds")
-        require(self.sigma >= 0, "LogNormalTime: sigma", self.sigma, ">= 0")
+        at_least("LogNormalTime: medians", self.medians, 0.0, " seconds", above=True)
+        at_least("LogNormalTime: sigma", self.sigma, 0.0)
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Each client's median."""
@@ -120,10 +125,10 @@ class Linear:
     megabits: float = 20.0
 
     def __post_init__(self) -> None:
-        require(min(self.compute) >= 0, "Linear: compute", self.compute, ">= 0 seconds")
-        require(self.cold_start >= 0, "Linear: cold_start", self.cold_start, ">= 0 seconds")
-        require(min(self.snr) > 0, "Linear: snr", self.snr, "> 0")
-        require(self.megabits >= 0, "Linear: megabits", self.megabits, ">= 0")
+        at_least("Linear: compute", self.compute, 0.0, " seconds")
+        at_least("Linear: cold_start", self.cold_start, 0.0, " seconds")
+        at_least("Linear: snr", self.snr, 0.0, above=True)
+        at_least("Linear: megabits", self.megabits, 0.0)
 
     def theta(self, clients: Clients) -> Floats:
         """The true coefficients (K, 3), for oracles."""
@@ -157,37 +162,47 @@ class Linear:
 
 @dataclass(frozen=True)
 class Device:
-    """Download + compute + upload, from each client's device, link and data: a fleet of phones.
+    """Cold start + download + compute + upload, from each client's device, link and data: a fleet of phones.
 
     Device speeds are log-normal around the median, links too; both waver from round to round. The context it shows the
-    server is [size * epochs / speed, 1/bandwidth] as last measured, without this round's wavering.
+    server is [size / speed, s, transfer], seconds as last measured, without this round's wavering; s is 1 for one that
+    did not take part in the last round. A client's true coefficients are then [epochs, cold_start, 1].
 
     Args:
         examples_per_second: median speed of a device in training.
         megabits_per_second: median bandwidth; upload is a third of it.
-        model_megabytes: size of the model.
+        model_megabytes: size of the model; None is the world's.
         spread: standard deviation of the logarithm of speed and bandwidth between clients.
         waver: the same between rounds.
+        cold_start: seconds to load the data, for one that did not take part in the last round.
     """
 
     examples_per_second: float = 200.0
     megabits_per_second: float = 20.0
-    model_megabytes: float = 5.0
+    model_megabytes: float | None = None
     spread: float = 0.7
     waver: float = 0.25
+    cold_start: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("examples_per_second", "megabits_per_second"):
-            require(getattr(self, name) > 0, f"Device: {name}", getattr(self, name), "> 0")
-        for name in ("model_megabytes", "spread", "waver"):
-            require(getattr(self, name) >= 0, f"Device: {name}", getattr(self, name), ">= 0")
+            at_least(f"Device: {name}", getattr(self, name), 0.0, above=True)
+        for name in ("spread", "waver", "cold_start"):
+            at_least(f"Device: {name}", getattr(self, name), 0.0)
+        if self.model_megabytes is not None:
+            at_least("Device: model_megabytes", self.model_megabytes, 0.0)
+
+    def sized(self, model_megabytes: float) -> "Device":
+        """This law for a model of that size, unless it says its own."""
+        return self if self.model_megabytes is not None else replace(self, model_megabytes=model_megabytes)
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
-        """Seconds of computing and of transfer that each client typically takes."""
+        """Seconds of computing (one epoch) and of transfer that each client typically takes."""
         count = len(clients)
         speed = self.examples_per_second * np.exp(self.spread * rng.standard_normal(count))
         link = self.megabits_per_second * np.exp(self.spread * rng.standard_normal(count))
-        return {"compute": clients.sizes / speed, "transfer": 8.0 * self.model_megabytes * (1.0 + 3.0) / link}
+        megabits = 8.0 * (MODEL_MEGABYTES if self.model_megabytes is None else self.model_megabytes)
+        return {"compute": clients.sizes / speed, "transfer": megabits / link + megabits / (link / 3.0)}
 
     def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
         """This round's wavering of computing and transfer."""
@@ -201,7 +216,7 @@ class Device:
     def seconds(self, memory: Memory, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
         """How long these clients take."""
         compute = memory["compute"][ids] * epochs * drawn["compute"][ids]
-        times: Floats = compute + memory["transfer"][ids] * drawn["transfer"][ids]
+        times: Floats = self.cold_start * idle[ids] + compute + memory["transfer"][ids] * drawn["transfer"][ids]
         return times
 
 
@@ -213,11 +228,14 @@ class Replayed(_NoContext):
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Check the matrix."""
-        times = np.asarray(self.matrix, dtype=np.float64)
+        times = numbers("Replayed: matrix", self.matrix)
         if times.ndim != 2 or times.shape[1] != len(clients) or not len(times):
             raise ContractError(f"Replayed: matrix has shape {times.shape}, but must be (T, {len(clients)})")
         if not (np.isfinite(times).all() and (times >= 0).all()):
-            raise ContractError("Replayed: matrix holds a time that is negative, NaN or infinite")
+            raise ContractError(
+                "Replayed: matrix holds a time that is negative, NaN or infinite; for one that never answers, give "
+                "volatility ReplayedFlags"
+            )
         return {"times": times}
 
     def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:

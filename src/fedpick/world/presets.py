@@ -1,4 +1,8 @@
-"""Worlds by name: those of the papers' experiments, and a few that fleets resemble."""
+"""Worlds by name: those of the papers' experiments, and a few that fleets resemble.
+
+A named world's clients (their data sizes and labels) are the same at every seed, as a data set is; what is drawn of
+them (speeds, links, time zones, epochs, who comes and who fails) goes by the seed.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedpick import rng as rngs
-from fedpick.errors import unknown_name
+from fedpick.errors import require, unknown_name
 from fedpick.types import Clients
 from fedpick.world import availability, latency, volatility
 from fedpick.world.world import World, phones
@@ -35,7 +39,16 @@ def bursts(clients: int = 100) -> World:
 
 def rbcsf(clients: int = 40) -> World:
     """RBCS-F, section 6.1: linear times with contexts in four classes, each client there with probability 0.8."""
-    return World(_even(clients), availability.Bernoulli(0.8), volatility.Reliable(), latency.Linear(), None, (1,))
+    law = latency.Linear()
+    return World(
+        _even(clients),
+        availability.Bernoulli(0.8),
+        volatility.Reliable(),
+        law,
+        None,
+        (1,),
+        model_megabytes=law.megabits / 8.0,
+    )
 
 
 def bsfl(clients: int = 20) -> World:
@@ -96,4 +109,5 @@ def named(name: str, clients: int | None = None) -> World:
     """
     if name not in WORLDS:
         raise unknown_name("world", name, list(WORLDS))
+    require(clients is None or clients >= 1, f"world {name!r}: clients", clients, ">= 1")
     return WORLDS[name]() if clients is None else WORLDS[name](clients)  # type: ignore[call-arg]

@@ -1,23 +1,23 @@
 """Who would return a model, if asked: the x_{i,t} of E3CS."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, require
+from fedpick.errors import ContractError
 from fedpick.types import Bools, Clients, Floats
-from fedpick.world._parts import Memory, probability
+from fedpick.world._parts import Memory, at_least, numbers, probability
 
 
-def by_class(values: Sequence[float], count: int) -> Floats:
-    """Split `count` clients into equal classes in order, and give each class its value.
+def by_class(values: ArrayLike, count: int) -> Floats:
+    """Split `count` clients into equal classes in order, and give each class its value; one number is for all.
 
     >>> by_class([0.1, 0.9], 5).tolist()
     [0.1, 0.1, 0.1, 0.9, 0.9]
     """
-    return np.asarray(values, dtype=np.float64)[np.arange(count) * len(values) // count]
+    each = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    return each[np.arange(count) * len(each) // count]
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,15 @@ class Bursts(SuccessRates):
 
     Args:
         rates: long-run success rate of each class.
-        spell: mean number of rounds that a crash lasts, at least 1; 1/(1 - rate) is what independent draws give.
+        spell: mean number of rounds that a crash lasts, at least 1; 1/rate is what independent draws give. A class
+            whose rate is under 1/(1 + spell) crashes after every success, and its crashes last (1 - rate)/rate.
     """
 
     spell: float = 10.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.spell >= 1.0, "Bursts: spell", self.spell, ">= 1 round")
+        at_least("Bursts: spell", self.spell, 1.0, " round")
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Start in the steady state."""
@@ -76,11 +77,10 @@ class Bursts(SuccessRates):
         """One step of every client's chain (none in round 1)."""
         works, rate = memory["works"], memory["rate"]
         if round > 1:
-            recover = 1.0 / self.spell
-            with np.errstate(divide="ignore"):
-                crash = np.where(rate > 0, np.minimum(recover * (1.0 - rate) / np.maximum(rate, 1e-12), 1.0), 1.0)
-            recover_by = np.where(crash < 1.0, recover, np.minimum(rate / np.maximum(1.0 - rate, 1e-12), 1.0))
-            works ^= rng.random(len(works)) < np.where(works, crash, recover_by)
+            # rate = recover / (recover + crash) in the long run, and neither may exceed 1
+            recover = np.minimum(1.0 / self.spell, rate / np.maximum(1.0 - rate, 1e-12))
+            crash = np.minimum((1.0 - rate) / (self.spell * np.maximum(rate, 1e-12)), 1.0)
+            works ^= rng.random(len(works)) < np.where(works, crash, recover)
         return works.copy()
 
 
@@ -101,6 +101,7 @@ class Shift:
     def __post_init__(self) -> None:
         probability("Shift: before", self.before)
         probability("Shift: after", self.after)
+        at_least("Shift: at", self.at, 0)
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Both rates of each client."""
@@ -120,10 +121,12 @@ class ReplayedFlags:
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """Check the matrix."""
-        flags = np.asarray(self.flags).astype(bool)
+        flags = numbers("ReplayedFlags: flags", self.flags)
         if flags.ndim != 2 or flags.shape[1] != len(clients) or not len(flags):
             raise ContractError(f"ReplayedFlags: flags has shape {flags.shape}, but must be (T, {len(clients)})")
-        return {"flags": flags}
+        if not ((flags == 0) | (flags == 1)).all():
+            raise ContractError("ReplayedFlags: flags holds something else than 0 and 1; give a matrix of flags")
+        return {"flags": flags == 1}
 
     def draw(self, memory: Memory, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
         """The row of this round."""

@@ -1,18 +1,18 @@
 """The world that composes the parts: what it draws, what it shows, and how it ends a round."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedpick import rng as rngs
-from fedpick.errors import require
+from fedpick.errors import ContractError, require
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, Status, View
-from fedpick.world._parts import Availability, Latency, Memory, Volatility
+from fedpick.world._parts import Availability, Latency, Memory, Volatility, at_least, numbers
 from fedpick.world.availability import Diurnal
-from fedpick.world.latency import Device
+from fedpick.world.latency import MODEL_MEGABYTES, Device
 from fedpick.world.volatility import SuccessRates
 
 __all__ = ["Draw", "Timing", "World", "WorldState", "phones"]
@@ -67,9 +67,16 @@ class Timing:
         return mask
 
     def report(self, loss: Floats | None = None, reports: Mapping[str, Any] | None = None) -> Outcome:
-        """The outcome that the policy learns from; an update that is not a number turns DONE into FAILED."""
-        nothing = np.full(len(self.status), np.nan)
-        return Outcome(self.status, self.duration, nothing if loss is None else loss, reports)
+        """The outcome that the policy learns from.
+
+        Given losses, a DONE client whose loss is NaN or infinite becomes FAILED: its training ran away, and its update
+        is not used. Its duration stays: it did answer.
+        """
+        if loss is None:
+            return Outcome(self.status, self.duration, np.full(len(self.status), np.nan), reports)
+        outcome = Outcome(self.status, self.duration, loss, reports)  # checks the shapes
+        ruined = self.used & ~np.isfinite(outcome.loss)
+        return replace(outcome, status=np.where(ruined, np.int8(Status.FAILED), self.status)) if ruined.any() else outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +93,7 @@ class World:
         epochs: local epochs; a client gets one of these for good.
         probe_share: a probe takes this share of a client's round time.
         model_megabytes: what one message with a model carries.
+        wait: seconds until the server tries again when nobody is there.
 
     >>> world = World()
     >>> state = world.init(seed=0)
@@ -101,24 +109,28 @@ class World:
     deadline: float | None = 60.0
     epochs: tuple[int, ...] = (1, 2, 3, 4)
     probe_share: float = 0.1
-    model_megabytes: float = 5.0
+    model_megabytes: float = MODEL_MEGABYTES
+    wait: float = 60.0
 
     def __post_init__(self) -> None:
         if self.deadline is not None:
-            require(self.deadline > 0, "World: deadline", self.deadline, "> 0 seconds", "None waits for the slowest")
-        require(
-            len(self.epochs) > 0 and min(self.epochs) >= 1, "World: epochs", self.epochs, "one or more numbers >= 1"
-        )
+            fits = 0 < self.deadline < np.inf
+            require(fits, "World: deadline", self.deadline, "> 0 seconds and finite", "None waits for the slowest")
+        epochs = numbers("World: epochs", self.epochs)
+        fits = epochs.ndim == 1 and len(epochs) > 0 and bool(((epochs >= 1) & (epochs < np.inf)).all())
+        require(fits, "World: epochs", self.epochs, "one or more numbers >= 1", "as (1, 2, 3, 4), or (1,) for all")
         require(0 <= self.probe_share <= 1, "World: probe_share", self.probe_share, "in [0, 1]")
-        require(self.model_megabytes >= 0, "World: model_megabytes", self.model_megabytes, ">= 0")
+        at_least("World: model_megabytes", self.model_megabytes, 0.0)
+        at_least("World: wait", self.wait, 0.0, " seconds", above=True)
 
     def init(self, seed: int) -> WorldState:
         """Draw what stays the same in all rounds."""
         clients = self.clients
+        latency = self.latency.sized(self.model_megabytes) if isinstance(self.latency, Device) else self.latency
         return WorldState(
             self.availability.init(clients, rngs.stream(seed, 0, "availability")),
             self.volatility.init(clients, rngs.stream(seed, 0, "volatility")),
-            self.latency.init(clients, rngs.stream(seed, 0, "latency")),
+            latency.init(clients, rngs.stream(seed, 0, "latency")),
             rngs.stream(seed, 0, "epochs").choice(np.asarray(self.epochs, dtype=np.float64), len(clients)),
             np.ones(len(clients), dtype=bool),
         )
@@ -148,6 +160,11 @@ class World:
     ) -> Timing:
         """End the round: who is DONE, LATE, FAILED or SURPLUS, and when; moves the clock.
 
+        The round lasts until the last answer that is needed. Where one is missing (the server cannot tell a failure
+        from a slow client) it lasts until the deadline, or without one as long as the slowest would have taken. Where
+        nobody is there it lasts `wait`, so that the clock reaches the hour at which someone comes; where someone is,
+        but the policy chose nobody, it takes no time.
+
         Args:
             state: its clock and its record of who took part move on.
             draw: of this round.
@@ -156,6 +173,11 @@ class World:
             spent: seconds that probes took before.
         """
         ids = choice.clients
+        wrong = ids[(ids < 0) | (ids >= len(self.clients))]
+        if len(wrong):
+            raise ContractError(
+                f"the choice holds client {wrong[0]}, but clients are numbered 0 to {len(self.clients) - 1}"
+            )
         took = self.seconds(state, draw, ids)
         late = took > (np.inf if self.deadline is None else self.deadline)
         works = draw.works[ids]
@@ -170,6 +192,8 @@ class World:
             # An answer is missing: wait for the deadline, or as long as the slowest would have taken.
             missing = len(done) < len(ids)
             seconds = self.deadline if missing and self.deadline is not None else float(took.max())
+        elif not self.view(state, draw).available.any():
+            seconds = self.wait
         duration = np.where(status == Status.FAILED, np.nan, took)
         if self.deadline is not None:
             duration = np.where(status == Status.LATE, self.deadline, duration)

@@ -1,0 +1,114 @@
+"""How fast does a whole run go, and how much memory does a million clients take?
+
+Rounds a second of `fp.Run` (world, policy, records) with 20 of 100 clients, beside a bare NumPy loop that draws such
+numbers and keeps nothing; then 100 rounds of 1,000 of 1,000,000 clients in a process of its own, with its peak
+memory. Writes benchmarks/results/world/.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedpick as fp
+from _manifest import manifest
+
+RESULTS = Path(__file__).parent / "results" / "world"
+POLICIES: dict[str, Callable[[int], Any]] = {
+    "Uniform": lambda m: fp.Uniform(m),
+    "E3CS": lambda m: fp.E3CS(m),
+    "E3CS, quota 0.5": lambda m: fp.E3CS(m, quota=0.5),
+}
+
+
+def bare(rounds: int) -> None:
+    """The least that such an experiment needs: who succeeds, who is chosen, how many returned."""
+    rng, rates = np.random.default_rng(0), np.repeat([0.1, 0.3, 0.6, 0.9], 25)
+    returned = np.zeros(100)
+    for _ in range(rounds):
+        works = rng.random(100) < rates
+        chosen = rng.choice(100, 20, replace=False)
+        returned[chosen] += works[chosen]
+
+
+def rate(work: Callable[[int], object], rounds: int) -> float:
+    """Rounds a second."""
+    started = time.perf_counter()
+    work(rounds)
+    return rounds / (time.perf_counter() - started)
+
+
+def small(repeats: int, rounds: int) -> list[dict[str, Any]]:
+    """Medians of runs measured in turn with the bare loop."""
+    rows = []
+    for world in ("e3cs", "volatile"):
+        for name, make in POLICIES.items():
+            list(fp.Run(make(20), fp.world.named(world), seed=0).rounds(50))  # compile
+            ours, loop = [], []
+            for seed in range(repeats):
+                run = fp.Run(make(20), fp.world.named(world), seed=seed)
+                ours.append(rate(lambda n, run=run: list(run.rounds(n)), rounds))
+                loop.append(rate(bare, rounds))
+            ratio = float(np.median(np.array(ours) / np.array(loop)))
+            rows.append({"world": world, "policy": name, "rounds_per_s": float(np.median(ours)), "of_bare_loop": ratio})
+    return rows
+
+
+def large(name: str, clients: int, rounds: int) -> None:
+    """In a process of its own: run, then print rounds a second and the peak memory."""
+    run = fp.Run(POLICIES[name](1000), fp.world.named("volatile", clients), seed=0)
+    started = time.perf_counter()
+    for _ in run.rounds(rounds):
+        pass
+    took = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"policy": name, "clients": clients, "rounds_per_s": rounds / took, "peak_rss_mb": peak}))
+
+
+def main() -> None:
+    """Measure, then write the table and the manifest."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few rounds, fewer clients: a smoke test")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for table and manifest")
+    parser.add_argument("--large", nargs=3, metavar=("POLICY", "CLIENTS", "ROUNDS"), help="used by itself")
+    options = parser.parse_args()
+    if options.large:
+        large(options.large[0], int(options.large[1]), int(options.large[2]))
+        return
+    repeats, rounds, clients, long = (2, 300, 10_000, 5) if options.quick else (7, 2_000, 1_000_000, 100)
+    rows = small(repeats, rounds)
+    big = []
+    for name in POLICIES:
+        command = [sys.executable, __file__, "--large", name, str(clients), str(long)]
+        big.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    lines = [
+        f"20 of 100 clients, runs of {rounds:,} rounds, medians of {repeats}; the bare loop draws who works and who is",
+        "chosen in NumPy, and keeps nothing.",
+        "",
+        "| world | policy | rounds a second | share of the bare loop's |",
+        "| --- | --- | ---: | ---: |",
+        *(f"| {r['world']} | {r['policy']} | {r['rounds_per_s']:,.0f} | {r['of_bare_loop']:.2f} |" for r in rows),
+        "",
+        f"1,000 of {clients:,} clients, {long} rounds in the volatile world:",
+        "",
+        "| policy | rounds a second | peak memory of the process, MB |",
+        "| --- | ---: | ---: |",
+        *(f"| {r['policy']} | {r['rounds_per_s']:.1f} | {r['peak_rss_mb']:,.0f} |" for r in big),
+    ]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "world.md").write_text("\n".join(lines) + "\n")
+    (options.out / "world.json").write_text(json.dumps({"small": rows, "large": big}, indent=1) + "\n")
+    settings = {"quick": options.quick, "repeats": repeats, "rounds": rounds}
+    (options.out / "manifest.json").write_text(json.dumps(manifest(settings), indent=1) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What came out of runs: scores, tables over seeds, plots."""

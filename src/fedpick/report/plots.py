@@ -1,0 +1,64 @@
+"""Plots of runs, told apart by the colour-blind, too."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpick.types import Floats
+
+__all__ = ["COLOURS", "comparison", "save"]
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+_DASHES = ("-", "--", ":", "-.")
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["svg.hashsalt"] = "fedpick"  # so that the same figure is the same file
+    return plt
+
+
+def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -> Any:
+    """Models returned over rounds and over simulated time, and how often each client was chosen.
+
+    Args:
+        runs: for each policy, one mapping per seed with "cep", "clock" (per round) and "counts" (per client).
+        title: of the figure.
+    """
+    plt = _pyplot()
+    figure, (over_rounds, over_time, fairness) = plt.subplots(1, 3, figsize=(14, 4.5), layout="constrained")
+    for i, (name, seeds) in enumerate(runs.items()):
+        style = {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i // len(COLOURS) % 4], "label": name}
+        curves = np.array([seed["cep"] for seed in seeds])
+        rounds = np.arange(1, curves.shape[1] + 1)
+        over_rounds.plot(rounds, curves.mean(axis=0), **style)
+        if len(curves) > 1:
+            over_rounds.fill_between(rounds, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15)
+        hours = np.array([seed["clock"] for seed in seeds]).mean(axis=0) / 3600.0
+        over_time.plot(hours, curves.mean(axis=0), **style)
+        ranked = np.sort(np.array([seed["counts"] for seed in seeds]), axis=1).mean(axis=0)
+        fairness.plot(np.linspace(0, 100, len(ranked)), ranked, **style)
+    over_rounds.set(xlabel="round", ylabel="models returned so far", title="effective participation")
+    over_time.set(xlabel="simulated hours", title="the same over time")
+    fairness.set(xlabel="clients, least chosen first (%)", ylabel="times chosen", title="who was chosen")
+    for axes in (over_rounds, over_time, fairness):
+        axes.grid(alpha=0.3)
+    over_rounds.legend(fontsize=8)
+    figure.suptitle(title)
+    return figure
+
+
+def save(figure: Any, stem: Path) -> list[Path]:
+    """Write a figure as PNG and SVG."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
+    figure.savefig(png, dpi=130)
+    figure.savefig(svg, metadata={"Date": None})
+    _pyplot().close(figure)
+    return [png, svg]

@@ -1,0 +1,100 @@
+"""Tables of runs: scores over seeds, with intervals and paired differences."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from fedpick import store
+from fedpick.config import Config, build_world
+from fedpick.report import scores
+
+__all__ = ["Groups", "curves", "summary"]
+
+Groups = list[tuple[str, list[Path]]]  # for each policy, the folders of its runs, one per seed
+
+COLUMNS = {  # score -> heading, digits; the data hold the other scores, too
+    "returned": ("models returned", 0),
+    "success": ("of those asked", 2),
+    "hours": ("simulated hours", 2),
+    "jain": ("fairness (Jain)", 2),
+    "never": ("never chosen", 2),
+    "gigabytes": ("GB sent", 0),
+}
+
+
+def _config(folder: Path) -> Config:
+    return Config(**json.loads((folder / "manifest.json").read_text())["config"])
+
+
+def _enrolled(folder: Path) -> int:
+    return len(build_world(_config(folder).world).clients)
+
+
+def curves(groups: Groups) -> dict[str, list[dict[str, Any]]]:
+    """What `plots.comparison` draws: for each policy and seed, returns and clock by round, and counts by client."""
+    enrolled = _enrolled(groups[0][1][0])
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, folders in groups:
+        found[name] = []
+        for folder in folders:
+            rounds, selections = store.read_rounds(folder), store.read_selections(folder)
+            chosen = scores.counts(selections, enrolled)
+            found[name].append({"cep": scores.cep(rounds), "clock": rounds["clock"].to_numpy(), "counts": chosen})
+    return found
+
+
+def _entry(values: list[float], base: list[float] | None) -> dict[str, Any]:
+    """One score of one policy as data: mean and interval over seeds, and the paired difference to the first policy."""
+    over = scores.interval(values)
+    entry: dict[str, Any] = {"mean": over.mean, "values": values}
+    if len(values) > 1:
+        entry["half"] = over.half
+        if base is not None:
+            gap = scores.paired(values, base)
+            entry["difference"] = {"mean": gap.mean, "half": gap.half, "clear": gap.clear}
+    return entry
+
+
+def _cell(entry: dict[str, Any], digits: int) -> str:
+    text = f"{entry['mean']:,.{digits}f}"
+    if "half" in entry:
+        text += f" ±{entry['half']:,.{digits}f}"
+    if "difference" in entry:
+        gap = entry["difference"]
+        style = "bold" if gap["clear"] else "dim"
+        text += f"\n[{style}]{gap['mean']:+,.{digits}f} ±{gap['half']:,.{digits}f}[/]"
+    return text
+
+
+def summary(groups: Groups) -> tuple[list[Any], dict[str, Any]]:
+    """What to print (a table, and how to read it) and the same as data: scores of every policy over seeds."""
+    settings, enrolled, seeds = _config(groups[0][1][0]), _enrolled(groups[0][1][0]), len(groups[0][1])
+    results = {
+        name: [scores.summary(store.read_rounds(f), store.read_selections(f), enrolled) for f in folders]
+        for name, folders in groups
+    }
+    rounds = len(store.read_rounds(groups[0][1][0]))
+    over = f"{seeds} seeds" if seeds > 1 else f"seed {settings.seed}"
+    table = Table(title=f"{rounds} rounds, {settings.cohort_size} of {enrolled} clients a round, {over}")
+    table.add_column("policy", overflow="fold")
+    for heading, _ in COLUMNS.values():
+        table.add_column(heading, justify="right")
+    first, data = groups[0][0], {}
+    for name, rows in results.items():
+        base = None if name == first else results[first]
+        entries = {
+            key: _entry([row[key] for row in rows], None if base is None else [row[key] for row in base])
+            for key in rows[0]
+        }
+        data[name] = entries
+        table.add_row(escape(name), *(_cell(entries[key], digits) for key, (_, digits) in COLUMNS.items()))
+    shown: list[Any] = [table]
+    if len(results) > 1 and seeds > 1:
+        shown.append(
+            f"± is a 95% interval over seeds; second lines are differences to {escape(first)}, paired by seed "
+            "(bold: clear of 0)"
+        )
+    return shown, data

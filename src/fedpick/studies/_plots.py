@@ -1,0 +1,53 @@
+"""What the figures share: colours that colour-blind readers can tell apart, and files that are the same bytes again."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # matplotlib takes half a second to import, which the worker processes need not pay
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), "-", "--")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw and save within this."""
+    import matplotlib
+
+    rules: dict[str, Any] = {
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.alpha": 0.3,
+        "grid.linewidth": 0.6,
+        "legend.frameon": False,
+        "svg.hashsalt": "fedpick",
+    }
+    with matplotlib.rc_context(rules):
+        yield
+
+
+def figure(width: float, height: float, columns: int = 1, rows: int = 1, **how: Any) -> "tuple[Figure, Any]":
+    """A figure and its axes, always as an array; no pyplot, so that nothing global stays open."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(made)
+    return made, made.subplots(rows, columns, squeeze=False, **how)
+
+
+def writer(made: "Figure", kind: str) -> Callable[[Path], None]:
+    """What writes the figure as this kind of file; without a date, so that it is the same bytes again."""
+    no_date = {"Date": None} if kind == "svg" else {}
+    return lambda path: made.savefig(path, format=kind, dpi=150, metadata=no_date)
+
+
+def line(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th line."""
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[i % len(LINES)], "linewidth": 1.6}

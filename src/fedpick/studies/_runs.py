@@ -1,0 +1,68 @@
+"""Runs without training, which most studies are made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedpick.policies.text import policy as policy_from_text
+from fedpick.run import Run, policy_for
+from fedpick.types import Floats, Ints, Status
+from fedpick.world import SuccessRates, World, by_class, named
+
+__all__ = ["Measured", "play_scheme", "scheme_items"]
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What a run gave, round by round, and how often each client was chosen."""
+
+    successes: Ints  # (T) answers in time
+    chosen: Ints  # (T) clients asked
+    seconds: Floats  # (T)
+    queue: Floats  # (T) mean of the policy's queues; 0 for policies without
+    counts: Ints  # (K)
+
+
+def scheme_items(settings: Mapping[str, Any], worlds: Mapping[str, str]) -> list[dict[str, Any]]:
+    """An item for each world, scheme and seed; "{rounds}" in a scheme's text becomes the number of rounds."""
+    return [
+        {
+            "world": worlds[where],
+            "clients": settings["clients"],
+            "policy": text.replace("{rounds}", str(settings["rounds"])),
+            "cohort_size": settings["cohort_size"],
+            "rounds": settings["rounds"],
+            "seed": seed,
+        }
+        for where in worlds
+        for text in settings["schemes"].values()
+        for seed in range(settings["seeds"])
+    ]
+
+
+def _policy(text: str, world: World, cohort_size: int) -> Any:
+    if text == "fedcs" and isinstance(world.volatility, SuccessRates):  # the prophet of E3CS knows the rates
+        rates = by_class(world.volatility.rates, len(world.clients))
+        return policy_from_text(text, cohort_size=cohort_size, success=rates)
+    return policy_for(text, world, cohort_size)
+
+
+def play_scheme(item: Mapping[str, Any]) -> Measured:
+    """One policy in one world at one seed."""
+    world = named(item["world"], item["clients"])
+    policy = _policy(item["policy"], world, item["cohort_size"])
+    run = Run(policy, world, seed=item["seed"])
+    rounds = item["rounds"]
+    successes, chosen = np.zeros(rounds, dtype=np.int64), np.zeros(rounds, dtype=np.int64)
+    seconds, queue = np.zeros(rounds), np.zeros(rounds)
+    counts = np.zeros(len(world.clients), dtype=np.int64)
+    for t, record in enumerate(run.rounds(rounds)):
+        successes[t] = np.count_nonzero((record.status == Status.DONE) | (record.status == Status.SURPLUS))
+        chosen[t], seconds[t] = len(record.clients), record.seconds
+        lengths = getattr(run.state.policy, "queue", None)
+        if lengths is not None:
+            queue[t] = lengths.mean()
+        np.add.at(counts, record.clients, 1)  # drawn with replacement, a client counts each time
+    return Measured(successes, chosen, seconds, queue, counts)

@@ -1,0 +1,127 @@
+"""Numbers over seeds: intervals, paired orders, and words for them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from fedpick.studies._study import Verdict
+from fedpick.types import Floats, Ints
+
+__all__ = ["Interval", "Order", "band", "interval", "order", "plain", "show", "steps", "verdict"]
+
+
+class Interval(NamedTuple):
+    """Mean and half width of the 95% t-interval over seeds; the width is infinite for a single seed."""
+
+    mean: float
+    half: float
+
+    @property
+    def low(self) -> float:
+        """Its lower end."""
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        """Its upper end."""
+        return self.mean + self.half
+
+
+def interval(values: ArrayLike) -> Interval:
+    """The 95% t-interval of the mean.
+
+    >>> interval([1.0, 2.0, 3.0])
+    Interval(mean=2.0, half=2.484...)
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if len(x) < 2:
+        return Interval(float(x.mean()), float("inf"))
+    return Interval(float(x.mean()), float(stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x))))
+
+
+def show(values: ArrayLike, digits: int = 0, unit: str = "") -> str:
+    """Mean and interval in words.
+
+    >>> show([44980.0, 44990.0, 45000.0])
+    '44,990 ± 25'
+    """
+    mean, half = interval(values)
+    width = f" ± {half:,.{digits}f}" if np.isfinite(half) else " (one seed)"
+    return f"{mean:,.{digits}f}{unit}{width}{unit if unit == '%' and np.isfinite(half) else ''}"
+
+
+def verdict(holds: Sequence[bool]) -> Verdict:
+    """Reproduced if all of it holds, in part if some of it does."""
+    if all(holds):
+        return "reproduced"
+    return "in part" if any(holds) else "not reproduced"
+
+
+class Order(NamedTuple):
+    """Which links of a claimed order hold, and the paired differences in words."""
+
+    holds: list[bool]
+    broken: list[str]
+    shown: str
+
+
+def order(values: Mapping[str, ArrayLike], claim: str, *, digits: int = 0, same: float = 0.0) -> Order:
+    """Judge "A > B = C > D" by paired differences: > holds if their 95% interval is above 0.
+
+    Args:
+        values: one number per seed for each name, the same seeds throughout.
+        claim: names joined by " > " (the first is larger) and " = ".
+        digits: decimals in the words.
+        same: "=" holds if the mean difference is at most this.
+
+    >>> order({"A": [3.0, 4.0, 5.0], "B": [1.0, 2.1, 2.9]}, "A > B").holds
+    [True]
+    """
+    groups = [part.split(" = ") for part in claim.split(" > ")]
+    holds, broken = [], []
+
+    def judge(a: str, b: str, equal: bool) -> None:
+        gap = interval(np.asarray(values[a], dtype=np.float64) - np.asarray(values[b], dtype=np.float64))
+        good = abs(gap.mean) <= same if equal else gap.low > 0
+        holds.append(good)
+        if not good:
+            width = f" ± {gap.half:,.{digits}f}" if np.isfinite(gap.half) else ""
+            broken.append(f"{a} {'=' if equal else '>'} {b} does not hold: difference {gap.mean:+,.{digits}f}{width}")
+
+    for group in groups:
+        for a, b in pairwise(group):
+            judge(a, b, True)
+    for group, following in pairwise(groups):
+        for a in group:
+            for b in following:
+                judge(a, b, False)
+    names = re.split(" [>=] ", claim)
+    return Order(holds, broken, "; ".join(f"{name} {show(values[name], digits)}" for name in names))
+
+
+def steps(rounds: int, points: int = 200) -> Ints:
+    """At most this many rounds, evenly spaced, the last one included."""
+    return np.unique(np.linspace(1, rounds, min(points, rounds)).round().astype(np.int64))
+
+
+def band(curves: ArrayLike) -> tuple[Floats, Floats]:
+    """Mean and half width of the 95% interval of curves (seeds, points)."""
+    y = np.asarray(curves, dtype=np.float64)
+    if len(y) < 2:
+        return y.mean(axis=0), np.zeros(y.shape[1])
+    return y.mean(axis=0), stdtrit(len(y) - 1, 0.975) * y.std(axis=0, ddof=1) / np.sqrt(len(y))
+
+
+def plain(values: ArrayLike, digits: int = 5) -> Any:
+    """Numbers for a small JSON file: rounded to so many significant digits."""
+    array = np.asarray(values)
+    if array.dtype.kind in "iub":
+        return array.tolist()
+    if array.ndim == 0:
+        return float(f"{float(array):.{digits}g}")
+    return [plain(row, digits) for row in array]
