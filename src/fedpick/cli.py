@@ -241,8 +241,7 @@ def reproduce(
     for name in [study] if study else list(studies.STUDIES):
         entry = studies.STUDIES[name]
         with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=err) as progress:
-            settings = entry.settings | (entry.settings.get("quick", {}) if quick else {})
-            task = progress.add_task(name, total=entry.jobs(settings))
+            task = progress.add_task(name, total=entry.jobs(entry.choose(quick)))
 
             def done(_: int, progress: Progress = progress, task: Any = task) -> None:
                 progress.advance(task)

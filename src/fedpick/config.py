@@ -139,7 +139,7 @@ def _whole(value: object) -> bool:
 
 
 def _number(key: str, value: Any) -> Any:
-    """A setting that is a number; its bounds are the world's to check."""
+    """A setting that is a number; the other bounds are the world's to check."""
     if key == "epochs":
         epochs = value if isinstance(value, list | tuple) else [value]
         if not epochs or not all(map(_whole, epochs)):
@@ -147,7 +147,8 @@ def _number(key: str, value: Any) -> Any:
         return tuple(epochs)
     if key == "deadline" and value in (None, "none", "slowest"):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or (key == "deadline" and value <= 0):
         wanted = "a number of seconds > 0, or 'slowest' to wait for all" if key == "deadline" else "a number >= 0"
         raise ConfigError(f"[world] {key} = {value!r}, but must be {wanted}")
     return value

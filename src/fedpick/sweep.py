@@ -222,4 +222,5 @@ def sweep(
         yield from map(Path, folders)
     finally:
         for job in jobs:
-            Path(str(job[2])).unlink(missing_ok=True)
+            with suppress(OSError):
+                Path(str(job[2])).unlink()

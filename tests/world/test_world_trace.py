@@ -1,6 +1,7 @@
 """Traces: spells of presence from CSV and Parquet, and what is wrong with those that cannot be used."""
 
 import math
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -165,8 +166,8 @@ def test_a_spell_that_does_not_end_after_it_starts(tmp_path, start, end):
 def test_spells_that_overlap(tmp_path, spells):
     path = write(tmp_path / "t.csv", spells)
     assert refused(path) == (
-        f"{path}: client 1 has overlapping spells [1700000001, 1700000009) and [1700000003, 1700000004); join them into "
-        "one"
+        f"{path}: client 1 has overlapping spells [1700000001, 1700000009) and [1700000003, 1700000004); "
+        "join them into one"
     )
 
 
@@ -188,3 +189,12 @@ def test_a_parquet_file_under_another_name(tmp_path):
 def test_a_wrong_trace_stops_the_world_at_its_start(tmp_path):
     with pytest.raises(fp.errors.ContractError, match="there is no such trace"):
         World(availability=Trace(tmp_path / "no.csv")).init(0)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    path = write(tmp_path / "t.parquet", SPELLS)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        fp.errors.MissingError, match=r"reading Parquet needs pyarrow: pip install 'fedpick\[cli\]', or"
+    ):
+        read_trace(path, 3)

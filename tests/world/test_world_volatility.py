@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
@@ -16,9 +16,7 @@ MANY = fp.Clients(np.ones(80_000))
 def draws(part, rounds, clients=MANY, seed=2):
     """(rounds, K) flags."""
     memory = part.init(clients, np.random.default_rng(seed))
-    return np.array(
-        [part.draw(memory, clients, t, np.random.default_rng([seed, t])) for t in range(1, rounds + 1)]
-    )
+    return np.array([part.draw(memory, clients, t, np.random.default_rng([seed, t])) for t in range(1, rounds + 1)])
 
 
 def near(frequency, p, count):
@@ -31,6 +29,7 @@ def per_class(flags, classes):
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.integers(1, 200))
+@settings(deadline=None)
 def test_classes_are_in_order_and_as_equal_as_can_be(values, count):
     classes = by_class(np.arange(len(values)), count).astype(int)
     np.testing.assert_array_equal(by_class(values, count), np.asarray(values)[classes])
@@ -127,7 +126,7 @@ def test_replayed_flags_start_again_after_the_last_row():
     [
         (lambda: SuccessRates((0.5, 1.5)), r"SuccessRates: rates = \(0\.5, 1\.5\), but must be one or more prob"),
         (lambda: SuccessRates(()), r"SuccessRates: rates = \(\), but must be one or more probabilities, in \[0, 1\]"),
-        (lambda: Bursts((-0.1,)), r"SuccessRates: rates = \(-0\.1,\)|Bursts: rates = \(-0\.1,\)"),
+        (lambda: Bursts((-0.1,)), r"Bursts: rates = \(-0\.1,\), but must be one or more probabilities"),
         (lambda: Bursts(spell=0.9), r"Bursts: spell = 0\.9, but must be finite and >= 1 round"),
         (lambda: Bursts(spell=math.nan), r"Bursts: spell = nan, but must be finite and >= 1 round"),
         (lambda: Shift(before=(2.0,)), r"Shift: before = \(2\.0,\), but must be one or more probabilities"),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedpick.errors import unknown_name
-from fedpick.studies import e3cs, rbcsf
+from fedpick.studies import bsfl, e3cs, fedgs, power_of_choice, rbcsf
 from fedpick.studies._study import Finding, Outcome, Study, conduct, save
 
 __all__ = ["STUDIES", "Finding", "Outcome", "Study", "reproduce", "save"]
@@ -25,6 +25,10 @@ STUDIES: dict[str, Study] = {
         rbcsf.FIG2,
         rbcsf.FIG3,
         rbcsf.FIG4,
+        bsfl.FIG4,
+        bsfl.REGRET,
+        fedgs.COUNTS,
+        power_of_choice.QUADRATIC,
     )
 }
 

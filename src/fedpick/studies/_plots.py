@@ -18,7 +18,7 @@ def style() -> Iterator[None]:
     """Draw and save within this."""
     import matplotlib
 
-    rules: dict[str, Any] = {
+    rules: Any = {
         "font.size": 9,
         "axes.spines.top": False,
         "axes.spines.right": False,

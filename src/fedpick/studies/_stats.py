@@ -70,7 +70,9 @@ class Order(NamedTuple):
     shown: str
 
 
-def order(values: Mapping[str, ArrayLike], claim: str, *, digits: int = 0, same: float = 0.0) -> Order:
+def order(
+    values: Mapping[str, ArrayLike], claim: str, *, digits: int = 0, same: float = 0.0, ratio: bool = False
+) -> Order:
     """Judge "A > B = C > D" by paired differences: > holds if their 95% interval is above 0.
 
     Args:
@@ -78,6 +80,7 @@ def order(values: Mapping[str, ArrayLike], claim: str, *, digits: int = 0, same:
         claim: names joined by " > " (the first is larger) and " = ".
         digits: decimals in the words.
         same: "=" holds if the mean difference is at most this.
+        ratio: compare logarithms, for numbers > 0 whose size varies from seed to seed.
 
     >>> order({"A": [3.0, 4.0, 5.0], "B": [1.0, 2.1, 2.9]}, "A > B").holds
     [True]
@@ -86,12 +89,16 @@ def order(values: Mapping[str, ArrayLike], claim: str, *, digits: int = 0, same:
     holds, broken = [], []
 
     def judge(a: str, b: str, equal: bool) -> None:
-        gap = interval(np.asarray(values[a], dtype=np.float64) - np.asarray(values[b], dtype=np.float64))
+        x, y = np.asarray(values[a], dtype=np.float64), np.asarray(values[b], dtype=np.float64)
+        gap = interval(np.log(x) - np.log(y) if ratio else x - y)
         good = abs(gap.mean) <= same if equal else gap.low > 0
         holds.append(good)
         if not good:
             width = f" ± {gap.half:,.{digits}f}" if np.isfinite(gap.half) else ""
-            broken.append(f"{a} {'=' if equal else '>'} {b} does not hold: difference {gap.mean:+,.{digits}f}{width}")
+            seen = f"difference {gap.mean:+,.{digits}f}{width}"
+            if ratio:
+                seen = f"ratio {np.exp(gap.mean):.2f} (95% {np.exp(gap.low):.2f} to {np.exp(gap.high):.2f})"
+            broken.append(f"{a} {'=' if equal else '>'} {b} does not hold: {seen}")
 
     for group in groups:
         for a, b in pairwise(group):

@@ -40,7 +40,7 @@ class SuccessRates:
     rates: tuple[float, ...] = (0.1, 0.3, 0.6, 0.9)
 
     def __post_init__(self) -> None:
-        probability("SuccessRates: rates", self.rates)
+        probability(f"{type(self).__name__}: rates", self.rates)
 
     def init(self, clients: Clients, rng: np.random.Generator) -> Memory:
         """The rate of each client."""

@@ -1,7 +1,7 @@
 """The world that composes the parts: what it draws, what it shows, and how it ends a round."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,8 @@ class Timing:
             return Outcome(self.status, self.duration, np.full(len(self.status), np.nan), reports)
         outcome = Outcome(self.status, self.duration, loss, reports)  # checks the shapes
         ruined = self.used & ~np.isfinite(outcome.loss)
-        return replace(outcome, status=np.where(ruined, np.int8(Status.FAILED), self.status)) if ruined.any() else outcome
+        status = np.where(ruined, Status.FAILED, self.status).astype(np.int8)
+        return Outcome(status, outcome.duration, outcome.loss, outcome.reports)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +107,7 @@ class World:
     availability: Availability = field(default_factory=Diurnal)
     volatility: Volatility = field(default_factory=lambda: SuccessRates((0.7, 0.85, 0.95, 0.99)))
     latency: Latency = field(default_factory=Device)
-    deadline: float | None = 60.0
+    deadline: float | None = 30.0
     epochs: tuple[int, ...] = (1, 2, 3, 4)
     probe_share: float = 0.1
     model_megabytes: float = MODEL_MEGABYTES

@@ -1,0 +1,196 @@
+"""Score functions on results where the claim clearly holds and clearly fails; and the physics of each study."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import fedpick as fp
+from fedpick import studies
+from fedpick.studies import bsfl, power_of_choice
+
+SEEDS = np.array([-1.0, 0.0, 1.0])
+
+
+def verdicts(id, result):
+    return [finding.verdict for finding in studies.STUDIES[id].score(result)]
+
+
+def test_e3cs_order_in_a_short_run():
+    outcome = studies.reproduce("e3cs/fig4", workers=1, rounds=240, seeds=3)
+    cep = {name: np.mean(values) for name, values in outcome.result["cep"]["iid"].items()}
+    assert cep["FedCS"] > cep["E3CS-0"] > cep["E3CS-0.5"] > cep["E3CS-0.8"] > cep["Random"]
+    early = outcome.result["cep_early"]["iid"]
+    assert early["E3CS-0"] == early["E3CS-inc"]  # the same policy until a quarter of the rounds
+
+
+def e3cs_result(levels):
+    means = dict(zip(("FedCS", "E3CS-0", "E3CS-0.5", "E3CS-inc", "E3CS-0.8", "Random"), levels, strict=True))
+    cep = {name: (mean + SEEDS).tolist() for name, mean in means.items()}
+    ratios = {name: [mean / 1000.0] * 3 for name, mean in means.items()}
+    turned = {**ratios, "E3CS-inc": ratios["Random"]}
+    return {
+        "rounds": 100,
+        "cohort_size": 20,
+        "early": 25,
+        "same": 0.02,
+        "check": None,
+        "cep": {"iid": cep, "markov": cep, "multinomial": {n: cep[n] for n in means if n.startswith("E3CS")}},
+        "cep_early": {"iid": cep},
+        "late_ratio": {"iid": ratios},
+        "turned_ratio": {"iid": turned},
+    }
+
+
+def test_e3cs_fig4_claims():
+    assert verdicts("e3cs/fig4", e3cs_result([900, 800, 700, 600, 598, 500]))[0] == "reproduced"
+    assert verdicts("e3cs/fig4", e3cs_result([500, 600, 700, 900, 800, 1000]))[0] == "not reproduced"
+    assert verdicts("e3cs/fig4", e3cs_result([900, 800, 700, 600, 598, 990]))[0] == "in part"
+    checked = e3cs_result([900, 800, 700, 600, 598, 500]) | {"check": {"FedCS": 905, "E3CS-0": 500}}
+    assert verdicts("e3cs/fig4", checked)[4] == "in part"
+
+
+def test_e3cs_fig3_claims():
+    names = ("FedCS", "E3CS-0", "E3CS-0.5", "E3CS-0.8", "Random")
+    variance = {name: (100.0 * (5 - i) + SEEDS).tolist() for i, name in enumerate(names)}
+    result = {
+        "rounds": 2500,
+        "best": 25,
+        "variance": variance,
+        "jain": variance,
+        "outside_best": {"E3CS-0": [40.0, 50.0, 60.0]},
+        "best_used": {"E3CS-0": [25, 25, 25], "FedCS": [20, 20, 20]},
+    }
+    assert verdicts("e3cs/fig3", result) == ["reproduced"] * 3
+    turned = dict(zip(names, reversed(list(variance.values())), strict=True))
+    worse = result | {"variance": turned, "outside_best": {"E3CS-0": [400.0, 410.0, 420.0]}}
+    worse |= {"best_used": {"E3CS-0": [19, 20, 25], "FedCS": [20, 20, 20]}}
+    assert verdicts("e3cs/fig3", worse) == ["not reproduced", "not reproduced", "in part"]
+
+
+def test_rbcsf_fig2_claims():
+    names = ("RBCS-F(1)", "RBCS-F(10)", "RBCS-F(50)")
+    rising = {name: (10.0 * 2**i + 0.1 * SEEDS).tolist() for i, name in enumerate(names)}
+    result = {"rounds": 500, "longer": 900, "flat": 0.1, "level": rising, "reached": rising}
+    result |= {"start": {n: [0.1] * 3 for n in names}, "growth": {n: [0.001] * 3 for n in names}}
+    result |= {"later": result["growth"]}
+    assert verdicts("rbcs-f/fig2", result) == ["reproduced"] * 3
+    falling = dict(zip(names, reversed(list(rising.values())), strict=True))
+    worse = result | {"level": falling, "reached": falling, "growth": {n: [0.09] * 3 for n in names}}
+    assert verdicts("rbcs-f/fig2", worse) == ["not reproduced"] * 3
+
+
+def test_rbcsf_fig3_and_fig4_claims():
+    names = ("Random", "RBCS-F(1)", "RBCS-F(10)", "RBCS-F(50)", "RBCS-F(100)", "FedCS(3)")
+    falling = {name: (20.0 - 3 * i + 0.1 * SEEDS).tolist() for i, name in enumerate(names)}
+    rising = dict(zip(names, reversed(list(falling.values())), strict=True))
+    result = {"rounds": 500, "cohort_size": 8, "seconds": falling, "size": {"FedCS(3)": [8.1, 8.2, 8.3]}, "check": None}
+    assert verdicts("rbcs-f/fig3", result) == ["reproduced"] * 4
+    worse = result | {"seconds": rising, "size": {"FedCS(3)": [2.0] * 3}, "check": {"Random": 99.0}}
+    assert verdicts("rbcs-f/fig3", worse) == ["not reproduced"] * 5
+    pulls = {"rounds": 500, "guarantee": 0.15, "spread": rising, "least": {n: [0.16] * 3 for n in names}}
+    assert verdicts("rbcs-f/fig4", pulls) == ["reproduced"] * 3
+    worse = pulls | {"spread": falling, "least": {n: [0.01] * 3 for n in names}}
+    assert verdicts("rbcs-f/fig4", worse) == ["not reproduced"] * 3
+
+
+def test_bsfl_fig4_claims():
+    names = ("ALSA", "ALSA, one-sided", "SA")
+    wins = {name: [0.98, 0.99, 1.0] for name in names}
+    gaps = {name: [0.01, 0.011, 0.012] for name in names}
+    size = {"wins": {"reached": wins, "ends": wins}, "gaps": {"reached": gaps, "ends": gaps}}
+    result = {"runs": 3, "steps": 10, "sizes": {"25 of 500": size}}
+    assert verdicts("bsfl/fig4", result) == ["reproduced"] * 3
+    size = copy.deepcopy(size)
+    size["wins"]["reached"] = {name: [0.4, 0.5, 0.45] for name in names}
+    size["gaps"]["reached"] = {name: [0.5, 0.6, 0.55] for name in names}
+    assert verdicts("bsfl/fig4", result | {"sizes": {"25 of 500": size}}) == ["not reproduced"] * 3
+    size["wins"]["reached"]["ALSA"] = [0.75, 0.76, 0.77]
+    assert verdicts("bsfl/fig4", result | {"sizes": {"25 of 500": size}})[0] == "in part"
+
+
+def test_bsfl_regret_claims():
+    result = {
+        "rounds": 20_000,
+        "final": {"BSFL": [90.0, 100.0, 110.0], "Random": [900.0, 1000.0, 1100.0], "CS-UCB": [2900.0, 3000.0, 3100.0]},
+        "exponent": {"BSFL": [0.1, 0.11, 0.12], "Random": [1.0, 1.01, 0.99], "CS-UCB": [1.0, 1.1, 1.05]},
+        "bound": [1e5, 2e5, 3e5],
+    }
+    result["early_exponent"] = result["exponent"]
+    assert verdicts("bsfl/regret", result) == ["reproduced"] * 4
+    roots = {"BSFL": [0.5, 0.55, 0.6], "Random": [0.5, 0.51, 0.52], "CS-UCB": [0.5, 0.51, 0.52]}
+    finals = {"BSFL": [5000.0, 5100.0, 5200.0], "Random": [900.0, 1000.0, 1100.0], "CS-UCB": [100.0, 110.0, 120.0]}
+    worse = result | {"exponent": roots, "final": finals, "bound": [10.0, 10.0, 10.0]}
+    assert verdicts("bsfl/regret", worse) == ["not reproduced", "in part", "not reproduced", "not reproduced"]
+
+
+def test_mean_speeds_are_those_of_the_world():
+    world = fp.world.named("bsfl", 4)
+    state = world.init(seed=3)
+    ids = np.arange(4)
+    drawn = [world.seconds(state, world.draw(state, 3, t), ids) for t in range(1, 4001)]
+    seen = (1.0 / np.minimum(drawn, 20.0)).mean(axis=0)
+    assert bsfl.mean_speeds(world, 3, 1.0, 20.0) == pytest.approx(seen, rel=0.03)
+
+
+def test_fedgs_claims():
+    names = ("UniformSample", "MDSample", "FedGS(0)", "FedGS(1)", "FedGS(1), printed")
+    fair = dict(zip(names, ((100.0 + SEEDS).tolist(), (300.0 + SEEDS).tolist(), *[[0.5, 0.6, 0.7]] * 3), strict=True))
+    result = {"rounds": 500, "cohort_size": 10, "clients": 100, "variance": {"YMF": fair, "LN": fair}}
+    assert verdicts("fedgs/fig4-counts", result) == ["reproduced"] * 3
+    unfair = fair | {"FedGS(1)": [900.0, 910.0, 920.0]}
+    assert verdicts("fedgs/fig4-counts", result | {"variance": {"YMF": unfair, "LN": unfair}}) == ["not reproduced"] * 3
+
+
+def pow_result(good):
+    names = ["rand", "d=6", "d=30", "ada"]
+
+    def of(*means):
+        return {name: (mean * (1 + 0.01 * SEEDS)).tolist() for name, mean in zip(names, means, strict=True)}
+
+    floors = (0.001, 0.0015, 0.05, 0.001) if good else (0.05, 0.05, 0.0015, 0.06)
+    one = {
+        "reached": of(2600, 1900, 1400, 1400) if good else of(1400, 1900, 2600, 4000),
+        "missed": {name: [False] * 3 for name in names},
+        "floor": of(*floors),
+        "rho_bar": of(1, 1.4, 1.9, 1) if good else of(1, 0.9, 0.8, 1),
+        "rho_tilde": of(1, 1.5, 2.5, 1) if good else of(1, 0.85, 0.7, 1),
+        "rho_path": of(1, 1.4, 1.9, 1),
+        "follows_size": of(0.99, 0.3, 0.1, 0.5) if good else of(0.3, 0.99, 0.1, 0.5),
+    }
+    many = one | {"floor": of(*(x * (0.5 if good else 2) for x in floors))}
+    return {"rounds": 20_000, "check": {}, **{key: {"30": one[key], "100": many[key]} for key in one}}
+
+
+def test_power_of_choice_claims():
+    assert set(verdicts("power-of-choice/quadratic", pow_result(True))) == {"reproduced"}
+    assert set(verdicts("power-of-choice/quadratic", pow_result(False))) == {"not reproduced"}
+
+
+def test_closed_form_local_steps_are_gradient_descent():
+    problem = power_of_choice.Quadratic.draw(5, 3, seed=1)
+    w, eta = np.array([0.3, -0.2, 0.5]), 1e-2
+    for k in range(5):
+        local = w.copy()
+        for _ in range(2):  # (87), with e_k = h_k c_k
+            local -= eta * (problem.h[k] * local - problem.h[k] * problem.centres[k])
+        closed = problem.centres[k] + (1 - eta * problem.h[k]) ** 2 * (w - problem.centres[k])
+        assert local == pytest.approx(closed)
+    best = problem.optimum
+    total = problem.p @ problem.losses(w) - problem.p @ problem.losses(best)
+    assert problem.gap(w) == pytest.approx(total)
+    assert problem.gap(best) == 0.0
+
+
+def test_simulated_shares_are_those_of_the_policy():
+    problem = power_of_choice.Quadratic.draw(12, 2, seed=0)
+    w = np.zeros(2)
+    policy = fp.PowerOfChoice(cohort_size=3, candidates=6)
+    clients = fp.Clients(problem.p)
+    view = fp.View(1, np.ones(12, bool), clients, probe=lambda ids, batch=None: problem.losses(w, ids))
+    state, rng = policy.init(clients), np.random.default_rng(0)
+    cohorts = [policy.select(state, view, rng).clients for _ in range(4000)]
+    seen = fp.theory.pow_share(cohorts, 12)
+    ours = power_of_choice.shares(problem, w[None], 6, 3, 4000, np.random.default_rng(1))[0]
+    assert ours.sum() == pytest.approx(1.0)
+    assert ours == pytest.approx(seen, abs=0.015)
