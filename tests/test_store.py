@@ -315,6 +315,20 @@ def test_parts_that_came_after_the_checkpoint_are_dropped_even_if_damaged(tmp_pa
     assert contents(execute(config(), tmp_path)) == whole(config())
 
 
+def test_parts_that_came_after_the_checkpoint_do_not_count_when_it_goes_on_in_other_steps(tmp_path: Path) -> None:
+    play_to(tmp_path, config(), 12)
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stores, "write_archive", die)
+        with pytest.raises(Killed):
+            execute(config(), tmp_path)
+    assert (tmp_path / "parts" / "selections-000000015.parquet").is_file()
+    assert contents(execute(config(every=4), tmp_path)) == whole(config())
+
+
 def test_a_finished_run_that_is_run_again_is_not_touched(tmp_path: Path) -> None:
     execute(config(), tmp_path)
     before = {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in tmp_path.iterdir() if p.suffix != ".lock"}
