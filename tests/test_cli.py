@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 import fedpick as fp
 from fedpick import cli
@@ -36,7 +37,8 @@ def same(a, b):
 def fedpick(capsys, monkeypatch, *arguments):
     """Call the command line in this process; returns exit code, standard output and error."""
     monkeypatch.setattr(sys, "argv", ["fedpick", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(cli, "out", Console(width=200))
+    monkeypatch.setattr(cli, "err", Console(width=200, stderr=True))
     code = 0
     try:
         cli.main()

@@ -196,22 +196,22 @@ def test_proportional_feeds_the_exact_designs_whatever_the_spread_of_the_sizes(p
         (
             [1.0, -1.0],
             1,
-            "sizes hold a negative number, NaN or infinity, but must be finite",
+            "sizes hold a negative number, NaN or infinity, but must be finite and >= 0, one per client",
         ),
         (
             [1.0, np.nan],
             1,
-            "sizes hold a negative number, NaN or infinity, but must be finite",
+            "sizes hold a negative number, NaN or infinity, but must be finite and >= 0, one per client",
         ),
         (
             [1.0, np.inf],
             1,
-            "sizes hold a negative number, NaN or infinity, but must be finite",
+            "sizes hold a negative number, NaN or infinity, but must be finite and >= 0, one per client",
         ),
         (
             [[1.0, 2.0]],
             1,
-            "sizes hold a negative number, NaN or infinity, but must be finite",
+            "sizes hold a negative number, NaN or infinity, but must be finite and >= 0, one per client",
         ),
     ],
 )
