@@ -64,7 +64,7 @@ PARTS: dict[str, Makers] = {
     },
 }
 _MISTAKES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
-_PLAIN = ("deadline", "epochs", "probe_share", "model_megabytes")
+_PLAIN = ("deadline", "epochs", "probe_share", "model_megabytes", "wait")
 
 
 @dataclass(frozen=True)

@@ -307,6 +307,7 @@ def _plot_regret(result: Result) -> "Figure":
     middle = len(at) // 2
     log = np.log(at[1:]) * mean[middle] / np.log(at[middle]) if len(at) > 2 else np.ones(len(at) - 1)
     axes[0][1].plot(at[1:], log, color="grey", linewidth=1, linestyle=":", label="a logarithm, for comparison")
+    axes[0][0].locator_params(axis="x", nbins=5)
     axes[0][1].set_xscale("log")
     axes[0][1].set_yscale("log")
     for axis in axes[0]:

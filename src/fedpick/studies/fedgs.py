@@ -62,6 +62,7 @@ def _score(result: Result) -> list[Finding]:
                         *sized.broken,
                         "uniform is read as lower than both, and a standard deviation below 10% of the mean count: "
                         + show(100 * spread, 1, "%"),
+                        "FedGS(0), which looks at counts alone, shows what this availability allows",
                         silent,
                     ]
                 ),
@@ -111,7 +112,7 @@ def _plot(result: Result) -> "Figure":
     most = max(max(result["counts"][mode]["UniformSample"]) for mode in modes)
     axes[0][0].set_ylim(-0.03 * most, 1.1 * most)
     axes[0][0].set_ylabel(f"times sampled in {result['rounds']} rounds")
-    figure.supxlabel("availability mode above; some outliers of MDSample are beyond the axis", fontsize=8)
+    figure.suptitle("sampling counts by availability mode (some outliers of MDSample are beyond the axis)", fontsize=9)
     figure.legend(boxes["boxes"], names, loc="outside lower center", ncols=len(names))
     return figure
 
