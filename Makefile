@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench bench-select bench-world docs lock clean
+.PHONY: help setup demo test test-slow lint format bench bench-select bench-world studies docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -48,6 +48,9 @@ bench-select: $(READY)  ## time and memory of every policy, up to a million clie
 
 bench-world: $(READY)  ## rounds a second of whole runs, and memory at a million clients
 	$(BIN)/python benchmarks/bench_world.py
+
+studies: $(READY)  ## rerun the papers' numerical experiments in full (about 20 minutes), into docs/studies
+	$(BIN)/fedpick reproduce --out docs/studies
 
 docs: $(READY)  ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict

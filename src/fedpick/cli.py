@@ -238,6 +238,7 @@ def reproduce(
 
     if study is not None and study not in studies.STUDIES:
         raise unknown_name("study", study, list(studies.STUDIES))
+    outcomes = []
     for name in [study] if study else list(studies.STUDIES):
         entry = studies.STUDIES[name]
         with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=err) as progress:
@@ -248,6 +249,7 @@ def reproduce(
 
             outcome = studies.reproduce(name, quick=quick, workers=workers, executor=executor, on_done=done)
         paths = studies.save(outcome, folder / name)
+        outcomes.append(outcome)
         table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
         for heading in ("claim", "paper", "ours", "verdict", "note"):
             table.add_column(heading, overflow="fold")
@@ -258,6 +260,8 @@ def reproduce(
             table.add_row(claim, paper, ours, verdict, note)
         out.print(table)
         out.print(f"written to {Path(paths[0]).parent}")
+    if study is None:
+        out.print(f"all of them: {studies.save_index(outcomes, folder)}")
 
 
 @app.command()

@@ -13,9 +13,9 @@ from typing import Any
 
 from fedpick.errors import unknown_name
 from fedpick.studies import bsfl, e3cs, fedgs, power_of_choice, rbcsf
-from fedpick.studies._study import Finding, Outcome, Study, conduct, save
+from fedpick.studies._study import Finding, Outcome, Study, conduct, save, save_index
 
-__all__ = ["STUDIES", "Finding", "Outcome", "Study", "reproduce", "save"]
+__all__ = ["STUDIES", "Finding", "Outcome", "Study", "reproduce", "save", "save_index"]
 
 STUDIES: dict[str, Study] = {
     study.id: study

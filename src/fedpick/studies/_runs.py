@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.policies.text import policy as policy_from_text
 from fedpick.run import Run, policy_for
 from fedpick.types import Floats, Ints, Status
-from fedpick.world import SuccessRates, World, by_class, named
+from fedpick.world import named
 
 __all__ = ["Measured", "play_scheme", "scheme_items"]
 
@@ -42,17 +41,10 @@ def scheme_items(settings: Mapping[str, Any], worlds: Mapping[str, str]) -> list
     ]
 
 
-def _policy(text: str, world: World, cohort_size: int) -> Any:
-    if text == "fedcs" and isinstance(world.volatility, SuccessRates):  # the prophet of E3CS knows the rates
-        rates = by_class(world.volatility.rates, len(world.clients))
-        return policy_from_text(text, cohort_size=cohort_size, success=rates)
-    return policy_for(text, world, cohort_size)
-
-
 def play_scheme(item: Mapping[str, Any]) -> Measured:
     """One policy in one world at one seed."""
     world = named(item["world"], item["clients"])
-    policy = _policy(item["policy"], world, item["cohort_size"])
+    policy = policy_for(item["policy"], world, item["cohort_size"])
     run = Run(policy, world, seed=item["seed"])
     rounds = item["rounds"]
     successes, chosen = np.zeros(rounds, dtype=np.int64), np.zeros(rounds, dtype=np.int64)

@@ -14,7 +14,7 @@ from fedpick.studies import _plots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Finding", "Outcome", "Result", "Settings", "Study", "Verdict", "conduct", "save"]
+__all__ = ["Finding", "Outcome", "Result", "Settings", "Study", "Verdict", "conduct", "save", "save_index"]
 
 Settings = Mapping[str, Any]
 Result = dict[str, Any]
@@ -159,3 +159,19 @@ def save(outcome: Outcome, folder: str | os.PathLike[str]) -> list[Path]:
             lambda path: path.write_text(json.dumps({**manifest, **store.machine()}, indent=2) + "\n"),
         ),
     ]
+
+
+def save_index(outcomes: Sequence[Outcome], folder: str | os.PathLike[str]) -> Path:
+    """Write index.md: a line for each study saved under the folder, with how many of its claims hold."""
+    head = ["study", "what", "claims reproduced", "in part", "not"]
+    lines = [head, ["---", "---", "---:", "---:", "---:"]]
+    for outcome in outcomes:
+        verdicts = [finding.verdict for finding in outcome.findings]
+        counts = [str(verdicts.count(each)) for each in ("reproduced", "in part", "not reproduced")]
+        lines.append([f"[{outcome.study.id}]({outcome.study.id}/findings.md)", outcome.study.title, *counts])
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    text = (
+        "# The papers' experiments, rerun\n\nEach page sets a paper's claims beside our figures, with 95% intervals "
+        f"over seeds, and says which hold. `fedpick reproduce` writes them.\n\n{table}\n"
+    )
+    return _replace(Path(folder) / "index.md", lambda path: path.write_text(text))
