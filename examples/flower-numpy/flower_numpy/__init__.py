@@ -1,0 +1,1 @@
+"""Softmax regression over Flower, in NumPy alone; fedpick chooses who trains."""

@@ -1,0 +1,171 @@
+"""What a reply says, read with distrust: whatever a client sends, the round goes on.
+
+A reply that Flower's strategies could not aggregate (other keys or shapes than the rest, NaN, no weight) would end the
+ServerApp with an exception, so it counts as that client's failure here and never reaches them.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message
+
+from fedpick.types import Floats
+
+__all__ = ["Heard", "agree", "number", "read", "table"]
+
+LOSSES = ("train_loss", "loss", "train-loss")  # first come, first read
+SECONDS = "seconds"
+MOST_METRICS = 1_000  # names in a reply
+LONGEST_LIST = 1_000_000  # numbers in one of them
+
+
+def number(value: Any) -> float:
+    """The value if it is a number, else NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an int beyond 1e308
+        return math.inf if value > 0 else -math.inf
+
+
+@dataclass
+class Heard:
+    """A reply and what was read from it; `why` says what makes it unusable, "" if nothing."""
+
+    reply: Message
+    why: str = ""
+    loss: float = math.nan
+    seconds: float = math.nan
+    reports: dict[str, Any] = field(default_factory=dict)
+    shape: Hashable = None  # what replies must have in common to be aggregated
+    like_sent: bool = False
+
+
+def _arrays(reply: Message, sent: ArrayRecord | None) -> tuple[Hashable, bool, str]:
+    """(what must be common to all, whether it is as the model that was sent, what is wrong)."""
+    records = reply.content.array_records
+    if len(records) != 1:
+        return None, False, f"{len(records)} ArrayRecords instead of one"
+    key, record = next(iter(records.items()))
+    shapes: list[tuple[str, tuple[int, ...]]] = []
+    for name, array in record.items():
+        if sent is not None and name in sent and array.stype == sent[name].stype != "numpy.ndarray":
+            shapes.append((name, ()))  # in a form of the user's own, which only the base strategy can read
+            continue
+        values = array.numpy()
+        if values.dtype.kind not in "biufc":
+            return None, False, f"array {name!r} of type {values.dtype}"
+        if values.dtype.kind in "fc":
+            if not np.isfinite(values).all():
+                return None, False, f"NaN or infinity in array {name!r}"
+            shapes.append((name, values.shape))
+        else:
+            shapes.append((name, ()))  # a serialised tree model has any length
+    like = sent is not None and set(record) == set(sent)
+    if like and sent is not None:
+        for name, shape in shapes:
+            if shape and shape != tuple(sent[name].shape):
+                return None, False, f"array {name!r} of shape {shape} instead of {tuple(sent[name].shape)}"
+    return (key, frozenset(shapes)), like, ""
+
+
+def _metrics(reply: Message, weight: str | None) -> tuple[Hashable, str]:
+    records = reply.content.metric_records
+    if len(records) != 1:
+        return None, f"{len(records)} MetricRecords instead of one"
+    key, record = next(iter(records.items()))
+    if len(record) > MOST_METRICS:
+        return None, f"{len(record)} metrics, but at most {MOST_METRICS} are read"
+    kinds = []
+    for name, value in record.items():
+        length = len(value) if isinstance(value, list) else -1
+        if length > LONGEST_LIST:
+            return None, f"metric {name[:40]!r} has {length} numbers, but at most {LONGEST_LIST} are read"
+        kinds.append((name, length))
+    if weight is not None:
+        value = number(record.get(weight))
+        if not (math.isfinite(value) and value > 0):
+            return None, f"metric {weight!r} is {record.get(weight)!r}, but must be a number > 0"
+    return (key, frozenset(kinds)), ""
+
+
+def read(
+    reply: Message, *, sent: ArrayRecord | None, weight: str | None, names: Iterable[str] = (), train: bool = True
+) -> Heard:
+    """Read one reply.
+
+    Args:
+        reply: from a client.
+        sent: the model that the client was sent.
+        weight: name of the metric that the base strategy averages by; None if it does not say.
+        names: metrics to keep as reports.
+        train: whether an ArrayRecord is due.
+    """
+    heard = Heard(reply)
+    if reply.has_error():
+        heard.why = f"error {reply.error.code}: {(reply.error.reason or '')[-200:]}"
+        return heard
+    try:
+        arrays: Hashable = None
+        if train:
+            arrays, heard.like_sent, heard.why = _arrays(reply, sent)
+        metrics, wrong = _metrics(reply, weight)
+        heard.why = heard.why or wrong
+        if heard.why:
+            return heard
+        heard.shape = (arrays, metrics)
+        record = next(iter(reply.content.metric_records.values()))
+        for name in LOSSES:
+            if name in record and not isinstance(record[name], list):
+                heard.loss = number(record[name])
+                if not math.isfinite(heard.loss):
+                    heard.why = f"metric {name!r} is {record[name]}"
+                break
+        heard.seconds = number(record.get(SECONDS))
+        heard.reports = {name: record[name] for name in names if name in record}
+    except Exception as error:  # bytes that are no array, records of another kind: all of it the client's doing
+        heard.why = f"unreadable: {type(error).__name__}: {str(error)[:200]}"
+    return heard
+
+
+def agree(heard: Sequence[Heard], usual: Hashable = None) -> Hashable:
+    """Mark as unusable those whose records differ from most others', which Flower refuses to aggregate.
+
+    Returns what the others have in common; `usual`, what the last round's had, and likeness to the model decide ties.
+    """
+    usable = [each for each in heard if not each.why]
+    votes = Counter(each.shape for each in usable)
+    if not votes:
+        return usual
+    like = {each.shape for each in usable if each.like_sent}
+    best = max(votes, key=lambda shape: (votes[shape], shape == usual, shape in like))
+    for each in usable:
+        if each.shape != best:
+            each.why = "its records have other names or shapes than those of most clients in this round"
+    return best
+
+
+def table(values: Sequence[Any], width: int | None) -> tuple[Floats | None, int | None]:
+    """One report of all chosen clients as an array: a number each (width 0), or a row each.
+
+    Args:
+        values: a number, a list of numbers or None for each client.
+        width: that earlier rounds had; None lets most clients decide. Others become NaN.
+    """
+    if width is None:
+        widths = Counter(len(v) if isinstance(v, list) else 0 for v in values if v is not None and v != [])
+        if not widths:
+            return None, None
+        width = widths.most_common(1)[0][0]
+    out = np.full(len(values) if width == 0 else (len(values), width), np.nan)
+    for at, value in enumerate(values):
+        if width == 0 and not isinstance(value, list):
+            out[at] = number(value)
+        elif isinstance(value, list) and len(value) == width:
+            out[at] = [number(entry) for entry in value]
+    return out, width

@@ -1,0 +1,307 @@
+"""`Selected`: a Flower strategy whose cohorts a fedpick policy chooses."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedpick import rng as rngs
+from fedpick.errors import ContractError, FedpickError, MissingError, require
+from fedpick.flower import probing
+from fedpick.flower.grids import Restricted, Watched
+from fedpick.flower.replies import Heard, agree, read, table
+from fedpick.flower.roster import Describe, Identity, Roster, check_identity, identities
+from fedpick.flower.rounds import Asked
+from fedpick.protocol import Policy, traits
+from fedpick.round import Record
+from fedpick.types import Bools, Choice, Floats, Ints, Status, View
+
+__all__ = ["ContextFn", "NotEnoughClientsError", "Selected"]
+
+log = logging.getLogger("flwr.fedpick")  # below Flower's own, so that it is shown with it
+
+HOOKS = ("summary", "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+TOO_FEW = ("smaller", "error")
+TIMEOUT = 3600.0  # seconds; the default of Flower's start()
+
+# (round, identities of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
+ContextFn = Callable[[int, Sequence[str], Bools], Floats]
+
+
+class NotEnoughClientsError(FedpickError, RuntimeError):
+    """Too few clients were connected for too long."""
+
+
+class Selected(Strategy):
+    """Any Flower strategy, with cohorts that a policy chooses.
+
+    Args:
+        base: aggregates and evaluates, and configures training for whom the policy chose; also a DP wrapper.
+        policy: any fedpick policy.
+        state: folder in which policy state, roster and round are kept after each round, and from which a restarted
+            ServerApp goes on; None keeps nothing.
+        deadline: seconds that clients have to train; later answers are LATE. None leaves it to start's `timeout`.
+        wait: seconds to wait for enough clients to connect.
+        too_few: what then: "smaller" cohorts or an "error". Nobody at all is always an error.
+        context: (round, identities, idle) -> (K, d) array, for RBCSF.
+        clients: identities of newcomers -> fp.Clients (sizes, features); None: every size is 1.
+        identity: by what a client is known when it comes back: "registered" (its key, else its name, else its node
+            id), "node-id", "simulation" (its partition), or a function of Flower's NodeInfo. "auto" is "simulation"
+            in Flower's simulation and "registered" elsewhere.
+        seed: of the policy's random numbers.
+    """
+
+    def __init__(
+        self,
+        base: Strategy,
+        policy: Policy[Any],
+        *,
+        state: str | os.PathLike[str] | None = None,
+        deadline: float | None = None,
+        wait: float = 60.0,
+        too_few: str = "smaller",
+        context: ContextFn | None = None,
+        clients: Describe | None = None,
+        identity: str | Identity = "auto",
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(base, Strategy):
+            raise ContractError(
+                f"Selected: base is a {type(base).__name__}, but must be a strategy of flwr.serverapp.strategy; those "
+                "of flwr.server.strategy do not say which client failed"
+            )
+        require(deadline is None or 0 < deadline < np.inf, "Selected: deadline", deadline, "a number of seconds > 0")
+        require(0 <= wait < np.inf, "Selected: wait", wait, "a number of seconds >= 0")
+        require(too_few in TOO_FEW, "Selected: too_few", too_few, f"one of {', '.join(TOO_FEW)}")
+        require(seed >= 0, "Selected: seed", seed, "an integer >= 0")
+        check_identity(identity)
+        self.base, self.policy, self.traits = base, policy, traits(policy)
+        if "context" in self.traits.needs and context is None:
+            raise MissingError(f"Selected: {type(policy).__name__} needs a context: give context=function")
+        if "features" in self.traits.needs and clients is None:
+            raise MissingError(f"Selected: {type(policy).__name__} needs features: give clients=function")
+        self.deadline, self.wait, self.too_few = deadline, wait, too_few
+        self.context, self.identity, self.seed = context, identity, seed
+        self.roster = Roster(policy, clients, None if state is None else Path(state))
+        self.last: Record | None = None
+        self._reports = {"embedding"} | (self.traits.needs - {"probe", "context", "features"})
+        self._pending: Asked | None = None
+        self._settled: int | None = None  # how many clients we stopped waiting for more at
+        self._usual: dict[bool, Any] = {}  # what the replies of the last round had in common
+        self._own: dict[str, Any] = {}  # the base's methods while start() has ours in their place
+        self._timeout = TIMEOUT
+
+    @property
+    def round(self) -> int:
+        """Rounds played, those before a restart included."""
+        return self.roster.round
+
+    def _base(self, hook: str) -> Any:
+        return self._own.get(hook) or getattr(self.base, hook)
+
+    def _chain(self) -> Iterator[Any]:
+        """The base and the strategies that it wraps."""
+        seen: Any = self.base
+        while isinstance(seen, Strategy):
+            yield seen
+            seen = getattr(seen, "strategy", None)
+
+    @contextlib.contextmanager
+    def _at_most(self, nodes: int, **fixed: float) -> Iterator[None]:
+        """Let the base ask for no more nodes than there are, for as long as it is called; else it waits for ever."""
+        before: list[tuple[Any, str, Any]] = []
+        for strategy in self._chain():
+            limits = dict.fromkeys(("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"), nodes)
+            for name, value in [*limits.items(), *fixed.items()]:
+                if hasattr(strategy, name):
+                    old = getattr(strategy, name)
+                    before.append((strategy, name, old))
+                    setattr(strategy, name, value if name in fixed else min(old, value))
+        try:
+            yield
+        finally:
+            for strategy, name, old in before:
+                setattr(strategy, name, old)
+
+    def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
+        """Run the rounds, as the base's own start() does; after a restart, num_rounds more."""
+        watched = Watched(grid, self.deadline)
+        self._timeout = float(options.get("timeout", args[2] if len(args) > 2 else TIMEOUT))
+        # The base's own loop, which users override, calls our hooks, and those the base's own.
+        self._own = {hook: getattr(self.base, hook) for hook in HOOKS}
+        kept = {hook: vars(self.base)[hook] for hook in HOOKS if hook in vars(self.base)}
+        try:
+            for hook in HOOKS:
+                setattr(self.base, hook, getattr(self, hook))
+            return self.base.start(watched, *args, **options)
+        finally:
+            for hook in HOOKS:
+                vars(self.base).pop(hook, None)
+            vars(self.base).update(kept)
+            self._own, self._pending = {}, None
+
+    def summary(self) -> None:
+        """Log who chooses, then what the base says."""
+        folder = self.roster.folder
+        log.info("clients are chosen by %r; state: %s", self.policy, folder.resolve() if folder else "not kept")
+        self._base("summary")()
+
+    def _connected(self, grid: Grid) -> dict[str, int]:
+        """identity -> node id, after waiting for enough of them, but not for ever."""
+        want = self.traits.asks or 1
+        enough = want if self._settled is None else min(want, self._settled)
+        begun = monotonic()
+        while True:
+            found = identities(grid, self.identity)
+            left = self.wait - (monotonic() - begun)
+            if len(found) >= enough or left <= 0:
+                break
+            sleep(min(1.0, left))
+        if not found:
+            raise NotEnoughClientsError(
+                f"no client was connected for {self.wait:g} s, so that nobody can train; start SuperNodes, or raise "
+                "wait"
+            )
+        if len(found) < want and self.too_few == "error":
+            raise NotEnoughClientsError(
+                f"{len(found)} clients were connected after {self.wait:g} s, but the policy asks for {want}; start "
+                "more SuperNodes, raise wait, or say too_few='smaller'"
+            )
+        if len(found) < enough:
+            log.warning("%d clients connected after %g s, %d wanted: a smaller cohort", len(found), self.wait, want)
+        self._settled = len(found)
+        return found
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose the cohort, and let the base configure its training."""
+        roster, number = self.roster, self.roster.round + 1
+        found = self._connected(grid)
+        roster.enrol(found)
+        assert roster.clients is not None
+        at = np.fromiter((roster.index[name] for name in found), dtype=np.int64, count=len(found))
+        node_of = dict(zip(at.tolist(), found.values(), strict=True))
+        available = np.zeros(len(roster.names), dtype=np.bool_)
+        available[at] = True
+        asked = [0, 0.0]
+
+        def probe(ids: Ints, /, *, batch: int | None = None) -> Floats:
+            begun = monotonic()
+            inner = grid.grid if isinstance(grid, Watched) else grid
+            limit = self._timeout if self.deadline is None else min(self.deadline, self._timeout)
+            losses = probing.ask(inner, [node_of[int(k)] for k in ids], arrays, number, batch, limit)
+            asked[0] += len(ids)
+            asked[1] += monotonic() - begun
+            return losses
+
+        context = None
+        if self.context is not None:
+            idle = np.ones(len(roster.names), dtype=np.bool_)
+            idle[roster.last] = False
+            context = self.context(number, list(roster.names), idle)
+        view = View(number, available, roster.clients, context, probe)
+        choice = self.policy.select(roster.state, view, rngs.stream(self.seed, number, "policy"))
+        away = [int(k) for k in choice.clients if int(k) not in node_of]
+        if away:
+            raise ContractError(
+                f"the policy chose client {away[0]}, which is not available: see fp.checks.check_policy"
+            )
+
+        nodes = [node_of[int(k)] for k in choice.clients]
+        shown = list(dict.fromkeys(nodes))  # a client drawn twice trains once
+        with self._at_most(len(shown), fraction_train=1.0):
+            messages = list(self._base("configure_train")(number, arrays, config, Restricted(grid, shown)))
+        by_node = {message.metadata.dst_node_id: message for message in messages}
+        strange = by_node.keys() - set(shown)
+        if strange or len(by_node) < len(messages):
+            raise ContractError(
+                f"{type(self.base).__name__}.configure_train made {len(messages)} messages to {len(by_node)} nodes, "
+                f"{len(strange)} of them not chosen; it must send each node of its grid at most one"
+            )
+        if len(by_node) < len(shown):  # the base asks fewer: the others had no chance to fail
+            kept = np.array([node in by_node for node in nodes])
+            choice = Choice(choice.clients[kept], *(None if a is None else a[kept] for a in _aligned(choice)))
+            nodes = [node for node in nodes if node in by_node]
+        if self.deadline is not None:
+            for message in messages:
+                message.metadata.ttl = min(message.metadata.ttl, self.deadline)
+        self._pending = Asked(
+            number, view, choice, nodes, by_node, arrays, grid, self.deadline, int(asked[0]), float(asked[1])
+        )
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Tell the policy how the round ended, and hand the base what it can use."""
+        pending, self._pending = self._pending, None
+        if pending is None:  # not configured by us
+            plain: tuple[ArrayRecord | None, MetricRecord | None] = self._base("aggregate_train")(server_round, replies)
+            return plain
+        roster = self.roster
+        heard = pending.read(replies, self._weight(), self._reports)
+        self._usual[True] = agree(list(heard.values()), self._usual.get(True))
+        status = pending.judge(heard, self.traits.cohort_size)
+        outcome = pending.outcome(heard, status, self._tables(pending, heard, status))
+        roster.state = self.policy.observe(roster.state, pending.view, pending.choice, outcome)
+        roster.round = pending.number
+        roster.last = sorted(set(pending.choice.clients.tolist()))
+        self.last = pending.record(roster.clock, len(heard), outcome)
+        roster.clock = self.last.clock
+        roster.save()
+        counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
+        log.info("round %d: %s", pending.number, counts)
+        result: tuple[ArrayRecord | None, MetricRecord | None] = self._base("aggregate_train")(
+            pending.number, pending.usable(heard, status)
+        )
+        return result
+
+    def _weight(self) -> str | None:
+        """The metric by which the base averages, if it says so."""
+        return next((each.weighted_by_key for each in self._chain() if hasattr(each, "weighted_by_key")), None)
+
+    def _tables(self, pending: Asked, heard: dict[int, Heard], status: dict[int, Status]) -> dict[str, Floats]:
+        """The reports of those that succeeded, as arrays aligned with the choice."""
+        fine = {node: each for node, each in heard.items() if status[node] != Status.FAILED}
+        reports: dict[str, Floats] = {}
+        for name in sorted(self._reports):
+            width = self.roster.widths.get(name)
+            if width is None and name == getattr(getattr(self.policy, "policy", self.policy), "reward", None):
+                width = 0  # E3CS's reward is a number, also in a round in which nobody reports it
+            values = [fine[node].reports.get(name) if node in fine else None for node in pending.nodes]
+            array, width = table(values, width)
+            if array is not None and width is not None:
+                reports[name], self.roster.widths[name] = array, width
+        return reports
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """As the base, among the nodes that are connected now; nobody there skips it."""
+        nodes = list(grid.get_node_ids())
+        if not nodes:
+            log.warning("round %d: nobody is connected, so nobody evaluates", self.round)
+            return []
+        with self._at_most(len(nodes)):
+            return list(self._base("configure_evaluate")(max(self.round, 1), arrays, config, Restricted(grid, nodes)))
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """As the base, without the replies that it could not aggregate."""
+        heard = [read(reply, sent=None, weight=self._weight(), train=False) for reply in replies]
+        self._usual[False] = agree(heard, self._usual.get(False))
+        usable = [each.reply for each in heard if not each.why or each.reply.has_error()]
+        result: MetricRecord | None = self._base("aggregate_evaluate")(max(self.round, 1), usable)
+        return result
+
+
+def _aligned(choice: Choice) -> tuple[Floats | None, Floats | None]:
+    return choice.inclusion, choice.weights

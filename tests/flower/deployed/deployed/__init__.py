@@ -1,0 +1,1 @@
+"""An app whose clients fail on demand."""

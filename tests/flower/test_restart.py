@@ -1,0 +1,122 @@
+"""What a Flower server learned survives its end."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from fake_flower import Clock, FakeGrid, model, replies, trains
+from flwr.app import ConfigRecord, Error
+from flwr.serverapp.strategy import FedAvg
+
+import fedpick as fp
+from fedpick.flower import Selected
+
+
+def base():
+    return FedAvg(fraction_evaluate=0.0)
+
+
+def world(clock):
+    grid = FakeGrid(clock, {node: trains(train_loss=node / 10) for node in range(8)})
+    grid.nodes[5] = replies(Error(2, "raised"))
+    return grid
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        fp.E3CS(cohort_size=3, quota=0.3),
+        fp.OverSelect(fp.PowerOfChoice(cohort_size=3, variant="rpow-d"), 1.3),
+        fp.BSFL(cohort_size=3),
+        fp.Uniform(cohort_size=3),
+    ],
+    ids=lambda policy: type(policy).__name__,
+)
+def test_a_restarted_server_goes_on_as_if_nothing_had_happened(clock: Clock, tmp_path, policy) -> None:
+    whole = Selected(base(), policy, seed=5)
+    whole.start(world(clock), model(), num_rounds=6)
+    for _ in range(3):  # a new process each, two rounds each
+        strategy = Selected(base(), policy, seed=5, state=tmp_path / "kept")
+        strategy.start(world(clock), model(), num_rounds=2)
+    assert strategy.round == whole.round == 6
+    assert strategy.roster.names == whole.roster.names
+    assert strategy.last.clients.tolist() == whole.last.clients.tolist()
+    if not isinstance(policy, fp.BSFL):  # which learns from times, and those are the clock's
+        for name, value in vars(whole.roster.state).items():
+            np.testing.assert_array_equal(getattr(strategy.roster.state, name), value)
+
+
+def test_rounds_of_the_base_go_on_too(clock: Clock, tmp_path) -> None:
+    for _ in range(2):
+        grid = world(clock)
+        Selected(base(), fp.Uniform(2), state=tmp_path).start(grid, model(), num_rounds=2)
+    assert sorted({m.content["config"]["server-round"] for m in grid.sent})[-1] == 4
+
+
+def test_killed_in_mid_round_the_round_is_played_again(clock: Clock, tmp_path) -> None:
+    policy = fp.E3CS(cohort_size=3)
+    Selected(base(), policy, state=tmp_path).start(world(clock), model(), num_rounds=2)
+    killed = Selected(base(), policy, state=tmp_path)
+    first = [m.metadata.dst_node_id for m in killed.configure_train(1, model(), ConfigRecord(), world(clock))]
+    again = Selected(base(), policy, state=tmp_path)
+    second = [m.metadata.dst_node_id for m in again.configure_train(1, model(), ConfigRecord(), world(clock))]
+    assert again.round == 2
+    assert sorted(first) == sorted(second)
+
+
+def _written(clock, folder):
+    Selected(base(), fp.E3CS(cohort_size=3), state=folder).start(world(clock), model(), num_rounds=1)
+    return folder / "state.npz"
+
+
+def _notes(path, change):
+    """Rewrite the notes of a state file."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    meta = json.loads(parts["fedpick.json"])
+    change(meta["notes"])
+    parts["fedpick.json"] = json.dumps(meta).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:200]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_text("hello"),
+        lambda path: fp.save_state(fp.E3CS(3), fp.E3CS(3).init(fp.Clients(np.ones(8))), path),
+        lambda path: fp.save_state(fp.Uniform(3), fp.Uniform(3).init(fp.Clients(np.ones(8))), path, flower={}),
+        lambda path: _notes(path, lambda notes: notes["flower"].update(roster=["a"] * 8)),
+        lambda path: _notes(path, lambda notes: notes["flower"].update(roster=["a", "b"])),
+        lambda path: _notes(path, lambda notes: notes["flower"].update(round="soon")),
+        lambda path: _notes(path, lambda notes: notes["flower"].update(last=[99])),
+        lambda path: _notes(path, lambda notes: notes.update(flower=None)),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_refused_and_left_alone(clock: Clock, tmp_path, damage) -> None:
+    path = _written(clock, tmp_path)
+    damage(path)
+    before = path.read_bytes()
+    with pytest.raises(fp.StateError, match="the file is left as it is"):
+        Selected(base(), fp.E3CS(cohort_size=3), state=tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_another_policy_is_refused(clock: Clock, tmp_path) -> None:
+    _written(clock, tmp_path)
+    with pytest.raises(fp.StateError, match="holds the state of E3CS, but the policy is BSFL"):
+        Selected(base(), fp.BSFL(cohort_size=3), state=tmp_path)
+
+
+def test_of_100_000_enrolled_only_the_connected_are_chosen(clock: Clock) -> None:
+    grid = FakeGrid(clock, {node: trains() for node in range(1000)})
+    strategy = Selected(base(), fp.E3CS(cohort_size=20))
+    strategy.roster.enrol([f"node:{node}" for node in range(100_000)])
+    messages = list(strategy.configure_train(1, model(), ConfigRecord(), grid))
+    assert strategy.roster.names[1000] == "node:1000"
+    assert len({message.metadata.dst_node_id for message in messages}) == 20
+    assert all(0 <= message.metadata.dst_node_id < 1000 for message in messages)

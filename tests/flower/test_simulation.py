@@ -1,0 +1,84 @@
+"""Every policy under Flower's own simulation engine (Ray), in one process that is ended whatever happens."""
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedpick as fp
+
+pytestmark = pytest.mark.slow
+NODES, ROUNDS, COHORT = 100, 5, 10
+DONE, LATE, FAILED, SURPLUS = fp.Status
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("simulation")
+    script = Path(__file__).with_name("simulate.py")
+    command = [sys.executable, str(script), str(folder / "told.json"), str(NODES), str(ROUNDS)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+        try:
+            code = process.wait(timeout=240)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # Ray's own processes are in the group
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert code == 0, (folder / "log").read_text(errors="replace")[-3000:]
+    return json.loads((folder / "told.json").read_text())
+
+
+def test_every_policy_and_base_plays_its_rounds(told) -> None:
+    assert len(told) >= 20
+    for name, run in told.items():
+        assert run["rounds"] == (1 if name == "everyone" else ROUNDS), name
+        assert run["enrolled"] == NODES, name
+        assert len(run["status"]) == {"over": 13, "everyone": NODES}.get(name, COHORT), name
+        failed = {at for at, status in zip(run["names"], run["status"], strict=True) if status == FAILED}
+        assert failed <= {"partition:3", "partition:4"}, name
+        assert run["w"] is not None, name
+        assert all(map(math.isfinite, run["w"])), name
+
+
+def test_each_failure_is_that_of_the_right_client(told) -> None:
+    run = told["everyone"]
+    by = {n: (s, d) for n, s, d in zip(run["names"], run["status"], run["duration"], strict=True)}
+    for partition in range(NODES):
+        status, seconds = by[f"partition:{partition}"]
+        assert status == (FAILED if partition in (3, 4) else DONE)
+        if status == DONE:
+            assert seconds == 1.0 + partition % 7
+
+
+def test_they_learn(told) -> None:
+    for name in "uniform", "e3cs", "pow-d", "rpow-d", "fedgs", "fedprox":
+        assert np.linalg.norm(np.array(told[name]["w"]) - [1.0, -2.0]) < 0.2, name
+
+
+def test_probes_are_counted_and_over_selection_keeps_the_cohort(told) -> None:
+    assert told["pow-d"]["messages"] == 2 * 20 + 2 * COHORT
+    assert told["rpow-d"]["messages"] == 2 * COHORT
+    over = told["over"]["status"]
+    assert over.count(DONE) <= COHORT < over.count(DONE) + over.count(SURPLUS) + over.count(FAILED) == 13
+
+
+@pytest.mark.parametrize("name", ["uniform", "e3cs"])
+def test_the_same_clients_as_without_flower(told, name: str) -> None:
+    policy = fp.Uniform(COHORT) if name == "uniform" else fp.E3CS(COHORT, quota=0.5)
+    clients = fp.Clients(np.ones(NODES))
+    state = policy.init(clients)
+    for round in range(1, ROUNDS + 1):
+        view = fp.View(round, np.ones(NODES, dtype=bool), clients)
+        choice = policy.select(state, view, fp.rng.stream(0, round, "policy"))
+        status = np.where(np.isin(choice.clients, (3, 4)), FAILED, DONE)
+        nothing = np.full(len(choice), np.nan)
+        state = policy.observe(state, view, choice, fp.Outcome(status, nothing, nothing))
+    assert sorted(told[name]["names"]) == sorted(f"partition:{k}" for k in choice.clients)
