@@ -121,6 +121,17 @@ def test_without_features_the_graph_grows_from_reports():
         assert np.isnan(state.distance[others]).all()
 
 
+def test_reports_that_nobody_can_use_do_not_settle_their_width():
+    clients = fp.Clients(np.ones(4))
+    policy = fp.FedGS(2, graph="embedding")
+    state, seen = policy.init(clients), view(clients)
+    useless = fp.Outcome([2, 0], [1, 1], [1, 1], {"embedding": [[1.0], [np.nan]]})
+    state = policy.observe(state, seen, fp.Choice([0, 1]), useless)
+    useful = fp.Outcome([0, 0], [1, 1], [1, 1], {"embedding": np.eye(2)})
+    state = policy.observe(state, seen, fp.Choice([2, 3]), useful)
+    np.testing.assert_array_equal(state.vectors[2:], np.eye(2))
+
+
 def test_the_graph_is_rebuilt_only_every_so_many_rounds():
     clients = fp.Clients(np.ones(11))
     policy = fp.FedGS(4, graph="update", rebuild_every=3)

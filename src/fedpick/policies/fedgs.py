@@ -193,14 +193,15 @@ class FedGS:
         report = self._report(view, outcome)
         if report is not None and len(choice):
             usable = outcome.succeeded & _known(report)
-            if vectors.shape[1] == 0 and usable.any():
-                vectors = np.full((len(vectors), report.shape[1]), np.nan)
-            if usable.any() and report.shape[1] != vectors.shape[1]:
-                raise ContractError(
-                    f"FedGS: a report has {report.shape[1]} columns, but earlier ones had {vectors.shape[1]}"
-                )
-            vectors[choice.clients[usable]] = report[usable]
-            fresh = bool(usable.any()) and view.round % self.rebuild_every == 0
+            if usable.any():
+                if vectors.shape[1] == 0:
+                    vectors = np.full((len(vectors), report.shape[1]), np.nan)
+                if report.shape[1] != vectors.shape[1]:
+                    raise ContractError(
+                        f"FedGS: a report has {report.shape[1]} columns, but earlier ones had {vectors.shape[1]}"
+                    )
+                vectors[choice.clients[usable]] = report[usable]
+                fresh = view.round % self.rebuild_every == 0
         state.counts[choice.clients] += 1
         distance = state.distance
         if isinstance(self.graph, str):
