@@ -325,20 +325,39 @@ def test_a_process_that_was_killed_is_said() -> None:
     assert children(os.getpid()) == []
 
 
+ON_RAY = """
+import json, sys
+from pathlib import Path
+import ray
+from fedpick.config import Config
+from fedpick.errors import StoreError
+from fedpick.sweep import sweep
+
+configs = [Config(**settings) for settings in json.loads(sys.argv[1])]
+folders = [Path(sys.argv[2]) / str(i) for i in range(len(configs))]
+done = []
+list(sweep(configs, folders, executor="ray", on_done=done.append))
+assert sorted(done) == list(range(len(configs))), done
+assert not ray.is_initialized()
+try:
+    list(sweep([Config("uniform", 4, 40, 0, configs[0].world, 15)], folders[:1], executor="ray"))
+except StoreError as error:
+    print(error)
+assert not ray.is_initialized()
+"""
+
+
 @pytest.mark.slow
 def test_the_parallel_the_serial_and_the_ray_run_give_the_same_files(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray")
     serial = contents(list(sweep(configs(), folders(tmp_path / "serial"), workers=1)))
     assert contents(list(sweep(configs(), folders(tmp_path / "parallel"), workers=2))) == serial
-    done: list[int] = []
-    assert contents(list(sweep(configs(), folders(tmp_path / "ray"), executor="ray", on_done=done.append))) == serial
-    assert sorted(done) == list(range(6))
-    assert not ray.is_initialized()
+    # In a process of its own: Ray leaves open files behind, which are an error in these tests.
+    command = [sys.executable, "-c", ON_RAY, json.dumps([c.plain() for c in configs()]), str(tmp_path / "ray")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "holds a run of another configuration" in ran.stdout
+    assert contents(folders(tmp_path / "ray")) == serial
     assert not list(tmp_path.rglob("*.progress"))
-    bad = [Config("uniform", 4, 40, 0, {"name": "volatile", "clients": 20}, 15)]
-    with pytest.raises(StoreError, match="holds a run of another configuration"):
-        list(sweep(bad, [tmp_path / "ray" / "0"], executor="ray"))
-    assert not ray.is_initialized()
 
 
 PARENT = """

@@ -115,6 +115,8 @@ def _on_ray(function: Callable[[T], R], items: Iterable[T], on_done: Callable[[i
         raise MissingError("--executor ray needs Ray: pip install ray (it comes with flwr[simulation])") from None
     ours = not ray.is_initialized()
     if ours:
+        # Without it Ray hides accelerators from tasks that ask for none, and warns that it will stop doing so.
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
     results: dict[int, R] = {}
     try:
