@@ -52,9 +52,7 @@ class RBCSFState:
 
 
 @njit(cache=True)
-def _estimate(
-    context: Floats, factor: Floats, theta: Floats, ids: Ints, alpha: float
-) -> Floats:  # pragma: no cover - compiled
+def _estimate(context: Floats, factor: Floats, theta: Floats, ids: Ints, alpha: float) -> Floats:
     """tau_bar of (19) for these clients, +inf where the context is no measurement."""
     d = context.shape[1]
     out = np.empty(len(ids))
@@ -81,9 +79,7 @@ def _estimate(
 
 
 @njit(cache=True)
-def _learn(
-    context: Floats, factor: Floats, b: Floats, theta: Floats, ids: Ints, times: Floats
-) -> None:  # pragma: no cover - compiled
+def _learn(context: Floats, factor: Floats, b: Floats, theta: Floats, ids: Ints, times: Floats) -> None:
     """Add c c' to H and tau c to b, and solve for theta, for the clients whose time is known.
 
     H is kept as its Cholesky factor and turned by Givens rotations: the inverse kept by Sherman-Morrison instead loses

@@ -70,7 +70,7 @@ def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
 
 
 @njit(cache=True)
-def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:  # pragma: no cover - compiled
+def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:
     """The pivotal method: the fighter meets each client in turn; whoever loses is out, or whoever wins is in.
 
     While the two together hold less than 1, the newcomer wins with probability p/(sum): the fighter survives up to a

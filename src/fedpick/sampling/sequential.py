@@ -30,7 +30,7 @@ def _check(weights: ArrayLike, k: int, *, distinct: bool) -> Floats:
 
 
 @njit(cache=True)
-def _sift(keys: Floats, ids: Ints, key: float, item: int) -> None:  # pragma: no cover - compiled
+def _sift(keys: Floats, ids: Ints, key: float, item: int) -> None:
     """Replace the root of a min-heap."""
     n = len(keys)
     i = 0
@@ -50,7 +50,7 @@ def _sift(keys: Floats, ids: Ints, key: float, item: int) -> None:  # pragma: no
 
 
 @njit(cache=True)
-def _reservoir(weights: Floats, k: int, rng: np.random.Generator) -> Ints:  # pragma: no cover - compiled
+def _reservoir(weights: Floats, k: int, rng: np.random.Generator) -> Ints:
     """A-ExpJ with keys log(u)/w, the k largest kept in a heap."""
     keys = np.full(k, -np.inf)
     ids = np.full(k, -1, dtype=np.int64)

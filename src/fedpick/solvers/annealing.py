@@ -23,7 +23,7 @@ NEIGHBOURS = ("sa", "alsa", "alsa-drop")
 
 
 @njit(cache=True)
-def _two_lowest(values: Floats, cohort: Ints) -> tuple[int, float, float]:  # pragma: no cover - compiled
+def _two_lowest(values: Floats, cohort: Ints) -> tuple[int, float, float]:
     """Position of the lowest value of the cohort, that value, and the lowest without it."""
     at = 0
     low = np.inf
@@ -50,7 +50,7 @@ def _walk(
     kind: int,
     rng: np.random.Generator,
     energies: Floats,
-) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
+) -> tuple[Ints, Ints]:
     """Metropolis walk (16) with temperature spread / log(i + 1); returns the last and the best cohort."""
     n = len(value)
     m = len(cohort)

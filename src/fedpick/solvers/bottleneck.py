@@ -40,7 +40,7 @@ def top(values: ArrayLike, m: int, rng: np.random.Generator | None = None) -> In
 
 
 @njit(cache=True)
-def _sweep(values: Floats, bonus: Floats, m: int, picks: Floats) -> float:  # pragma: no cover - compiled
+def _sweep(values: Floats, bonus: Floats, m: int, picks: Floats) -> float:
     """Values sorted downwards; return the smallest value that the best cohort may hold.
 
     `picks`, a uniform number for each, choose among thresholds that are equally good (empty: the first).

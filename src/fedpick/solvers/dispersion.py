@@ -16,7 +16,7 @@ from fedpick.types import Bools, Floats, Ints
 
 
 @njit(cache=True)
-def _finite(distance: NDArray[np.floating], ids: Ints) -> bool:  # pragma: no cover - compiled
+def _finite(distance: NDArray[np.floating], ids: Ints) -> bool:
     """Whether all distances between these clients are numbers, without a mask of N x N."""
     for i in ids:
         for j in ids:
@@ -28,7 +28,7 @@ def _finite(distance: NDArray[np.floating], ids: Ints) -> bool:  # pragma: no co
 @njit(cache=True)
 def _fill(
     distance: NDArray[np.floating], gain: Floats, twice: float, cohort: Ints, inside: Bools, order: Ints, given: int
-) -> None:  # pragma: no cover - compiled
+) -> None:
     """Put the first `given` clients of the cohort in, then whoever adds most; `order` breaks ties.
 
     `gain[i]` is what client i adds to the objective beside the cohort, and is kept up to date.
@@ -50,7 +50,7 @@ def _fill(
 @njit(cache=True)
 def _swaps(
     distance: NDArray[np.floating], gain: Floats, twice: float, cohort: Ints, inside: Bools, order: Ints
-) -> None:  # pragma: no cover - compiled
+) -> None:
     """Swap each chosen client for the best other one, round after round, until no swap helps."""
     m = len(cohort)
     since = 0  # places looked at since the last swap
