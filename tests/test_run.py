@@ -31,7 +31,7 @@ class Fake:
         self.calls.append(("probe", ids.copy()))
         return ids + model["layer/w"].sum()
 
-    def train(self, model: Any, ids: Any, used: Any, epochs: Any, rng: np.random.Generator) -> Updates:
+    def train(self, model: Any, ids: Any, used: Any, epochs: Any, round: int, rng: np.random.Generator) -> Updates:
         self.calls.append(("train", (ids.copy(), used.copy(), epochs.copy())))
         loss = np.full(len(ids), self.loss)
         loss[np.isin(ids, self.broken)] = np.nan

@@ -422,7 +422,7 @@ class Nested:
     def probe(self, model: Any, ids: Any, batch: int | None, rng: np.random.Generator) -> Any:
         return rng.random(len(ids)) + model["head"]["b"]
 
-    def train(self, model: Any, ids: Any, used: Any, epochs: Any, rng: np.random.Generator) -> Updates:
+    def train(self, model: Any, ids: Any, used: Any, epochs: Any, round: int, rng: np.random.Generator) -> Updates:
         noise = rng.standard_normal(len(ids))
         return Updates(np.where(noise > 1.5, np.nan, noise + model["layer/w"].mean()), payload=noise)
 
@@ -481,7 +481,7 @@ def test_a_model_that_cannot_be_kept_is_refused_with_what_it_is_made_of(tmp_path
         def probe(self, model: Any, ids: Any, batch: int | None, rng: np.random.Generator) -> Any:
             return np.zeros(len(ids))
 
-        def train(self, model: Any, ids: Any, used: Any, epochs: Any, rng: np.random.Generator) -> Updates:
+        def train(self, model: Any, ids: Any, used: Any, epochs: Any, round: int, rng: np.random.Generator) -> Updates:
             return Updates(np.zeros(len(ids)))
 
     text = "model/net is object (object), which a run's folder cannot keep; a model is made of arrays of numbers, in"

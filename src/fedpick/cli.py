@@ -1,4 +1,4 @@
-"""The command line: run, compare, resume, reproduce, policies, worlds, check.
+"""The command line: run, compare, resume, reproduce, data, policies, worlds, check.
 
 A mistake of the user's gives one line and exit code 2, never a traceback.
 """
@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedpick import __version__, checks, config, policy_names, store, sweep
+from fedpick import __version__, checks, cli_data, config, policy_names, store, sweep
 from fedpick.errors import CheckError, ConfigError, FedpickError, unknown_name
 from fedpick.report import plots, tables
 from fedpick.world import WORLDS
@@ -36,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+app.add_typer(cli_data.app, name="data")
 out = Console()
 err = Console(stderr=True)
 

@@ -8,6 +8,8 @@ FedpickError
 ├── StateError        a state file that is truncated, foreign or for other clients
 ├── StoreError        a run's folder that cannot be read, written or used
 ├── ConfigError       a configuration file with a mistake in it
+├── DataError         a data set that cannot be found, fetched or written
+│   └── DamagedError  a file of it that is not what it should be
 └── CheckError        a policy that breaks the rules of `fp.checks.check_policy`
 
 What a *client* can cause (a NaN loss, a negative duration) is never an error: policies absorb it. What a *program*
@@ -20,6 +22,8 @@ __all__ = [
     "CheckError",
     "ConfigError",
     "ContractError",
+    "DamagedError",
+    "DataError",
     "FedpickError",
     "MissingError",
     "SettingError",
@@ -61,6 +65,14 @@ class StoreError(FedpickError):
 
 class ConfigError(FedpickError, ValueError):
     """A configuration file has a mistake in it."""
+
+
+class DataError(FedpickError):
+    """A data set cannot be found, fetched or written."""
+
+
+class DamagedError(DataError):
+    """A file of a data set is there, but it is not what it should be."""
 
 
 class CheckError(FedpickError, AssertionError):

@@ -48,7 +48,9 @@ class Trainer(Protocol):
         """Loss of the model on these clients' data."""
         ...
 
-    def train(self, model: Any, ids: Ints, used: Bools, epochs: Floats, rng: np.random.Generator) -> Updates:
+    def train(
+        self, model: Any, ids: Ints, used: Bools, epochs: Floats, round: int, rng: np.random.Generator
+    ) -> Updates:
         """Train on those of the chosen clients whose work is used; that may be nobody."""
         ...
 
@@ -142,7 +144,7 @@ def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer:
     else:
         epochs = state.world.epochs[choice.clients]
         rng = rngs.stream(seed, round, "train")
-        updates = trainer.train(state.model, choice.clients, timing.used, epochs, rng)
+        updates = trainer.train(state.model, choice.clients, timing.used, epochs, round, rng)
         judged = _judge(timing, updates)
         outcome = judged.report(np.where(timing.used, updates.loss, np.nan), updates.reports)
         if (outcome.status == Status.DONE).any():

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from fedpick import devices
 from fedpick.config import Config
 from fedpick.errors import FedpickError, MissingError, require, unknown_name
 from fedpick.store import Folder
@@ -85,6 +86,7 @@ def each(
 def _settle() -> None:
     """Make a new process leave Ctrl-C to its parent, and end when the parent does, however that ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    devices.reserve(1)  # the processes share the cores
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -120,7 +122,8 @@ def _on_ray(function: Callable[[T], R], items: Iterable[T], on_done: Callable[[i
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
     results: dict[int, R] = {}
     try:
-        remote = ray.remote(num_cpus=1, max_retries=0)(function)
+        one = {"env_vars": {"XLA_FLAGS": devices.flags(1)}}  # the tasks share the cores
+        remote = ray.remote(num_cpus=1, max_retries=0, runtime_env=one)(function)
         order = {remote.remote(item): i for i, item in enumerate(items)}
         pending = list(order)
         try:

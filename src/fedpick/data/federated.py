@@ -1,0 +1,140 @@
+"""The one form that data has in memory: flat arrays, and for each client a range of indices into them.
+
+A client's examples are never copied: two clients may share one (E3CS draws them so), and a hundred partitions of one
+data set share its arrays. Pixels stay uint8 until they are on the device.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpick.errors import ContractError
+from fedpick.types import Clients, Floats, Ints
+
+__all__ = ["Dataset", "Federated"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Examples that nobody holds yet.
+
+    Args:
+        name: "fashion-mnist".
+        x: (N, ...) inputs; uint8 pixels (read as x/255, then centred and scaled), or float32 used as they are.
+        y: (N) int32 labels below `classes`, or float32 targets.
+        test_x: inputs held out for everyone; may be empty.
+        test_y: their labels or targets.
+        classes: number of labels; 0 for a regression.
+        mean: of the pixels divided by 255: one number, or one per channel (last axis).
+        std: likewise.
+
+    >>> data = Dataset("toy", np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1], np.int32), classes=2)
+    >>> len(data), data.inputs
+    (4, (2,))
+    """
+
+    name: str
+    x: NDArray[Any]
+    y: NDArray[Any]
+    test_x: NDArray[Any] = None  # type: ignore[assignment]
+    test_y: NDArray[Any] = None  # type: ignore[assignment]
+    classes: int = 0
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        for part in ("test_x", "test_y"):
+            if getattr(self, part) is None:
+                object.__setattr__(self, part, getattr(self, part.removeprefix("test_"))[:0])
+        for x, y, what in ((self.x, self.y, "y"), (self.test_x, self.test_y, "test_y")):
+            if len(x) != len(y):
+                raise ContractError(f"{self.name}: {len(x)} inputs, but {what} has {len(y)}: they must be aligned")
+            if x.dtype not in (np.uint8, np.float32):
+                raise ContractError(f"{self.name}: inputs are {x.dtype}, but must be uint8 pixels or float32")
+            if self.classes and len(y) and not (int(y.min()) >= 0 and int(y.max()) < self.classes):
+                raise ContractError(
+                    f"{self.name}: {what} goes from {y.min()} to {y.max()}, but must be in 0..{self.classes - 1}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.x.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Federated:
+    """A data set given to K clients.
+
+    Args:
+        dataset: the flat arrays.
+        examples: indices into dataset.x, client by client.
+        starts: (K+1): client k trains on examples[starts[k]:starts[k+1]].
+        held: indices of what clients hold out for testing, client by client; may be empty.
+        held_starts: (K+1), as `starts`.
+
+    >>> data = Dataset("toy", np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1], np.int32), classes=2)
+    >>> split = Federated(data, examples=np.array([2, 0, 1]), starts=np.array([0, 2, 3]))
+    >>> len(split), split.sizes, split.labels
+    (2, array([2, 1]), array([[2, 0], [0, 1]]))
+    """
+
+    dataset: Dataset
+    examples: Ints
+    starts: Ints
+    held: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    held_starts: Ints = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.held_starts is None:
+            object.__setattr__(self, "held_starts", np.zeros(len(self.starts), np.int64))
+        for index, starts, what in ((self.examples, self.starts, ""), (self.held, self.held_starts, "held_")):
+            if len(starts) != len(self.starts) or len(starts) < 2:
+                raise ContractError(
+                    f"{what}starts has length {len(starts)}, but must have one entry per client and one more"
+                )
+            if starts[0] != 0 or starts[-1] != len(index) or (np.diff(starts) < 0).any():
+                raise ContractError(
+                    f"{what}starts must rise from 0 to {len(index)}, the number of {what or ''}examples"
+                )
+            if len(index) and not (index.min() >= 0 and index.max() < len(self.dataset)):
+                raise ContractError(
+                    f"indices go from {index.min()} to {index.max()}, but must be in 0..{len(self.dataset) - 1}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Training examples of each client."""
+        return np.diff(self.starts).astype(np.int64)
+
+    @cached_property
+    def labels(self) -> Ints | None:
+        """(K, L) training examples of each label; None for a regression."""
+        classes = self.dataset.classes
+        if not classes:
+            return None
+        owner = np.repeat(np.arange(len(self)), self.sizes)
+        flat = owner * classes + self.dataset.y[self.examples]
+        return np.bincount(flat, minlength=len(self) * classes).reshape(len(self), classes)
+
+    def clients(self) -> Clients:
+        """As policies and worlds know them: sizes, label counts, label shares as features."""
+        features: Floats | None = None if self.labels is None else self.labels / self.sizes[:, None]
+        return Clients(self.sizes, labels=self.labels, features=features)
+
+    def examples_of(self, client: int) -> Ints:
+        """Indices of what this client trains on."""
+        return self.examples[self.starts[client] : self.starts[client + 1]]
+
+    def held_of(self, client: int) -> Ints:
+        """Indices of what this client holds out."""
+        return self.held[self.held_starts[client] : self.held_starts[client + 1]]

@@ -1,0 +1,86 @@
+"""From the clients' updates to the next model: weights of the mean, and the server's optimiser."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedpick.errors import MissingError
+from fedpick.text import Makers
+from fedpick.types import Bools, Choice, Floats, Ints
+
+__all__ = ["AGGREGATIONS", "SERVERS", "combine", "fedadam", "fedavgm", "fedyogi"]
+
+
+def fedavg(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
+    """n_k over the sum of those that returned: FedAvg; FedGS (18). A policy's own weights stand in n_k's place."""
+    held = np.where(returned, sizes[choice.clients] if choice.weights is None else choice.weights, 0.0)
+    weights: Floats = held / held.sum()
+    return weights
+
+
+def mean(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
+    """The same for all that returned: Power-of-Choice. A client drawn twice counts twice."""
+    return np.where(returned, 1.0 / np.count_nonzero(returned), 0.0)
+
+
+def o2(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
+    """n_k over all K clients' examples: the old model stands in for all who did not return (E3CS, section III)."""
+    return np.where(returned, sizes[choice.clients] / sizes.sum(), 0.0)
+
+
+def horvitz_thompson(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
+    """n_k over all examples and over the chance of being chosen: unbiased for the mean over all K if all return."""
+    if choice.inclusion is None or not np.isfinite(choice.inclusion).all():
+        raise MissingError(
+            "aggregation 'horvitz-thompson' divides by Choice.inclusion, but this policy does not know it; use one "
+            "that does, such as e3cs(sampler='pivotal'), or another aggregation"
+        )
+    return np.where(returned, sizes[choice.clients] / sizes.sum() / choice.inclusion, 0.0)
+
+
+AGGREGATIONS: dict[str, Callable[[Choice, Bools, Ints], Floats]] = {
+    "fedavg": fedavg,
+    "mean": mean,
+    "o2": o2,
+    "horvitz-thompson": horvitz_thompson,
+}
+
+
+def fedavgm(lr: float = 1.0, momentum: float = 0.9) -> optax.GradientTransformation:
+    """FedAvgM (Hsu et al. 2019): momentum on the server."""
+    return optax.sgd(lr, momentum)
+
+
+def fedadam(lr: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3) -> optax.GradientTransformation:
+    """FedAdam (Reddi et al. 2021) on the server."""
+    return optax.adam(lr, b1, b2, eps)
+
+
+def fedyogi(lr: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3) -> optax.GradientTransformation:
+    """FedYogi (Reddi et al. 2021) on the server."""
+    return optax.yogi(lr, b1, b2, eps)
+
+
+SERVERS: Makers = {"fedavgm": fedavgm, "fedadam": fedadam, "fedyogi": fedyogi}
+
+
+@partial(jax.jit, static_argnums=0)
+def combine(server: optax.GradientTransformation | None, params: Any, state: Any, delta: Any, weights: Any) -> Any:
+    """Parameters and the server's state after this round; updates of weight 0 may hold anything, NaN too."""
+
+    def total(leaf: jax.Array) -> jax.Array:
+        shape = (-1,) + (1,) * (leaf.ndim - 1)
+        kept = jnp.where(weights.reshape(shape) > 0, leaf, 0.0)
+        return jnp.tensordot(weights, kept, axes=1, precision="highest")
+
+    step = jax.tree.map(total, delta)
+    if server is None:
+        return jax.tree.map(jnp.add, params, step), state
+    # The pseudo-gradient of Reddi et al. (2021): minus the mean update.
+    changes, state = server.update(jax.tree.map(jnp.negative, step), state, params)
+    return optax.apply_updates(params, changes), state

@@ -1,0 +1,105 @@
+"""Which examples each client sees, in which order: drawn on the host, from the run's own random stream."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedpick.data.federated import Federated
+from fedpick.types import Floats, Ints
+
+__all__ = ["Batches", "draw", "steps_of"]
+
+Int32s = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Indices of examples for C clients, at most S steps, at most B examples a step.
+
+    Args:
+        index: (C, S, B) into the flat arrays; 0 where there is none.
+        count: (C, S) examples in each batch; 0: no such step.
+        steps: (C) local steps of each client.
+    """
+
+    index: Int32s
+    count: Int32s
+    steps: Int32s
+
+
+def steps_of(sizes: Ints, epochs: Ints, batch: int, steps: int | None) -> Ints:
+    """Local steps of clients: `steps` for each epoch, or as many batches as an epoch takes.
+
+    >>> steps_of(np.array([100, 7]), np.array([1, 2]), batch=10, steps=None)
+    array([10,  2])
+    >>> steps_of(np.array([100, 7]), np.array([1, 2]), batch=10, steps=30)
+    array([30, 60])
+    """
+    return epochs * (-(-sizes // batch) if steps is None else steps)
+
+
+@njit(cache=True)
+def _fill(
+    examples: Ints,
+    starts: Ints,
+    sizes: Ints,
+    steps: Ints,
+    batch: int,
+    passes: bool,
+    uniforms: Floats,
+    index: Any,
+    count: Any,
+) -> None:
+    """Shuffle each client's examples (Fisher-Yates) and cut the order into batches; shuffle again when it runs out."""
+    drawn = 0
+    for c in range(len(sizes)):
+        size = sizes[c]
+        order = np.arange(size)
+        at = 0
+        for s in range(steps[c]):
+            take = min(batch, size)
+            if passes:  # an epoch ends with a smaller batch
+                take = min(batch, size - at)
+            count[c, s] = take
+            for b in range(take):
+                other = at + int(uniforms[drawn] * (size - at))
+                drawn += 1
+                order[at], order[other] = order[other], order[at]
+                index[c, s, b] = examples[starts[c] + order[at]]
+                at += 1
+                if at == size:
+                    at = 0
+
+
+def draw(
+    data: Federated,
+    ids: Ints,
+    epochs: Ints,
+    batch: int,
+    steps: int | None,
+    rng: np.random.Generator,
+    room: tuple[int, int],
+) -> Batches:
+    """Draw the batches of these clients.
+
+    Args:
+        data: whose examples.
+        ids: the clients, in order.
+        epochs: of each.
+        batch: examples a step; a client that has fewer takes all it has.
+        steps: steps an epoch, in batches that are always full; None: an epoch is one pass, its last batch the rest.
+        rng: one number is drawn for each example seen, whatever the room.
+        room: (C, S) to make the arrays for, at least what is needed: equal shapes need no new compilation.
+    """
+    sizes = data.sizes[ids]
+    each = steps_of(sizes, epochs, batch, steps)
+    seen = int((epochs * sizes).sum() if steps is None else (each * np.minimum(batch, sizes)).sum())
+    index = np.zeros((*room, batch), np.int32)
+    count = np.zeros(room, np.int32)
+    _fill(data.examples, data.starts[ids], sizes, each, batch, steps is None, rng.random(seen), index, count)
+    total = np.zeros(room[0], np.int32)
+    total[: len(ids)] = each
+    return Batches(index, count, total)

@@ -1,0 +1,209 @@
+"""A cohort in one compiled call: every client's local SGD, from the model it was sent.
+
+Two forms of one computation, chosen for the machine:
+
+- "scan": clients one after another on each device, as many steps as each has. A CPU has one device per core
+  (`fedpick.devices`), and the cohort is dealt out to them.
+- "vmap": clients side by side in every product, steps that a client does not have masked out. For GPUs, and for models
+  so small that a CPU would spend its time between the operations.
+
+A GPU runs the whole padded number of steps: it would wait for the host to hear that a loop is over.
+
+Clients may start from different models (several runs stacked into one call).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from fedpick.learn.batches import Batches
+from fedpick.learn.models import Model
+from fedpick.learn.objective import Affine, losses, prepare
+from fedpick.types import Ints
+
+__all__ = ["Arrays", "Local", "Trained", "deal", "mesh", "train"]
+
+Params = Any
+
+
+@dataclass(frozen=True)
+class Local:
+    """How a client trains.
+
+    Args:
+        momentum: of SGD, as PyTorch has it: v = momentum v + gradient, w = w - lr v; anew in each round.
+        weight_decay: times the weights, added to the gradient.
+        prox: FedProx's mu (E3CS's gamma): mu/2 |w - w_sent|^2 added to the loss.
+        precision: "float32", or "bfloat16" for activations over float32 weights.
+    """
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    prox: float = 0.0
+    precision: str = "float32"
+
+
+class Trained(NamedTuple):
+    """What C clients give back."""
+
+    delta: Params  # (C, ...) local model minus the model sent
+    loss: Any  # (C) mean training loss over all examples seen, each under the model that saw it
+    norm: Any  # (C) Euclidean length of delta
+
+
+def _client(
+    model: Model,
+    local: Local,
+    affine: Affine,
+    x: jax.Array,
+    y: jax.Array,
+    sent: Params,
+    index: jax.Array,
+    count: jax.Array,
+    steps: jax.Array,
+    key: jax.Array,
+    lr: jax.Array,
+) -> tuple[Params, jax.Array, jax.Array]:
+    def objective(params: Params, s: Any) -> tuple[jax.Array, jax.Array]:
+        inputs = prepare(x[index[s]], affine, local.precision)
+        outputs = model.apply(_cast(params, local.precision), inputs, jax.random.fold_in(key, s))
+        each = losses(outputs.astype(jnp.float32), y[index[s]])
+        total = jnp.where(jnp.arange(len(each)) < count[s], each, 0.0).sum()
+        return total / jnp.maximum(count[s], 1), total
+
+    def step(s: Any, carry: tuple[Params, Params, jax.Array]) -> tuple[Params, Params, jax.Array]:
+        params, velocity, seen = carry
+        gradient, total = jax.grad(objective, has_aux=True)(params, s)
+        if local.weight_decay:
+            gradient = jax.tree.map(lambda g, w: g + local.weight_decay * w, gradient, params)
+        if local.prox:
+            gradient = jax.tree.map(lambda g, w, old: g + local.prox * (w - old), gradient, params, sent)
+        if local.momentum:
+            gradient = velocity = jax.tree.map(lambda v, g: local.momentum * v + g, velocity, gradient)
+        return jax.tree.map(lambda w, g: w - lr * g, params, gradient), velocity, seen + total
+
+    start = (sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(()))
+    if jax.default_backend() == "cpu":  # as many steps as there are; under vmap, as the busiest client has
+        params, _, total = lax.fori_loop(0, steps, step, start)
+    else:
+
+        def masked(carry: Any, s: Any) -> tuple[Any, None]:
+            return jax.tree.map(partial(jnp.where, s < steps), step(s, carry), carry), None
+
+        (params, _, total), _ = lax.scan(masked, start, jnp.arange(len(count)))
+    delta = jax.tree.map(jnp.subtract, params, sent)
+    square = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(delta))
+    return delta, total / jnp.maximum(count.sum(), 1), jnp.sqrt(square)
+
+
+def _cast(params: Params, precision: str) -> Params:
+    return params if precision == "float32" else jax.tree.map(lambda w: w.astype(precision), params)
+
+
+@lru_cache
+def mesh(devices: int) -> Mesh:
+    """The first so many devices, side by side."""
+    return Mesh(np.array(jax.local_devices()[:devices]), ("core",))
+
+
+@lru_cache  # one compiled function for all trainers with the same model and settings
+def _compiled(model: Model, local: Local, form: str, stacked: bool, devices: int) -> Callable[..., Any]:
+    def cohort(sent: Params, affine: Affine, x: Any, y: Any, clients: tuple[Any, ...]) -> Any:
+        def client(owner: Any, *rest: Any) -> Any:
+            start = jax.tree.map(lambda w: w[owner], sent) if stacked else sent
+            return _client(model, local, affine, x, y, start, *rest)
+
+        if form == "vmap":
+            return jax.vmap(client)(*clients)
+        return lax.map(lambda one: client(*one), clients)
+
+    if devices == 1:
+        return jax.jit(cohort)
+    everywhere, dealt = PartitionSpec(), PartitionSpec("core")
+    spread = jax.shard_map(
+        cohort,
+        mesh=mesh(devices),
+        in_specs=(everywhere, everywhere, everywhere, everywhere, dealt),
+        out_specs=dealt,
+        check_vma=False,
+    )
+    return jax.jit(spread)
+
+
+def deal(steps: Ints, devices: int) -> Ints:
+    """An order of the clients such that equal shares of it are equal work, nearly: most work first, to the least busy.
+
+    >>> deal(np.array([5, 1, 1, 5]), devices=2)
+    array([0, 1, 3, 2])
+    """
+    room = len(steps) // devices
+    hands: list[list[int]] = [[] for _ in range(devices)]
+    load = np.zeros(devices)
+    for client in np.argsort(-steps, kind="stable"):
+        free = [d for d in range(devices) if len(hands[d]) < room]
+        to = min(free, key=lambda d: load[d])
+        hands[to].append(int(client))
+        load[to] += steps[client]
+    return np.array([client for hand in hands for client in hand], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """A data set on the devices: everywhere, since any client may train anywhere."""
+
+    x: jax.Array
+    y: jax.Array
+    affine: Affine
+    devices: int
+
+
+def train(
+    model: Model,
+    local: Local,
+    form: str,
+    arrays: Arrays,
+    sent: Params,
+    batches: Batches,
+    keys: Any,
+    lr: Any,
+    owner: Any = None,
+) -> Trained:
+    """Train a cohort: C clients padded to a multiple of the devices.
+
+    Args:
+        model: what is trained.
+        local: how.
+        form: "scan" or "vmap".
+        arrays: the data.
+        sent: the model that they start from; with an `owner`, several, stacked along the first axis.
+        batches: what each client sees.
+        keys: (C, 2) uint32 for dropout.
+        lr: (C) learning rates.
+        owner: (C) which of the stacked models each client starts from; None: there is one.
+    """
+    devices, stacked = arrays.devices, owner is not None
+    clients = (
+        np.zeros(len(keys), np.int32) if owner is None else np.asarray(owner, np.int32),
+        batches.index,
+        batches.count,
+        batches.steps,
+        keys,
+        np.asarray(lr, np.float32),
+    )
+    function = _compiled(model, local, form, stacked, devices)
+    if devices == 1:
+        return Trained(*function(sent, arrays.affine, arrays.x, arrays.y, clients))
+    order = deal(batches.steps.astype(np.int64), devices)
+    everywhere = NamedSharding(mesh(devices), PartitionSpec())
+    dealt = tuple(part[order] for part in clients)
+    out = function(jax.device_put(sent, everywhere), arrays.affine, arrays.x, arrays.y, dealt)
+    back = np.argsort(order)
+    out = jax.device_put(out, jax.local_devices()[0])  # sums in the clients' order, however dealt
+    return Trained(*jax.tree.map(lambda leaf: leaf[back], out))

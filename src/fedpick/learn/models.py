@@ -1,0 +1,201 @@
+"""Models: two functions each. The small ones, and the networks of the five papers by name.
+
+    init(key) -> parameters                        any nest of dicts, lists and tuples of arrays
+    apply(parameters, inputs, key) -> outputs      (B, ...) -> (B, L); key is None where nothing is dropped out
+
+A model of your own is `Model(init, apply)`; examples/own_model.py shows one, and one made with Flax.
+Weights start uniform within 1/sqrt(inputs of the unit), as in PyTorch, which most of the papers used.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedpick.errors import require
+from fedpick.learn import convolution
+from fedpick.text import Makers, make
+
+__all__ = ["MODELS", "Model", "cnn", "linear", "logistic", "mlp", "model"]
+
+Params = Any
+
+
+@dataclass(frozen=True)
+class Model:
+    """Two functions, and how to run them.
+
+    Args:
+        init: key -> parameters.
+        apply: (parameters, inputs, dropout key or None) -> outputs.
+        name: for tables and manifests.
+        chunk: examples evaluated at once.
+    """
+
+    init: Callable[[jax.Array], Params]
+    apply: Callable[[Params, jax.Array, jax.Array | None], jax.Array]
+    name: str = "own"
+    chunk: int = 1000
+
+
+def _layer(key: jax.Array, shape: tuple[int, ...]) -> dict[str, jax.Array]:
+    bound = 1.0 / math.sqrt(math.prod(shape[:-1]))
+    weights, bias = jax.random.split(key)
+    return {
+        "w": jax.random.uniform(weights, shape, jnp.float32, -bound, bound),
+        "b": jax.random.uniform(bias, shape[-1:], jnp.float32, -bound, bound),
+    }
+
+
+def _drop(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
+    if key is None or rate == 0.0:
+        return x
+    return jnp.where(jax.random.bernoulli(key, 1.0 - rate, x.shape), x / (1.0 - rate), 0.0).astype(x.dtype)
+
+
+def _dense(layers: list[Params], x: jax.Array, dropout: float, key: jax.Array | None) -> jax.Array:
+    """Hidden layers with ReLU, then one without; dropout after the last hidden one."""
+    for layer in layers[:-1]:
+        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+    x = _drop(x, dropout, key)
+    return x @ layers[-1]["w"] + layers[-1]["b"]
+
+
+@lru_cache  # the same settings are the same model, so that nothing is compiled twice
+def mlp(inputs: tuple[int, ...], outputs: int, hidden: tuple[int, ...] = (200, 200), dropout: float = 0.0) -> Model:
+    """Dense layers with ReLU; `hidden=(64, 30), dropout=0.5` is Power-of-Choice's for Fashion-MNIST.
+
+    Args:
+        inputs: shape of one input, such as (28, 28, 1).
+        outputs: number of labels, or 1 for a regression.
+        hidden: units of the hidden layers.
+        dropout: share of the last hidden layer that is dropped while training.
+
+    >>> small = mlp((4,), 3, hidden=(5,))
+    >>> small.apply(small.init(jax.random.key(0)), jnp.ones((2, 4)), None).shape
+    (2, 3)
+    """
+    require(0.0 <= dropout < 1.0, "mlp: dropout", dropout, "a share in [0, 1)")
+    require(all(units >= 1 for units in hidden), "mlp: hidden", hidden, "numbers of units >= 1")
+    sizes = (math.prod(inputs), *hidden, outputs)
+
+    def init(key: jax.Array) -> Params:
+        keys = jax.random.split(key, len(sizes) - 1)
+        return [_layer(k, shape) for k, shape in zip(keys, pairwise(sizes), strict=True)]
+
+    def apply(params: Params, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        return _dense(params, x.reshape(len(x), -1), dropout, key)
+
+    shown = "-".join(map(str, sizes))
+    return Model(init, apply, f"mlp {shown}" if hidden else f"linear {shown}")
+
+
+def logistic(inputs: tuple[int, ...], outputs: int) -> Model:
+    """Logistic regression: one dense layer (the loss is cross-entropy).
+
+    >>> logistic((60,), 10).name
+    'linear 60-10'
+    """
+    return mlp(inputs, outputs, ())
+
+
+def linear(inputs: tuple[int, ...], outputs: int = 1) -> Model:
+    """Linear regression: one dense layer (the loss is the squared error).
+
+    >>> linear((5,)).name
+    'linear 5-1'
+    """
+    return mlp(inputs, outputs, ())
+
+
+@lru_cache
+def cnn(
+    inputs: tuple[int, ...],
+    outputs: int,
+    channels: tuple[int, ...] = (20, 50),
+    hidden: tuple[int, ...] = (500,),
+    kernel: int = 5,
+    padding: str = "valid",
+    dropout: float = 0.0,
+) -> Model:
+    """Convolutions, each with ReLU and 2x2 max pooling, then dense layers.
+
+    Args:
+        inputs: (height, width, channels) of one image.
+        outputs: number of labels.
+        channels: of the convolutions.
+        hidden: units of the dense hidden layers.
+        kernel: width of the square kernels.
+        padding: "valid" (none) or "same".
+        dropout: share of the last hidden layer that is dropped while training.
+
+    >>> cnn((28, 28, 1), 10).name
+    'cnn 20-50-500'
+    """
+    require(len(inputs) == 3, "cnn: inputs", inputs, "(height, width, channels)", "use mlp for other inputs")
+    require(padding in ("valid", "same"), "cnn: padding", padding, "'valid' or 'same'")
+    require(0.0 <= dropout < 1.0, "cnn: dropout", dropout, "a share in [0, 1)")
+    height, width, depth = inputs
+    shapes = []
+    for wide in channels:
+        shapes.append((kernel, kernel, depth, wide))
+        lost = kernel - 1 if padding == "valid" else 0
+        height, width, depth = (height - lost) // 2, (width - lost) // 2, wide
+        require(
+            height >= 1 and width >= 1, "cnn: inputs", inputs, f"large enough for {len(channels)} kernels of {kernel} "
+            "and poolings", "use padding='same', or a smaller kernel",
+        )  # fmt: skip
+    sizes = (height * width * depth, *hidden, outputs)
+    dense = list(pairwise(sizes))
+
+    def init(key: jax.Array) -> Params:
+        keys = jax.random.split(key, len(shapes) + len(dense))
+        return {
+            "conv": [_layer(k, shape) for k, shape in zip(keys, shapes, strict=False)],
+            "dense": [_layer(k, shape) for k, shape in zip(keys[len(shapes) :], dense, strict=True)],
+        }
+
+    def apply(params: Params, x: jax.Array, key: jax.Array | None) -> jax.Array:
+        return _dense(params["dense"], convolution.features(params["conv"], x, padding), dropout, key)
+
+    return Model(init, apply, "cnn " + "-".join(map(str, (*channels, *hidden))), chunk=200)
+
+
+def _fixed(**settings: Any) -> Callable[[tuple[int, ...], int], Model]:
+    def network(inputs: tuple[int, ...], outputs: int) -> Model:
+        return cnn(inputs, outputs, **settings)
+
+    return network
+
+
+MODELS: Makers = {
+    "logistic": logistic,
+    "linear": linear,
+    "mlp": mlp,
+    "cnn": cnn,
+    # E3CS, section VI; "1280 and 256 units" as printed
+    "e3cs-letters": _fixed(channels=(10, 10), hidden=(1280, 256)),
+    # E3CS, RBCS-F and FedGS for CIFAR-10
+    "cifar-cnn": _fixed(channels=(64, 64), hidden=(384, 192)),
+    # RBCS-F, section 6.2
+    "rbcsf-fashion": _fixed(channels=(20, 50), hidden=(500,)),
+    # FedGS: conv 32 - conv 64 - 512 (its code pads)
+    "fedgs-fashion": _fixed(channels=(32, 64), hidden=(512,), padding="same"),
+    # BSFL says only "convolutional, max-pooling, dense layers, and dropout": the sizes are our choice
+    "bsfl-cnn": _fixed(channels=(32, 64), hidden=(128,), kernel=3, dropout=0.5),
+}
+
+
+def model(text: str, inputs: tuple[int, ...], outputs: int) -> Model:
+    """A model from one line of text, for inputs of this shape and this many outputs.
+
+    >>> model("mlp(hidden=(64, 30), dropout=0.5)", (28, 28, 1), 10).name
+    'mlp 784-64-30-10'
+    """
+    made: Model = make(text, "model", MODELS, values={}, example="mlp(hidden=(64, 30))", inputs=inputs, outputs=outputs)
+    return made

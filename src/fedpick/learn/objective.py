@@ -1,0 +1,48 @@
+"""From stored examples to inputs, and from outputs to losses."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpick.data.federated import Dataset
+
+__all__ = ["Affine", "affine_of", "correct", "losses", "prepare"]
+
+
+class Affine(NamedTuple):
+    """Inputs are x * scale + shift: pixels become numbers with mean 0 and deviation 1 only here, on the device."""
+
+    scale: jax.Array
+    shift: jax.Array
+
+
+def affine_of(dataset: Dataset) -> Affine:
+    """Scale and shift of a data set; float inputs stay as they are."""
+    if dataset.x.dtype != np.uint8:
+        return Affine(jnp.ones(1, jnp.float32), jnp.zeros(1, jnp.float32))
+    mean, std = np.asarray(dataset.mean, np.float64), np.asarray(dataset.std, np.float64)
+    return Affine(jnp.asarray(1.0 / (255.0 * std), jnp.float32), jnp.asarray(-mean / std, jnp.float32))
+
+
+def prepare(x: jax.Array, affine: Affine, precision: str = "float32") -> jax.Array:
+    """Inputs as the model gets them."""
+    if x.dtype == jnp.uint8:
+        x = x.astype(jnp.float32) * affine.scale + affine.shift
+    return x.astype(precision)
+
+
+def losses(outputs: jax.Array, y: jax.Array) -> jax.Array:
+    """Loss of each example: cross-entropy of labels (integers), squared error of targets (floats)."""
+    if jnp.issubdtype(y.dtype, jnp.integer):
+        right = jnp.take_along_axis(outputs, y[:, None], axis=-1)[:, 0]
+        return jax.nn.logsumexp(outputs, axis=-1) - right
+    return jnp.square(outputs.reshape(y.shape) - y)
+
+
+def correct(outputs: jax.Array, y: jax.Array) -> jax.Array:
+    """1 where the label is right, 0 where not; 0 for a regression."""
+    if jnp.issubdtype(y.dtype, jnp.integer):
+        return (jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32)
+    return jnp.zeros(y.shape, jnp.float32)

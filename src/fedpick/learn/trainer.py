@@ -1,0 +1,298 @@
+"""The trainer of `fedpick.round`: data, a model, and how clients and server learn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from fedpick import rng as rngs
+from fedpick.data.federated import Dataset, Federated
+from fedpick.errors import ContractError, SettingError, require, unknown_name
+from fedpick.learn import aggregation, batches, cohort, evaluation
+from fedpick.learn.models import Model
+from fedpick.learn.objective import affine_of, prepare
+from fedpick.round import Updates
+from fedpick.text import make
+from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status
+
+__all__ = ["Trainer"]
+
+TINY = 20_000  # parameters: below, a CPU trains clients side by side in one call
+NOISE = 256  # inputs of noise in a functional embedding
+
+
+@partial(jax.jit, static_argnums=0)
+def _embed(model: Model, sent: Any, delta: Any, noise: jax.Array) -> jax.Array:
+    """Mean output of each local model on the noise."""
+
+    def one(update: Any) -> jax.Array:
+        return model.apply(jax.tree.map(jnp.add, sent, update), noise, None).mean(axis=0)
+
+    return jax.lax.map(one, delta)
+
+
+@dataclass(eq=False)
+class Trainer:
+    """Trains cohorts of clients on their data, aggregates and evaluates.
+
+    Args:
+        data: what each client holds.
+        model: what is trained.
+        lr: learning rate of the clients: a number, or a function of the round (`fedpick.schedules`).
+        batch: examples a local step.
+        steps: local steps an epoch, in full batches; None: an epoch is one pass over the client's data. How many
+            epochs a client trains is the world's (`World.epochs`, one unless said).
+        momentum: of local SGD; starts anew in each round.
+        weight_decay: of local SGD.
+        prox: FedProx's mu; 0 is FedAvg.
+        aggregation: "fedavg", "mean", "o2" or "horvitz-thompson"; see `fedpick.learn.aggregation`.
+        server: the server's optimiser: an optax one, or a text such as "fedadam(lr=0.01)"; None adds the mean update.
+        evaluate_every: rounds between evaluations on the held-out data; the last round of a run may have none.
+        spread_every: rounds between passes over all the clients' own data, for the global training loss and the spread
+            of accuracy over clients; None: at every evaluation, 0: never.
+        reports: what clients tell beside their loss: "update_norm", "embedding" (functional, FedGS (12)), "update".
+        precision: "float32", or "bfloat16" for activations over float32 weights.
+        form: "scan", "vmap", or "auto" for the one that suits the machine and the model.
+
+    >>> from fedpick import data, learn
+    >>> people = data.Synthetic(1.0, 1.0)(clients=10, rng=rngs.stream(0, 0, "data"))
+    >>> trainer = Trainer(people, learn.logistic((60,), 10), lr=0.05, batch=50, steps=5)
+    >>> sorted(trainer.evaluate(trainer.init(seed=1), round=10))
+    ['accuracy', 'spread', 'test_loss', 'train_loss', 'worst_decile']
+    """
+
+    data: Federated
+    model: Model
+    lr: float | Callable[[int], float] = 0.05
+    batch: int = 50
+    steps: int | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    prox: float = 0.0
+    aggregation: str = "fedavg"
+    server: optax.GradientTransformation | str | None = None
+    evaluate_every: int = 10
+    spread_every: int | None = None
+    reports: tuple[str, ...] = ("update_norm",)
+    precision: str = "float32"
+    form: str = "auto"
+    _room: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        require(self.batch >= 1, "Trainer: batch", self.batch, ">= 1 example")
+        require(self.steps is None or self.steps >= 1, "Trainer: steps", self.steps, ">= 1, or None for a pass")
+        require(callable(self.lr) or self.lr > 0, "Trainer: lr", self.lr, "> 0, or a function of the round")
+        require(0.0 <= self.momentum < 1.0, "Trainer: momentum", self.momentum, "in [0, 1)")
+        require(self.weight_decay >= 0.0, "Trainer: weight_decay", self.weight_decay, ">= 0")
+        require(self.prox >= 0.0, "Trainer: prox", self.prox, ">= 0")
+        require(self.evaluate_every >= 1, "Trainer: evaluate_every", self.evaluate_every, ">= 1 round")
+        for value, known, what in (
+            (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
+            (self.precision, ["float32", "bfloat16"], "precision"),
+            (self.form, ["auto", "scan", "vmap"], "form"),
+            *((name, ["update_norm", "embedding", "update"], "report") for name in self.reports),
+        ):
+            if value not in known:
+                raise unknown_name(what, value, known)
+        if isinstance(self.server, str):
+            self.server = make(
+                self.server, "server optimiser", aggregation.SERVERS, values={}, example="fedadam(lr=0.01)"
+            )
+        empty = np.flatnonzero(self.data.sizes == 0)
+        if len(empty):
+            raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
+        self._check_outputs()
+        on_cpu = jax.default_backend() == "cpu"
+        if self.form == "auto":
+            self.form = "scan" if on_cpu and self._size > TINY else "vmap"
+        self._local = cohort.Local(self.momentum, self.weight_decay, self.prox, self.precision)
+        self._devices = jax.local_device_count() if self.form == "scan" else 1
+
+    # ---- the model
+
+    @cached_property
+    def _shapes(self) -> Any:
+        return jax.eval_shape(self.model.init, jax.random.key(0))
+
+    @cached_property
+    def _size(self) -> int:
+        return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(self._shapes))
+
+    def _check_outputs(self) -> None:
+        dataset = self.data.dataset
+        inputs = jax.ShapeDtypeStruct((2, *dataset.inputs), jnp.float32)
+        wanted = (2, dataset.classes) if dataset.classes else (2, 1)
+        try:
+            found = jax.eval_shape(lambda p, x: self.model.apply(p, x, None), self._shapes, inputs).shape
+        except (TypeError, ValueError) as error:
+            raise SettingError(
+                f"the model {self.model.name!r} cannot take the inputs of {dataset.name}, of shape "
+                f"{dataset.inputs}: {error}; make it for this shape"
+            ) from None
+        if found != wanted and not (not dataset.classes and found == (2,)):
+            says = f"{dataset.classes} labels" if dataset.classes else "one target"
+            raise SettingError(
+                f"the model {self.model.name!r} gives outputs of shape {found} for 2 inputs, but {dataset.name} has "
+                f"{says}: it must give {wanted}; make it with outputs={wanted[1]}"
+            )
+
+    def init(self, seed: int) -> Any:
+        """The model before the first round, and the server's state."""
+        params = self.model.init(jax.random.key(int(rngs.stream(seed, 0, "model").integers(2**31))))
+        state = [] if self.server is None else jax.tree.leaves(self._optimiser.init(params))
+        return {"params": params, "server": state}
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        assert isinstance(self.server, optax.GradientTransformation)
+        return self.server
+
+    # ---- the data, on the devices
+
+    def _place(self, x: Any, y: Any, dataset: Dataset) -> cohort.Arrays:
+        def put(array: Any) -> jax.Array:
+            if self._devices == 1:
+                return jnp.asarray(array)
+            return jax.device_put(array, NamedSharding(cohort.mesh(self._devices), PartitionSpec()))
+
+        return cohort.Arrays(put(x), put(y), jax.tree.map(put, affine_of(dataset)), self._devices)
+
+    @cached_property
+    def _arrays(self) -> cohort.Arrays:
+        return self._place(self.data.dataset.x, self.data.dataset.y, self.data.dataset)
+
+    @cached_property
+    def _test(self) -> cohort.Arrays:
+        return self._place(self.data.dataset.test_x, self.data.dataset.test_y, self.data.dataset)
+
+    def _spread_params(self, params: Any) -> Any:
+        if self._devices == 1:
+            return params
+        return jax.device_put(params, NamedSharding(cohort.mesh(self._devices), PartitionSpec()))
+
+    # ---- the round
+
+    def probe(self, model: Any, ids: Ints, batch: int | None, rng: np.random.Generator) -> Floats:
+        """Loss of the model on all of these clients' data, or on a mini-batch of each."""
+        if batch is None:
+            chosen = [self.data.examples_of(int(client)) for client in ids]
+        else:
+            drawn = batches.draw(self.data, ids, np.ones(len(ids), np.int64), batch, 1, rng, (len(ids), 1))
+            chosen = [row[0, : count[0]] for row, count in zip(drawn.index, drawn.count, strict=True)]
+        if not chosen:
+            return np.empty(0)
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in chosen])])
+        params = self._spread_params(model["params"])
+        loss, _ = evaluation.score(self.model, params, self._arrays, np.concatenate(chosen))
+        return evaluation.segment_means(loss, starts)
+
+    def train(
+        self, model: Any, ids: Ints, used: Bools, epochs: Floats, round: int, rng: np.random.Generator
+    ) -> Updates:
+        """Train those of the chosen clients whose work is used."""
+        at = np.flatnonzero(used)
+        loss = np.full(len(ids), np.nan)
+        if not len(at):
+            return Updates(loss)
+        trained = self._train(model["params"], self._draw(ids, at, epochs, round, rng))
+        return self._updates(model["params"], trained, at, loss)
+
+    def _draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> tuple[Any, ...]:
+        """Batches, dropout keys and learning rates of the clients that train, in arrays that keep their shape."""
+        times = epochs[at].astype(np.int64)
+        longest = np.array([self.data.sizes.max()])
+        steps = int(batches.steps_of(longest, np.array([times.max()]), self.batch, self.steps)[0])
+        clients = -(-len(ids) // self._devices) * self._devices
+        self._room = room = max(clients, self._room[0]), max(steps, self._room[1])
+        drawn = batches.draw(self.data, ids[at], times, self.batch, self.steps, rng, room)
+        keys = np.zeros((room[0], 2), np.uint32)
+        keys[: len(at)] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
+        rate = self.lr(round) if callable(self.lr) else self.lr
+        return drawn, keys, np.full(room[0], rate, np.float32)
+
+    def _train(self, params: Any, work: tuple[Any, ...]) -> cohort.Trained:
+        return cohort.train(self.model, self._local, self.form, self._arrays, params, *work)
+
+    def _updates(self, sent: Any, trained: cohort.Trained, at: Ints, loss: Floats) -> Updates:
+        count = len(at)
+        norm = np.full(len(loss), np.nan)
+        loss[at], norm[at] = np.asarray(trained.loss)[:count], np.asarray(trained.norm)[:count]
+        reports: dict[str, Any] = {"update_norm": norm} if "update_norm" in self.reports else {}
+        for name, found in self._vectors(sent, trained.delta).items():
+            reports[name] = np.full((len(loss), found.shape[1]), np.nan)
+            reports[name][at] = found[:count]
+        return Updates(loss, reports, payload=(trained.delta, at), valid=np.isfinite(norm))
+
+    def _vectors(self, sent: Any, delta: Any) -> dict[str, Any]:
+        """A vector per client, for FedGS's graph: the update itself (11), or a functional embedding (12)."""
+        found: dict[str, Any] = {}
+        if "update" in self.reports:
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(delta)]
+            found["update"] = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+        if "embedding" in self.reports:
+            found["embedding"] = np.asarray(_embed(self.model, sent, delta, self._noise))
+        return found
+
+    @cached_property
+    def _noise(self) -> jax.Array:
+        """Gaussian inputs with the held-out data's mean and covariance: random mixtures of its deviations."""
+        dataset = self.data.dataset
+        some = (dataset.test_x if len(dataset.test_x) else dataset.x)[:2000]
+        inputs = np.asarray(prepare(jnp.asarray(some), affine_of(dataset))).reshape(len(some), -1)
+        mean = inputs.mean(axis=0)
+        mixtures = rngs.stream(0, 0, "embedding noise").standard_normal((NOISE, len(some))) / np.sqrt(len(some))
+        rows = mean + mixtures @ (inputs - mean)
+        return jnp.asarray(rows.reshape(NOISE, *dataset.inputs), jnp.float32)
+
+    def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> Any:
+        """The next model, from the clients that are DONE."""
+        delta, at = updates.payload
+        returned = np.asarray(outcome.status) == Status.DONE
+        each = aggregation.AGGREGATIONS[self.aggregation](choice, returned, self.data.sizes)
+        weights = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
+        weights[: len(at)] = each[at]
+        params, state = model["params"], ()
+        if self.server is not None:
+            shape = jax.tree.structure(self._optimiser.init(params))
+            state = jax.tree.unflatten(shape, model["server"])
+        params, state = aggregation.combine(self.server, params, state, delta, weights)
+        return {"params": params, "server": jax.tree.leaves(state)}
+
+    # ---- evaluation
+
+    def evaluate(self, model: Any, round: int) -> dict[str, float]:
+        """Test loss and accuracy; global training loss, and the spread of accuracy over clients (worst decile)."""
+        if round % self.evaluate_every:
+            return {}
+        found: dict[str, float] = {}
+        params = self._spread_params(model["params"])
+        dataset = self.data.dataset
+        every = self.evaluate_every if self.spread_every is None else self.spread_every
+        loss = hits = None
+        if every and round % every == 0:
+            loss, hits = evaluation.score(self.model, params, self._arrays, np.arange(len(dataset)))
+            found["train_loss"] = float(loss[self.data.examples].mean())
+        if len(dataset.test_x):
+            test, right = evaluation.score(self.model, params, self._test, np.arange(len(dataset.test_x)))
+        elif len(self.data.held):
+            test, right = evaluation.score(self.model, params, self._arrays, self.data.held)
+        else:
+            test, right = np.empty(0), np.empty(0)
+        if len(test):
+            found["test_loss"] = float(test.mean())
+            if dataset.classes:
+                found["accuracy"] = float(right.mean())
+        if hits is not None and dataset.classes:
+            held = len(self.data.held) > 0  # else on what they train on
+            own, starts = (self.data.held, self.data.held_starts) if held else (self.data.examples, self.data.starts)
+            each = evaluation.segment_means(hits[own], starts)
+            each = np.sort(each[np.isfinite(each)])
+            found["spread"] = float(each.std())
+            found["worst_decile"] = float(each[: max(1, len(each) // 10)].mean())
+        return found
