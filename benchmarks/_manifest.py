@@ -4,13 +4,18 @@ import datetime
 import os
 import platform
 import subprocess
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+PACKAGES = ("fedpick", "numpy", "scipy", "numba", "jax", "torch")
+
 
 def _git(*command: str) -> str:
-    done = subprocess.run(["git", *command], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["git", *command], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:  # no git here
+        return ""
     return done.stdout.strip()
 
 
@@ -24,13 +29,22 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
 def manifest(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings, versions, commit and machine of a run."""
     return {
         "settings": settings,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _git("rev-parse", "--short", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
-        "versions": {name: version(name) for name in ("fedpick", "numpy", "scipy", "numba")},
+        "versions": {
+            name: _version(name) for name in ("fedpick", "numpy", "scipy", "numba", "jax", "torch") if _version(name)
+        },
         "python": platform.python_version(),
         "machine": {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()},
     }

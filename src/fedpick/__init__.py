@@ -11,7 +11,9 @@
 20
 """
 
+import importlib
 import logging
+from typing import Any
 
 from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, theory, world
 from fedpick._version import __version__
@@ -48,6 +50,14 @@ from fedpick.run import Run
 from fedpick.state import admit, load_state, pairs, retire, save_state, shared
 from fedpick.types import Choice, Clients, Outcome, Status, View
 from fedpick.world import World
+
+
+def __getattr__(name: str) -> Any:
+    """`fp.data` and `fp.learn`, imported when they are used: training needs more than choosing."""
+    if name in ("data", "learn"):
+        return importlib.import_module(f"fedpick.{name}")
+    raise AttributeError(f"module 'fedpick' has no attribute {name!r}")
+
 
 logging.getLogger("fedpick").addHandler(logging.NullHandler())  # the application decides what is shown
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from fedpick import rng as rngs
 from fedpick.errors import ContractError
 from fedpick.protocol import Policy, traits
-from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status
+from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, View
 from fedpick.world import Draw, Timing, World, WorldState
 
-__all__ = ["Record", "RunState", "Trainer", "Updates", "play"]
+__all__ = ["Chosen", "Record", "RunState", "Trainer", "Updates", "choose", "judge", "play", "settle", "work"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,21 +111,32 @@ class _Meter:
         return self.trainer.probe(self.model, ids, batch, self.rng)
 
 
-def _judge(timing: Timing, updates: Updates) -> Timing:
-    """Turn DONE into FAILED where the update is unusable; it took its time and its message all the same."""
-    usable = np.isfinite(updates.loss)
-    if updates.valid is not None:
-        usable = usable & updates.valid
-    if usable.shape != timing.status.shape:
-        raise ContractError(
-            f"Trainer.train gave losses of shape {usable.shape}, but {len(timing.status)} clients were chosen: give "
-            "one each, NaN for those whose work is not used"
-        )
-    return replace(timing, status=np.where(timing.used & ~usable, Status.FAILED, timing.status).astype(np.int8))
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """A round whose clients are chosen and timed, and not yet trained."""
+
+    round: int
+    view: View
+    choice: Choice
+    timing: Timing
+    probes: int
 
 
 def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None = None) -> Record:
     """Play the next round; the state moves on in place."""
+    chosen = choose(policy, world, state, seed, trainer)
+    if trainer is None:
+        outcome = chosen.timing.report()
+    else:
+        updates = trainer.train(*work(chosen, state, seed))
+        outcome = judge(chosen, updates)
+        if (outcome.status == Status.DONE).any():
+            state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates)
+    return settle(policy, world, state, chosen, outcome, trainer)
+
+
+def choose(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None) -> Chosen:
+    """The first half of a round: who is there, who is asked, and when they answer."""
     round = state.round + 1
     draw = world.draw(state.world, seed, round)
 
@@ -136,36 +147,53 @@ def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer:
 
     choice = policy.select(state.policy, view, rngs.stream(seed, round, "policy"))
 
-    probing = 0.0 if meter is None else meter.seconds
+    probing, probes = (0.0, 0) if meter is None else (meter.seconds, meter.asked)
     timing = world.close(state.world, draw, choice, traits(policy).cohort_size, probing)
+    return Chosen(round, view, choice, timing, probes)
 
-    if trainer is None:
-        outcome = timing.report()
-    else:
-        epochs = state.world.epochs[choice.clients]
-        rng = rngs.stream(seed, round, "train")
-        updates = trainer.train(state.model, choice.clients, timing.used, epochs, round, rng)
-        judged = _judge(timing, updates)
-        outcome = judged.report(np.where(timing.used, updates.loss, np.nan), updates.reports)
-        if (outcome.status == Status.DONE).any():
-            state.model = trainer.aggregate(state.model, choice, outcome, updates)
 
-    state.policy = policy.observe(state.policy, view, choice, outcome)
-    state.round = round
+def work(chosen: Chosen, state: RunState, seed: int) -> tuple[Any, ...]:
+    """What `Trainer.train` is called with."""
+    clients, round = chosen.choice.clients, chosen.round
+    rng = rngs.stream(seed, round, "train")
+    return state.model, clients, chosen.timing.used, state.world.epochs[clients], round, rng
 
-    probes = 0 if meter is None else meter.asked
+
+def judge(chosen: Chosen, updates: Updates) -> Outcome:
+    """What the server sees: an unusable update turns DONE into FAILED; it took its time and its message, though."""
+    timing = chosen.timing
+    usable = np.isfinite(updates.loss)
+    if updates.valid is not None:
+        usable = usable & updates.valid
+    if usable.shape != timing.status.shape:
+        raise ContractError(
+            f"Trainer.train gave losses of shape {usable.shape}, but {len(timing.status)} clients were chosen: give "
+            "one each, NaN for those whose work is not used"
+        )
+    status = np.where(timing.used & ~usable, Status.FAILED, timing.status).astype(np.int8)
+    return replace(timing, status=status).report(np.where(timing.used, updates.loss, np.nan), updates.reports)
+
+
+def settle(
+    policy: Policy[Any], world: World, state: RunState, chosen: Chosen, outcome: Outcome, trainer: Trainer | None
+) -> Record:
+    """The end of a round: the policy learns, the model is evaluated; the state moves on in place."""
+    choice, timing = chosen.choice, chosen.timing
+    state.policy = policy.observe(state.policy, chosen.view, choice, outcome)
+    state.round = chosen.round
+
     answered = int(np.count_nonzero(timing.status != Status.FAILED))  # an unusable update is a message, too
     return Record(
-        round=round,
+        round=chosen.round,
         clock=state.world.clock,
         seconds=timing.seconds,
-        available=int(np.count_nonzero(view.available)),
-        messages=len(choice) + answered + 2 * probes,
-        megabytes=world.model_megabytes * (len(choice) + answered + probes),  # a probe's answer is one number
+        available=int(np.count_nonzero(chosen.view.available)),
+        messages=len(choice) + answered + 2 * chosen.probes,
+        megabytes=world.model_megabytes * (len(choice) + answered + chosen.probes),  # a probe's answer is one number
         clients=choice.clients,
         inclusion=np.full(len(choice), np.nan) if choice.inclusion is None else choice.inclusion,
         status=outcome.status,
         duration=outcome.duration,
         loss=outcome.loss,
-        metrics={} if trainer is None else trainer.evaluate(state.model, round),
+        metrics={} if trainer is None else trainer.evaluate(state.model, chosen.round),
     )

@@ -17,6 +17,19 @@ except ImportError as error:
 
 from fedpick.learn.aggregation import AGGREGATIONS, SERVERS  # noqa: E402
 from fedpick.learn.models import MODELS, Model, cnn, linear, logistic, mlp, model  # noqa: E402
+from fedpick.learn.together import play_together  # noqa: E402
 from fedpick.learn.trainer import Trainer  # noqa: E402
 
-__all__ = ["AGGREGATIONS", "MODELS", "SERVERS", "Model", "Trainer", "cnn", "linear", "logistic", "mlp", "model"]
+__all__ = [
+    "AGGREGATIONS",
+    "MODELS",
+    "SERVERS",
+    "Model",
+    "Trainer",
+    "cnn",
+    "linear",
+    "logistic",
+    "mlp",
+    "model",
+    "play_together",
+]

@@ -20,7 +20,9 @@ __all__ = ["features"]
 def features(layers: list[Any], x: jax.Array, padding: str) -> jax.Array:
     """Convolution, ReLU and 2x2 max pooling for each layer; (N, H, W, C) -> (N, features), channels last."""
     if jax.default_backend() != "cpu":
-        return _batch_first(layers, x, padding)
+        for layer in layers:
+            x = _batch_first(_pad(x, layer["w"].shape[0], padding), layer["w"], layer["b"])
+        return x.reshape(len(x), -1)
     x = x.transpose(3, 1, 2, 0)
     for layer in layers:
         x = _batch_last(_pad(x, layer["w"].shape[0], padding), layer["w"], layer["b"])
@@ -54,13 +56,8 @@ def _forward(x: jax.Array, w: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple
     patches = lax.optimization_barrier(patches.reshape(depth * kernel * kernel, high * broad * count))
     weights = w.transpose(3, 2, 0, 1).reshape(wide, -1)
     y = lax.optimization_barrier(weights @ patches).reshape(wide, high, broad, count)
-    a, c, d, e = _corners(y)
-    best = jnp.maximum(jnp.maximum(a, c), jnp.maximum(d, e))
-    top = best + b[:, None, None, None]
-    # Which of the four it was, the first if several; 4 where ReLU is flat.
-    which = jnp.where(a == best, 0, jnp.where(c == best, 1, jnp.where(d == best, 2, 3)))
-    which = jnp.where(top > 0, which, 4).astype(jnp.int8)
-    return jax.nn.relu(top), (patches, weights, which)
+    out, which = _pool(_corners(y), b[:, None, None, None])
+    return out, (patches, weights, which)
 
 
 def _corners(y: jax.Array) -> list[jax.Array]:
@@ -106,20 +103,80 @@ _batch_last.defvjp(_save, _back)
 # ---- GPU
 
 
-def _batch_first(layers: list[Any], x: jax.Array, padding: str) -> jax.Array:
-    for number, layer in enumerate(layers):
-        kernel, _, depth, wide = layer["w"].shape
-        x = _pad(x, kernel, padding)
-        height, width = x.shape[1] - kernel + 1, x.shape[2] - kernel + 1
-        if number == 0:  # few channels: whole patches are still short
-            windows = [x[:, i : i + height, j : j + width] for i in range(kernel) for j in range(kernel)]
-            y = jnp.concatenate(windows, axis=-1) @ layer["w"].reshape(-1, wide)
-        else:
-            strip = jnp.concatenate([x[:, :, j : j + width] for j in range(kernel)], axis=-1)
-            strip = lax.optimization_barrier(strip)
-            rows = layer["w"].reshape(kernel, kernel * depth, wide)
-            y = sum(strip[:, i : i + height] @ rows[i] for i in range(kernel))
-        y = jax.nn.relu(y + layer["b"])
-        y = y[:, : height // 2 * 2, : width // 2 * 2]
-        x = y.reshape(len(y), height // 2, 2, width // 2, 2, wide).max(axis=(2, 4))
-    return x.reshape(len(x), -1)
+def _cut(x: jax.Array, kernel: int, axis: int) -> jax.Array:
+    """Neighbours along this axis side by side in the channels: windows of `kernel`, first neighbour first."""
+    size = x.shape[axis] - kernel + 1
+    return jnp.concatenate([lax.slice_in_dim(x, j, j + size, axis=axis) for j in range(kernel)], axis=-1)
+
+
+def _wide(x: jax.Array, kernel: int) -> bool:
+    """Whether patches run along the width only; whole patches of few channels are still short."""
+    return x.shape[-1] * kernel > 32
+
+
+def _multiply(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The convolution (N, H, W, C) -> (N, H', W', C'), and the patches it was made of."""
+    kernel, _, depth, wide = w.shape
+    strips = _cut(x, kernel, 2)
+    if not _wide(x, kernel):
+        patches = _cut(strips, kernel, 1)
+        return patches @ w.reshape(-1, wide), patches
+    height = x.shape[1] - kernel + 1
+    rows = w.reshape(kernel, kernel * depth, wide)
+    return sum(strips[:, i : i + height] @ rows[i] for i in range(kernel)), strips  # type: ignore[return-value]
+
+
+def _quarters(y: jax.Array) -> list[jax.Array]:
+    count, high, broad, wide = y.shape
+    y = y[:, : high // 2 * 2, : broad // 2 * 2].reshape(count, high // 2, 2, broad // 2, 2, wide)
+    return [y[:, :, i, :, j] for i in (0, 1) for j in (0, 1)]
+
+
+def _pool(corners: list[jax.Array], b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Max of the four, then bias and ReLU; and which of them it was, the first if several, 4 where ReLU is flat."""
+    a, c, d, e = corners
+    best = jnp.maximum(jnp.maximum(a, c), jnp.maximum(d, e))
+    top = best + b
+    which = jnp.where(a == best, 0, jnp.where(c == best, 1, jnp.where(d == best, 2, 3)))
+    return jax.nn.relu(top), jnp.where(top > 0, which, 4).astype(jnp.int8)
+
+
+@jax.custom_vjp
+def _batch_first(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
+    """(N, H, W, C) -> (N, H'', W'', C')."""
+    return _pool(_quarters(_multiply(x, w)[0]), b)[0]
+
+
+def _save_first(x: jax.Array, w: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[Any, ...]]:
+    y, patches = _multiply(x, w)
+    out, which = _pool(_quarters(y), b)
+    return out, (patches, which, w, x)
+
+
+def _back_first(kept: tuple[Any, ...], dy: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    patches, which, w, x = kept
+    kernel, _, depth, wide = w.shape
+    count, high, broad = len(x), x.shape[1] - kernel + 1, x.shape[2] - kernel + 1
+    corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
+    dz = jnp.where(which[:, :, None, :, None] == corner, dy[:, :, None, :, None], 0)
+    dz = dz.reshape(count, high // 2 * 2, broad // 2 * 2, wide)
+    dz = jnp.pad(dz, ((0, 0), (0, high % 2), (0, broad % 2), (0, 0)))
+    db = (
+        jnp.where(which < 4, dy, 0).sum(axis=(0, 1, 2), dtype=jnp.promote_types(dy.dtype, jnp.float32)).astype(dy.dtype)
+    )
+    flat = dz.reshape(-1, wide)
+    if _wide(x, kernel):
+        cut = [patches[:, i : i + high].reshape(len(flat), -1) for i in range(kernel)]
+        dw = jnp.stack([rows.T @ flat for rows in cut])
+    else:
+        dw = patches.reshape(len(flat), -1).T @ flat
+    # Back to pixels: rows of the kernel by one product over cut gradients, then k shifted additions along the width.
+    edge = kernel - 1
+    rows = _cut(jnp.pad(dz, ((0, 0), (edge, edge), (0, 0), (0, 0))), kernel, 1)
+    turned = w[::-1].transpose(0, 3, 1, 2).reshape(kernel * wide, kernel * depth)
+    strips = (rows @ turned).reshape(count, -1, broad, kernel, depth)
+    dx = sum(jnp.pad(strips[:, :, :, j], ((0, 0), (0, 0), (j, edge - j), (0, 0))) for j in range(kernel))
+    return dx, dw.reshape(w.shape), db  # type: ignore[return-value]
+
+
+_batch_first.defvjp(_save_first, _back_first)

@@ -197,13 +197,12 @@ class Trainer:
     ) -> Updates:
         """Train those of the chosen clients whose work is used."""
         at = np.flatnonzero(used)
-        loss = np.full(len(ids), np.nan)
         if not len(at):
-            return Updates(loss)
-        trained = self._train(model["params"], self._draw(ids, at, epochs, round, rng))
-        return self._updates(model["params"], trained, at, loss)
+            return Updates(np.full(len(ids), np.nan))
+        trained = self.train_all(model["params"], self.draw(ids, at, epochs, round, rng))
+        return self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
 
-    def _draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> tuple[Any, ...]:
+    def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> tuple[Any, ...]:
         """Batches, dropout keys and learning rates of the clients that train, in arrays that keep their shape."""
         times = epochs[at].astype(np.int64)
         longest = np.array([self.data.sizes.max()])
@@ -216,18 +215,20 @@ class Trainer:
         rate = self.lr(round) if callable(self.lr) else self.lr
         return drawn, keys, np.full(room[0], rate, np.float32)
 
-    def _train(self, params: Any, work: tuple[Any, ...]) -> cohort.Trained:
-        return cohort.train(self.model, self._local, self.form, self._arrays, params, *work)
+    def train_all(self, params: Any, work: tuple[Any, ...], owner: Any = None) -> cohort.Trained:
+        """Train what `draw` drew; with an `owner`, from several stacked models (see `cohort.train`)."""
+        drawn, keys, lr = work
+        return cohort.train(self.model, self._local, self.form, self._arrays, params, drawn, keys, lr, owner)
 
-    def _updates(self, sent: Any, trained: cohort.Trained, at: Ints, loss: Floats) -> Updates:
-        count = len(at)
-        norm = np.full(len(loss), np.nan)
-        loss[at], norm[at] = np.asarray(trained.loss)[:count], np.asarray(trained.norm)[:count]
+    def updates(self, sent: Any, trained: cohort.Trained, at: Ints, chosen: int, slots: Ints) -> Updates:
+        """What was trained, for the round: `at` of the `chosen` clients trained, in these slots."""
+        loss, norm = np.full(chosen, np.nan), np.full(chosen, np.nan)
+        loss[at], norm[at] = np.asarray(trained.loss)[slots], np.asarray(trained.norm)[slots]
         reports: dict[str, Any] = {"update_norm": norm} if "update_norm" in self.reports else {}
         for name, found in self._vectors(sent, trained.delta).items():
-            reports[name] = np.full((len(loss), found.shape[1]), np.nan)
-            reports[name][at] = found[:count]
-        return Updates(loss, reports, payload=(trained.delta, at), valid=np.isfinite(norm))
+            reports[name] = np.full((chosen, found.shape[1]), np.nan)
+            reports[name][at] = found[slots]
+        return Updates(loss, reports, payload=(trained.delta, at, slots), valid=np.isfinite(norm))
 
     def _vectors(self, sent: Any, delta: Any) -> dict[str, Any]:
         """A vector per client, for FedGS's graph: the update itself (11), or a functional embedding (12)."""
@@ -250,13 +251,17 @@ class Trainer:
         rows = mean + mixtures @ (inputs - mean)
         return jnp.asarray(rows.reshape(NOISE, *dataset.inputs), jnp.float32)
 
+    def weights(self, choice: Choice, outcome: Outcome) -> Floats:
+        """Of each chosen client's update in the mean; 0 for those that are not DONE."""
+        returned = np.asarray(outcome.status) == Status.DONE
+        return aggregation.AGGREGATIONS[self.aggregation](choice, returned, self.data.sizes)
+
     def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> Any:
         """The next model, from the clients that are DONE."""
-        delta, at = updates.payload
-        returned = np.asarray(outcome.status) == Status.DONE
-        each = aggregation.AGGREGATIONS[self.aggregation](choice, returned, self.data.sizes)
+        delta, at, slots = updates.payload
+        each = self.weights(choice, outcome)
         weights = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
-        weights[: len(at)] = each[at]
+        weights[slots] = each[at]
         params, state = model["params"], ()
         if self.server is not None:
             shape = jax.tree.structure(self._optimiser.init(params))

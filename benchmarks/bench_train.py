@@ -1,0 +1,389 @@
+"""How fast does a cohort train? Ours beside a PyTorch loop, Flower's simulation and fedjax, on the CPU.
+
+Three workloads: A, an MLP; B, a CNN; C, logistic regression. Every engine runs in an environment of its own, which this
+makes once in the user's cache ($FEDPICK_BENCH, else ~/.cache/fedpick/bench), and trains on the same data with the same
+batches from the same weights; their losses must agree. Blocks of rounds take turns, ours and a peer's, one engine at a
+time, and the result is the median ratio of such pairs; the large matrix product measured in between is the ceiling.
+Writes table, bar chart and manifest to benchmarks/results/train/.
+
+    python benchmarks/bench_train.py                              all, about eleven minutes
+    python benchmarks/bench_train.py --quick --workloads A,C      a smoke test
+    python benchmarks/bench_train.py --engines ours,flower        only these
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from _manifest import manifest
+
+HERE = Path(__file__).parent / "train"
+sys.path.insert(0, str(HERE))
+from workloads import WORKLOADS, Task, Workload, read, score, write  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results" / "train"
+CACHE = Path(os.environ.get("FEDPICK_BENCH") or Path.home() / ".cache" / "fedpick" / "bench").expanduser().absolute()
+PATIENCE = 600  # seconds until an engine that says nothing is given up
+NEEDS = {
+    "pytorch": ["torch==2.13.0", "numpy"],
+    "flower": ["flwr[simulation]==1.41.0", "torch==2.13.0", "numpy"],
+    "fedjax": ["fedjax==0.0.17", "jax==0.10.2"],
+}
+GOALS = {"A": (3.0, 2.8), "B": (1.8, 1.3), "C": (40.0, 12.0)}  # against Flower, against the best PyTorch loop
+LEARN = {"A": 10, "B": 2, "C": 30}  # rounds after which the losses are compared
+AGREE = 0.005  # how far apart losses may be: the order of sums differs, and training magnifies it
+console = Console(stderr=True)
+
+
+class EngineError(RuntimeError):
+    """An engine could not be made, died, or learned something else."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A way to train."""
+
+    label: str
+    kind: str  # "ours" runs where this runs, others in the environment of that name
+    script: str
+    form: tuple[str, ...] = ()
+    only: str = "ABC"
+
+
+ENGINES = [
+    Engine("fedpick", "ours", "ours.py"),
+    Engine("PyTorch loop, plain", "pytorch", "pytorch_loop.py", ("plain",)),
+    Engine("PyTorch loop, channels_last", "pytorch", "pytorch_loop.py", ("channels_last",), only="B"),
+    Engine("PyTorch loop, a process a core", "pytorch", "pytorch_loop.py", ("processes",)),
+    Engine("Flower simulation", "flower", "flower_sim.py"),
+    Engine("fedjax", "fedjax", "fedjax_loop.py"),
+]
+
+
+def python_of(kind: str) -> str:
+    """The interpreter of an engine's environment, which is made if it is not there."""
+    if kind == "ours":
+        return sys.executable
+    folder, needs = CACHE / kind, " ".join(NEEDS[kind])
+    python, ready = folder / "bin" / "python", folder / ".ready"
+    if not ready.exists() or ready.read_text() != needs:
+        console.print(f"making the environment {folder}: {needs} ...")
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *NEEDS[kind]]
+        done = subprocess.run(install, capture_output=True, text=True)
+        if done.returncode:
+            raise EngineError(f"pip could not install {needs}:\n{done.stderr[-2000:]}\nleave it out with --engines")
+        ready.write_text(needs)
+    return str(python)
+
+
+def surroundings() -> dict[str, str]:
+    """Environment variables of an engine: none that set threads or devices, and no accelerator."""
+    unset = {"XLA_FLAGS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"}
+    kept = {name: value for name, value in os.environ.items() if name not in unset}
+    return kept | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+
+
+class Session:
+    """An engine's process, loaded and waiting; see train/protocol.py."""
+
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        self.engine = engine
+        self.log = CACHE / "logs" / f"{engine.script.removesuffix('.py')}-{'-'.join((folder.name, *engine.form))}.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        command = [python_of(engine.kind), str(HERE / engine.script), str(folder), *engine.form]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self.log.parent,
+                env=surroundings(),
+                start_new_session=True,
+            )
+        try:
+            self.versions = self._hear()["versions"]
+        except BaseException:
+            self.close()
+            raise
+
+    def _hear(self) -> dict[str, Any]:
+        assert self.process.stdout
+        watchdog = threading.Timer(PATIENCE, self._kill)
+        watchdog.start()
+        line = self.process.stdout.readline()
+        watchdog.cancel()
+        if not line:
+            tail = self.log.read_text(errors="replace")[-2000:]
+            raise EngineError(f"{self.engine.label} ended, or said nothing for {PATIENCE} s; its log ends with\n{tail}")
+        return json.loads(line)
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        assert self.process.stdin
+        with contextlib.suppress(BrokenPipeError):  # told by what is heard
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        return self._hear()
+
+    def run(self, rounds: int) -> float:
+        """Seconds of one round, when it does so many."""
+        return self._ask(do="run", rounds=rounds)["seconds"] / rounds
+
+    def score(self, task: Task) -> tuple[float, float]:
+        """Loss and accuracy after what was run last."""
+        path = self.log.with_suffix(".npz")
+        self._ask(do="save", to=str(path))
+        with np.load(path) as saved:
+            return score(task, [saved[f"p{i}"] for i in range(len(task.params))])
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):  # its own session: what it started goes, too
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let it end; make it."""
+        assert self.process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=30)
+        self._kill()
+        self.process.wait()
+
+
+def ceiling(*what: str, kind: str = "ours") -> float:
+    """GFLOP/s of matrix products; see train/ceiling.py."""
+    command = [python_of(kind), str(HERE / "ceiling.py"), *what]
+    return json.loads(subprocess.run(command, env=surroundings(), capture_output=True, check=True).stdout)
+
+
+def ceilings(kinds: set[str]) -> dict[str, float]:
+    """By library."""
+    found = {"numpy": ceiling("numpy")}
+    if "ours" in kinds:
+        found["jax"] = ceiling("jax")
+    if "pytorch" in kinds:
+        found["torch"] = ceiling("torch", kind="pytorch")
+    return found
+
+
+def measure(work: Workload, engines: list[Engine], repeats: int, block: float, learn: int) -> dict[str, Any]:
+    """All engines on one workload: the first is what the others are compared with."""
+    folder = write(work, CACHE / "data")
+    task = read(folder)
+    loss, accuracy = score(task, task.params)
+    rows: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        sessions = []
+        for engine in engines:
+            console.print(f"{work.name}: {engine.label} starts ...")
+            session = Session(engine, folder)
+            stack.callback(session.close)
+            first = session.run(learn)  # compiles, warms up, and shows that it learns
+            end, right = session.score(task)
+            one = first if first > block else min(first, session.run(int(block / first)))
+            rounds = max(1, round(block / one))
+            console.print(f"   loss {loss:.4f} -> {end:.4f} in {learn} rounds, then blocks of {rounds}")
+            sessions.append((session, rounds))
+            rows.append(
+                {
+                    "engine": engine.label,
+                    "kind": engine.kind,
+                    "versions": session.versions,
+                    "loss": end,
+                    "accuracy": right,
+                    "block": rounds,
+                    "seconds": [],
+                    "ratios": [],
+                }
+            )
+        (ours, count), *peers = sessions
+        for repeat in range(repeats):
+            console.print(f"{work.name}: pairs {repeat + 1} of {repeats} ...")
+            for row, (peer, rounds) in zip(rows[1:], peers, strict=True):
+                mine, theirs = ours.run(count), peer.run(rounds)
+                rows[0]["seconds"].append(mine)
+                row["seconds"].append(theirs)
+                row["ratios"].append(theirs / mine)
+            if not peers:
+                rows[0]["seconds"].append(ours.run(count))
+    for row in rows:
+        row["rounds_per_s"] = 1 / float(np.median(row["seconds"]))
+        row["gflops"] = work.gflop * row["rounds_per_s"]
+        row["ratio"] = float(np.median(row["ratios"])) if row["ratios"] else 1.0
+    ends = [row["loss"] for row in rows]
+    if max(ends) - min(ends) > AGREE or max(ends) > 0.9 * loss:
+        told = ", ".join(f"{row['engine']} {row['loss']:.5f}" for row in rows)
+        raise EngineError(f"{work.name}: losses from {loss:.5f} must fall and agree within {AGREE}, but are: {told}")
+    return {
+        "workload": work.name,
+        "title": work.title,
+        "gflop": work.gflop,
+        "learn": learn,
+        "loss": loss,
+        "accuracy": accuracy,
+        "products_gflops": ceiling("products", work.name),
+        "rows": rows,
+    }
+
+
+def against(result: dict[str, Any], kind: str) -> dict[str, Any] | None:
+    """The fastest row of this kind of peer."""
+    found = [row for row in result["rows"][1:] if row["kind"] == kind]
+    return min(found, key=lambda row: row["ratio"], default=None)
+
+
+def table(results: list[dict[str, Any]], top: dict[str, float]) -> str:
+    """The results as Markdown."""
+    most = max(*top.values(), *(result["products_gflops"] for result in results))
+    mine = results[0]["rows"][0]["engine"]
+    lines = [
+        f"How many times faster {mine} is, medians of pairs of blocks that took turns on this machine's CPU.",
+        "",
+        "| workload | Flower simulation (goal) | best PyTorch loop (goal) | fedjax | GFLOP/s | of the ceiling | "
+        "of its own products |",
+        "| --- |" + " ---: |" * 6,
+    ]
+    for result in results:
+        cells = []
+        for kind, goal in zip(("flower", "pytorch"), GOALS[result["workload"]], strict=True):
+            row = against(result, kind)
+            cells.append(f"{row['ratio']:.2f}x ({goal:g}x)" if row else "-")
+        row = against(result, "fedjax")
+        cells.append(f"{row['ratio']:.2f}x" if row else "-")
+        speed = result["rows"][0]["gflops"]
+        lines.append(
+            f"| {result['workload']}: {result['title']} | {' | '.join(cells)} | {speed:.3g} | {speed / most:.0%} | "
+            f"{speed / result['products_gflops']:.0%} |"
+        )
+    lines += [
+        "",
+        f"The ceiling is {most:.0f} GFLOP/s, the most that float32 products reached in this run. One large product: "
+        f"{', '.join(f'{name} {value:.0f}' for name, value in top.items())}. A workload's own products alone, in "
+        "NumPy, a thread for each core: "
+        + ", ".join(f"{result['workload']} {result['products_gflops']:.3g}" for result in results)
+        + " GFLOP/s.",
+    ]
+    for result in results:
+        work, learn = WORKLOADS[result["workload"]], result["learn"]
+        lines += [
+            "",
+            f"**{work.name}: {work.title}**, {work.cohort} of 100 clients x {work.steps} steps x batch {work.batch}, "
+            f"{work.gflop:.3g} GFLOP a round; before: loss {result['loss']:.4f}, accuracy {result['accuracy']:.1%}.",
+            "",
+            f"| engine | rounds a second | GFLOP/s | {mine} is faster by (quartiles) | loss after {learn} rounds | "
+            "accuracy |",
+            "| --- |" + " ---: |" * 5,
+        ]
+        for row in result["rows"]:
+            faster = "-"
+            if row["ratios"]:
+                low, high = np.quantile(row["ratios"], [0.25, 0.75])
+                faster = f"{row['ratio']:.2f}x ({low:.2f}-{high:.2f})"
+            lines.append(
+                f"| {row['engine']} | {row['rounds_per_s']:.3g} | {row['gflops']:.3g} | {faster} | "
+                f"{row['loss']:.4f} | {row['accuracy']:.1%} |"
+            )
+    versions = {name: v for result in results for row in result["rows"] for name, v in row["versions"].items()}
+    lines += ["", "Versions: " + ", ".join(f"{name} {v}" for name, v in sorted(versions.items())) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def plot(results: list[dict[str, Any]], folder: Path) -> None:
+    """Rounds a second as bars, one panel for each workload."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["svg.hashsalt"] = "fedpick"
+    colours = {"ours": "#0072B2", "pytorch": "#E69F00", "flower": "#009E73", "fedjax": "#CC79A7"}
+    figure, panels = plt.subplots(
+        len(results), 1, figsize=(8, 0.9 + 2.0 * len(results)), layout="constrained", squeeze=False
+    )
+    for axes, result in zip(panels[:, 0], results, strict=True):
+        rows = result["rows"][::-1]
+        speeds = [row["rounds_per_s"] for row in rows]
+        bars = axes.barh([row["engine"] for row in rows], speeds, color=[colours[row["kind"]] for row in rows])
+        axes.bar_label(
+            bars,
+            [
+                f"{s:.3g}"
+                + (f"   ({row['ratio']:.1f} times {result['rows'][0]['engine']}'s time)" if row["ratios"] else "")
+                for s, row in zip(speeds, rows, strict=True)
+            ],
+            padding=4,
+            fontsize=8,
+        )
+        axes.set_xlim(0, 1.35 * max(speeds))
+        work = WORKLOADS[result["workload"]]
+        axes.set_title(f"{work.name}: {work.title}, {work.cohort} x {work.steps} x {work.batch}", fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+    panels[-1, 0].set_xlabel("rounds a second")
+    figure.savefig(folder / "train.png", dpi=130)
+    figure.savefig(folder / "train.svg", metadata={"Date": None})
+
+
+def names(allowed: list[str]) -> Any:
+    """A parser of comma-separated names."""
+
+    def parse(text: str) -> list[str]:
+        found = [name.strip() for name in text.split(",")]
+        if unknown := set(found) - set(allowed):
+            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: there are {', '.join(allowed)}")
+        return [name for name in allowed if name in found]
+
+    return parse
+
+
+def main() -> None:
+    """Measure, then write table, chart and manifest."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few and short blocks: a smoke test")
+    parser.add_argument("--engines", type=names(["ours", *NEEDS]), default=["ours", *NEEDS], help="only these")
+    parser.add_argument("--workloads", type=names(list(WORKLOADS)), default=list(WORKLOADS), help="only these")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for table, chart and manifest")
+    options = parser.parse_args()
+    settings = {"quick": options.quick, "engines": options.engines, "workloads": options.workloads}
+    repeats = {"A": 2, "B": 1, "C": 2} if options.quick else {"A": 9, "B": 5, "C": 9}
+    block = 0.3 if options.quick else 1.5
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # engines are closed on the way out
+    try:
+        for kind in options.engines:
+            python_of(kind)
+        top = ceilings(set(options.engines))
+        results = []
+        for name in options.workloads:
+            engines = [e for e in ENGINES if e.kind in options.engines and name in e.only]
+            results.append(measure(WORKLOADS[name], engines, repeats[name], block, LEARN[name]))
+            top = {library: max(top[library], value) for library, value in ceilings(set(options.engines)).items()}
+    except EngineError as error:
+        console.print(str(error), markup=False, style="red")
+        sys.exit(1)
+    options.out.mkdir(parents=True, exist_ok=True)
+    text = table(results, top)
+    (options.out / "train.md").write_text(text)
+    (options.out / "train.json").write_text(json.dumps({"ceiling_gflops": top, "workloads": results}, indent=1) + "\n")
+    settings |= {"repeats": repeats, "block_s": block, "environments": NEEDS}
+    (options.out / "manifest.json").write_text(json.dumps(manifest(settings), indent=1) + "\n")
+    plot(results, options.out)
+    print(text)
+    console.print(f"written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

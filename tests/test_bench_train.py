@@ -1,0 +1,58 @@
+"""The training benchmark's workloads: their size, and that our engine does what they say."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+TRAIN = Path(__file__).parent.parent / "benchmarks" / "train"
+
+
+@pytest.fixture
+def workloads(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(TRAIN))
+    import workloads
+
+    yield workloads
+    for name in ("workloads", "protocol", "ours"):
+        sys.modules.pop(name, None)
+
+
+def test_a_round_is_as_large_as_the_design_says(workloads) -> None:
+    gflop = {name: work.gflop for name, work in workloads.WORKLOADS.items()}
+    assert gflop == pytest.approx({"A": 16.88, "B": 253.1, "C": 0.0108}, rel=1e-3)
+
+
+def test_every_client_sees_all_it_has_before_any_again(workloads) -> None:
+    work = workloads.WORKLOADS["C"]
+    made = workloads.make(work)
+    seen = made["batches"][3, 1].reshape(-1)[: work.held]
+    assert sorted(seen) == list(range(work.held))
+    assert all(len(set(ids)) == work.cohort for ids in made["ids"])
+
+
+def test_our_engine_trains_as_written_plainly(workloads, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    import ours
+
+    task = workloads.read(workloads.write(workloads.WORKLOADS["C"], tmp_path))
+    weight, bias = (p.astype(np.float64) for p in task.params)
+    for round in range(2):
+        ends = []
+        for client, batches in zip(*task.plan(round), strict=True):
+            w, b = weight.copy(), bias.copy()
+            for batch in batches:
+                x, y = task.x[client][batch], task.y[client][batch]
+                grown = np.exp(x @ w + b)
+                error = (grown / grown.sum(axis=1, keepdims=True) - np.eye(10)[y]) / len(y)
+                w, b = w - task.work.lr * x.T @ error, b - task.work.lr * error.sum(axis=0)
+            ends.append((w, b))
+        weight, bias = (np.mean(parts, axis=0) for parts in zip(*ends, strict=True))
+    loop = ours.Loop(task)
+    loop.run(2)
+    for found, wanted in zip(loop.params(), (weight, bias), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert workloads.score(task, loop.params())[0] < 0.8 * workloads.score(task, task.params)[0]
+    loop.reset()
+    np.testing.assert_array_equal(loop.params()[0], task.params[0])
