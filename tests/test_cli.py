@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
@@ -84,7 +85,24 @@ def test_resume_goes_past_the_horizon(call, tmp_path):
 
 
 def test_compare_pairs_by_seed_and_keeps_everything(call, tmp_path):
-    options = ["--world", "volatile", "--clients", 20, "-m", 5, "-t", 40, "-s", 3, "--workers", 1, "--out", "cmp"]
+    options = [
+        "--world",
+        "volatile",
+        "--clients",
+        20,
+        "-m",
+        5,
+        "-t",
+        40,
+        "-s",
+        3,
+        "--workers",
+        1,
+        "-d",
+        "none",
+        "--out",
+        "cmp",
+    ]
     code, out, _ = call("compare", "-p", "uniform", "-p", "e3cs(quota=0)", *options)
     assert code == 0
     assert "± is a 95% interval over seeds; second lines are differences to uniform" in out
@@ -104,12 +122,49 @@ def test_compare_pairs_by_seed_and_keeps_everything(call, tmp_path):
     assert "holds another comparison" in err
 
 
+def test_compare_trains(call, tmp_path):
+    options = [
+        "-w",
+        "ideal",
+        "--clients",
+        20,
+        "-m",
+        5,
+        "-t",
+        40,
+        "-s",
+        2,
+        "--workers",
+        1,
+        "-d",
+        "digits",
+        "--out",
+        "cmp",
+    ]
+    code, out, _ = call("compare", "-p", "uniform", "-p", "pow-d", *options)
+    assert code == 0
+    assert "accuracy" in " ".join(out.split())
+    summary = json.loads((tmp_path / "cmp/summary.json").read_text())
+    for name in ("uniform", "pow-d"):
+        assert summary[name]["accuracy"]["mean"] > 0.5
+        assert summary[name]["rounds_to"]["mean"] <= 40
+        assert {"hours_to", "gigabytes_to", "worst_decile", "spread", "train_loss", "test_loss"} <= set(summary[name])
+    before = (tmp_path / "cmp/uniform/seed-0/rounds.parquet").read_bytes()
+    code, _, _ = call("resume", "cmp", "--rounds", 60)
+    assert code == 0
+    rounds = pq.read_table(tmp_path / "cmp/uniform/seed-0/rounds.parquet")
+    assert len(rounds) == 60
+    assert rounds.slice(0, 40).equals(pq.read_table(pa.BufferReader(before)))
+
+
 def test_an_oracle_is_told_the_truth_of_the_world(call, tmp_path):
-    options = ["--world", "e3cs", "-m", 5, "-t", 60, "-s", 1, "--workers", 1, "--out", "cmp"]
+    options = ["--world", "e3cs", "-m", 5, "-t", 60, "-s", 1, "--workers", 1, "-d", "none", "--out", "cmp"]
     call("compare", "-p", "fedcs", "-p", "uniform", *options)
     summary = json.loads((tmp_path / "cmp/summary.json").read_text())
     assert summary["fedcs"]["success"]["mean"] > 0.8 > summary["uniform"]["success"]["mean"]
-    code, _, _ = call("compare", "-p", "fedcs(deadline=3.0)", "--world", "rbcs-f", "-t", 5, "-s", 1, "--out", "r")
+    code, _, _ = call(
+        "compare", "-p", "fedcs(deadline=3.0)", "--world", "rbcs-f", "-t", 5, "-s", 1, "-d", "none", "--out", "r"
+    )
     assert code == 0
 
 
@@ -120,9 +175,18 @@ def test_an_oracle_is_told_the_truth_of_the_world(call, tmp_path):
         (["compare", "-p", "e3cs(qouta=1)"], "did you mean 'quota'?"),
         (["compare", "-p", "e3cs(quota=2)"], "quota = 2, but must be in [0, 1]"),
         (["compare", "-p", "uniform", "-w", "volatil"], "did you mean 'volatile'?"),
-        (["compare", "-p", "pow-d", "-w", "e3cs"], "asks clients for their loss, but nothing is trained in this run"),
+        (
+            ["compare", "-p", "pow-d", "-w", "e3cs", "-d", "none"],
+            "asks clients for their loss, but nothing is trained in this run",
+        ),
         (["compare", "-p", "rbcs-f", "-w", "e3cs"], "RBCSF needs a context, but the latency PerClient"),
         (["compare", "-p", "uniform", "--executor", "slurm"], "unknown executor 'slurm'"),
+        (["compare", "-p", "uniform", "-d", "fashoin-mnist"], "did you mean 'fashion-mnist'?"),
+        (["compare", "-p", "uniform", "-d", "digits", "--partition", "labels-per-client(11)"], "labels"),
+        (["compare", "-p", "uniform", "-d", "digits", "--partition", "iid(size=500)"], "500"),
+        (["compare", "-p", "uniform", "-d", "digits", "--model", "mpl"], "did you mean 'mlp'?"),
+        (["compare", "-p", "uniform", "-d", "digits", "--model", "mlp(outputs=7)"], "must give (2, 10)"),
+        (["compare", "-p", "uniform", "-d", "digits", "--lr", "0"], "lr = 0.0, but must be > 0"),
         (["run", "none.toml"], "none.toml: there is no such file"),
         (["run", "bad.toml"], "unknown setting 'polciy'; did you mean 'policy'?"),
         (["resume", "nowhere"], "nowhere: is not a run's folder"),
@@ -175,7 +239,22 @@ def test_check_tells_about_a_policy_in_a_file(call, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_stops_cleanly_says_how_to_resume_and_loses_nothing(tmp_path):
     base = [sys.executable, "-c", "from fedpick.cli import main; main()"]
-    plan = ["compare", "-p", "uniform", "-p", "e3cs(quota=0.5)", "-s", "2", "-t", "6000", "-w", "volatile", "--out"]
+    plan = [
+        "compare",
+        "-p",
+        "uniform",
+        "-p",
+        "e3cs(quota=0.5)",
+        "-s",
+        "2",
+        "-t",
+        "6000",
+        "-w",
+        "volatile",
+        "-d",
+        "none",
+        "--out",
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([*base, *plan, "cmp"], cwd=tmp_path, start_new_session=True, **pipes)
     deadline = time.monotonic() + 60

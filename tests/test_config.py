@@ -34,6 +34,9 @@ def test_the_example_of_the_documentation_is_a_configuration(tmp_path: Path) -> 
     assert run.world.availability == worlds.Bernoulli(0.8)
     assert run.world.latency == worlds.Gamma(low=1, high=8)
     assert run.world.volatility == worlds.Bursts(spell=5)
+    assert run.trainer.model.name == "mlp 64-64-30-10"
+    assert run.world.clients.sizes.sum() == 1617
+    assert run.world.model_megabytes == pytest.approx(4e-6 * (64 * 64 + 64 + 64 * 30 + 30 + 30 * 10 + 10))
 
 
 def test_a_policy_alone_is_a_configuration(tmp_path: Path) -> None:
@@ -41,9 +44,62 @@ def test_a_policy_alone_is_a_configuration(tmp_path: Path) -> None:
 
 
 MISTAKES: dict[str, tuple[str, str]] = {
+    "data that is no section": ("policy = 'uniform'\ndata = 3", "data = 3, but must be a section: [data]"),
+    "train that is no section": ("policy = 'uniform'\ntrain = 3", "train = 3, but must be a section: [train]"),
+    "nothing to train on": ("policy = 'uniform'\n[train]\nlr = 1", "[train] is there, but no [data] to train on"),
+    "unknown data": (
+        "policy = 'uniform'\n[data]\nname = 'fashion'",
+        "unknown data 'fashion'; did you mean 'fashion-mnist'",
+    ),
+    "data without a name": ("policy = 'uniform'\n[data]\nseed = 1", "[data] name = None, but must be a text"),
+    "misspelt data setting": ("policy = 'uniform'\n[data]\nnam = 'digits'", "unknown setting of [data] 'nam'"),
+    "a seed of data under 0": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\nseed = -1",
+        "[data] seed = -1, but must be a whole number >= 0",
+    ),
+    "unknown partition": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\npartition = 'dirichle'",
+        "unknown partition 'dirichle'; did you mean 'dirichlet'?",
+    ),
+    "a partition that is no text": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\npartition = 1",
+        "[data] partition = 1, but must be a text",
+    ),
+    "a partition of data that has one": (
+        "policy = 'uniform'\n[data]\nname = 'synthetic(1, 1)'\npartition = 'iid'",
+        "synthetic makes data client by client; leave the partition out",
+    ),
+    "unknown model": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\n[train]\nmodel = 'mpl'",
+        "unknown model 'mpl'; did you mean 'mlp'?",
+    ),
+    "a model that is no text": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\n[train]\nmodel = 3",
+        "[train] model = 3, but must be a text",
+    ),
+    "misspelt train setting": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\n[train]\nbatsh = 3",
+        "unknown setting of [train] 'batsh'; did you mean 'batch'?",
+    ),
+    "a rate that is no rate": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\n[train]\nlr = -0.1",
+        "Trainer: lr = -0.1, but must be > 0",
+    ),
+    "a batch that is no number": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\n[train]\nbatch = 'many'",
+        "[train] batch = 'many', but must be a number",
+    ),
+    "an unknown aggregation": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\n[train]\naggregation = 'median'",
+        "unknown aggregation 'median'",
+    ),
+    "an unknown server": (
+        "policy = 'uniform'\n[data]\nname = 'digits'\n[train]\nserver = 'fedadm'",
+        "unknown server optimiser 'fedadm'; did you mean 'fedadam'?",
+    ),
     "misspelt key": (
         "policy = 'uniform'\ncohort_sise = 3",
-        "unknown setting 'cohort_sise'; did you mean 'cohort_size'? There are: checkpoint_every, cohort_size, policy",
+        "unknown setting 'cohort_sise'; did you mean 'cohort_size'? There are: checkpoint_every, cohort_size, data",
     ),
     "misspelt world setting": (
         "policy = 'uniform'\n[world]\ndeadlne = 3",

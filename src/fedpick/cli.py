@@ -46,6 +46,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to; mad
 Policies = Annotated[list[str], typer.Option("--policy", "-p", help="Such as 'e3cs(quota=0.5)'; once for each.")]
 Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen a round.", min=1)]
 Seeds = Annotated[int, typer.Option("--seeds", "-s", help="Every policy meets the same world at one seed.", min=1)]
+Data = Annotated[str, typer.Option("--data", "-d", help="What clients train on; 'none': nothing is trained.")]
 Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")]
 
 
@@ -130,20 +131,31 @@ def compare(
     cohort_size: Cohort = 20,
     rounds: Annotated[int, typer.Option("--rounds", "-t", help="Rounds of each run.", min=1)] = 500,
     seeds: Seeds = 5,
+    data: Data = "synthetic(1, 1)",
+    partition: Annotated[
+        str | None, typer.Option(help="Who holds what of a data set, such as 'dirichlet(alpha=0.3)'.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Such as 'mlp(hidden=(64, 30))'; else the usual for the data.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of the clients; else the usual for the data.")] = None,
     folder: Out = None,
     workers: Workers = None,
     executor: Executor = "local",
 ) -> None:
     """Compare policies in one world over several seeds; differences are paired, seed by seed.
 
-    Example: `fedpick compare -p 'e3cs(quota=0.5)' -p uniform --world volatile --seeds 5`
+    Clients train a model on their data: `--data digits`, `fashion-mnist`, `cifar10` (see `fedpick data list`), or
+    `none` for a numerical experiment.
+
+    Example: `fedpick compare -p 'e3cs(quota=0.5)' -p uniform --world volatile --seeds 5 --data digits`
     """
     settings: dict[str, Any] = {"name": world} | ({} if clients is None else {"clients": clients})
-    plan = {
-        "policies": policy,
-        "seeds": seeds,
-        "base": {"cohort_size": cohort_size, "rounds": rounds, "world": settings},
-    }
+    base: dict[str, Any] = {"cohort_size": cohort_size, "rounds": rounds, "world": settings}
+    if data != "none":
+        base["data"] = {"name": data} | ({} if partition is None else {"partition": partition})
+        base["train"] = {key: value for key, value in (("model", model), ("lr", lr)) if value is not None}
+    plan = {"policies": policy, "seeds": seeds, "base": base}
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     target = folder or Path("fedpick-runs") / f"compare-{world}-{stamp}"
     if (target / "compare.json").is_file() and json.loads((target / "compare.json").read_text()) != plan:
@@ -173,7 +185,8 @@ def _compare(target: Path, plan: dict[str, Any], rounds: int | None, workers: in
     shown, data = tables.summary(groups)
     out.print(*shown, sep="\n")
     (target / "summary.json").write_text(json.dumps(data, indent=1) + "\n")
-    title = f"{base['world']['name']}: {base['cohort_size']} clients a round, {plan['seeds']} seeds"
+    where = " with ".join([base["world"]["name"], *([base["data"]["name"]] if "data" in base else [])])
+    title = f"{where}: {base['cohort_size']} clients a round, {plan['seeds']} seeds"
     pictures = plots.save(plots.comparison(tables.curves(groups), title), target / "compare")
     out.print(f"written to {target}: summary.json, {', '.join(p.name for p in pictures)}, and a folder for each run")
 

@@ -13,6 +13,14 @@ deadline = 12.0
 availability = "bernoulli(p=0.8)"
 latency = "gamma(low=1, high=8)"
 volatility = "bursts(spell=5)"
+
+[data]                                  # leave out for a numerical experiment: nothing is trained then
+name = "digits"
+partition = "dirichlet(alpha=0.3, at_least=2)"
+
+[train]
+model = "mlp(hidden=(64, 30))"
+lr = 0.05
 """
 
 import ast
@@ -26,6 +34,7 @@ from typing import Any
 from fedpick import rng as rngs
 from fedpick import world as worlds
 from fedpick.errors import ConfigError, FedpickError, unknown_name
+from fedpick.protocol import traits
 from fedpick.run import Run, policy_for
 from fedpick.text import Makers, make
 from fedpick.world import World
@@ -77,6 +86,8 @@ class Config:
     seed: int = 0
     world: dict[str, Any] = field(default_factory=lambda: {"name": "phones"})
     checkpoint_every: int = 100
+    data: dict[str, Any] | None = None
+    train: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("cohort_size", "rounds", "checkpoint_every"):
@@ -89,6 +100,12 @@ class Config:
             raise ConfigError(f"policy = {self.policy!r}, but must be a text such as 'e3cs(quota=0.5)'")
         if not isinstance(self.world, dict):
             raise ConfigError(f"world = {self.world!r}, but must be a section: [world], then name = 'volatile'")
+        if self.data is not None and not isinstance(self.data, dict):
+            raise ConfigError(f"data = {self.data!r}, but must be a section: [data], then name = 'fashion-mnist'")
+        if not isinstance(self.train, dict):
+            raise ConfigError(f"train = {self.train!r}, but must be a section: [train], then lr = 0.05")
+        if self.train and self.data is None:
+            raise ConfigError("[train] is there, but no [data] to train on; write [data], then name = 'fashion-mnist'")
 
     @property
     def label(self) -> str:
@@ -97,13 +114,27 @@ class Config:
 
     def plain(self) -> dict[str, Any]:
         """As data for a manifest."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)} | {"world": dict(self.world)}
+        found = {entry.name: getattr(self, entry.name) for entry in fields(self)} | {"world": dict(self.world)}
+        if self.data is None:
+            del found["data"], found["train"]
+        return found
 
     def build(self) -> Run:
         """The run itself."""
-        world = build_world(self.world)
+        world, people = build_world(self.world), None
+        if self.data is not None:
+            from fedpick.learn import settings  # training is an extra
+
+            people = settings.build_data(self.data, len(world.clients))
+            world = replace(world, clients=people.clients())
         try:
-            return Run(policy_for(self.policy, world, self.cohort_size), world, self.seed)
+            policy, trainer = policy_for(self.policy, world, self.cohort_size), None
+            if people is not None and self.data is not None:
+                reports = tuple(name for name in ("embedding", "update") if name in traits(policy).needs)
+                trainer = settings.build_trainer(people, self.data, self.train, reports)
+                if "model_megabytes" not in self.world:
+                    world = replace(world, model_megabytes=trainer.megabytes)
+            return Run(policy, world, self.seed, trainer)
         except FedpickError:
             raise
         except _MISTAKES as error:  # a setting of a kind that the policy did not expect

@@ -1,5 +1,6 @@
 """ONE round, top to bottom."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -89,6 +90,7 @@ class Record:
     duration: Floats
     loss: Floats
     metrics: Mapping[str, float] = field(default_factory=dict)
+    wall: Mapping[str, float] = field(default_factory=dict)  # real seconds of "selection" and "training"; not stored
 
 
 @dataclass
@@ -120,11 +122,13 @@ class Chosen:
     choice: Choice
     timing: Timing
     probes: int
+    wall: float  # real seconds that the policy took
 
 
 def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None = None) -> Record:
     """Play the next round; the state moves on in place."""
     chosen = choose(policy, world, state, seed, trainer)
+    start = time.perf_counter()
     if trainer is None:
         outcome = chosen.timing.report()
     else:
@@ -132,7 +136,7 @@ def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer:
         outcome = judge(chosen, updates)
         if (outcome.status == Status.DONE).any():
             state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates)
-    return settle(policy, world, state, chosen, outcome, trainer)
+    return settle(policy, world, state, chosen, outcome, trainer, time.perf_counter() - start)
 
 
 def choose(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None) -> Chosen:
@@ -145,11 +149,13 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
         meter = _Meter(world, state.world, draw, trainer, state.model, rngs.stream(seed, round, "probe"))
     view = world.view(state.world, draw, meter)
 
+    start = time.perf_counter()
     choice = policy.select(state.policy, view, rngs.stream(seed, round, "policy"))
+    wall = time.perf_counter() - start
 
     probing, probes = (0.0, 0) if meter is None else (meter.seconds, meter.asked)
     timing = world.close(state.world, draw, choice, traits(policy).cohort_size, probing)
-    return Chosen(round, view, choice, timing, probes)
+    return Chosen(round, view, choice, timing, probes, wall)
 
 
 def work(chosen: Chosen, state: RunState, seed: int) -> tuple[Any, ...]:
@@ -175,7 +181,13 @@ def judge(chosen: Chosen, updates: Updates) -> Outcome:
 
 
 def settle(
-    policy: Policy[Any], world: World, state: RunState, chosen: Chosen, outcome: Outcome, trainer: Trainer | None
+    policy: Policy[Any],
+    world: World,
+    state: RunState,
+    chosen: Chosen,
+    outcome: Outcome,
+    trainer: Trainer | None,
+    wall: float,
 ) -> Record:
     """The end of a round: the policy learns, the model is evaluated; the state moves on in place."""
     choice, timing = chosen.choice, chosen.timing
@@ -196,4 +208,5 @@ def settle(
         duration=outcome.duration,
         loss=outcome.loss,
         metrics={} if trainer is None else trainer.evaluate(state.model, chosen.round),
+        wall={"selection": chosen.wall, "training": wall},
     )

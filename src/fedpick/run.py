@@ -54,6 +54,13 @@ def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None)
             "such as phones, volatile or fedgs-ln"
         )
     reports = sorted(needs - {"probe", "context", "features"})
+    given: tuple[str, ...] = getattr(trainer, "reports", tuple(reports))
+    lacking = [report for report in reports if report not in given]
+    if lacking:
+        raise MissingError(
+            f"{name} needs the report {lacking[0]!r}, but this trainer reports {', '.join(given)}; make it with "
+            f"reports=(..., {lacking[0]!r})"
+        )
     if reports and trainer is None:
         raise MissingError(
             f"{name} needs the report {reports[0]!r} of clients that trained, but nothing is trained in this run; use "

@@ -54,6 +54,11 @@ class Dataset:
                 raise ContractError(f"{self.name}: {len(x)} inputs, but {what} has {len(y)}: they must be aligned")
             if x.dtype not in (np.uint8, np.float32):
                 raise ContractError(f"{self.name}: inputs are {x.dtype}, but must be uint8 pixels or float32")
+            if len(y) and np.issubdtype(y.dtype, np.integer) != bool(self.classes):
+                raise ContractError(
+                    f"{self.name}: {what} is {y.dtype} with classes={self.classes}; give integer labels and the number "
+                    "of classes, or float targets and classes=0"
+                )
             if self.classes and len(y) and not (int(y.min()) >= 0 and int(y.max()) < self.classes):
                 raise ContractError(
                     f"{self.name}: {what} goes from {y.min()} to {y.max()}, but must be in 0..{self.classes - 1}"

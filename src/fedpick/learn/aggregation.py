@@ -19,7 +19,7 @@ __all__ = ["AGGREGATIONS", "SERVERS", "combine", "fedadam", "fedavgm", "fedyogi"
 def fedavg(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
     """n_k over the sum of those that returned: FedAvg; FedGS (18). A policy's own weights stand in n_k's place."""
     held = np.where(returned, sizes[choice.clients] if choice.weights is None else choice.weights, 0.0)
-    weights: Floats = held / held.sum()
+    weights: Floats = held / max(held.sum(), np.finfo(np.float64).tiny)  # a policy may weigh all of them 0
     return weights
 
 
@@ -57,12 +57,12 @@ def fedavgm(lr: float = 1.0, momentum: float = 0.9) -> optax.GradientTransformat
 
 
 def fedadam(lr: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3) -> optax.GradientTransformation:
-    """FedAdam (Reddi et al. 2021) on the server."""
+    """FedAdam (Reddi et al. 2021) on the server, as optax has it: with bias correction."""
     return optax.adam(lr, b1, b2, eps)
 
 
 def fedyogi(lr: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3) -> optax.GradientTransformation:
-    """FedYogi (Reddi et al. 2021) on the server."""
+    """FedYogi (Reddi et al. 2021) on the server, as optax has it: with bias correction."""
     return optax.yogi(lr, b1, b2, eps)
 
 
@@ -74,9 +74,11 @@ def combine(server: optax.GradientTransformation | None, params: Any, state: Any
     """Parameters and the server's state after this round; updates of weight 0 may hold anything, NaN too."""
 
     def total(leaf: jax.Array) -> jax.Array:
-        shape = (-1,) + (1,) * (leaf.ndim - 1)
-        kept = jnp.where(weights.reshape(shape) > 0, leaf, 0.0)
-        return jnp.tensordot(weights, kept, axes=1, precision="highest")
+        flat = jnp.where(weights[:, None] > 0, leaf.reshape(len(leaf), -1), 0.0)
+        if flat.shape[1] == 1:  # a plain dot product sums in an order that depends on its length, padding included
+            flat = jnp.repeat(flat, 2, axis=1)
+        summed = jnp.tensordot(weights, flat, axes=1, precision="highest")
+        return summed[: leaf[0].size].reshape(leaf.shape[1:])
 
     step = jax.tree.map(total, delta)
     if server is None:

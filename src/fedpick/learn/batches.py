@@ -20,7 +20,7 @@ class Batches:
     """Indices of examples for C clients, at most S steps, at most B examples a step.
 
     Args:
-        index: (C, S, B) into the flat arrays; 0 where there is none.
+        index: (C, S, B) into the flat arrays; one of the client's own where there is none.
         count: (C, S) examples in each batch; 0: no such step.
         steps: (C) local steps of each client.
     """
@@ -98,6 +98,8 @@ def draw(
     each = steps_of(sizes, epochs, batch, steps)
     seen = int((epochs * sizes).sum() if steps is None else (each * np.minimum(batch, sizes)).sum())
     index = np.zeros((*room, batch), np.int32)
+    # Where there is none, one of its own: it is masked out, but a NaN in it would spread all the same.
+    index[: len(ids)] = data.examples[data.starts[ids]][:, None, None]
     count = np.zeros(room, np.int32)
     _fill(data.examples, data.starts[ids], sizes, each, batch, steps is None, rng.random(seen), index, count)
     total = np.zeros(room[0], np.int32)

@@ -14,8 +14,9 @@ Clients may start from different models (several runs stacked into one call).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +24,13 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fedpick.data.federated import Dataset
 from fedpick.learn.batches import Batches
 from fedpick.learn.models import Model
-from fedpick.learn.objective import Affine, losses, prepare
+from fedpick.learn.objective import Affine, affine_of, losses, prepare
 from fedpick.types import Ints
 
-__all__ = ["Arrays", "Local", "Trained", "deal", "mesh", "train"]
+__all__ = ["Arrays", "Local", "Trained", "deal", "everywhere", "mesh", "place", "train"]
 
 Params = Any
 
@@ -87,17 +89,15 @@ def _client(
             gradient = jax.tree.map(lambda g, w, old: g + local.prox * (w - old), gradient, params, sent)
         if local.momentum:
             gradient = velocity = jax.tree.map(lambda v, g: local.momentum * v + g, velocity, gradient)
-        return jax.tree.map(lambda w, g: w - lr * g, params, gradient), velocity, seen + total
+        # A step that is not there has an empty batch and a rate of 0: cheaper than choosing between two models.
+        rate = jnp.where(s < steps, lr, 0.0)
+        return jax.tree.map(lambda w, g: w - rate * g, params, gradient), velocity, seen + total
 
     start = (sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(()))
     if jax.default_backend() == "cpu":  # as many steps as there are; under vmap, as the busiest client has
         params, _, total = lax.fori_loop(0, steps, step, start)
     else:
-
-        def masked(carry: Any, s: Any) -> tuple[Any, None]:
-            return jax.tree.map(partial(jnp.where, s < steps), step(s, carry), carry), None
-
-        (params, _, total), _ = lax.scan(masked, start, jnp.arange(len(count)))
+        (params, _, total), _ = lax.scan(lambda carry, s: (step(s, carry), None), start, jnp.arange(len(count)))
     delta = jax.tree.map(jnp.subtract, params, sent)
     square = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(delta))
     return delta, total / jnp.maximum(count.sum(), 1), jnp.sqrt(square)
@@ -113,6 +113,11 @@ def mesh(devices: int) -> Mesh:
     return Mesh(np.array(jax.local_devices()[:devices]), ("core",))
 
 
+def everywhere(devices: int) -> NamedSharding:
+    """A copy on each of them."""
+    return NamedSharding(mesh(devices), PartitionSpec())
+
+
 @lru_cache  # one compiled function for all trainers with the same model and settings
 def _compiled(model: Model, local: Local, form: str, stacked: bool, devices: int) -> Callable[..., Any]:
     def cohort(sent: Params, affine: Affine, x: Any, y: Any, clients: tuple[Any, ...]) -> Any:
@@ -126,11 +131,11 @@ def _compiled(model: Model, local: Local, form: str, stacked: bool, devices: int
 
     if devices == 1:
         return jax.jit(cohort)
-    everywhere, dealt = PartitionSpec(), PartitionSpec("core")
+    here, dealt = PartitionSpec(), PartitionSpec("core")
     spread = jax.shard_map(
         cohort,
         mesh=mesh(devices),
-        in_specs=(everywhere, everywhere, everywhere, everywhere, dealt),
+        in_specs=(here, here, here, here, dealt),
         out_specs=dealt,
         check_vma=False,
     )
@@ -156,12 +161,26 @@ def deal(steps: Ints, devices: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """A data set on the devices: everywhere, since any client may train anywhere."""
+    """Examples on the devices: everywhere, since any client may train anywhere."""
 
     x: jax.Array
     y: jax.Array
     affine: Affine
     devices: int
+
+
+_PLACED: WeakKeyDictionary[Dataset, dict[tuple[str, int], Arrays]] = WeakKeyDictionary()
+
+
+def place(dataset: Dataset, part: str, devices: int) -> Arrays:
+    """Put the "train" or "test" examples on the devices, once for all trainers that share the data set."""
+    placed = _PLACED.setdefault(dataset, {})
+    if (part, devices) not in placed:
+        where = jax.local_devices()[0] if devices == 1 else everywhere(devices)
+        x, y = (dataset.x, dataset.y) if part == "train" else (dataset.test_x, dataset.test_y)
+        x, y, affine = jax.device_put((x, y, affine_of(dataset)), where)
+        placed[part, devices] = Arrays(x, y, affine, devices)
+    return placed[part, devices]
 
 
 def train(
@@ -201,9 +220,8 @@ def train(
     if devices == 1:
         return Trained(*function(sent, arrays.affine, arrays.x, arrays.y, clients))
     order = deal(batches.steps.astype(np.int64), devices)
-    everywhere = NamedSharding(mesh(devices), PartitionSpec())
     dealt = tuple(part[order] for part in clients)
-    out = function(jax.device_put(sent, everywhere), arrays.affine, arrays.x, arrays.y, dealt)
+    out = function(jax.device_put(sent, everywhere(devices)), arrays.affine, arrays.x, arrays.y, dealt)
     back = np.argsort(order)
     out = jax.device_put(out, jax.local_devices()[0])  # sums in the clients' order, however dealt
     return Trained(*jax.tree.map(lambda leaf: leaf[back], out))

@@ -10,7 +10,7 @@ Weights start uniform within 1/sqrt(inputs of the unit), as in PyTorch, which mo
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import pairwise
 from typing import Any
 
@@ -35,12 +35,14 @@ class Model:
         apply: (parameters, inputs, dropout key or None) -> outputs.
         name: for tables and manifests.
         chunk: examples evaluated at once.
+        stacks: whether a CPU may train clients side by side where the model is small; not so for convolutions.
     """
 
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, jax.Array, jax.Array | None], jax.Array]
     name: str = "own"
     chunk: int = 1000
+    stacks: bool = True
 
 
 def _layer(key: jax.Array, shape: tuple[int, ...]) -> dict[str, jax.Array]:
@@ -66,7 +68,19 @@ def _dense(layers: list[Params], x: jax.Array, dropout: float, key: jax.Array | 
     return x @ layers[-1]["w"] + layers[-1]["b"]
 
 
-@lru_cache  # the same settings are the same model, so that nothing is compiled twice
+def _once(maker: Callable[..., Model]) -> Callable[..., Model]:
+    """The same settings are the same model, so that nothing is compiled twice; lists do as well as tuples."""
+    kept = lru_cache(maker)
+
+    @wraps(maker)
+    def make_once(*args: Any, **settings: Any) -> Model:
+        plain = [tuple(value) if isinstance(value, list) else value for value in (*args, *settings.values())]
+        return kept(*plain[: len(args)], **dict(zip(settings, plain[len(args) :], strict=True)))
+
+    return make_once
+
+
+@_once
 def mlp(inputs: tuple[int, ...], outputs: int, hidden: tuple[int, ...] = (200, 200), dropout: float = 0.0) -> Model:
     """Dense layers with ReLU; `hidden=(64, 30), dropout=0.5` is Power-of-Choice's for Fashion-MNIST.
 
@@ -113,7 +127,7 @@ def linear(inputs: tuple[int, ...], outputs: int = 1) -> Model:
     return mlp(inputs, outputs, ())
 
 
-@lru_cache
+@_once
 def cnn(
     inputs: tuple[int, ...],
     outputs: int,
@@ -163,7 +177,7 @@ def cnn(
     def apply(params: Params, x: jax.Array, key: jax.Array | None) -> jax.Array:
         return _dense(params["dense"], convolution.features(params["conv"], x, padding), dropout, key)
 
-    return Model(init, apply, "cnn " + "-".join(map(str, (*channels, *hidden))), chunk=200)
+    return Model(init, apply, "cnn " + "-".join(map(str, (*channels, *hidden))), chunk=200, stacks=False)
 
 
 def _fixed(**settings: Any) -> Callable[[tuple[int, ...], int], Model]:

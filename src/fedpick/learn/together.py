@@ -3,6 +3,7 @@
 Seeds, policies, partitions and worlds may differ; the data set, the model and how it is trained may not.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -120,6 +121,7 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
     if len({run.state.round for run in runs}) != 1:
         raise SettingError("runs played together must be in the same round; bring them there one by one")
     while runs[0].state.round < until:
+        start = time.perf_counter()
         chosen = [choose(run.policy, run.world, run.state, run.seed, run.trainer) for run in runs]
         jobs = [work(each, run.state, run.seed) for each, run in zip(chosen, runs, strict=True)]
         updates = train_together(trainers, jobs)
@@ -127,7 +129,8 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
         choices, models = [each.choice for each in chosen], [run.state.model for run in runs]
         for run, model in zip(runs, aggregate_together(trainers, models, choices, outcomes, updates), strict=True):
             run.state.model = model
+        share = (time.perf_counter() - start - sum(each.wall for each in chosen)) / len(runs)
         yield [
-            settle(run.policy, run.world, run.state, each, outcome, run.trainer)
+            settle(run.policy, run.world, run.state, each, outcome, run.trainer, share)
             for run, each, outcome in zip(runs, chosen, outcomes, strict=True)
         ]

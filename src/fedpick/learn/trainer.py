@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import NamedSharding, PartitionSpec
 
 from fedpick import rng as rngs
-from fedpick.data.federated import Dataset, Federated
+from fedpick.data.federated import Federated
 from fedpick.errors import ContractError, SettingError, require, unknown_name
 from fedpick.learn import aggregation, batches, cohort, evaluation
 from fedpick.learn.models import Model
@@ -47,7 +46,7 @@ class Trainer:
         lr: learning rate of the clients: a number, or a function of the round (`fedpick.schedules`).
         batch: examples a local step.
         steps: local steps an epoch, in full batches; None: an epoch is one pass over the client's data. How many
-            epochs a client trains is the world's (`World.epochs`, one unless said).
+            epochs a client trains is the world's (`World.epochs`: 1 to 4 unless said, as in E3CS).
         momentum: of local SGD; starts anew in each round.
         weight_decay: of local SGD.
         prox: FedProx's mu; 0 is FedAvg.
@@ -110,7 +109,8 @@ class Trainer:
         self._check_outputs()
         on_cpu = jax.default_backend() == "cpu"
         if self.form == "auto":
-            self.form = "scan" if on_cpu and self._size > TINY else "vmap"
+            small = self._size <= TINY and self.model.stacks
+            self.form = "scan" if on_cpu and not small else "vmap"
         self._local = cohort.Local(self.momentum, self.weight_decay, self.prox, self.precision)
         self._devices = jax.local_device_count() if self.form == "scan" else 1
 
@@ -123,6 +123,11 @@ class Trainer:
     @cached_property
     def _size(self) -> int:
         return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(self._shapes))
+
+    @property
+    def megabytes(self) -> float:
+        """What one message with the model carries."""
+        return 4.0 * self._size / 1e6
 
     def _check_outputs(self) -> None:
         dataset = self.data.dataset
@@ -155,26 +160,16 @@ class Trainer:
 
     # ---- the data, on the devices
 
-    def _place(self, x: Any, y: Any, dataset: Dataset) -> cohort.Arrays:
-        def put(array: Any) -> jax.Array:
-            if self._devices == 1:
-                return jnp.asarray(array)
-            return jax.device_put(array, NamedSharding(cohort.mesh(self._devices), PartitionSpec()))
-
-        return cohort.Arrays(put(x), put(y), jax.tree.map(put, affine_of(dataset)), self._devices)
-
-    @cached_property
+    @property
     def _arrays(self) -> cohort.Arrays:
-        return self._place(self.data.dataset.x, self.data.dataset.y, self.data.dataset)
+        return cohort.place(self.data.dataset, "train", self._devices)
 
-    @cached_property
+    @property
     def _test(self) -> cohort.Arrays:
-        return self._place(self.data.dataset.test_x, self.data.dataset.test_y, self.data.dataset)
+        return cohort.place(self.data.dataset, "test", self._devices)
 
     def _spread_params(self, params: Any) -> Any:
-        if self._devices == 1:
-            return params
-        return jax.device_put(params, NamedSharding(cohort.mesh(self._devices), PartitionSpec()))
+        return params if self._devices == 1 else jax.device_put(params, cohort.everywhere(self._devices))
 
     # ---- the round
 
@@ -206,7 +201,7 @@ class Trainer:
         """Batches, dropout keys and learning rates of the clients that train, in arrays that keep their shape."""
         times = epochs[at].astype(np.int64)
         longest = np.array([self.data.sizes.max()])
-        steps = int(batches.steps_of(longest, np.array([times.max()]), self.batch, self.steps)[0])
+        steps = int(batches.steps_of(longest, np.array([times.max(initial=1)]), self.batch, self.steps)[0])
         clients = -(-len(ids) // self._devices) * self._devices
         self._room = room = max(clients, self._room[0]), max(steps, self._room[1])
         drawn = batches.draw(self.data, ids[at], times, self.batch, self.steps, rng, room)

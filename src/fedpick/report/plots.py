@@ -24,27 +24,39 @@ def _pyplot() -> Any:
     return plt
 
 
+def _measure(run: Mapping[str, Floats]) -> tuple[str, str, str]:
+    """What to draw of runs such as this one, its label, and a heading."""
+    if "accuracy" in run:
+        return "accuracy", "test accuracy", "learning"
+    if "test_loss" in run:
+        return "test_loss", "test loss", "learning"
+    return "cep", "models returned so far", "effective participation"
+
+
 def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -> Any:
-    """Models returned over rounds and over simulated time, and how often each client was chosen.
+    """What was reached over rounds and over simulated time, and how often each client was chosen.
 
     Args:
-        runs: for each policy, one mapping per seed with "cep", "clock" (per round) and "counts" (per client).
+        runs: for each policy, one mapping per seed with "cep", "clock" (per round) and "counts" (per client); where a
+            model was trained also "accuracy" or "test_loss" (NaN in rounds without evaluation), drawn in place of cep.
         title: of the figure.
     """
     plt = _pyplot()
+    shown, label, heading = _measure(next(iter(runs.values()))[0])
     figure, (over_rounds, over_time, fairness) = plt.subplots(1, 3, figsize=(14, 4.5), layout="constrained")
     for i, (name, seeds) in enumerate(runs.items()):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i // len(COLOURS) % 4], "label": name}
-        curves = np.array([seed["cep"] for seed in seeds])
-        rounds = np.arange(1, curves.shape[1] + 1)
+        curves = np.array([seed[shown] for seed in seeds])
+        at = np.flatnonzero(np.isfinite(curves).all(axis=0))
+        curves, rounds = curves[:, at], at + 1
         over_rounds.plot(rounds, curves.mean(axis=0), **style)
         if len(curves) > 1:
             over_rounds.fill_between(rounds, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15)
-        hours = np.array([seed["clock"] for seed in seeds]).mean(axis=0) / 3600.0
+        hours = np.array([seed["clock"] for seed in seeds]).mean(axis=0)[at] / 3600.0
         over_time.plot(hours, curves.mean(axis=0), **style)
         ranked = np.sort(np.array([seed["counts"] for seed in seeds]), axis=1).mean(axis=0)
         fairness.plot(np.linspace(0, 100, len(ranked)), ranked, **style)
-    over_rounds.set(xlabel="round", ylabel="models returned so far", title="effective participation")
+    over_rounds.set(xlabel="round", ylabel=label, title=heading)
     over_time.set(xlabel="simulated hours", title="the same over time")
     fairness.set(xlabel="clients, least chosen first (%)", ylabel="times chosen", title="who was chosen")
     for axes in (over_rounds, over_time, fairness):

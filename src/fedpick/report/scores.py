@@ -20,15 +20,20 @@ __all__ = [
     "counts",
     "interval",
     "jain",
+    "learned",
     "never_chosen",
     "paired",
     "queue_lengths",
+    "reach",
     "rounds_to",
     "staleness",
     "success_ratio",
     "summary",
     "time_to",
 ]
+
+
+METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")
 
 
 def _column(table: pa.Table, name: str) -> Floats:
@@ -107,6 +112,26 @@ def time_to(rounds: pa.Table, series: ArrayLike, target: float) -> float | None:
     return None if round is None else float(rounds["clock"][round - 1].as_py())
 
 
+def learned(rounds: pa.Table) -> dict[str, float]:
+    """The last evaluation of what was trained: accuracy, losses, spread over clients; empty if nothing was."""
+    names = [name for name in METRICS if name in rounds.column_names]
+    found = {name: pc.drop_null(rounds[name]) for name in names}
+    return {name: float(values[-1].as_py()) for name, values in found.items() if len(values)}
+
+
+def reach(rounds: pa.Table, metric: str, target: float) -> dict[str, float] | None:
+    """What it took until the metric first reached the target: rounds, simulated hours and gigabytes; None: never."""
+    hit = np.flatnonzero(_column(rounds, metric) >= target)  # NaN in rounds without evaluation
+    if not len(hit):
+        return None
+    at = int(hit[0])
+    return {
+        "rounds": float(at + 1),
+        "hours": float(rounds["clock"][at].as_py()) / 3600.0,
+        "gigabytes": float(_column(rounds, "megabytes")[: at + 1].sum()) / 1024.0,
+    }
+
+
 def summary(rounds: pa.Table, selections: pa.Table, clients: int) -> dict[str, float]:
     """The scores that a comparison shows."""
     chosen, last = counts(selections, clients), len(rounds)
@@ -120,6 +145,7 @@ def summary(rounds: pa.Table, selections: pa.Table, clients: int) -> dict[str, f
         "staleness": float(staleness(selections, clients, last).mean()),
         "messages": float(pc.sum(rounds["messages"]).as_py()),
         "gigabytes": float(pc.sum(rounds["megabytes"]).as_py()) / 1024.0,
+        **learned(rounds),
     }
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
@@ -22,6 +23,14 @@ COLUMNS = {  # score -> heading, digits; the data hold the other scores, too
     "jain": ("fairness (Jain)", 2),
     "never": ("never chosen", 2),
     "gigabytes": ("GB sent", 0),
+}
+TRAINED = {  # shown in their place where a model was trained; the data hold losses and gigabytes, too
+    "accuracy": ("test accuracy", 3),
+    "worst_decile": ("worst tenth of clients", 3),
+    "rounds_to": ("rounds to {target}", 0),
+    "hours_to": ("hours to {target}", 2),
+    "returned": ("models returned", 0),
+    "jain": ("fairness (Jain)", 2),
 }
 
 
@@ -42,8 +51,19 @@ def curves(groups: Groups) -> dict[str, list[dict[str, Any]]]:
         for folder in folders:
             rounds, selections = store.read_rounds(folder), store.read_selections(folder)
             chosen = scores.counts(selections, enrolled)
-            found[name].append({"cep": scores.cep(rounds), "clock": rounds["clock"].to_numpy(), "counts": chosen})
+            entry = {"cep": scores.cep(rounds), "clock": rounds["clock"].to_numpy(), "counts": chosen}
+            for metric in ("accuracy", "test_loss"):
+                if metric in rounds.column_names:
+                    entry[metric] = rounds[metric].to_numpy().astype(float)
+            found[name].append(entry)
     return found
+
+
+def _target(results: dict[str, list[dict[str, float]]]) -> float | None:
+    """An accuracy that every policy reached: the last of the worst, down to a step of 5%; None: nothing to reach."""
+    last = [np.mean([row.get("accuracy", 0.0) for row in rows]) for rows in results.values()]
+    worst = float(np.min(last))
+    return float(np.floor(worst * 20 + 1e-9) / 20) if worst >= 0.05 else None
 
 
 def _entry(values: list[float], base: list[float] | None) -> dict[str, Any]:
@@ -76,12 +96,23 @@ def summary(groups: Groups) -> tuple[list[Any], dict[str, Any]]:
         name: [scores.summary(store.read_rounds(f), store.read_selections(f), enrolled) for f in folders]
         for name, folders in groups
     }
+    target = _target(results)
+    if target is not None:
+        for name, folders in groups:
+            for row, folder in zip(results[name], folders, strict=True):
+                took = scores.reach(store.read_rounds(folder), "accuracy", target) or {}
+                row.update({f"{key}_to": took.get(key, float("nan")) for key in ("rounds", "hours", "gigabytes")})
+    rows = [row for runs in results.values() for row in runs]
+    trained = all("test_loss" in row for row in rows)
+    columns = {
+        key: value for key, value in (TRAINED if trained else COLUMNS).items() if all(key in row for row in rows)
+    }
     rounds = len(store.read_rounds(groups[0][1][0]))
     over = f"{seeds} seeds" if seeds > 1 else f"seed {settings.seed}"
     table = Table(title=f"{rounds} rounds, {settings.cohort_size} of {enrolled} clients a round, {over}")
     table.add_column("policy", overflow="fold")
-    for heading, _ in COLUMNS.values():
-        table.add_column(heading, justify="right")
+    for heading, _ in columns.values():
+        table.add_column(heading.format(target=f"{target or 0:.0%}"), justify="right")
     first, data = groups[0][0], {}
     for name, rows in results.items():
         base = None if name == first else results[first]
@@ -90,7 +121,7 @@ def summary(groups: Groups) -> tuple[list[Any], dict[str, Any]]:
             for key in rows[0]
         }
         data[name] = entries
-        table.add_row(escape(name), *(_cell(entries[key], digits) for key, (_, digits) in COLUMNS.items()))
+        table.add_row(escape(name), *(_cell(entries[key], digits) for key, (_, digits) in columns.items()))
     shown: list[Any] = [table]
     if len(results) > 1 and seeds > 1:
         shown.append(

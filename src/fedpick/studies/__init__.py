@@ -1,4 +1,4 @@
-"""The papers' numerical experiments as data, each with one score function that compares claims with what we saw.
+"""The papers' experiments as data, each with one score function that compares claims with what we saw.
 
     outcome = fedpick.studies.reproduce("e3cs/fig4", quick=True)
     outcome.findings                       # claim, what the paper prints, our figure with its interval, verdict
@@ -12,7 +12,17 @@ from collections.abc import Callable
 from typing import Any
 
 from fedpick.errors import unknown_name
-from fedpick.studies import bsfl, e3cs, fedgs, power_of_choice, rbcsf
+from fedpick.studies import (
+    bsfl,
+    bsfl_trained,
+    e3cs,
+    e3cs_trained,
+    fedgs,
+    fedgs_trained,
+    power_of_choice,
+    power_of_choice_trained,
+    rbcsf,
+)
 from fedpick.studies._study import Finding, Outcome, Study, conduct, save, save_index
 
 __all__ = ["STUDIES", "Finding", "Outcome", "Study", "reproduce", "save", "save_index"]
@@ -29,6 +39,14 @@ STUDIES: dict[str, Study] = {
         bsfl.REGRET,
         fedgs.COUNTS,
         power_of_choice.QUADRATIC,
+        power_of_choice_trained.FIG4,
+        power_of_choice_trained.TABLE1,
+        power_of_choice_trained.TABLE2,
+        power_of_choice_trained.FIG8,
+        fedgs_trained.TABLE2,
+        bsfl_trained.FIG5,
+        bsfl_trained.FIG8,
+        e3cs_trained.LETTERS,
     )
 }
 

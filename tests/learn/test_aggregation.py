@@ -1,0 +1,187 @@
+"""From updates to the next model: weights of the mean, servers, and that one bad update poisons nothing."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from people import SIZES, people, same_bits
+
+import fedpick as fp
+from fedpick import learn
+from fedpick.errors import MissingError
+from fedpick.learn import aggregation
+from fedpick.learn.trainer import Trainer
+from fedpick.round import Updates
+
+IDS = np.array([4, 2, 0, 4, 6])  # one of them twice
+RETURNED = np.array([True, False, True, True, True])
+INCLUSION = np.array([0.4, 0.1, 0.7, 0.4, 0.9])
+WEIGHTS = np.array([1.0, 5.0, 2.0, 0.0, 3.0])
+
+
+def trainer_with(**settings: Any) -> Trainer:
+    return Trainer(people("regression"), learn.linear((6,)), **settings)
+
+
+def step(trainer: Trainer, model: Any, delta: Any, choice: fp.Choice, returned: np.ndarray = RETURNED) -> Any:
+    """Aggregate updates of the clients that trained: all but the second."""
+    at = np.array([0, 2, 3, 4])
+    status = np.where(returned, fp.Status.DONE, fp.Status.FAILED)
+    outcome = fp.Outcome(status, np.ones(5), np.ones(5))
+    return trainer.aggregate(model, choice, outcome, Updates(np.ones(5), payload=(delta, at, np.arange(4))))
+
+
+def deltas(seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    return [
+        {"w": rng.normal(size=(6, 6, 1)).astype(np.float32), "b": rng.normal(size=(6, 1)).astype(np.float32)}
+    ]  # room for two more than trained
+
+
+def mean_update(delta: Any, weights: np.ndarray) -> Any:
+    """The weighted sum over the clients that trained."""
+    return jax.tree.map(lambda leaf: np.tensordot(weights[[0, 2, 3, 4]], leaf[:4].astype(np.float64), axes=1), delta)
+
+
+WANTED = {
+    "fedavg": RETURNED * SIZES[IDS] / (RETURNED * SIZES[IDS]).sum(),
+    "mean": RETURNED / RETURNED.sum(),
+    "o2": RETURNED * SIZES[IDS] / SIZES.sum(),
+    "horvitz-thompson": RETURNED * SIZES[IDS] / SIZES.sum() / INCLUSION,
+}
+
+
+@pytest.mark.parametrize("name", learn.AGGREGATIONS)
+def test_weights_of_the_mean(name: str) -> None:
+    trainer = trainer_with(aggregation=name)
+    model, delta = trainer.init(1), deltas()
+    after = step(trainer, model, delta, fp.Choice(IDS, INCLUSION))
+    wanted = jax.tree.map(lambda w, d: w + d, model["params"], mean_update(delta, WANTED[name]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), after["params"], wanted)
+
+
+def test_a_policys_weights_take_the_place_of_sizes() -> None:
+    trainer = trainer_with()
+    model, delta = trainer.init(1), deltas()
+    after = step(trainer, model, delta, fp.Choice(IDS, weights=WEIGHTS))
+    shares = RETURNED * WEIGHTS / 6.0
+    wanted = jax.tree.map(lambda w, d: w + d, model["params"], mean_update(delta, shares))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), after["params"], wanted)
+
+
+def test_weights_that_are_all_zero_leave_the_model_as_it_is() -> None:
+    trainer = trainer_with()
+    model = trainer.init(1)
+    after = step(trainer, model, deltas(), fp.Choice(IDS, weights=np.where(RETURNED, 0.0, 1.0)))
+    assert same_bits(after["params"], model["params"])
+
+
+def test_horvitz_thompson_is_unbiased() -> None:
+    """Over Bernoulli cohorts with known chances, the mean of the sums is the mean over all clients."""
+    rng = np.random.default_rng(0)
+    chance, values = rng.uniform(0.2, 1.0, len(SIZES)), rng.normal(size=len(SIZES))
+    sums = []
+    for _ in range(4000):
+        chosen = np.flatnonzero(rng.random(len(SIZES)) < chance)
+        choice = fp.Choice(chosen, chance[chosen])
+        weights = aggregation.AGGREGATIONS["horvitz-thompson"](choice, np.ones(len(chosen), bool), SIZES)
+        sums.append(weights @ values[chosen])
+    error = np.std(sums) / np.sqrt(len(sums))
+    assert abs(np.mean(sums) - SIZES @ values / SIZES.sum()) < 4 * error
+
+
+@pytest.mark.parametrize("inclusion", [None, np.array([0.4, np.inf, 0.7, 0.4, 0.9])])
+def test_horvitz_thompson_needs_the_chances(inclusion: Any) -> None:
+    trainer = trainer_with(aggregation="horvitz-thompson")
+    with pytest.raises(MissingError, match=r"divides by Choice.inclusion, but this policy does not know it; use one"):
+        step(trainer, trainer.init(1), deltas(), fp.Choice(IDS, inclusion))
+
+
+@pytest.mark.parametrize("server", [None, "fedadam(lr=0.1)"])
+def test_an_update_that_is_not_used_may_hold_anything(server: str | None) -> None:
+    trainer = trainer_with(server=server)
+    model, delta = trainer.init(1), deltas()
+    returned = RETURNED & (np.arange(5) != 2)
+    clean = step(trainer, model, delta, fp.Choice(IDS), returned)
+    for poison in (np.nan, np.inf):
+        bad = jax.tree.map(np.copy, delta)
+        for leaf in jax.tree.leaves(bad):
+            leaf[1] = leaf[4:] = poison  # the second that trained, and the padding
+        assert same_bits(step(trainer, model, bad, fp.Choice(IDS), returned), clean)
+
+
+@pytest.mark.parametrize("clients", [5, 40, 100])
+def test_the_sum_does_not_depend_on_the_room(clients: int) -> None:
+    """A run resumed, or on other devices, pads its cohorts differently."""
+    rng = np.random.default_rng(2)
+    shapes = [(), (1,), (2,), (7,), (6, 1), (12, 10)]
+    params = [np.zeros(shape, np.float32) for shape in shapes]
+    for _ in range(3):
+        delta = [rng.normal(size=(clients, *shape)).astype(np.float32) for shape in shapes]
+        weights = rng.random(clients).astype(np.float32)
+        first = aggregation.combine(None, params, (), delta, weights)[0]
+        for more in (1, 5):
+            wide = [np.concatenate([leaf, np.zeros((more, *leaf.shape[1:]), np.float32)]) for leaf in delta]
+            padded = aggregation.combine(None, params, (), wide, np.append(weights, np.zeros(more, np.float32)))[0]
+            assert same_bits(first, padded)
+
+
+# ---- servers
+
+
+def momentum(g: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    state["v"] = 0.7 * state.get("v", 0.0) + g
+    return 0.5 * state["v"]
+
+
+def adam(g: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    """With Kingma's correction of the first rounds."""
+    m = state["m"] = 0.8 * state.get("m", 0.0) + 0.2 * g
+    v = state["v"] = 0.95 * state.get("v", 0.0) + 0.05 * g**2
+    return 0.5 * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-2)
+
+
+def yogi(g: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    """Likewise; both memories start at 1e-6."""
+    m = state["m"] = 0.8 * state.get("m", 1e-6) + 0.2 * g
+    old = state.get("v", 1e-6)
+    v = state["v"] = old - 0.05 * np.sign(old - g**2) * g**2
+    return 0.5 * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-2)
+
+
+SERVERS = {
+    "fedavgm(lr=0.5, momentum=0.7)": momentum,
+    "fedadam(lr=0.5, b1=0.8, b2=0.95, eps=0.01)": adam,
+    "fedyogi(lr=0.5, b1=0.8, b2=0.95, eps=0.01)": yogi,
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_servers_for_three_rounds(server: str) -> None:
+    trainer = trainer_with(server=server)
+    model = trainer.init(1)
+    slow = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model["params"])
+    memories: list[dict[str, Any]] = [{}, {}]
+    for t in (1, 2, 3):
+        delta = deltas(t)
+        model = step(trainer, model, delta, fp.Choice(IDS))
+        leaves, tree = jax.tree.flatten(slow)
+        updates = jax.tree.leaves(mean_update(delta, WANTED["fedavg"]))
+        moved = [w - SERVERS[server](-d, m, t) for w, d, m in zip(leaves, updates, memories, strict=True)]
+        slow = jax.tree.unflatten(tree, moved)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), model["params"], slow)
+
+
+def test_every_server_is_tested() -> None:
+    assert {text.partition("(")[0] for text in SERVERS} == set(learn.SERVERS)
+
+
+def test_a_server_of_ones_own() -> None:
+    """Any optax optimiser; plain SGD with rate 1 is no server at all."""
+    plain, own = trainer_with(), trainer_with(server=optax.sgd(1.0))
+    model, delta = plain.init(1), deltas()
+    one = step(plain, model, delta, fp.Choice(IDS))
+    other = step(own, own.init(1), delta, fp.Choice(IDS))
+    assert same_bits(one["params"], other["params"])

@@ -1,0 +1,315 @@
+"""A cohort trained in one compiled call is what a slow loop over clients, steps and layers gives."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import twin
+from hypothesis import given
+from hypothesis import strategies as st
+from people import BATCH, SIZES, model_of, people, same_bits, split
+
+from fedpick import learn, schedules
+from fedpick.data import Dataset
+from fedpick.learn import batches, cohort
+from fedpick.learn.trainer import Trainer
+from fedpick.rng import stream
+
+IDS = np.array([4, 2, 0, 1, 6])
+USED = np.array([True, True, False, True, True])
+EPOCHS = np.array([1.0, 3.0, 2.0, 2.0, 1.0])
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "momentum": {"momentum": 0.9},
+    "weight_decay": {"weight_decay": 0.05},
+    "prox": {"prox": 0.7},
+    "lr": {"lr": schedules.Halving(0.4, every=2)},
+    "steps": {"steps": 3},
+    "all": {"momentum": 0.5, "weight_decay": 0.02, "prox": 0.3, "lr": schedules.Halving(0.4, every=2), "steps": 2},
+}
+
+
+def make(kind: str, form: str, dropout: float = 0.0, **options: Any) -> Trainer:
+    settings = {"lr": 0.1, "batch": BATCH, "form": form} | options
+    return Trainer(people(kind), model_of(kind, dropout), **settings)
+
+
+def check(
+    trainer: Trainer,
+    network: twin.Network,
+    ids: np.ndarray = IDS,
+    used: np.ndarray = USED,
+    epochs: np.ndarray = EPOCHS,
+    tolerance: float = 1e-5,
+) -> None:
+    """Deltas, losses and norms against the twin, in round 3."""
+    model = trainer.init(seed=5)
+    updates = trainer.train(model, ids, used, epochs, 3, stream(1, 3, "train"))
+    slow = twin.train(trainer, network, model["params"], ids, used, epochs.astype(int), 3, stream(1, 3, "train"))
+    delta, at, slots = updates.payload
+    assert list(at) == list(slow)
+    for row, place in zip(slots, at, strict=True):
+        mine = jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), delta)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=tolerance), mine, slow[place].delta)
+        np.testing.assert_allclose(updates.loss[place], slow[place].loss, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            updates.reports["update_norm"][place], slow[place].norm, rtol=tolerance, atol=tolerance
+        )
+    assert np.isnan(updates.loss[~used]).all()
+    assert np.isnan(updates.reports["update_norm"][~used]).all()
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The forms that a GPU takes, computed here."""
+    cohort._compiled.cache_clear()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    yield
+    cohort._compiled.cache_clear()
+
+
+# ---- against the twin
+
+
+@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_is_the_twins(option: str, form: str) -> None:
+    check(make("floats", form, **OPTIONS[option]), twin.Network())
+
+
+@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("kind", ["images", "regression"])
+def test_pixels_and_regressions_with_all_options(kind: str, form: str) -> None:
+    check(make(kind, form, **OPTIONS["all"]), twin.Network())
+
+
+@pytest.mark.parametrize("form", ["scan", "vmap"])
+def test_dropout_takes_the_same_units_away(form: str) -> None:
+    check(make("floats", form, dropout=0.4, momentum=0.5), twin.Network(dropout=0.4))
+
+
+@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("client", [0, 5], ids=["twenty examples", "one example"])
+def test_a_cohort_of_one(client: int, form: str) -> None:
+    check(make("floats", form), twin.Network(), np.array([client]), np.array([True]), np.array([2.0]))
+
+
+@pytest.mark.parametrize("form", ["scan", "vmap"])
+def test_clients_that_all_have_fewer_examples_than_a_batch(form: str) -> None:
+    ids = np.array([5, 1, 2, 1])  # one of them twice, as a policy with replacement may choose
+    for steps in (None, 3):
+        trainer = make("floats", form, batch=9, steps=steps)
+        check(trainer, twin.Network(), ids, np.ones(4, bool), np.array([1.0, 2.0, 4.0, 1.0]))
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_the_form_for_gpus_masks_what_is_beyond_a_clients_steps(steps: int | None, as_on_a_gpu: None) -> None:
+    check(make("floats", "vmap", momentum=0.9, weight_decay=0.05, prox=0.7, steps=steps), twin.Network())
+
+
+@pytest.mark.parametrize(("padding", "form"), [("valid", "scan"), ("same", "vmap")])
+def test_a_convolutional_network(padding: str, form: str) -> None:
+    kernel = 2 if padding == "valid" else 3
+    model = learn.cnn((10, 9, 2), 4, channels=(3, 4), hidden=(6,), kernel=kernel, padding=padding, dropout=0.3)
+    trainer = Trainer(people("images"), model, lr=0.1, batch=BATCH, momentum=0.5, form=form)
+    check(trainer, twin.Network(dropout=0.3, padding=padding))
+
+
+def test_a_convolutional_network_in_the_form_for_gpus(as_on_a_gpu: None) -> None:
+    model = learn.cnn((10, 9, 2), 4, channels=(3, 4), hidden=(6,), kernel=2)
+    check(Trainer(people("images"), model, lr=0.1, batch=BATCH, form="vmap"), twin.Network())
+
+
+@pytest.mark.parametrize("kind", ["logistic", "linear"])
+def test_one_layer(kind: str) -> None:
+    if kind == "logistic":
+        trainer = Trainer(people("floats"), learn.logistic((6,), 4), batch=BATCH)
+    else:
+        trainer = Trainer(people("regression"), learn.linear((6,)), batch=BATCH)
+    check(trainer, twin.Network())
+
+
+def test_bfloat16_is_near_and_keeps_weights_in_float32() -> None:
+    trainer = make("floats", "vmap", precision="bfloat16")
+    check(trainer, twin.Network(), tolerance=0.03)  # bfloat16 has 8 bits: 0.4% each, and these add up over the steps
+    delta, *_ = trainer.train(trainer.init(5), IDS, USED, EPOCHS, 3, stream(1, 3, "train")).payload
+    assert {leaf.dtype for leaf in jax.tree.leaves(delta)} == {np.dtype(np.float32)}
+    fine = make("floats", "vmap").train(trainer.init(5), IDS, USED, EPOCHS, 3, stream(1, 3, "train"))
+    assert not same_bits(delta, fine.payload[0])
+
+
+def test_momentum_starts_anew_in_each_round() -> None:
+    trainer = make("floats", "vmap", momentum=0.9)
+    model = trainer.init(5)
+    first = trainer.train(model, IDS, USED, EPOCHS, 1, stream(1, 1, "train"))
+    again = trainer.train(model, IDS, USED, EPOCHS, 2, stream(1, 1, "train"))
+    assert same_bits(first.payload[0], again.payload[0])
+
+
+def test_clients_may_start_from_different_models() -> None:
+    """Several runs stacked into one call: what each of them gives alone."""
+    trainer = make("floats", "vmap", momentum=0.5)
+    models = [trainer.init(seed)["params"] for seed in (1, 2)]
+    drawn = batches.draw(
+        trainer.data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), (len(IDS), 12)
+    )
+    keys, lr = np.zeros((len(IDS), 2), np.uint32), np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    owner = np.array([1, 0, 0, 1, 1])
+
+    def call(sent: Any, owner: Any = None) -> Any:
+        return cohort.train(trainer.model, trainer._local, "vmap", trainer._arrays, sent, drawn, keys, lr, owner)
+
+    both = call(jax.tree.map(lambda *leaves: np.stack(leaves), *models), owner)
+    for number, model in enumerate(models):
+        alone = call(model)
+        mine = owner == number
+        np.testing.assert_allclose(np.asarray(both.loss)[mine], np.asarray(alone.loss)[mine], rtol=1e-6)
+        jax.tree.map(
+            lambda a, b, mine=mine: np.testing.assert_allclose(np.asarray(a)[mine], np.asarray(b)[mine], atol=1e-6),
+            both.delta,
+            alone.delta,
+        )
+
+
+# ---- who is trained
+
+
+@pytest.mark.parametrize("form", ["scan", "vmap"])
+def test_clients_that_will_not_be_used_are_not_trained(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make("floats", form)
+    seen: list[batches.Batches] = []
+    real = cohort.train
+
+    def spy(*args: Any, **settings: Any) -> Any:
+        seen.extend(arg for arg in args if isinstance(arg, batches.Batches))
+        return real(*args, **settings)
+
+    monkeypatch.setattr(cohort, "train", spy)
+    model = trainer.init(5)
+    some = trainer.train(model, IDS, USED, EPOCHS, 1, stream(1, 1, "train"))
+    at = np.flatnonzero(USED)
+    np.testing.assert_array_equal(seen[0].steps[: len(at)], [2, 3, 2, 2])
+    assert seen[0].steps[len(at) :].sum() == 0
+    assert seen[0].count.sum() == (SIZES[IDS] * EPOCHS)[USED].sum()
+
+    only = trainer.train(model, IDS[at], np.ones(len(at), bool), EPOCHS[at], 1, stream(1, 1, "train"))
+    np.testing.assert_array_equal(some.loss[at], only.loss)  # nothing is drawn for the others, either
+    assert same_bits(some.payload[0], only.payload[0])
+
+
+def test_nobody_used_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make("floats", "vmap")
+    monkeypatch.setattr(cohort, "train", None)
+    for ids in (IDS, IDS[:0]):
+        updates = trainer.train(
+            trainer.init(5), ids, np.zeros(len(ids), bool), EPOCHS[: len(ids)], 1, stream(1, 1, "t")
+        )
+        assert updates.loss.shape == ids.shape
+        assert np.isnan(updates.loss).all()
+
+
+@pytest.mark.parametrize("form", ["scan", "vmap"])
+def test_nothing_is_compiled_again_for_fewer_clients_or_steps(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    trainer = make("floats", form, batch=5)  # a shape that no other test has compiled
+    model = trainer.init(5)
+
+    def play(ids: np.ndarray, used: np.ndarray, epochs: np.ndarray, round: int) -> list[str]:
+        caplog.clear()
+        with jax.log_compiles():
+            trainer.train(model, ids, used, epochs, round, stream(1, round, "train"))
+        return [record.getMessage() for record in caplog.records if record.getMessage().startswith("Compiling")]
+
+    assert play(IDS, np.ones(5, bool), EPOCHS, 1)  # that the log is read at all
+    assert play(IDS, USED, EPOCHS, 2) == []
+    assert play(IDS[:2], np.ones(2, bool), EPOCHS[:2], 3) == []
+    assert play(IDS[1:2], np.ones(1, bool), np.ones(1), 4) == []
+    assert play(IDS[::-1], np.ones(5, bool), np.ones(5), 5) == []
+
+
+# ---- poison
+
+
+@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("example", [0, 7])
+def test_a_bad_input_harms_only_the_clients_that_hold_it(example: int, form: str) -> None:
+    """Example 0 too, which may stand where a batch has none."""
+    value = np.nan if example else np.inf
+    good = people("floats").dataset
+    x = good.x.copy()
+    x[example] = value
+    owner = np.repeat(np.arange(len(SIZES)), SIZES)
+    data = split(Dataset("bad", x, good.y, classes=4), SIZES)
+    holders = set(owner[data.examples == example].tolist())
+    ids = np.arange(len(SIZES))
+    trainer = Trainer(data, model_of("floats"), lr=0.1, batch=BATCH, form=form)
+    updates = trainer.train(trainer.init(5), ids, np.ones(7, bool), np.ones(7), 1, stream(1, 1, "train"))
+    bad = ~(np.isfinite(updates.loss) & updates.valid)
+    assert set(np.flatnonzero(bad).tolist()) == holders
+
+
+# ---- the order of examples
+
+
+@st.composite
+def populations(draw: st.DrawFn) -> tuple[Any, ...]:
+    sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=6))
+    ids = draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=5))
+    epochs = draw(st.lists(st.integers(1, 3), min_size=len(ids), max_size=len(ids)))
+    batch, steps = draw(st.integers(1, 7)), draw(st.none() | st.integers(1, 5))
+    return sizes, ids, epochs, batch, steps, draw(st.integers(0, 2**31))
+
+
+@given(populations())
+def test_batches_are_the_twins_and_each_pass_sees_every_example_once(case: tuple[Any, ...]) -> None:
+    sizes, ids, epochs, batch, steps, seed = case
+    data = split(people("floats").dataset, np.array(sizes), seed)
+    each = batches.steps_of(np.array(sizes)[ids], np.array(epochs), batch, steps)
+    room = (len(ids) + 1, int(each.max()) + 2)
+    rng, slow = np.random.default_rng(seed), np.random.default_rng(seed)
+    found = batches.draw(data, np.array(ids), np.array(epochs), batch, steps, rng, room)
+    assert found.index.shape == (*room, batch)
+    assert list(found.steps) == [*each, 0]
+    for row, (client, passes) in enumerate(zip(ids, epochs, strict=True)):
+        wanted = twin.batches(data, client, passes, batch, steps, slow.random)
+        mine = [list(found.index[row, s, : found.count[row, s]]) for s in range(each[row])]
+        assert mine == wanted
+        assert (found.count[row, each[row] :] == 0).all()
+        seen, size = [example for part in mine for example in part], sizes[client]
+        if steps is None:
+            assert len(seen) == passes * size
+        for start in range(0, len(seen) - size + 1, size):
+            assert sorted(seen[start : start + size]) == sorted(data.examples_of(client))
+    assert rng.random() == slow.random()  # one number for each example seen, and no more
+
+
+def test_orders_are_uniform() -> None:
+    """All 24 orders of four examples, alike: chi-squared with 23 degrees of freedom is below 49.7 in 99.9%."""
+    data = split(people("floats").dataset, np.array([4]))
+    times = 24 * 400
+    drawn = batches.draw(data, np.array([0]), np.array([times]), 4, None, np.random.default_rng(3), (1, times))
+    _, counts = np.unique(drawn.index[0], axis=0, return_counts=True)
+    assert len(counts) == 24
+    assert ((counts - 400) ** 2 / 400).sum() < 49.7
+
+
+def test_room_for_more_changes_nothing() -> None:
+    data = people("floats")
+    draws = [
+        batches.draw(data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), room)
+        for room in ((5, 6), (9, 30))
+    ]
+    np.testing.assert_array_equal(draws[0].index, draws[1].index[:5, :6])
+    np.testing.assert_array_equal(draws[0].count, draws[1].count[:5, :6])
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 4))
+def test_a_deal_is_an_order_and_nearly_even(steps: list[int], devices: int) -> None:
+    padded = np.array(steps + [0] * (-len(steps) % devices))
+    order = cohort.deal(padded, devices)
+    assert sorted(order) == list(range(len(padded)))
+    shares = padded[order].reshape(devices, -1).sum(axis=1)
+    naive = np.sort(padded)[::-1].reshape(devices, -1).sum(axis=1)  # the most work to the first
+    assert shares.max() <= naive.max()

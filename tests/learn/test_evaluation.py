@@ -1,0 +1,161 @@
+"""What is measured, against NumPy: losses, accuracy, spread over clients, probes, and what clients report."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import twin
+from hypothesis import given
+from hypothesis import strategies as st
+from people import BATCH, SIZES, model_of, people
+
+from fedpick import learn
+from fedpick.data import Dataset, Federated
+from fedpick.learn import evaluation
+from fedpick.learn.trainer import Trainer
+from fedpick.rng import stream
+
+
+def each(trainer: Trainer, model: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The twin's losses and hits."""
+    out = twin.Network().outputs(twin.double(model["params"]), twin.inputs_of(trainer.data.dataset, x))
+    return twin.losses(out, y), (out.argmax(axis=1) == y).astype(float)
+
+
+def small_chunks(kind: str) -> learn.Model:
+    """A model that evaluates 7 examples at once, so that blocks are many and the last is not full."""
+    whole = model_of(kind)
+    return learn.Model(whole.init, whole.apply, whole.name, chunk=7)
+
+
+@pytest.mark.parametrize("held", [0, 2])
+@pytest.mark.parametrize("kind", ["floats", "images", "regression"])
+def test_evaluation(kind: str, held: int) -> None:
+    data = people(kind, held)
+    trainer = Trainer(data, small_chunks(kind), evaluate_every=1)
+    model, dataset = trainer.init(2), data.dataset
+    found = trainer.evaluate(model, 1)
+
+    test, right = each(trainer, model, dataset.test_x, dataset.test_y)
+    loss, hits = each(trainer, model, dataset.x, dataset.y)
+    wanted = {"test_loss": test.mean(), "train_loss": loss[data.examples].mean()}
+    if dataset.classes:
+        own = data.held_of if held else data.examples_of
+        rates = np.sort([hits[own(k)].mean() for k in range(len(data))])
+        wanted |= {"accuracy": right.mean(), "spread": rates.std(), "worst_decile": rates[0]}
+    assert found == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
+def test_the_worst_decile_of_many_clients() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(64, 6)).astype(np.float32), rng.integers(0, 4, 64, dtype=np.int32)
+    data = Federated(Dataset("many", x, y, classes=4), rng.permutation(64), np.append(np.arange(0, 64, 2), 64))
+    trainer = Trainer(data, small_chunks("floats"), evaluate_every=1)
+    model = trainer.init(0)
+    found = trainer.evaluate(model, 1)
+    hits = each(trainer, model, x, y)[1]
+    rates = np.sort([hits[data.examples_of(k)].mean() for k in range(32)])
+    assert found["worst_decile"] == pytest.approx(rates[:3].mean())
+    assert "test_loss" not in found  # nothing is held out anywhere
+
+
+def test_without_a_test_set_the_clients_own_held_out_examples_are_it() -> None:
+    with_test = people("floats", 2)
+    data = Federated(
+        Dataset("own", with_test.dataset.x, with_test.dataset.y, classes=4),
+        with_test.examples,
+        with_test.starts,
+        with_test.held,
+        with_test.held_starts,
+    )
+    trainer = Trainer(data, small_chunks("floats"), evaluate_every=1, spread_every=0)
+    model = trainer.init(2)
+    loss, hits = each(trainer, model, data.dataset.x[data.held], data.dataset.y[data.held])
+    assert trainer.evaluate(model, 1) == pytest.approx({"test_loss": loss.mean(), "accuracy": hits.mean()}, rel=1e-5)
+
+
+def test_rounds_of_evaluation() -> None:
+    trainer = Trainer(people("floats"), small_chunks("floats"), evaluate_every=2, spread_every=4)
+    model = trainer.init(2)
+    assert [sorted(trainer.evaluate(model, round)) for round in (1, 2, 3)] == [[], ["accuracy", "test_loss"], []]
+    assert sorted(trainer.evaluate(model, 4)) == ["accuracy", "spread", "test_loss", "train_loss", "worst_decile"]
+
+
+@pytest.mark.parametrize("kind", ["floats", "images", "regression"])
+def test_a_probe_of_all_data(kind: str) -> None:
+    trainer = Trainer(people(kind), small_chunks(kind))
+    model, dataset = trainer.init(3), trainer.data.dataset
+    ids = np.array([6, 2, 0, 5])
+    loss = each(trainer, model, dataset.x, dataset.y)[0]
+    wanted = [loss[trainer.data.examples_of(k)].mean() for k in ids]
+    np.testing.assert_allclose(trainer.probe(model, ids, None, stream(0, 1, "probe")), wanted, rtol=1e-5)
+
+
+def test_a_probe_of_a_mini_batch() -> None:
+    trainer = Trainer(people("floats"), small_chunks("floats"))
+    model, dataset = trainer.init(3), trainer.data.dataset
+    ids = np.array([6, 2, 0, 5, 0])
+    loss = each(trainer, model, dataset.x, dataset.y)[0]
+    rng = stream(0, 1, "probe")
+    drawn = [twin.batches(trainer.data, k, 1, 5, 1, rng.random)[0] for k in ids]
+    assert [len(part) for part in drawn] == [5, 1, 5, 1, 5]
+    wanted = [loss[part].mean() for part in drawn]
+    np.testing.assert_allclose(trainer.probe(model, ids, 5, stream(0, 1, "probe")), wanted, rtol=1e-5)
+
+
+def test_nobody_is_probed() -> None:
+    trainer = Trainer(people("floats"), small_chunks("floats"))
+    for batch in (None, 4):
+        assert trainer.probe(trainer.init(3), np.empty(0, np.int64), batch, stream(0, 1, "probe")).shape == (0,)
+
+
+@given(st.lists(st.lists(st.floats(-100, 100), max_size=5), min_size=1, max_size=8))
+def test_segment_means(parts: list[list[float]]) -> None:
+    values = np.array([value for part in parts for value in part], dtype=float)
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+    wanted = [np.mean(part) if part else np.nan for part in parts]
+    np.testing.assert_allclose(evaluation.segment_means(values, starts), wanted, rtol=1e-12, atol=1e-12)
+
+
+# ---- what clients tell
+
+
+def test_updates_and_embeddings_are_reported() -> None:
+    """The update itself, flat; and the mean output of the local model on noise like the held-out inputs."""
+    reports = ("update", "embedding")
+    trainer = Trainer(people("images"), model_of("images"), lr=0.1, batch=BATCH, reports=reports)
+    model = trainer.init(5)
+    ids, used = np.array([4, 2, 0]), np.array([True, False, True])
+    updates = trainer.train(model, ids, used, np.ones(3), 1, stream(1, 1, "train"))
+    assert set(updates.reports) == set(reports)
+    slow = twin.train(trainer, twin.Network(), model["params"], ids, used, [1, 1, 1], 1, stream(1, 1, "train"))
+    noise = np.asarray(trainer._noise, np.float64)
+    for place, client in slow.items():
+        flat = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(client.delta)])
+        np.testing.assert_allclose(updates.reports["update"][place], flat, atol=1e-5)
+        local = jax.tree.map(lambda w, d: w + d, twin.double(model["params"]), client.delta)
+        wanted = twin.Network().outputs(local, noise).mean(axis=0)
+        np.testing.assert_allclose(updates.reports["embedding"][place], wanted, atol=1e-5)
+    for name in reports:
+        assert np.isnan(updates.reports[name][1]).all()
+        assert updates.reports[name].shape[0] == 3
+
+
+def test_the_noise_of_embeddings_has_the_inputs_mean_and_covariance() -> None:
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(4, 4))
+    x = (rng.normal(size=(500, 4)) @ mixing + 3.0).astype(np.float32)
+    data = Federated(Dataset("like", x, rng.normal(size=500).astype(np.float32)), np.arange(500), np.array([0, 500]))
+    noise = np.asarray(Trainer(data, learn.linear((4,)))._noise, np.float64)
+    count = len(noise)
+    variance = np.cov(x.T.astype(np.float64), bias=True)
+    error = np.sqrt(np.diag(variance) / count)
+    assert (np.abs(noise.mean(axis=0) - x.mean(axis=0)) < 4 * error).all()
+    spread = np.sqrt((variance**2 + np.outer(np.diag(variance), np.diag(variance))) / count)  # of Wishart's entries
+    assert (np.abs(np.cov(noise.T) - variance) < 4.5 * spread).all()
+
+
+def test_sizes_are_ragged() -> None:
+    assert (SIZES == 1).any()
+    assert (SIZES > BATCH).any()
