@@ -1,17 +1,15 @@
 """Convolution, ReLU and 2x2 max pooling as one layer, in the form that suits the machine.
 
-On a CPU the batch is the last axis (C, H, W, N): a layer is one gather of its patches (runs of N numbers) and matrix
-products, forward and back; `lax.conv` and its gradients inside a loop are 10x slower. On a GPU the batch is the first
-axis, and patches run along the width only (all but the first layer), with one product per row of the kernel: k times
-less memory traffic, which is the bound there.
+On a CPU the batch is the last axis (C, H, W, N): a layer is one copy of its patches, in long runs, and matrix products,
+forward and back; `lax.conv` and its gradients inside a loop are 10x slower. On a GPU the batch is the first axis, and
+patches run along the width only (all but the first layer), with one product per row of the kernel: k times less memory
+traffic, which is the bound there.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 __all__ = ["features"]
@@ -40,64 +38,43 @@ def _pad(x: jax.Array, kernel: int, padding: str) -> jax.Array:
 # ---- CPU
 
 
-@lru_cache
-def _places(height: int, width: int, kernel: int) -> Any:
-    """Where in a flat (H, W) image the pixels of each patch are: (k, k, H', W') flat."""
-    row = np.arange(kernel)[:, None] + np.arange(height - kernel + 1)  # (k, H')
-    column = np.arange(kernel)[:, None] + np.arange(width - kernel + 1)
-    return (row[:, None, :, None] * width + column[None, :, None, :]).astype(np.int32).reshape(-1)
-
-
-def _forward(x: jax.Array, w: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[Any, ...]]:
-    depth, height, width, count = x.shape
-    kernel, wide = w.shape[0], w.shape[3]
-    high, broad = height - kernel + 1, width - kernel + 1
-    patches = jnp.take(x.reshape(depth, height * width, count), _places(height, width, kernel), axis=1, mode="clip")
-    patches = lax.optimization_barrier(patches.reshape(depth * kernel * kernel, high * broad * count))
-    weights = w.transpose(3, 2, 0, 1).reshape(wide, -1)
-    y = lax.optimization_barrier(weights @ patches).reshape(wide, high, broad, count)
-    out, which = _pool(_corners(y), b[:, None, None, None])
-    return out, (patches, weights, which)
-
-
-def _corners(y: jax.Array) -> list[jax.Array]:
-    wide, high, broad, count = y.shape
-    y = y[:, : high // 2 * 2, : broad // 2 * 2].reshape(wide, high // 2, 2, broad // 2, 2, count)
-    return [y[:, :, i, :, j] for i in (0, 1) for j in (0, 1)]
-
-
-@jax.custom_vjp
 def _batch_last(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
     """(C, H, W, N) -> (C', H'', W'', N)."""
-    return _forward(x, w, b)[0]
+    kernel, _, depth, wide = w.shape
+    high, broad = x.shape[1] - kernel + 1, x.shape[2] - kernel + 1
+    windows = [x[:, i : i + high, j : j + broad] for i in range(kernel) for j in range(kernel)]
+    patches = jnp.stack(windows, axis=1).reshape(depth * kernel * kernel, -1)
+    patches = lax.optimization_barrier(patches)  # else XLA computes them again inside each product
+    y = (w.transpose(3, 2, 0, 1).reshape(wide, -1) @ patches).reshape(wide, high, broad, -1)
+    return _relu_pool(y[:, : high // 2 * 2, : broad // 2 * 2], b)
 
 
-def _save(x: jax.Array, w: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[Any, ...]]:
-    y, kept = _forward(x, w, b)
-    return y, (*kept, x, w)
+def _halved(y: jax.Array) -> jax.Array:
+    wide, high, broad, count = y.shape
+    return y.reshape(wide, high // 2, 2, broad // 2, 2, count)
 
 
-def _back(kept: tuple[Any, ...], dy: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    patches, weights, which, x, w = kept
-    depth, height, width, count = x.shape
-    kernel, wide = w.shape[0], w.shape[3]
-    high, broad = height - kernel + 1, width - kernel + 1
-    corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
-    dz = jnp.where(which[:, :, None, :, None] == corner, dy[:, :, None, :, None], 0.0)
-    dz = dz.reshape(wide, high // 2 * 2, broad // 2 * 2, count)
-    dz = jnp.pad(dz, ((0, 0), (0, high % 2), (0, broad % 2), (0, 0))).reshape(wide, -1)
-    dz = lax.optimization_barrier(dz)
-    dw = (dz @ patches.T).reshape(wide, depth, kernel, kernel).transpose(2, 3, 1, 0)
-    db = jnp.where(which < 4, dy, 0.0).sum(axis=(1, 2, 3))
-    # Back from patches to pixels, first along the rows, then along the columns: 2k additions a pixel instead of k^2.
-    spread = (weights.T @ dz).reshape(depth, kernel, kernel, high, broad, count)
-    rows = sum(jnp.pad(spread[:, :, j], ((0, 0), (0, 0), (0, 0), (j, kernel - 1 - j), (0, 0))) for j in range(kernel))
-    rows = lax.optimization_barrier(rows)
-    dx = sum(jnp.pad(rows[:, i], ((0, 0), (i, kernel - 1 - i), (0, 0), (0, 0))) for i in range(kernel))
-    return dx, dw, db  # type: ignore[return-value]
+@jax.custom_vjp  # the gradient that JAX derives is slower
+def _relu_pool(y: jax.Array, b: jax.Array) -> jax.Array:
+    return _relu_pool_save(y, b)[0]
 
 
-_batch_last.defvjp(_save, _back)
+def _relu_pool_save(y: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[Any, ...]]:
+    best = _halved(y).max(axis=(2, 4))
+    top = best + b[:, None, None, None]
+    # Equal ones share the gradient; where ReLU is flat there is none.
+    equal = (_halved(y) == best[:, :, None, :, None]).sum(axis=(2, 4), dtype=y.dtype)
+    return jax.nn.relu(top), (y, best, jnp.where(top > 0, 1 / equal, 0), jnp.where(top > 0, 1, 0).astype(y.dtype))
+
+
+def _relu_pool_back(kept: tuple[Any, ...], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+    y, best, share, alive = kept
+    spread = (dy * share)[:, :, None, :, None]
+    dz = jnp.where(_halved(y) == best[:, :, None, :, None], spread, 0)
+    return dz.reshape(y.shape), (dy * alive).sum(axis=(1, 2, 3))
+
+
+_relu_pool.defvjp(_relu_pool_save, _relu_pool_back)
 
 
 # ---- GPU
