@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench bench-select bench-world studies docs lock clean
+.PHONY: help setup demo test test-slow lint format bench bench-select bench-world bench-train bench-gpu studies docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -20,10 +20,10 @@ $(READY): pyproject.toml requirements-dev.lock
 
 setup: $(READY)  ## the environment alone
 
-demo: $(READY)  ## set up, then compare six policies among clients that are away, slow or fail
+demo: $(READY)  ## set up, then six policies train a model with clients that are away, slow or fail
 	rm -rf fedpick-runs/demo
-	$(BIN)/fedpick compare -p uniform -p "e3cs(quota=0)" -p "e3cs(quota=0.5)" -p "bsfl(tau_min=1, tau_max=12)" \
-	  -p "over-select(uniform, 1.5)" -p fedcs --world volatile --rounds 400 --seeds 3 --out fedpick-runs/demo
+	$(BIN)/fedpick compare -p uniform -p "e3cs(quota=0)" -p "e3cs(quota=0.5)" -p "rpow-d(candidates=50)" \
+	  -p "over-select(uniform, 1.5)" -p fedcs --world volatile --rounds 200 --seeds 3 --out fedpick-runs/demo
 
 test: $(READY)  ## set up, then all tests but the slow ones
 	$(BIN)/python -m pytest -n auto -m "not slow"
@@ -41,7 +41,7 @@ format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-select bench-world  ## every benchmark
+bench: bench-select bench-world bench-train  ## every benchmark but the GPU's
 
 bench-select: $(READY)  ## time and memory of every policy, up to a million clients
 	$(BIN)/python benchmarks/bench_select.py
@@ -49,7 +49,13 @@ bench-select: $(READY)  ## time and memory of every policy, up to a million clie
 bench-world: $(READY)  ## rounds a second of whole runs, and memory at a million clients
 	$(BIN)/python benchmarks/bench_world.py
 
-studies: $(READY)  ## rerun the papers' numerical experiments in full (about 20 minutes), into docs/studies
+bench-train: $(READY)  ## rounds a second of training beside PyTorch, Flower and fedjax (makes their environments first)
+	$(BIN)/python benchmarks/bench_train.py
+
+bench-gpu: $(READY)  ## rounds on a GPU beside a PyTorch loop (needs a GPU, JAX for it, and PyTorch)
+	$(BIN)/python benchmarks/bench_gpu.py
+
+studies: $(READY)  ## rerun the papers' experiments in full (about two hours on 2 cores), into docs/studies
 	$(BIN)/fedpick reproduce --out docs/studies
 
 docs: $(READY)  ## the documentation as a site, in site/

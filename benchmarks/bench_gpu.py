@@ -255,6 +255,41 @@ def show_learning(path, rounds=60):
     return found
 
 
+def render(result):
+    """The result as a page."""
+    ceilings = result["ceilings"]
+    lines = [
+        "# Rounds on a GPU",
+        "",
+        f"{result['device']}; in the same run a large product reaches {ceilings['float32']:.0f} TFLOP/s in float32 (TF32) "
+        f"and {ceilings['bfloat16']:.0f} in bfloat16, a copy {ceilings['terabytes']:.1f} TB/s. Medians, engines in turns; "
+        "bytes as the compiler counts them. Written by `make bench-gpu`.",
+        "",
+        "| workload | engine | ms for a round of each | runs | rounds a second | beside PyTorch | TFLOP/s | TB/s | loss |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for name, rows in result["workloads"].items():
+        peer = rows.get("PyTorch loop", {}).get("rounds_per_second")
+        for engine, row in rows.items():
+            ratio = f"{row['rounds_per_second'] / peer:.1f}x" if peer else ""
+            moved = f"{row['terabytes_per_second']:.2f}" if "terabytes_per_second" in row else ""
+            lines.append(
+                f"| {name} | {engine} | {1e3 * row['seconds']:.1f} | {row['runs']} | {row['rounds_per_second']:,.1f} | "
+                f"{ratio} | {row['tflops']:.2f} | {moved} | {row['first_loss']:.2f} to {row['loss']:.2f} |"
+            )
+    if "learning" in result:
+        shown = {
+            kind: ", ".join(f"{100 * curve[-1]:.1f}%" for curve in curves)
+            for kind, curves in result["learning"].items()
+        }
+        lines += [
+            "",
+            "Learning on 12,000 CIFAR-10 images (100 clients, 80% of one label each, 20 a round, 60 rounds), test accuracy "
+            f"at the end, three seeds: float32 {shown['float32']}; bfloat16 {shown['bfloat16']}.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def main():
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -300,6 +335,7 @@ def main():
             print(precision, [round(curve[-1], 4) for curve in curves], flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "gpu.json").write_text(json.dumps(result, indent=1) + "\n")
+    (options.out / "gpu.md").write_text(render(result))
     (options.out / "manifest.json").write_text(json.dumps(manifest({"rounds": options.rounds}), indent=2) + "\n")
 
 
