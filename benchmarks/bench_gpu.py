@@ -261,11 +261,11 @@ def render(result):
     lines = [
         "# Rounds on a GPU",
         "",
-        f"{result['device']}; in the same run a large product reaches {ceilings['float32']:.0f} TFLOP/s in float32 (TF32) "
-        f"and {ceilings['bfloat16']:.0f} in bfloat16, a copy {ceilings['terabytes']:.1f} TB/s. Medians, engines in turns; "
-        "bytes as the compiler counts them. Written by `make bench-gpu`.",
+        f"{result['device']}; in the same run a large product reaches {ceilings['float32']:.0f} TFLOP/s in float32 "
+        f"(TF32) and {ceilings['bfloat16']:.0f} in bfloat16, a copy {ceilings['terabytes']:.1f} TB/s. Medians, engines "
+        "in turns; bytes as the compiler counts them. Written by `make bench-gpu`.",
         "",
-        "| workload | engine | ms for a round of each | runs | rounds a second | beside PyTorch | TFLOP/s | TB/s | loss |",
+        "| workload | engine | ms for a round of each | runs | rounds/s | beside PyTorch | TFLOP/s | TB/s | loss |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for name, rows in result["workloads"].items():
@@ -278,14 +278,12 @@ def render(result):
                 f"{ratio} | {row['tflops']:.2f} | {moved} | {row['first_loss']:.2f} to {row['loss']:.2f} |"
             )
     if "learning" in result:
-        shown = {
-            kind: ", ".join(f"{100 * curve[-1]:.1f}%" for curve in curves)
-            for kind, curves in result["learning"].items()
-        }
+        last = {kind: [f"{100 * curve[-1]:.1f}%" for curve in curves] for kind, curves in result["learning"].items()}
         lines += [
             "",
-            "Learning on 12,000 CIFAR-10 images (100 clients, 80% of one label each, 20 a round, 60 rounds), test accuracy "
-            f"at the end, three seeds: float32 {shown['float32']}; bfloat16 {shown['bfloat16']}.",
+            "Learning on 12,000 CIFAR-10 images (100 clients, 80% of one label each, 20 a round, 60 rounds), test "
+            f"accuracy at the end, three seeds: float32 {', '.join(last['float32'])}; bfloat16 "
+            f"{', '.join(last['bfloat16'])}.",
         ]
     return "\n".join(lines) + "\n"
 
