@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -85,24 +86,7 @@ def test_resume_goes_past_the_horizon(call, tmp_path):
 
 
 def test_compare_pairs_by_seed_and_keeps_everything(call, tmp_path):
-    options = [
-        "--world",
-        "volatile",
-        "--clients",
-        20,
-        "-m",
-        5,
-        "-t",
-        40,
-        "-s",
-        3,
-        "--workers",
-        1,
-        "-d",
-        "none",
-        "--out",
-        "cmp",
-    ]
+    options = shlex.split("--world volatile --clients 20 -m 5 -t 40 -s 3 --workers 1 -d none --out cmp")
     code, out, _ = call("compare", "-p", "uniform", "-p", "e3cs(quota=0)", *options)
     assert code == 0
     assert "± is a 95% interval over seeds; second lines are differences to uniform" in out
@@ -123,24 +107,7 @@ def test_compare_pairs_by_seed_and_keeps_everything(call, tmp_path):
 
 
 def test_compare_trains(call, tmp_path):
-    options = [
-        "-w",
-        "ideal",
-        "--clients",
-        20,
-        "-m",
-        5,
-        "-t",
-        40,
-        "-s",
-        2,
-        "--workers",
-        1,
-        "-d",
-        "digits",
-        "--out",
-        "cmp",
-    ]
+    options = shlex.split("-w ideal --clients 20 -m 5 -t 40 -s 2 --workers 1 -d digits --out cmp")
     code, out, _ = call("compare", "-p", "uniform", "-p", "pow-d", *options)
     assert code == 0
     assert "accuracy" in " ".join(out.split())
@@ -239,22 +206,7 @@ def test_check_tells_about_a_policy_in_a_file(call, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_stops_cleanly_says_how_to_resume_and_loses_nothing(tmp_path):
     base = [sys.executable, "-c", "from fedpick.cli import main; main()"]
-    plan = [
-        "compare",
-        "-p",
-        "uniform",
-        "-p",
-        "e3cs(quota=0.5)",
-        "-s",
-        "2",
-        "-t",
-        "6000",
-        "-w",
-        "volatile",
-        "-d",
-        "none",
-        "--out",
-    ]
+    plan = shlex.split("compare -p uniform -p e3cs(quota=0.5) -s 2 -t 6000 -w volatile -d none --out")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([*base, *plan, "cmp"], cwd=tmp_path, start_new_session=True, **pipes)
     deadline = time.monotonic() + 60

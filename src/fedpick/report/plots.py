@@ -58,6 +58,7 @@ def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -
         fairness.plot(np.linspace(0, 100, len(ranked)), ranked, **style)
     over_rounds.set(xlabel="round", ylabel=label, title=heading)
     over_time.set(xlabel="simulated hours", title="the same over time")
+    over_time.set_visible(any(seed["clock"][-1] > 0 for seeds in runs.values() for seed in seeds))
     fairness.set(xlabel="clients, least chosen first (%)", ylabel="times chosen", title="who was chosen")
     for axes in (over_rounds, over_time, fairness):
         axes.grid(alpha=0.3)
