@@ -124,6 +124,16 @@ def test_compare_trains(call, tmp_path):
     assert rounds.slice(0, 40).equals(pq.read_table(pa.BufferReader(before)))
 
 
+def test_updates_that_run_away_are_failures_and_are_told(call, tmp_path):
+    options = shlex.split("-w ideal --clients 20 -m 5 -t 4 -s 1 --workers 1 -d digits --lr 1e30 --out cmp")
+    code, out, _ = call("compare", "-p", "uniform", *options)
+    assert code == 0
+    assert re.search(
+        r"uniform: \d+ updates were not finite \(NaN or infinity\) and count as failed", " ".join(out.split())
+    )
+    assert len(pq.read_table(tmp_path / "cmp/uniform/seed-0/rounds.parquet")) == 4
+
+
 def test_an_oracle_is_told_the_truth_of_the_world(call, tmp_path):
     options = ["--world", "e3cs", "-m", 5, "-t", 60, "-s", 1, "--workers", 1, "-d", "none", "--out", "cmp"]
     call("compare", "-p", "fedcs", "-p", "uniform", *options)

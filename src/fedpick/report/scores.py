@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from fedpick.errors import ContractError
-from fedpick.types import Floats, Ints
+from fedpick.types import Floats, Ints, Status
 
 __all__ = [
     "Interval",
@@ -30,6 +30,7 @@ __all__ = [
     "success_ratio",
     "summary",
     "time_to",
+    "unusable",
 ]
 
 
@@ -117,6 +118,12 @@ def learned(rounds: pa.Table) -> dict[str, float]:
     names = [name for name in METRICS if name in rounds.column_names]
     found = {name: pc.drop_null(rounds[name]) for name in names}
     return {name: float(values[-1].as_py()) for name, values in found.items() if len(values)}
+
+
+def unusable(selections: pa.Table) -> int:
+    """Answers that came and could not be used: their loss or update was not finite, so they count as FAILED."""
+    failed = np.asarray(selections["status"].to_pylist()) == Status.FAILED.name
+    return int(np.count_nonzero(failed & np.isfinite(_column(selections, "duration"))))
 
 
 def reach(rounds: pa.Table, metric: str, target: float) -> dict[str, float] | None:

@@ -128,4 +128,11 @@ def summary(groups: Groups) -> tuple[list[Any], dict[str, Any]]:
             f"± is a 95% interval over seeds; second lines are differences to {escape(first)}, paired by seed "
             "(bold: clear of 0)"
         )
+    for name, folders in groups:
+        lost = sum(scores.unusable(store.read_selections(folder)) for folder in folders)
+        if lost:
+            shown.append(
+                f"{escape(name)}: {lost:,} updates were not finite (NaN or infinity) and count as failed; a lower "
+                "learning rate may help"
+            )
     return shown, data
