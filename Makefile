@@ -55,7 +55,7 @@ bench-train: $(READY)  ## rounds a second of training beside PyTorch, Flower and
 bench-gpu: $(READY)  ## rounds on a GPU beside a PyTorch loop (needs a GPU, JAX for it, and PyTorch)
 	$(BIN)/python benchmarks/bench_gpu.py
 
-studies: $(READY)  ## rerun the papers' experiments in full (about two hours on 2 cores), into docs/studies
+studies: $(READY)  ## rerun the papers' experiments in full (well over an hour on 2 cores), into docs/studies
 	$(BIN)/fedpick reproduce --out docs/studies
 
 docs: $(READY)  ## the documentation as a site, in site/
