@@ -1,4 +1,4 @@
-"""The command line: run, compare, resume, reproduce, data, policies, worlds, check.
+"""The command line: run, compare, resume, report, reproduce, data, policies, worlds, check.
 
 A mistake of the user's gives one line and exit code 2, never a traceback.
 """
@@ -161,6 +161,42 @@ def compare(
     if (target / "compare.json").is_file() and json.loads((target / "compare.json").read_text()) != plan:
         raise ConfigError(f"{target}: holds another comparison; choose another folder, or remove this one")
     _compare(target, plan, None, workers, executor)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, deployments, comparisons.")],
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder for report.json and the plot.")] = None,
+) -> None:
+    """Show runs side by side: simulated ones, comparisons, and deployments with Flower (`Selected(records=...)`).
+
+    A run that is still going on shows the rounds that it has played.
+
+    Example: `fedpick report fedpick-runs/flower`
+    """
+    groups: tables.Groups = []
+    for given in folders:
+        if (given / "compare.json").is_file():
+            plan = json.loads((given / "compare.json").read_text())
+            for name in dict.fromkeys(plan["policies"]):
+                groups.append((name, [given / _slug(name) / f"seed-{seed}" for seed in range(plan["seeds"])]))
+        else:
+            groups.append((tables.about(given).policy, [given]))
+    names = [name for name, _ in groups]
+    if len(set(names)) < len(names):  # the same policy twice: told apart by the folder
+        groups = [(f"{name} in {runs[0] if len(runs) == 1 else runs[0].parent.parent}", runs) for name, runs in groups]
+    shown, data = tables.summary(groups)
+    if len(groups) == 1 and len(groups[0][1]) == 1:
+        shown.append(tables.trouble(groups[0][1][0]) or "nobody failed or was late")
+    out.print(*shown, sep="\n")
+    target = folder or folders[0]
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "report.json").write_text(json.dumps(data, indent=1) + "\n")
+        pictures = plots.save(plots.comparison(tables.curves(groups), ", ".join(map(str, folders))), target / "report")
+    except OSError as error:
+        raise ConfigError(f"{target}: cannot be written ({error.strerror}); choose another folder with --out") from None
+    out.print(f"written to {target}: report.json, {', '.join(p.name for p in pictures)}")
 
 
 def _slug(text: str) -> str:

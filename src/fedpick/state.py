@@ -9,9 +9,10 @@ import json
 import os
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -137,9 +138,19 @@ def retire(policy: Policy[S], state: S, keep: ArrayLike) -> S:
     return out
 
 
-def _name(policy: object) -> str:
+def policy_kind(policy: object) -> str:
+    """What a state file says of the policy whose state it holds."""
     inner = getattr(policy, "policy", None)  # a wrapper (OverSelect) is told apart by what it wraps, too
-    return type(policy).__name__ + (f"({_name(inner)})" if inner is not None else "")
+    return type(policy).__name__ + (f"({policy_kind(inner)})" if inner is not None else "")
+
+
+def dump_archive(file: IO[bytes], arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    """Write arrays and one JSON text to an open file, as a .npz."""
+    with zipfile.ZipFile(file, "w") as archive:  # stored, not deflated: a large state is written often
+        archive.writestr(_META, json.dumps(meta, indent=1))
+        for name, value in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as out:
+                np.lib.format.write_array(out, np.asarray(value), allow_pickle=False)
 
 
 def write_archive(path: str | os.PathLike[str], arrays: dict[str, Any], meta: dict[str, Any]) -> None:
@@ -149,11 +160,7 @@ def write_archive(path: str | os.PathLike[str], arrays: dict[str, Any], meta: di
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            with zipfile.ZipFile(file, "w") as archive:  # stored, not deflated: a large state is written often
-                archive.writestr(_META, json.dumps(meta, indent=1))
-                for name, value in arrays.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as out:
-                        np.lib.format.write_array(out, np.asarray(value), allow_pickle=False)
+            dump_archive(file, arrays, meta)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -162,11 +169,18 @@ def write_archive(path: str | os.PathLike[str], arrays: dict[str, Any], meta: di
         raise
 
 
-def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read what `write_archive` wrote; a StateError says what is wrong with a file that is not whole."""
+def read_archive(
+    path: str | os.PathLike[str], part: bytes | None = None
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what `write_archive` wrote; a StateError says what is wrong with a file that is not whole.
+
+    Args:
+        path: of the file.
+        part: what to read in its place, where a file holds several archives.
+    """
     source = Path(path)
     try:
-        with zipfile.ZipFile(source) as archive:
+        with zipfile.ZipFile(source if part is None else io.BytesIO(part)) as archive:
             meta = json.loads(archive.read(_META))
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
             arrays = {
@@ -227,7 +241,7 @@ def save_state(policy: Policy[S], state: S, path: str | os.PathLike[str], **note
     meta = {
         "format": FORMAT,
         "fedpick": __version__,
-        "policy": _name(policy),
+        "policy": policy_kind(policy),
         "settings": repr(policy),
         "clients": enrolled.pop() if enrolled else None,
         "notes": notes,
@@ -245,8 +259,8 @@ def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients
     if not source.is_file():
         raise StateError(f"{source}: there is no such file; start anew with policy.init(clients)")
     arrays, meta = read_archive(source)
-    if meta["policy"] != _name(policy):
-        raise StateError(f"{source}: holds the state of {meta['policy']}, but the policy is {_name(policy)}")
+    if meta["policy"] != policy_kind(policy):
+        raise StateError(f"{source}: holds the state of {meta['policy']}, but the policy is {policy_kind(policy)}")
     if meta["clients"] is not None and meta["clients"] != len(clients):
         raise StateError(
             f"{source}: is for {meta['clients']} clients, but {len(clients)} are enrolled; load it with the clients it "

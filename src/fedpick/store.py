@@ -3,6 +3,7 @@
     manifest.json         config, seed, versions, git commit, machine
     rounds.parquet        a row per round                      } written when the run ends;
     selections.parquet    a row per chosen client and round    } until then in parts/, a pair per checkpoint
+    clients.parquet       names of the clients, where they have some (a deployment)
     checkpoint.npz        everything needed to go on from the last checkpoint; what came after is replayed
     run.lock              held while a process works in the folder
 
@@ -14,11 +15,11 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -32,11 +33,25 @@ from fedpick.round import Record, RunState
 from fedpick.state import FORMAT, read_archive, write_archive
 from fedpick.types import Clients, Status
 
-__all__ = ["Folder", "machine", "read_rounds", "read_selections"]
+__all__ = [
+    "ROUND_COLUMNS",
+    "Folder",
+    "Tables",
+    "machine",
+    "read_clients",
+    "read_manifest",
+    "read_rounds",
+    "read_selections",
+]
 
 _REACHED = b"fedpick.reached"  # in the joined files: the last round they hold
 _TABLES = ("rounds", "selections")
 _NAMES = [status.name for status in Status]
+ROUND_COLUMNS = (
+    *("round", "clock", "seconds", "available", "chosen"),
+    *(name.lower() for name in _NAMES),
+    *("messages", "megabytes"),
+)
 
 
 def machine() -> dict[str, Any]:
@@ -118,7 +133,7 @@ def _rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
     columns["messages"] = pa.array([r.messages for r in records], pa.int64())
     columns["megabytes"] = pa.array([r.megabytes for r in records], pa.float64())
     for name in metrics:
-        if name in columns:
+        if name in ROUND_COLUMNS:
             raise ContractError(f"the metric {name!r} has the name of a column of rounds.parquet; call it otherwise")
         values = [r.metrics.get(name) for r in records]
         columns[name] = pa.array([None if value is None else float(value) for value in values], pa.float64())
@@ -144,25 +159,18 @@ def _selections_table(records: list[Record]) -> pa.Table:
     )
 
 
-class Folder:
-    """The folder of one run, locked while it is open.
+class Tables:
+    """Manifest and tables of one run in a folder, locked while it is open.
 
     Args:
         path: of the folder; made if it is not there.
         config: what the run is; kept in the manifest. None opens a folder that has one.
-        every: rounds between checkpoints.
     """
 
-    def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None, every: int = 100) -> None:
-        require(every >= 1, "Folder: every", every, "a number of rounds >= 1")
+    def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
-        self.every = every
-        self._records: list[Record] = []
-        self._metrics: list[str] = []
-        self._next = 1  # the round that comes next
-        self._saved = 0  # the round of the checkpoint
-        if config is None and not self.manifest_path.is_file():
-            raise StoreError(f"{self.path}: is not a run's folder, it has no manifest.json; start one with fedpick run")
+        if config is None:
+            read_manifest(self.path)  # before anything is made
         with _careful(self.path, "the folder"):
             (self.path / "parts").mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / "run.lock", timeout=0)
@@ -206,20 +214,81 @@ class Folder:
         return config
 
     def _manifest(self) -> dict[str, Any]:
-        try:
-            content = json.loads(self.manifest_path.read_text())
-            if not isinstance(content["config"], dict):
-                raise TypeError("its config is not a table")
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise StoreError(
-                f"{self.manifest_path}: cannot be read ({type(error).__name__}: {error}); put a whole one back, or "
-                "choose another folder"
-            ) from None
-        return dict(content)
+        return read_manifest(self.path)
 
     def _write_manifest(self, content: dict[str, Any]) -> None:
         with _careful(self.path, "the manifest"):
             _replace(self.manifest_path, lambda path: _write(path, json.dumps(content, indent=1) + "\n"))
+
+    def write(self, records: list[Record], metrics: list[str]) -> None:
+        """Write rounds to a part of their own; one that ends with the same round is replaced."""
+        last = records[-1].round
+        with _careful(self.path, f"rounds {records[0].round} to {last}"):
+            rounds, selections = _rounds_table(records, metrics), _selections_table(records)
+            parts = self.path / "parts"
+            _replace(parts / f"rounds-{last:09d}.parquet", lambda path: pq.write_table(rounds, path))
+            _replace(parts / f"selections-{last:09d}.parquet", lambda path: pq.write_table(selections, path))
+
+    def join(self, reached: int) -> None:
+        """Join the parts to rounds.parquet and selections.parquet, which hold all rounds up to `reached`."""
+        with _careful(self.path, "the joined files"):
+            for name in _TABLES:
+                self._join(name, reached)
+            for part in self._parts():
+                part.unlink()
+
+    def name_clients(self, names: Sequence[str]) -> None:
+        """Write clients.parquet: who is behind each number, where a run's clients have names."""
+        table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
+        with _careful(self.path, "the clients' names"):
+            _replace(self.path / "clients.parquet", lambda path: pq.write_table(table, path))
+
+    @property
+    def reached(self) -> int:
+        """The last round that is written."""
+        lasts = [max(map(_last, (self.path / "parts").glob(f"{each}-*.parquet")), default=0) for each in _TABLES]
+        whole = self.path / "rounds.parquet"
+        return max(min(lasts), _covers(whole) if whole.is_file() else 0)
+
+    def _parts(self) -> list[Path]:
+        return sorted((self.path / "parts").glob("*-*.parquet"))
+
+    def _join(self, name: str, reached: int) -> None:
+        whole = self.path / f"{name}.parquet"
+        files = _files(self.path, name)
+        if files and files != [whole]:
+            # Said in the file: the last rounds may have no row, when nobody was there.
+            table = _concat(files).combine_chunks().replace_schema_metadata({_REACHED: str(reached)})
+            _replace(whole, lambda path: pq.write_table(table, path))
+
+    def close(self) -> None:
+        """Let another process work in the folder."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Folder(Tables):
+    """The folder of one run of the simulator: its tables, and checkpoints from which it goes on.
+
+    Args:
+        path: of the folder; made if it is not there.
+        config: what the run is; kept in the manifest. None opens a folder that has one.
+        every: rounds between checkpoints.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None, every: int = 100) -> None:
+        require(every >= 1, "Folder: every", every, "a number of rounds >= 1")
+        self.every = every
+        self._records: list[Record] = []
+        self._metrics: list[str] = []
+        self._next = 1  # the round that comes next
+        self._saved = 0  # the round of the checkpoint
+        super().__init__(path, config)
 
     def restore(self, template: RunState, clients: Clients) -> RunState:
         """The state at the last checkpoint, or the template if there is none; drops what came after it."""
@@ -286,12 +355,7 @@ class Folder:
     def flush(self, state: RunState) -> None:
         """Write what is held, then the checkpoint that covers it."""
         if self._records:
-            records, last = self._records, self._records[-1].round
-            with _careful(self.path, f"rounds {records[0].round} to {last}"):
-                rounds, selections = _rounds_table(records, self._metrics), _selections_table(records)
-                parts = self.path / "parts"
-                _replace(parts / f"rounds-{last:09d}.parquet", lambda path: pq.write_table(rounds, path))
-                _replace(parts / f"selections-{last:09d}.parquet", lambda path: pq.write_table(selections, path))
+            self.write(self._records, self._metrics)
         if self._saved == state.round > 0:
             return
         with _careful(self.path, "the checkpoint"):
@@ -302,32 +366,7 @@ class Folder:
     def finish(self, state: RunState) -> None:
         """Write what is held, and join the parts to rounds.parquet and selections.parquet."""
         self.flush(state)
-        with _careful(self.path, "the joined files"):
-            for name in _TABLES:
-                self._join(name, state.round)
-            for part in self._parts():
-                part.unlink()
-
-    def _parts(self) -> list[Path]:
-        return sorted((self.path / "parts").glob("*-*.parquet"))
-
-    def _join(self, name: str, reached: int) -> None:
-        whole = self.path / f"{name}.parquet"
-        files = _files(self.path, name)
-        if files and files != [whole]:
-            # Said in the file: the last rounds may have no row, when nobody was there.
-            table = _concat(files).combine_chunks().replace_schema_metadata({_REACHED: str(reached)})
-            _replace(whole, lambda path: pq.write_table(table, path))
-
-    def close(self) -> None:
-        """Let another process work in the folder."""
-        self._lock.release()
-
-    def __enter__(self) -> "Folder":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+        self.join(state.round)
 
 
 def _last(part: Path) -> int:
@@ -354,13 +393,16 @@ def _read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
             ) from None
 
 
+def _covers(whole: Path) -> int:
+    """The last round that a joined file holds, as it says."""
+    with _open(whole) as file:
+        return int((file.schema_arrow.metadata or {}).get(_REACHED, 0))
+
+
 def _files(folder: Path, name: str, until: int | None = None) -> list[Path]:
     """The joined file, then the parts it does not hold yet (a crash can leave parts that it does)."""
     whole = folder / f"{name}.parquet"
-    reached = 0
-    if whole.is_file():
-        with _open(whole) as file:
-            reached = int((file.schema_arrow.metadata or {}).get(_REACHED, 0))
+    reached = _covers(whole) if whole.is_file() else 0
     parts = sorted((folder / "parts").glob(f"{name}-*.parquet"))
     parts = [part for part in parts if _last(part) > reached and (until is None or _last(part) <= until)]
     return [whole, *parts] if whole.is_file() else parts
@@ -388,3 +430,26 @@ def read_rounds(path: str | os.PathLike[str]) -> pa.Table:
 def read_selections(path: str | os.PathLike[str]) -> pa.Table:
     """A row per chosen client and round of a run, finished or not."""
     return _read(path, "selections")
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a run's manifest says; `config` is a table in it."""
+    manifest = Path(path) / "manifest.json"
+    if not manifest.is_file():
+        raise StoreError(f"{path}: is not a run's folder, it has no manifest.json; start one with fedpick run")
+    try:
+        content = json.loads(manifest.read_text())
+        if not isinstance(content["config"], dict):
+            raise TypeError("its config is not a table")
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise StoreError(
+            f"{manifest}: cannot be read ({type(error).__name__}: {error}); put a whole one back, or choose another "
+            "folder"
+        ) from None
+    return dict(content)
+
+
+def read_clients(path: str | os.PathLike[str]) -> list[str] | None:
+    """The names of a run's clients by their numbers; None where they have none."""
+    file = Path(path) / "clients.parquet"
+    return [str(name) for name in _read_table(file)["name"].to_pylist()] if file.is_file() else None

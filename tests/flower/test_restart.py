@@ -1,7 +1,6 @@
 """What a Flower server learned survives its end."""
 
 import json
-import zipfile
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import fedpick as fp
 from fedpick.flower import Selected
+from fedpick.state import pack, read_archive, write_archive
 
 
 def base():
@@ -23,28 +23,60 @@ def world(clock):
     return grid
 
 
+def context(round, names, idle):
+    return np.column_stack([np.full(len(names), round / 10), idle, np.arange(len(names)) / 7])
+
+
+def growing(clock, round):
+    """Two more clients come in every other round, and some are away."""
+    grid = FakeGrid(
+        clock,
+        {
+            node: trains(train_loss=node / 10, embedding=[1.0, float(node)])
+            for node in range(6 + round)
+            if (node + round) % 5
+        },
+    )
+    grid.nodes[1] = replies(Error(2, "raised"))
+    return grid
+
+
+def same(one, other) -> None:
+    assert one.round == other.round
+    assert one.roster.names == other.roster.names
+    assert one.roster.last == other.roster.last
+    assert one.roster.widths == other.roster.widths
+    for name, value in pack(other.roster.state).items():
+        np.testing.assert_array_equal(pack(one.roster.state)[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("every", [1, 3, 20])
 @pytest.mark.parametrize(
     "policy",
     [
         fp.E3CS(cohort_size=3, quota=0.3),
+        fp.E3CS(cohort_size=3, sampler="multinomial"),
         fp.OverSelect(fp.PowerOfChoice(cohort_size=3, variant="rpow-d"), 1.3),
         fp.BSFL(cohort_size=3),
+        fp.CSUCB(cohort_size=3),
+        fp.RBCSF(cohort_size=3),
+        fp.ActiveFL(cohort_size=3),
+        fp.FedGS(cohort_size=3, graph="embedding"),
         fp.Uniform(cohort_size=3),
     ],
     ids=lambda policy: type(policy).__name__,
 )
-def test_a_restarted_server_goes_on_as_if_nothing_had_happened(clock: Clock, tmp_path, policy) -> None:
-    whole = Selected(base(), policy, seed=5)
-    whole.start(world(clock), model(), num_rounds=6)
-    for _ in range(3):  # a new process each, two rounds each
-        strategy = Selected(base(), policy, seed=5, state=tmp_path / "kept")
-        strategy.start(world(clock), model(), num_rounds=2)
-    assert strategy.round == whole.round == 6
-    assert strategy.roster.names == whole.roster.names
-    assert strategy.last.clients.tolist() == whole.last.clients.tolist()
-    if not isinstance(policy, fp.BSFL):  # which learns from times, and those are the clock's
-        for name, value in vars(whole.roster.state).items():
-            np.testing.assert_array_equal(getattr(strategy.roster.state, name), value)
+def test_a_restarted_server_goes_on_as_if_nothing_had_happened(clock: Clock, tmp_path, policy, every) -> None:
+    options = {"seed": 5, "context": context, "wait": 0.0}
+    whole = Selected(base(), policy, **options)
+    for round in range(7):
+        whole.start(growing(clock, round), model(), num_rounds=1)
+        # A new process each time.
+        strategy = Selected(base(), policy, **options, state=tmp_path, checkpoint_every=every)
+        strategy.start(growing(clock, round), model(), num_rounds=1)
+        same(strategy, whole)
+        assert strategy.last.clients.tolist() == whole.last.clients.tolist()
+    same(Selected(base(), policy, **options, state=tmp_path), whole)
 
 
 def test_rounds_of_the_base_go_on_too(clock: Clock, tmp_path) -> None:
@@ -70,16 +102,13 @@ def _written(clock, folder):
     return folder / "state.npz"
 
 
-def _notes(path, change):
-    """Rewrite the notes of a state file."""
-    with zipfile.ZipFile(path) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    meta = json.loads(parts["fedpick.json"])
-    change(meta["notes"])
-    parts["fedpick.json"] = json.dumps(meta).encode()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in parts.items():
-            archive.writestr(name, data)
+def _rewrite(path, names=None, **notes):
+    """Change what a state file says of the server."""
+    arrays, meta = read_archive(path)
+    if names is not None:
+        arrays["names"] = np.frombuffer(json.dumps(names).encode(), dtype=np.uint8)
+    meta["flower"].update(notes)
+    write_archive(path, arrays, meta)
 
 
 @pytest.mark.parametrize(
@@ -90,18 +119,18 @@ def _notes(path, change):
         lambda path: path.write_text("hello"),
         lambda path: fp.save_state(fp.E3CS(3), fp.E3CS(3).init(fp.Clients(np.ones(8))), path),
         lambda path: fp.save_state(fp.Uniform(3), fp.Uniform(3).init(fp.Clients(np.ones(8))), path, flower={}),
-        lambda path: _notes(path, lambda notes: notes["flower"].update(roster=["a"] * 8)),
-        lambda path: _notes(path, lambda notes: notes["flower"].update(roster=["a", "b"])),
-        lambda path: _notes(path, lambda notes: notes["flower"].update(round="soon")),
-        lambda path: _notes(path, lambda notes: notes["flower"].update(last=[99])),
-        lambda path: _notes(path, lambda notes: notes.update(flower=None)),
+        lambda path: _rewrite(path, names=["a"] * 8),
+        lambda path: _rewrite(path, names=["a", "b"]),
+        lambda path: _rewrite(path, round="soon"),
+        lambda path: _rewrite(path, last=[99]),
+        lambda path: _rewrite(path, widths=None),
     ],
 )
 def test_a_damaged_or_foreign_file_is_refused_and_left_alone(clock: Clock, tmp_path, damage) -> None:
     path = _written(clock, tmp_path)
     damage(path)
     before = path.read_bytes()
-    with pytest.raises(fp.StateError, match="the file is left as it is"):
+    with pytest.raises(fp.StateError, match="the files are left as they are"):
         Selected(base(), fp.E3CS(cohort_size=3), state=tmp_path)
     assert path.read_bytes() == before
 
@@ -115,7 +144,7 @@ def test_another_policy_is_refused(clock: Clock, tmp_path) -> None:
 def test_of_100_000_enrolled_only_the_connected_are_chosen(clock: Clock) -> None:
     grid = FakeGrid(clock, {node: trains() for node in range(1000)})
     strategy = Selected(base(), fp.E3CS(cohort_size=20))
-    strategy.roster.enrol([f"node:{node}" for node in range(100_000)])
+    strategy.roster.enrol([f"node:{node}" for node in range(100_000)], fp.Clients(np.ones(100_000)))
     messages = list(strategy.configure_train(1, model(), ConfigRecord(), grid))
     assert strategy.roster.names[1000] == "node:1000"
     assert len({message.metadata.dst_node_id for message in messages}) == 20

@@ -5,7 +5,8 @@
 Needs the extra: `pip install "fedpick[flower]"`. See docs/flower.md.
 """
 
+from fedpick.flower.describing import describe, masked
 from fedpick.flower.probing import PROBE, probe
 from fedpick.flower.strategy import NotEnoughClientsError, Selected
 
-__all__ = ["PROBE", "NotEnoughClientsError", "Selected", "probe"]
+__all__ = ["PROBE", "NotEnoughClientsError", "Selected", "describe", "masked", "probe"]

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedpick.errors import MissingError
 from fedpick.flower.grids import exchange
-from fedpick.flower.replies import number
+from fedpick.flower.replies import number, without_handler
 from fedpick.types import Floats
 
 __all__ = ["PROBE", "LossFn", "ask", "probe"]
@@ -61,7 +61,7 @@ def ask(
         if reply is None:
             continue
         if reply.has_error():
-            unknown += "No evaluate function registered" in (reply.error.reason or "")
+            unknown += without_handler(reply)
             continue
         for record_ in list(reply.content.metric_records.values())[:1]:
             losses[at] = number(record_.get("loss"))

@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, Message
 
 from fedpick.types import Floats
 
-__all__ = ["Heard", "agree", "number", "read", "table"]
+__all__ = ["Heard", "agree", "number", "read", "table", "without_handler"]
 
 LOSSES = ("train_loss", "loss", "train-loss")  # first come, first read
 SECONDS = "seconds"
@@ -31,6 +31,11 @@ def number(value: Any) -> float:
         return float(value)
     except OverflowError:  # an int beyond 1e308
         return math.inf if value > 0 else -math.inf
+
+
+def without_handler(reply: Message) -> bool:
+    """Whether an error says that the ClientApp has no function for such a message."""
+    return "function registered with name" in (reply.error.reason or "")
 
 
 @dataclass

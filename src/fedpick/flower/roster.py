@@ -1,27 +1,22 @@
-"""Who is enrolled: identity -> index, and the file that keeps it with what the policy learned."""
+"""Who is enrolled: identity -> index, and what the policy has learned of them."""
 
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fedpick.errors import ContractError, StateError, unknown_name
+from fedpick.errors import unknown_name
 from fedpick.protocol import Policy
-from fedpick.state import admit, load_state, read_archive, save_state
-from fedpick.types import Clients
+from fedpick.state import admit
+from fedpick.types import Choice, Clients, Outcome, View
 
-__all__ = ["Describe", "Identity", "Roster", "check_identity", "identities"]
+__all__ = ["Identity", "Roster", "check_identity", "identities"]
 
 log = logging.getLogger("flwr.fedpick")
 
 Identity = Callable[[Any], str]  # flwr's NodeInfo -> a name that stays the same when the client comes back
-Describe = Callable[[Sequence[str]], Clients]
-FILE = "state.npz"
 
 
 def registered(node: Any) -> str:
@@ -37,7 +32,7 @@ def by_node_id(node: Any) -> str:
 
 
 IDENTITIES: dict[str, Identity] = {"registered": registered, "node-id": by_node_id}
-CHOICES = ("auto", "simulation", *IDENTITIES)
+CHOICES = ("auto", "simulation", "reported", *IDENTITIES)
 
 
 def check_identity(identity: str | Identity) -> None:
@@ -46,8 +41,14 @@ def check_identity(identity: str | Identity) -> None:
         raise unknown_name("identity of Selected", identity, list(CHOICES))
 
 
-def identities(grid: Any, identity: str | Identity) -> dict[str, int]:
-    """identity -> node id of the connected nodes; nodes that share an identity go by their node id."""
+def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int]], dict[int, str]]) -> dict[str, int]:
+    """identity -> node id of the connected nodes; nodes that share an identity go by their node id.
+
+    Args:
+        grid: Flower's, or one around it.
+        identity: one of CHOICES, or a function.
+        reported: asks nodes for the name that they give themselves.
+    """
     nodes = list(grid.get_nodes())
     while hasattr(grid, "grid"):  # ours are around Flower's
         grid = grid.grid
@@ -57,6 +58,9 @@ def identities(grid: Any, identity: str | Identity) -> dict[str, int]:
         # Ids and keys are drawn anew in every simulation, but nodes are registered in the order of their partitions.
         nodes.sort(key=lambda node: str(node.registered_at))
         named = [(f"partition:{at}", node) for at, node in enumerate(nodes)]
+    elif identity == "reported":
+        said = reported([node.node_id for node in nodes])
+        named = [(f"reported:{said[node.node_id]}" if said[node.node_id] else by_node_id(node), node) for node in nodes]
     else:
         name_of = IDENTITIES[identity] if isinstance(identity, str) else identity
         named = [(str(name_of(node)), node) for node in nodes]
@@ -76,13 +80,9 @@ class Roster:
 
     Args:
         policy: whose state it is.
-        describe: says of newcomers, by identity, what fp.Clients holds; None: every size is 1.
-        folder: where it is kept each round; None keeps nothing.
     """
 
     policy: Policy[Any]
-    describe: Describe | None = None
-    folder: Path | None = None
     names: list[str] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
     clients: Clients | None = None
@@ -91,73 +91,24 @@ class Roster:
     clock: float = 0.0
     widths: dict[str, int] = field(default_factory=dict)  # of the reports, see replies.table
     last: list[int] = field(default_factory=list)  # who took part in the last round
+    newcomers: list[tuple[list[str], Clients]] = field(default_factory=list)  # since the last round
 
-    def __post_init__(self) -> None:
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if (self.folder / FILE).exists():
-                self._load(self.folder / FILE)
-
-    def _described(self, names: Sequence[str]) -> Clients:
-        if self.describe is None:
-            return Clients(np.ones(len(names)))
-        clients = self.describe(list(names))
-        if len(clients) != len(names):
-            raise ContractError(
-                f"Selected: clients() described {len(clients)} clients, but was asked for {len(names)}: give one each"
-            )
-        return clients
-
-    def enrol(self, names: Iterable[str]) -> None:
-        """Give those that are not enrolled yet the next indices."""
-        new = [name for name in names if name not in self.index]
-        if not new:
-            return
-        newcomers = self._described(new)
+    def enrol(self, names: list[str], newcomers: Clients) -> None:
+        """Give newcomers the next indices."""
         if self.clients is None:
             self.clients, self.state = newcomers, self.policy.init(newcomers)
         else:
             self.state = admit(self.policy, self.state, newcomers)
             self.clients = self.clients.join(newcomers)
-        for name in new:
+        for name in names:
             self.index[name] = len(self.names)
             self.names.append(name)
-        log.info("enrolled %d clients, %d in all", len(new), len(self.names))
+        self.newcomers.append((names, newcomers))
 
-    def save(self) -> None:
-        """Write the file anew, atomically."""
-        if self.folder is not None:
-            notes = {
-                "round": self.round,
-                "clock": self.clock,
-                "roster": self.names,
-                "widths": self.widths,
-                "last": self.last,
-            }
-            save_state(self.policy, self.state, self.folder / FILE, flower=notes)
-
-    def _load(self, path: Path) -> None:
-        fix = "the file is left as it is: restore a backup, or move it away to start anew"
-        try:
-            notes = read_archive(path)[1]["notes"]["flower"]
-            names, round, clock = list(map(str, notes["roster"])), int(notes["round"]), float(notes["clock"])
-            widths = {str(name): int(width) for name, width in notes["widths"].items()}
-            last = [int(client) for client in notes["last"]]
-            if len(set(names)) != len(names) or not names or round < 0:
-                raise ValueError(f"round {round}, {len(names)} clients, {len(set(names))} different")
-            if any(not 0 <= client < len(names) for client in last):
-                raise ValueError(f"the last cohort {last} is not among {len(names)} clients")
-        except StateError as error:
-            raise StateError(f"{error}; {fix}") from None
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(
-                f"{path}: not the state of a Flower server ({type(error).__name__}: {error}); {fix}"
-            ) from None
-        clients = self._described(names)
-        try:
-            self.state, _ = load_state(self.policy, path, clients)
-        except StateError as error:
-            raise StateError(f"{error}; {fix}") from None
-        self.names, self.index, self.clients = names, {name: at for at, name in enumerate(names)}, clients
-        self.round, self.clock, self.widths, self.last = round, clock, widths, last
-        log.info("goes on after round %d with %d clients, from %s", round, len(names), path.resolve())
+    def learn(self, view: View, choice: Choice, outcome: Outcome) -> list[tuple[list[str], Clients]]:
+        """Let the policy learn from a round; returns who was enrolled since the one before."""
+        self.state = self.policy.observe(self.state, view, choice, outcome)
+        self.round = view.round
+        self.last = sorted(set(choice.clients.tolist()))
+        newcomers, self.newcomers = self.newcomers, []
+        return newcomers

@@ -36,6 +36,7 @@ class Asked:
         deadline: seconds, where the grid does not know.
         probes: how many clients were asked for their loss before.
         probing: seconds that this took.
+        wall: seconds that the policy itself took to choose.
     """
 
     number: int
@@ -48,6 +49,7 @@ class Asked:
     deadline: float | None
     probes: int
     probing: float
+    wall: float
 
     @property
     def _exchange(self) -> Exchange:
@@ -88,8 +90,10 @@ class Asked:
                 used += 1
         return status
 
-    def outcome(self, heard: dict[int, Heard], status: dict[int, Status], reports: dict[str, Floats]) -> Outcome:
-        """What the policy learns from."""
+    def outcome(
+        self, heard: dict[int, Heard], status: dict[int, Status], reports: dict[str, Floats], trust: bool
+    ) -> Outcome:
+        """What the policy learns from; `trust` takes the seconds that clients report."""
         done, silent = self._exchange, np.nan
         limit = np.inf if done.limit is None else done.limit
         seconds, loss = dict.fromkeys(self.messages, silent), dict.fromkeys(self.messages, silent)
@@ -99,7 +103,7 @@ class Asked:
             elif status[node] != Status.FAILED:
                 loss[node] = heard[node].loss
                 reported = heard[node].seconds
-                sane = 0 < reported <= limit and reported < np.inf
+                sane = trust and 0 < reported <= limit and reported < np.inf
                 seconds[node] = reported if sane else done.took.get(message.metadata.message_id, silent)
         return Outcome(
             status=np.array([status[node] for node in self.nodes], dtype=np.int8),
@@ -118,8 +122,8 @@ class Asked:
                 handed.append(Message(Error(UNUSABLE, f"fedpick: {each.why}"), reply_to=self.messages[node]))
         return handed
 
-    def record(self, clock: float, answered: int, outcome: Outcome) -> Record:
-        """The round as the store keeps it; `clock` is what rounds before took."""
+    def record(self, clock: float, answered: int, outcome: Outcome, learning: float) -> Record:
+        """The round as the store keeps it; `clock` is what rounds before took, `learning` the policy's own time."""
         seconds = self.probing + self._exchange.seconds
         model = sum(len(array.data) for array in self.arrays.values()) / 2**20
         asked, choice = len(self.messages), self.choice
@@ -135,4 +139,5 @@ class Asked:
             status=outcome.status,
             duration=outcome.duration,
             loss=outcome.loss,
+            wall={"selection": self.wall + learning},
         )

@@ -4,36 +4,45 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, perf_counter, sleep
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import ArrayLike
 
 from fedpick import rng as rngs
 from fedpick.errors import ContractError, FedpickError, MissingError, require
-from fedpick.flower import probing
+from fedpick.flower import describing, probing
 from fedpick.flower.grids import Restricted, Watched
+from fedpick.flower.memory import Memory, Turn
+from fedpick.flower.recording import ENGINE, Recording, label, metrics
 from fedpick.flower.replies import Heard, agree, read, table
-from fedpick.flower.roster import Describe, Identity, Roster, check_identity, identities
+from fedpick.flower.roster import Identity, Roster, check_identity, identities
 from fedpick.flower.rounds import Asked
 from fedpick.protocol import Policy, traits
 from fedpick.round import Record
-from fedpick.types import Bools, Choice, Floats, Ints, Status, View
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Status, View
 
 __all__ = ["ContextFn", "NotEnoughClientsError", "Selected"]
 
 log = logging.getLogger("flwr.fedpick")  # below Flower's own, so that it is shown with it
 
 HOOKS = ("summary", "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+START = ("initial_arrays", "num_rounds", "timeout", "train_config", "evaluate_config", "evaluate_fn")
 TOO_FEW = ("smaller", "error")
+DURATIONS = ("reported", "arrival")
 TIMEOUT = 3600.0  # seconds; the default of Flower's start()
 
 # (round, identities of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
 ContextFn = Callable[[int, Sequence[str], Bools], Floats]
+Describe = Callable[[Sequence[str]], Clients]  # identities of newcomers -> what is known of them
+Embed = Callable[[ArrayRecord], ArrayLike]
 
 
 class NotEnoughClientsError(FedpickError, RuntimeError):
@@ -48,14 +57,22 @@ class Selected(Strategy):
         policy: any fedpick policy.
         state: folder in which policy state, roster and round are kept after each round, and from which a restarted
             ServerApp goes on; None keeps nothing.
+        records: folder of the rounds' records, as a simulated run's, for `fedpick report`; None writes none.
         deadline: seconds that clients have to train; later answers are LATE. None leaves it to start's `timeout`.
         wait: seconds to wait for enough clients to connect.
         too_few: what then: "smaller" cohorts or an "error". Nobody at all is always an error.
         context: (round, identities, idle) -> (K, d) array, for RBCSF.
-        clients: identities of newcomers -> fp.Clients (sizes, features); None: every size is 1.
+        clients: identities of newcomers -> fp.Clients (sizes, features); "ask" asks their ClientApps, which answer by
+            `fedpick.flower.describe`; None: every size is 1.
+        embed: arrays of a client's trained model -> vector, for FedGS's graph, such as fp.graph.functional_embedding;
+            None: the metric `embedding`, if clients report one.
         identity: by what a client is known when it comes back: "registered" (its key, else its name, else its node
-            id), "node-id", "simulation" (its partition), or a function of Flower's NodeInfo. "auto" is "simulation"
-            in Flower's simulation and "registered" elsewhere.
+            id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config, which needs
+            `fedpick.flower.describe` and which it can make up), or a function of Flower's NodeInfo. "auto" is
+            "simulation" in Flower's simulation and "registered" elsewhere.
+        durations: "reported" takes the `seconds` that clients report, where they are possible; "arrival" only the time
+            until the reply came, which a client cannot make shorter.
+        checkpoint_every: rounds after which the state is written whole; in between, a journal of the rounds is.
         seed: of the policy's random numbers.
     """
 
@@ -65,12 +82,16 @@ class Selected(Strategy):
         policy: Policy[Any],
         *,
         state: str | os.PathLike[str] | None = None,
+        records: str | os.PathLike[str] | None = None,
         deadline: float | None = None,
         wait: float = 60.0,
         too_few: str = "smaller",
         context: ContextFn | None = None,
-        clients: Describe | None = None,
+        clients: Describe | str | None = None,
+        embed: Embed | None = None,
         identity: str | Identity = "auto",
+        durations: str = "reported",
+        checkpoint_every: int = 20,
         seed: int = 0,
     ) -> None:
         if not isinstance(base, Strategy):
@@ -81,17 +102,28 @@ class Selected(Strategy):
         require(deadline is None or 0 < deadline < np.inf, "Selected: deadline", deadline, "a number of seconds > 0")
         require(0 <= wait < np.inf, "Selected: wait", wait, "a number of seconds >= 0")
         require(too_few in TOO_FEW, "Selected: too_few", too_few, f"one of {', '.join(TOO_FEW)}")
+        require(durations in DURATIONS, "Selected: durations", durations, f"one of {', '.join(DURATIONS)}")
+        require(checkpoint_every >= 1, "Selected: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
         require(seed >= 0, "Selected: seed", seed, "an integer >= 0")
+        require(callable(clients) or clients in ("ask", None), "Selected: clients", clients, "'ask' or a function")
         check_identity(identity)
         self.base, self.policy, self.traits = base, policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"Selected: {type(policy).__name__} needs a context: give context=function")
         if "features" in self.traits.needs and clients is None:
-            raise MissingError(f"Selected: {type(policy).__name__} needs features: give clients=function")
+            raise MissingError(
+                f"Selected: {type(policy).__name__} needs features: give clients=function, or clients='ask'"
+            )
         self.deadline, self.wait, self.too_few = deadline, wait, too_few
-        self.context, self.identity, self.seed = context, identity, seed
-        self.roster = Roster(policy, clients, None if state is None else Path(state))
+        self.context, self.clients, self.embed = context, clients, embed
+        self.identity, self.durations, self.seed = identity, durations, seed
+        self.roster = Roster(policy)
+        self.memory = None if state is None else Memory(Path(state), self.roster, checkpoint_every)
+        self.records = None if records is None else Path(records)
         self.last: Record | None = None
+        self._recording: Recording | None = None
+        self._said: dict[int, describing.Said] = {}  # by node id
+        self._open = False  # the last round may still get metrics
         self._reports = {"embedding"} | (self.traits.needs - {"probe", "context", "features"})
         self._pending: Asked | None = None
         self._settled: int | None = None  # how many clients we stopped waiting for more at
@@ -134,24 +166,81 @@ class Selected(Strategy):
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Run the rounds, as the base's own start() does; after a restart, num_rounds more."""
         watched = Watched(grid, self.deadline)
-        self._timeout = float(options.get("timeout", args[2] if len(args) > 2 else TIMEOUT))
+        options |= dict(zip(START, args, strict=False))  # by name, as Flower calls them
+        self._timeout = float(options.get("timeout", TIMEOUT))
+        if options.get("evaluate_fn") is not None:
+            options["evaluate_fn"] = self._listening(options["evaluate_fn"])
         # The base's own loop, which users override, calls our hooks, and those the base's own.
         self._own = {hook: getattr(self.base, hook) for hook in HOOKS}
         kept = {hook: vars(self.base)[hook] for hook in HOOKS if hook in vars(self.base)}
+        with self._files():
+            try:
+                for hook in HOOKS:
+                    setattr(self.base, hook, getattr(self, hook))
+                return self.base.start(watched, *args[len(START) :], **options)
+            finally:
+                for hook in HOOKS:
+                    vars(self.base).pop(hook, None)
+                vars(self.base).update(kept)
+                self._own, self._pending = {}, None
+
+    @contextlib.contextmanager
+    def _files(self) -> Iterator[None]:
+        """Hold the folders of state and records for as long as start() runs."""
+        if self.memory is not None:
+            self.memory.lock()
         try:
-            for hook in HOOKS:
-                setattr(self.base, hook, getattr(self, hook))
-            return self.base.start(watched, *args, **options)
+            if self.records is not None:
+                about = {
+                    "engine": ENGINE,
+                    "policy": label(self.policy),
+                    "base": type(self.base).__name__,
+                    "cohort_size": self.traits.cohort_size or self.traits.asks,
+                    "seed": self.seed,
+                }
+                replayed = [] if self.memory is None else self.memory.replayed
+                self._recording = Recording(self.records, about, self.roster, replayed)
+            try:
+                yield
+            finally:
+                self._close_round()
+                if self._recording is not None:
+                    self._recording.close()
+                    self._recording = None
         finally:
-            for hook in HOOKS:
-                vars(self.base).pop(hook, None)
-            vars(self.base).update(kept)
-            self._own, self._pending = {}, None
+            if self.memory is not None:
+                self.memory.unlock()
+
+    def _close_round(self) -> None:
+        """Write the last round, with what was measured after it, before the journal may forget it."""
+        if self._open and self.last is not None:
+            self._open = False
+            if self._recording is not None:
+                self._recording.add(self.last)
+            if self.memory is not None:
+                self.memory.fold()
+
+    def _measure(self, found: MetricRecord | None, trained: bool = False) -> None:
+        if found is not None and self._open and self.last is not None:
+            more = metrics(found, trained)
+            self.last = replace(self.last, metrics={**self.last.metrics, **more})
+
+    def _listening(self, evaluate: Callable[[int, ArrayRecord], MetricRecord | None]) -> Any:
+        """The user's central evaluation, whose result goes to the records as well."""
+
+        @wraps(evaluate)
+        def listening(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            found = evaluate(server_round, arrays)
+            self._measure(found)
+            return found
+
+        return listening
 
     def summary(self) -> None:
         """Log who chooses, then what the base says."""
-        folder = self.roster.folder
-        log.info("clients are chosen by %r; state: %s", self.policy, folder.resolve() if folder else "not kept")
+        kept = "not kept" if self.memory is None else self.memory.folder.resolve()
+        written = "not written" if self.records is None else self.records.resolve()
+        log.info("clients are chosen by %r; state: %s; records: %s", self.policy, kept, written)
         self._base("summary")()
 
     def _connected(self, grid: Grid) -> dict[str, int]:
@@ -160,7 +249,7 @@ class Selected(Strategy):
         enough = want if self._settled is None else min(want, self._settled)
         begun = monotonic()
         while True:
-            found = identities(grid, self.identity)
+            found = identities(grid, self.identity, lambda nodes: self._names(grid, nodes))
             left = self.wait - (monotonic() - begun)
             if len(found) >= enough or left <= 0:
                 break
@@ -180,13 +269,49 @@ class Selected(Strategy):
         self._settled = len(found)
         return found
 
+    def _ask(self, grid: Grid, nodes: list[int]) -> dict[int, describing.Said]:
+        """What nodes say of themselves; each is asked once."""
+        new = [node for node in nodes if node not in self._said]
+        if new:
+            inner = grid.grid if isinstance(grid, Watched) else grid
+            limit = min(self._timeout, TIMEOUT if self.deadline is None else self.deadline)
+            self._said |= describing.ask(inner, new, limit)
+        return {node: self._said[node] for node in nodes}
+
+    def _names(self, grid: Grid, nodes: list[int]) -> dict[int, str]:
+        return {node: said.name for node, said in self._ask(grid, nodes).items()}
+
+    def _enrol(self, grid: Grid, found: dict[str, int]) -> None:
+        """Enrol those that are not yet, with what is known of them."""
+        roster = self.roster
+        new = [name for name in found if name not in roster.index]
+        if not new:
+            return
+        if self.clients == "ask":
+            said = self._ask(grid, [found[name] for name in new])
+            before = None if roster.clients is None else roster.clients.features
+            width = None if roster.clients is None else 0 if before is None else before.shape[1]
+            newcomers = describing.together(list(said.values()), width, "features" in self.traits.needs)
+        elif callable(self.clients):
+            newcomers = self.clients(list(new))
+            if len(newcomers) != len(new):
+                raise ContractError(
+                    f"Selected: clients() described {len(newcomers)} clients, but was asked for {len(new)}: give one "
+                    "each"
+                )
+        else:
+            newcomers = Clients(np.ones(len(new)))
+        roster.enrol(new, newcomers)
+        log.info("enrolled %d clients, %d in all", len(new), len(roster.names))
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the cohort, and let the base configure its training."""
+        self._close_round()
         roster, number = self.roster, self.roster.round + 1
         found = self._connected(grid)
-        roster.enrol(found)
+        self._enrol(grid, found)
         assert roster.clients is not None
         at = np.fromiter((roster.index[name] for name in found), dtype=np.int64, count=len(found))
         node_of = dict(zip(at.tolist(), found.values(), strict=True))
@@ -209,7 +334,9 @@ class Selected(Strategy):
             idle[roster.last] = False
             context = self.context(number, list(roster.names), idle)
         view = View(number, available, roster.clients, context, probe)
+        begun = perf_counter()
         choice = self.policy.select(roster.state, view, rngs.stream(self.seed, number, "policy"))
+        wall = perf_counter() - begun - asked[1]
         away = [int(k) for k in choice.clients if int(k) not in node_of]
         if away:
             raise ContractError(
@@ -235,7 +362,7 @@ class Selected(Strategy):
             for message in messages:
                 message.metadata.ttl = min(message.metadata.ttl, self.deadline)
         self._pending = Asked(
-            number, view, choice, nodes, by_node, arrays, grid, self.deadline, int(asked[0]), float(asked[1])
+            number, view, choice, nodes, by_node, arrays, grid, self.deadline, int(asked[0]), float(asked[1]), wall
         )
         return messages
 
@@ -251,18 +378,20 @@ class Selected(Strategy):
         heard = pending.read(replies, self._weight(), self._reports)
         self._usual[True] = agree(list(heard.values()), self._usual.get(True))
         status = pending.judge(heard, self.traits.cohort_size)
-        outcome = pending.outcome(heard, status, self._tables(pending, heard, status))
-        roster.state = self.policy.observe(roster.state, pending.view, pending.choice, outcome)
-        roster.round = pending.number
-        roster.last = sorted(set(pending.choice.clients.tolist()))
-        self.last = pending.record(roster.clock, len(heard), outcome)
-        roster.clock = self.last.clock
-        roster.save()
+        tables = self._tables(pending, heard, status)
+        outcome = pending.outcome(heard, status, tables, self.durations == "reported")
+        begun = perf_counter()
+        newcomers = roster.learn(pending.view, pending.choice, outcome)
+        self.last = pending.record(roster.clock, len(heard), outcome, perf_counter() - begun)
+        roster.clock, self._open = self.last.clock, True
+        if self.memory is not None:
+            self.memory.keep(Turn(pending.view, pending.choice, outcome, self.last, newcomers))
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
         log.info("round %d: %s", pending.number, counts)
         result: tuple[ArrayRecord | None, MetricRecord | None] = self._base("aggregate_train")(
             pending.number, pending.usable(heard, status)
         )
+        self._measure(result[1], trained=True)
         return result
 
     def _weight(self) -> str | None:
@@ -272,6 +401,9 @@ class Selected(Strategy):
     def _tables(self, pending: Asked, heard: dict[int, Heard], status: dict[int, Status]) -> dict[str, Floats]:
         """The reports of those that succeeded, as arrays aligned with the choice."""
         fine = {node: each for node, each in heard.items() if status[node] != Status.FAILED}
+        if self.embed is not None and "embedding" in self._reports:
+            for node, each in fine.items():
+                each.reports["embedding"] = self._embedding(node, each)
         reports: dict[str, Floats] = {}
         for name in sorted(self._reports):
             width = self.roster.widths.get(name)
@@ -282,6 +414,15 @@ class Selected(Strategy):
             if array is not None and width is not None:
                 reports[name], self.roster.widths[name] = array, width
         return reports
+
+    def _embedding(self, node: int, heard: Heard) -> list[float]:
+        assert self.embed is not None
+        try:
+            arrays = next(iter(heard.reply.content.array_records.values()))
+            return [float(value) for value in np.asarray(self.embed(arrays), dtype=np.float64).ravel()]
+        except Exception as error:  # a client's arrays are its own, and must not end the training of the others
+            log.warning("embed() failed on the model of node %d: %s: %s", node, type(error).__name__, error)
+            return []
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -300,6 +441,7 @@ class Selected(Strategy):
         self._usual[False] = agree(heard, self._usual.get(False))
         usable = [each.reply for each in heard if not each.why or each.reply.has_error()]
         result: MetricRecord | None = self._base("aggregate_evaluate")(max(self.round, 1), usable)
+        self._measure(result)
         return result
 
 

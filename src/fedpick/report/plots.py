@@ -24,11 +24,11 @@ def _pyplot() -> Any:
     return plt
 
 
-def _measure(run: Mapping[str, Floats]) -> tuple[str, str, str]:
-    """What to draw of runs such as this one, its label, and a heading."""
-    if "accuracy" in run:
+def _measure(runs: Sequence[Mapping[str, Floats]]) -> tuple[str, str, str]:
+    """What all runs have to be drawn, its label, and a heading."""
+    if all("accuracy" in run for run in runs):
         return "accuracy", "test accuracy", "learning"
-    if "test_loss" in run:
+    if all("test_loss" in run for run in runs):
         return "test_loss", "test loss", "learning"
     return "cep", "models returned so far", "effective participation"
 
@@ -42,7 +42,7 @@ def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -
         title: of the figure.
     """
     plt = _pyplot()
-    shown, label, heading = _measure(next(iter(runs.values()))[0])
+    shown, label, heading = _measure([seed for seeds in runs.values() for seed in seeds])
     figure, (over_rounds, over_time, fairness) = plt.subplots(1, 3, figsize=(14, 4.5), layout="constrained")
     for i, (name, seeds) in enumerate(runs.items()):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i // len(COLOURS) % 4], "label": name}
@@ -57,7 +57,7 @@ def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -
         ranked = np.sort(np.array([seed["counts"] for seed in seeds]), axis=1).mean(axis=0)
         fairness.plot(np.linspace(0, 100, len(ranked)), ranked, **style)
     over_rounds.set(xlabel="round", ylabel=label, title=heading)
-    over_time.set(xlabel="simulated hours", title="the same over time")
+    over_time.set(xlabel="hours", title="the same over time")
     over_time.set_visible(any(seed["clock"][-1] > 0 for seeds in runs.values() for seed in seeds))
     fairness.set(xlabel="clients, least chosen first (%)", ylabel="times chosen", title="who was chosen")
     for axes in (over_rounds, over_time, fairness):

@@ -141,7 +141,7 @@ def reach(rounds: pa.Table, metric: str, target: float) -> dict[str, float] | No
 
 def summary(rounds: pa.Table, selections: pa.Table, clients: int) -> dict[str, float]:
     """The scores that a comparison shows."""
-    chosen, last = counts(selections, clients), len(rounds)
+    chosen, last = counts(selections, clients), int(rounds["round"][-1].as_py())
     return {
         "returned": float(cep(rounds)[-1]),
         "success": success_ratio(rounds),

@@ -1,18 +1,21 @@
 """Tables of runs: scores over seeds, with intervals and paired differences."""
 
-import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from rich.markup import escape
 from rich.table import Table
 
 from fedpick import store
 from fedpick.config import Config, build_world
 from fedpick.report import scores
+from fedpick.types import Status
 
-__all__ = ["Groups", "curves", "summary"]
+__all__ = ["About", "Groups", "about", "curves", "summary", "trouble"]
 
 Groups = list[tuple[str, list[Path]]]  # for each policy, the folders of its runs, one per seed
 
@@ -34,29 +37,48 @@ TRAINED = {  # shown in their place where a model was trained; the data hold los
 }
 
 
-def _config(folder: Path) -> Config:
-    return Config(**json.loads((folder / "manifest.json").read_text())["config"])
+@dataclass(frozen=True)
+class About:
+    """What a run's manifest says of it."""
+
+    policy: str
+    cohort_size: int
+    clients: int
+    seed: int
+    simulated: bool = True
 
 
-def _enrolled(folder: Path) -> int:
-    return len(build_world(_config(folder).world).clients)
+def about(folder: Path) -> About:
+    """Read a run's manifest: of the simulator's, or of a deployment's, whose clients have names."""
+    said = store.read_manifest(folder)["config"]
+    if "engine" in said:
+        names = store.read_clients(folder) or []
+        seen = int(pc.max(store.read_selections(folder)["client"]).as_py() or 0) + 1  # some may have come since
+        return About(said["policy"], said["cohort_size"], max(len(names), seen), said["seed"], simulated=False)
+    settings = Config(**said)
+    return About(settings.policy, settings.cohort_size, len(build_world(settings.world).clients), settings.seed)
 
 
 def curves(groups: Groups) -> dict[str, list[dict[str, Any]]]:
     """What `plots.comparison` draws: for each policy and seed, returns and clock by round, and counts by client."""
-    enrolled = _enrolled(groups[0][1][0])
     found: dict[str, list[dict[str, Any]]] = {}
     for name, folders in groups:
         found[name] = []
         for folder in folders:
             rounds, selections = store.read_rounds(folder), store.read_selections(folder)
-            chosen = scores.counts(selections, enrolled)
+            chosen = scores.counts(selections, about(folder).clients)
             entry = {"cep": scores.cep(rounds), "clock": rounds["clock"].to_numpy(), "counts": chosen}
             for metric in ("accuracy", "test_loss"):
                 if metric in rounds.column_names:
                     entry[metric] = rounds[metric].to_numpy().astype(float)
             found[name].append(entry)
     return found
+
+
+def _range(numbers: Iterable[int]) -> str:
+    """One number, or the least and the largest."""
+    ordered = sorted(set(numbers))
+    return f"{ordered[0]:,}" if len(ordered) == 1 else f"{ordered[0]:,} to {ordered[-1]:,}"
 
 
 def _target(results: dict[str, list[dict[str, float]]]) -> float | None:
@@ -89,11 +111,38 @@ def _cell(entry: dict[str, Any], digits: int) -> str:
     return text
 
 
+def trouble(folder: Path, most: int = 10) -> Table | None:
+    """The clients that failed or were late most often; None if nobody was."""
+    selections, names = store.read_selections(folder), store.read_clients(folder)
+    client = selections["client"].to_numpy()
+    status = np.array(selections["status"].to_pylist())
+    count = {name: np.bincount(client[status == name]) for name in (each.name for each in Status)}
+    size = int(client.max(initial=-1)) + 1
+    lost = sum(np.pad(count[name], (0, size - len(count[name]))) for name in ("LATE", "FAILED"))
+    worst = np.argsort(-np.asarray(lost), kind="stable")[:most]
+    worst = worst[np.asarray(lost)[worst] > 0]
+    if not len(worst):
+        return None
+    seconds = selections["duration"].to_numpy()
+    table = Table(title=f"clients that failed or were late most often ({int(np.count_nonzero(lost))} did at all)")
+    for heading in ("client", "chosen", "late", "failed", "seconds when in time"):
+        table.add_column(heading, justify="left" if heading == "client" else "right", overflow="fold")
+    for k in worst.tolist():
+        mine = client == k
+        good = seconds[mine & np.isin(status, ("DONE", "SURPLUS")) & np.isfinite(seconds)]
+        late, failed = (int(np.count_nonzero(mine & (status == name))) for name in ("LATE", "FAILED"))
+        name = str(k) if names is None or k >= len(names) else names[k]
+        mean = f"{good.mean():,.1f}" if len(good) else ""
+        table.add_row(escape(name), str(int(mine.sum())), str(late), str(failed), mean)
+    return table
+
+
 def summary(groups: Groups) -> tuple[list[Any], dict[str, Any]]:
     """What to print (a table, and how to read it) and the same as data: scores of every policy over seeds."""
-    settings, enrolled, seeds = _config(groups[0][1][0]), _enrolled(groups[0][1][0]), len(groups[0][1])
+    runs = [about(folder) for _, folders in groups for folder in folders]
+    seeds = len(groups[0][1])
     results = {
-        name: [scores.summary(store.read_rounds(f), store.read_selections(f), enrolled) for f in folders]
+        name: [scores.summary(store.read_rounds(f), store.read_selections(f), about(f).clients) for f in folders]
         for name, folders in groups
     }
     target = _target(results)
@@ -102,23 +151,24 @@ def summary(groups: Groups) -> tuple[list[Any], dict[str, Any]]:
             for row, folder in zip(results[name], folders, strict=True):
                 took = scores.reach(store.read_rounds(folder), "accuracy", target) or {}
                 row.update({f"{key}_to": took.get(key, float("nan")) for key in ("rounds", "hours", "gigabytes")})
-    rows = [row for runs in results.values() for row in runs]
+    rows = [row for each in results.values() for row in each]
+    common = [key for key in rows[0] if all(key in row for row in rows)]
     trained = all("test_loss" in row for row in rows)
-    columns = {
-        key: value for key, value in (TRAINED if trained else COLUMNS).items() if all(key in row for row in rows)
-    }
-    rounds = len(store.read_rounds(groups[0][1][0]))
-    over = f"{seeds} seeds" if seeds > 1 else f"seed {settings.seed}"
-    table = Table(title=f"{rounds} rounds, {settings.cohort_size} of {enrolled} clients a round, {over}")
+    columns = {key: value for key, value in (TRAINED if trained else COLUMNS).items() if key in common}
+    rounds = _range(len(store.read_rounds(folder)) for _, folders in groups for folder in folders)
+    over = f"{seeds} seeds" if seeds > 1 else f"seed {_range(run.seed for run in runs)}"
+    of = f"{_range(run.cohort_size for run in runs)} of {_range(run.clients for run in runs)} clients a round"
+    table = Table(title=f"{rounds} rounds, {of}, {over}")
     table.add_column("policy", overflow="fold")
     for heading, _ in columns.values():
+        heading = heading if all(run.simulated for run in runs) else heading.removeprefix("simulated ")
         table.add_column(heading.format(target=f"{target or 0:.0%}"), justify="right")
     first, data = groups[0][0], {}
     for name, rows in results.items():
-        base = None if name == first else results[first]
+        base = None if name == first or len(rows) != len(results[first]) else results[first]
         entries = {
             key: _entry([row[key] for row in rows], None if base is None else [row[key] for row in base])
-            for key in rows[0]
+            for key in common
         }
         data[name] = entries
         table.add_row(escape(name), *(_cell(entries[key], digits) for key, (_, digits) in columns.items()))

@@ -1,0 +1,175 @@
+"""A deployment's rounds in the store, and what `fedpick report` shows of them."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from fake_flower import Clock, FakeGrid, model, replies, trains
+from flwr.app import Error, MetricRecord
+from flwr.serverapp.strategy import FedAvg
+from rich.console import Console
+from typer.testing import CliRunner
+
+import fedpick as fp
+from fedpick import cli, store
+from fedpick.flower import Selected, recording
+
+
+def world(clock: Clock) -> FakeGrid:
+    grid = FakeGrid(clock, {node: trains(train_loss=node / 10) for node in range(8)})
+    grid.nodes[5] = replies(Error(2, "raised"))
+    return grid
+
+
+def accuracy(round, arrays):
+    return MetricRecord({"accuracy": round / 10, "loss": 2.0 - round / 10, "seconds": 5.0, "many": [1.0, 2.0]})
+
+
+def served(clock, folder, rounds, policy=None, **options):
+    policy = policy or fp.E3CS(cohort_size=3, quota=0.5)
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), policy, **options, records=folder)
+    seen = []
+
+    def watch(round, arrays):
+        if round:
+            seen.append(strategy.last)
+        return accuracy(round, arrays)
+
+    strategy.start(world(clock), model(), num_rounds=rounds, evaluate_fn=watch)
+    return strategy, seen
+
+
+def test_the_store_holds_what_the_rounds_were(clock: Clock, tmp_path) -> None:
+    strategy, seen = served(clock, tmp_path / "run", 6)
+    rounds, selections = store.read_rounds(tmp_path / "run"), store.read_selections(tmp_path / "run")
+    assert rounds["round"].to_pylist() == [1, 2, 3, 4, 5, 6]
+    assert rounds["accuracy"].to_pylist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert rounds["test_loss"][0].as_py() == 1.9
+    assert rounds["metric_seconds"].to_pylist() == [5.0] * 6
+    assert rounds["seconds"].to_pylist() == [record.seconds for record in seen]
+    assert "many" not in rounds.column_names
+    assert np.array(rounds["train_loss"]) == pytest.approx(np.array([np.nanmean(r.loss) for r in seen]))
+    for record in seen:
+        mine = selections.filter(np.array(selections["round"]) == record.round)
+        assert mine["client"].to_pylist() == record.clients.tolist()
+        assert mine["status"].to_pylist() == [fp.Status(s).name for s in record.status]
+    assert store.read_clients(tmp_path / "run") == strategy.roster.names
+    config = store.read_manifest(tmp_path / "run")["config"]
+    assert config == {"engine": "flower", "policy": "E3CS(quota=0.5)", "base": "FedAvg", "cohort_size": 3, "seed": 0}
+
+
+@pytest.mark.parametrize("join", [1, 2, 100])
+def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, join) -> None:
+    monkeypatch.setattr(recording, "JOIN_EVERY", join)
+    served(clock, tmp_path / "whole", 6)
+    for _ in range(3):
+        served(clock, tmp_path / "run", 2, state=tmp_path / "state")
+    for read in (store.read_rounds, store.read_selections):
+        one, other = read(tmp_path / "run").to_pydict(), read(tmp_path / "whole").to_pydict()
+        for name in set(one) - {"accuracy", "test_loss", "clock", "seconds", "duration"}:  # evaluations count from 1
+            if name == "train_loss":  # Flower's mean over replies in the order of arrival
+                np.testing.assert_allclose(one[name], other[name], rtol=1e-12)
+            else:
+                np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_rounds_that_only_the_journal_knows_are_added(clock: Clock, tmp_path) -> None:
+    """Killed after the outcome was kept and before the record was written, at every such moment."""
+    served(clock, tmp_path / "run", 1, state=tmp_path / "state", checkpoint_every=50)
+    shutil.copytree(tmp_path / "run", tmp_path / "old")
+    served(clock, tmp_path / "run", 3, state=tmp_path / "state", checkpoint_every=50)
+    whole = store.read_selections(tmp_path / "run")
+    served(clock, tmp_path / "old", 1, state=tmp_path / "state")
+    again = store.read_selections(tmp_path / "old")
+    assert repr(again.slice(0, len(whole)).to_pylist()) == repr(whole.to_pylist())  # NaN is NaN here
+    assert store.read_rounds(tmp_path / "old")["round"].to_pylist() == [1, 2, 3, 4, 5]
+    assert store.read_rounds(tmp_path / "old")["accuracy"].to_pylist() == [0.1, None, None, None, 0.1]
+
+
+def test_a_folder_of_another_server_is_refused_before_anything_is_trained(clock: Clock, tmp_path) -> None:
+    served(clock, tmp_path / "run", 2)
+    with pytest.raises(fp.StoreError, match="holds rounds up to 2, but this server has played 0; give records="):
+        served(clock, tmp_path / "run", 2)
+    with pytest.raises(fp.StoreError, match="holds a run of another configuration"):
+        served(clock, tmp_path / "run", 2, policy=fp.Uniform(3))
+    assert len(store.read_rounds(tmp_path / "run")) == 2
+
+
+def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypatch, caplog) -> None:
+    whole = store.pq.write_table
+    failing = [True]
+
+    def write(*args, **options):
+        if failing[0]:
+            raise OSError(28, "No space left on device")
+        return whole(*args, **options)
+
+    monkeypatch.setattr(store.pq, "write_table", write)
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), records=tmp_path / "run")
+
+    def watch(round, arrays):
+        failing[0] = round < 3
+
+    strategy.start(world(clock), model(), num_rounds=5, evaluate_fn=watch)
+    assert "No space left on device" in caplog.text
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3, 4, 5]
+
+
+def test_two_servers_do_not_share_a_folder(clock: Clock, tmp_path) -> None:
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), records=tmp_path / "run")
+
+    def second(round, arrays):
+        if round == 1:
+            with pytest.raises(fp.StoreError, match="another process is working in this folder"):
+                served(clock, tmp_path / "run", 1, policy=fp.Uniform(3))
+
+    strategy.start(world(clock), model(), num_rounds=1, evaluate_fn=second)
+
+
+def test_the_label_is_the_policy_as_people_write_it() -> None:
+    assert recording.label(fp.Uniform(3)) == "Uniform"
+    assert recording.label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5)) == "OverSelect(E3CS(quota=0.2), factor=1.5)"
+    assert recording.label(fp.FedCS(3, success=np.ones(5))) == "FedCS"
+    assert recording.label(object()) == "object"
+
+
+def report(*arguments) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "out", Console(width=200))
+        result = CliRunner().invoke(cli.app, ["report", *map(str, arguments)])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+def test_report_shows_a_deployment(clock: Clock, tmp_path) -> None:
+    served(clock, tmp_path / "run", 8)
+    told = report(tmp_path / "run")
+    assert "8 rounds, 3 of 8 clients a round, seed 0" in told
+    assert "E3CS(quota=0.5)" in told
+    assert "test accuracy" in told
+    assert "node:5" in told  # the one that always fails
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["E3CS(quota=0.5)"]["accuracy"]["mean"] == 0.8
+    assert (tmp_path / "run" / "report.png").stat().st_size > 10_000
+
+
+def test_report_sets_deployments_beside_simulated_runs(clock: Clock, tmp_path) -> None:
+    served(clock, tmp_path / "one", 4)
+    served(clock, tmp_path / "two", 4, policy=fp.Uniform(3))
+    config = fp.config.Config(policy="e3cs(quota=0.5)", cohort_size=5, rounds=6, world={"name": "volatile"})
+    from fedpick import sweep
+
+    sweep.execute(config, tmp_path / "simulated")
+    told = report(tmp_path / "one", tmp_path / "two", tmp_path / "simulated", "--out", tmp_path / "out")
+    assert "4 to 6 rounds" in told
+    assert "e3cs(quota=0.5)" in told
+    assert "simulated hours" not in told
+    assert (tmp_path / "out" / "report.svg").is_file()
+    same = report(tmp_path / "one", tmp_path / "one", "--out", tmp_path / "out")
+    assert "E3CS(quota=0.5) in" in same
+
+
+def test_report_says_what_is_no_run(tmp_path) -> None:
+    result = CliRunner().invoke(cli.app, ["report", str(tmp_path / "nothing")])
+    assert isinstance(result.exception, fp.StoreError)
+    assert "is not a run's folder, it has no manifest.json" in str(result.exception)
