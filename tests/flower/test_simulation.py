@@ -19,20 +19,25 @@ NODES, ROUNDS, COHORT = 100, 5, 10
 DONE, LATE, FAILED, SURPLUS = fp.Status
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("simulation")
-    script = Path(__file__).with_name("simulate.py")
-    command = [sys.executable, str(script), str(folder / "told.json"), str(NODES), str(ROUNDS)]
+def finished(arguments: list[str], folder: Path) -> None:
+    """Run a script to its end; Ray's own processes, which are in its group, are ended whatever happens."""
     with (folder / "log").open("wb") as log:
+        command = [sys.executable, *arguments]
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
         try:
             code = process.wait(timeout=240)
         finally:
-            with contextlib.suppress(ProcessLookupError):  # Ray's own processes are in the group
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert code == 0, (folder / "log").read_text(errors="replace")[-3000:]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("simulation")
+    script = Path(__file__).with_name("simulate.py")
+    finished([str(script), str(folder / "told.json"), str(NODES), str(ROUNDS)], folder)
     return json.loads((folder / "told.json").read_text())
 
 

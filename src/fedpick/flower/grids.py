@@ -13,7 +13,11 @@ __all__ = ["Exchange", "Restricted", "Watched", "exchange"]
 
 log = logging.getLogger("flwr.fedpick")
 
-SHORTEST, LONGEST = 0.02, 1.0  # seconds between two looks for replies; Flower's own 3 s would blur the durations
+SHORTEST, LONGEST, LONGER = (
+    0.01,
+    1.0,
+    1.25,
+)  # seconds between two looks for replies; Flower's own 3 s would blur the durations
 
 
 class _Around(Grid):
@@ -115,7 +119,7 @@ def exchange(grid: Grid, messages: list[Message], limit: float | None) -> Exchan
         if not waiting or left <= 0:
             break
         sleep(min(pause, left))
-        pause = min(1.5 * pause, longest)
+        pause = min(LONGER * pause, longest)
     done.seconds = monotonic() - begun
     return done
 

@@ -228,11 +228,13 @@ class Memory:
                 error.strerror or error,
             )
 
-    def fold(self) -> None:
-        """Fold the journal into a checkpoint when its time has come."""
+    def due(self) -> bool:
+        """Whether the journal should be folded into a checkpoint: it is long, or larger than the state."""
         aged = self.roster.round - self._saved >= self.every
-        if not aged and self._whole <= max(LARGE, self.state.stat().st_size if self.state.exists() else 0):
-            return
+        return aged or self._whole > max(LARGE, self.state.stat().st_size if self.state.exists() else 0)
+
+    def fold(self) -> None:
+        """Fold the journal into a checkpoint."""
         try:
             self._checkpoint()
         except OSError as error:  # the journal still has everything

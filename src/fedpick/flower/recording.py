@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from fedpick.errors import StoreError
@@ -16,6 +17,7 @@ __all__ = ["ENGINE", "Recording", "label", "metrics"]
 log = logging.getLogger("flwr.fedpick")
 
 ENGINE = "flower"  # what the manifest says of where the rounds were played
+WRITE_EVERY = 2.0  # seconds
 JOIN_EVERY = 100  # rounds
 # What Flower's own templates call what a report calls otherwise.
 TRAINED = {"loss": "train_loss", "train-loss": "train_loss"}
@@ -61,6 +63,7 @@ class Recording:
         self.roster = roster
         self.tables = Tables(path, config)
         self._waiting: list[Record] = []
+        self._written = 0.0  # when
         try:
             reached = self.tables.reached
             if reached > roster.round:
@@ -79,14 +82,20 @@ class Recording:
             log.warning("%s has no rounds between %d and %d", path, reached, roster.round + 1)
 
     def add(self, record: Record) -> None:
-        """Write a round; what cannot be written now is tried again with the next."""
+        """Take a round; those of some seconds are written together."""
         self._waiting.append(record)
+        if monotonic() - self._written >= WRITE_EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits; what cannot be written now is tried again with the next."""
+        if not self._waiting:
+            return
+        names = dict.fromkeys(name for record in self._waiting for name in record.metrics)
         try:
-            while self._waiting:
-                first = self._waiting[0]
-                self.tables.write([first], list(first.metrics))
-                self._waiting.pop(0)
-            if record.round - self._joined >= JOIN_EVERY:
+            self.tables.write(self._waiting, list(names))
+            self._waiting, self._written = [], monotonic()
+            if self.roster.round - self._joined >= JOIN_EVERY:
                 self._join()
         except StoreError as error:
             log.error("%s", error)
@@ -98,8 +107,9 @@ class Recording:
             self._joined = self.tables.reached
 
     def close(self) -> None:
-        """Join what was written, and let others in."""
+        """Write and join everything, and let others in."""
         try:
+            self.flush()
             self._join()
         except StoreError as error:
             log.error("%s", error)

@@ -217,7 +217,9 @@ class Selected(Strategy):
             self._open = False
             if self._recording is not None:
                 self._recording.add(self.last)
-            if self.memory is not None:
+            if self.memory is not None and self.memory.due():
+                if self._recording is not None:
+                    self._recording.flush()
                 self.memory.fold()
 
     def _measure(self, found: MetricRecord | None, trained: bool = False) -> None:
