@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench bench-select bench-world bench-train bench-gpu studies docs lock clean
+.PHONY: help setup demo test test-slow lint format bench bench-select bench-world bench-flower bench-train bench-gpu studies docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -41,13 +41,16 @@ format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-select bench-world bench-train  ## every benchmark but the GPU's
+bench: bench-select bench-world bench-flower bench-train  ## every benchmark but the GPU's
 
 bench-select: $(READY)  ## time and memory of every policy, up to a million clients
 	$(BIN)/python benchmarks/bench_select.py
 
 bench-world: $(READY)  ## rounds a second of whole runs, and memory at a million clients
 	$(BIN)/python benchmarks/bench_world.py
+
+bench-flower: $(READY)  ## what the Flower strategy costs beside plain FedAvg, and a choice among 100,000 clients
+	$(BIN)/python benchmarks/bench_flower.py
 
 bench-train: $(READY)  ## rounds a second of training beside PyTorch, Flower and fedjax (makes their environments first)
 	$(BIN)/python benchmarks/bench_train.py

@@ -154,8 +154,8 @@ def main() -> None:
     choices = choosing(3 if options.quick else 30, enrolled, connected)
     lines = [
         f"Flower's simulation, {nodes} clients that do nothing, {COHORT} a round; medians of {repeats} blocks of",
-        f"{rounds} rounds, measured in turn. Flower looks for replies every tenth of a second, fedpick sooner at first;",
-        "the second row has fedpick's way of waiting and nothing else of it.",
+        f"{rounds} rounds, measured in turn. Flower looks for replies every tenth of a second, fedpick sooner at",
+        "first; the second row has fedpick's way of waiting and nothing else of it.",
         "",
         "| strategy | seconds a round | of FedAvg | of FedAvg with the same waiting | the policy itself, ms |",
         "| --- | ---: | ---: | ---: | ---: |",

@@ -14,7 +14,19 @@ from fedpick.protocol import Policy, traits
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, View
 from fedpick.world import Draw, Timing, World, WorldState
 
-__all__ = ["Chosen", "Record", "RunState", "Trainer", "Updates", "choose", "judge", "play", "settle", "work"]
+__all__ = [
+    "ROUND_COLUMNS",
+    "Chosen",
+    "Record",
+    "RunState",
+    "Trainer",
+    "Updates",
+    "choose",
+    "judge",
+    "play",
+    "settle",
+    "work",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +103,14 @@ class Record:
     loss: Floats
     metrics: Mapping[str, float] = field(default_factory=dict)
     wall: Mapping[str, float] = field(default_factory=dict)  # real seconds of "selection" and "training"; not stored
+
+
+# The columns that every table of rounds has; metrics have other names.
+ROUND_COLUMNS = (
+    *("round", "clock", "seconds", "available", "chosen"),
+    *(status.name.lower() for status in Status),
+    *("messages", "megabytes"),
+)
 
 
 @dataclass

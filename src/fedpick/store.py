@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from fedpick._version import __version__
 from fedpick.checkpoint import pack_run, unpack_run
 from fedpick.errors import ContractError, StoreError, require
-from fedpick.round import Record, RunState
+from fedpick.round import ROUND_COLUMNS, Record, RunState
 from fedpick.state import FORMAT, read_archive, write_archive
 from fedpick.types import Clients, Status
 
@@ -47,11 +47,6 @@ __all__ = [
 _REACHED = b"fedpick.reached"  # in the joined files: the last round they hold
 _TABLES = ("rounds", "selections")
 _NAMES = [status.name for status in Status]
-ROUND_COLUMNS = (
-    *("round", "clock", "seconds", "available", "chosen"),
-    *(name.lower() for name in _NAMES),
-    *("messages", "megabytes"),
-)
 
 
 def machine() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import fedpick as fp
 from fedpick import cli, store
-from fedpick.flower import Selected, recording
+from fedpick.flower import Selected, measures, recording
 
 
 def world(clock: Clock) -> FakeGrid:
@@ -128,10 +128,10 @@ def test_two_servers_do_not_share_a_folder(clock: Clock, tmp_path) -> None:
 
 
 def test_the_label_is_the_policy_as_people_write_it() -> None:
-    assert recording.label(fp.Uniform(3)) == "Uniform"
-    assert recording.label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5)) == "OverSelect(E3CS(quota=0.2), factor=1.5)"
-    assert recording.label(fp.FedCS(3, success=np.ones(5))) == "FedCS"
-    assert recording.label(object()) == "object"
+    assert measures.label(fp.Uniform(3)) == "Uniform"
+    assert measures.label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5)) == "OverSelect(E3CS(quota=0.2), factor=1.5)"
+    assert measures.label(fp.FedCS(3, success=np.ones(5))) == "FedCS"
+    assert measures.label(object()) == "object"
 
 
 def report(*arguments) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-__all__ = ["Exchange", "Restricted", "Watched", "exchange"]
+__all__ = ["Exchange", "Restricted", "Watched", "exchange", "own"]
 
 log = logging.getLogger("flwr.fedpick")
 
@@ -65,6 +65,13 @@ class _Around(Grid):
         if name == "grid":  # not set yet: copying and unpickling look here first
             raise AttributeError(name)
         return getattr(self.grid, name)
+
+
+def own(grid: Any) -> Any:
+    """Flower's own grid, out of those around it."""
+    while isinstance(grid, _Around):
+        grid = grid.grid
+    return grid
 
 
 class Restricted(_Around):

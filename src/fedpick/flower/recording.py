@@ -1,8 +1,6 @@
 """Rounds of a deployment in the same store as the simulator's, so that `fedpick report` shows them."""
 
 import logging
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -10,43 +8,15 @@ from typing import Any
 from fedpick.errors import StoreError
 from fedpick.flower.roster import Roster
 from fedpick.round import Record
-from fedpick.store import ROUND_COLUMNS, Tables
+from fedpick.store import Tables
 
-__all__ = ["ENGINE", "Recording", "label", "metrics"]
+__all__ = ["ENGINE", "Recording"]
 
 log = logging.getLogger("flwr.fedpick")
 
 ENGINE = "flower"  # what the manifest says of where the rounds were played
 WRITE_EVERY = 2.0  # seconds
 JOIN_EVERY = 100  # rounds
-# What Flower's own templates call what a report calls otherwise.
-TRAINED = {"loss": "train_loss", "train-loss": "train_loss"}
-EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
-
-
-def label(policy: Any) -> str:
-    """A policy as people write it: its class and the plain settings that are not the defaults."""
-    if not is_dataclass(policy):
-        return type(policy).__name__
-    said = []
-    for entry in fields(policy):
-        value = getattr(policy, entry.name)
-        if is_dataclass(value):
-            said.append(label(value))
-        elif isinstance(value, str | int | float) and entry.name != "cohort_size" and value != entry.default:
-            said.append(f"{entry.name}={value!r}")
-    return type(policy).__name__ + (f"({', '.join(said)})" if said else "")
-
-
-def metrics(measured: Mapping[str, Any], trained: bool = False) -> dict[str, float]:
-    """The numbers of a MetricRecord under the names of a report."""
-    found, aliases = {}, TRAINED if trained else EVALUATED
-    for name, value in measured.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue  # lists have no column
-        name = aliases.get(name, name)
-        found[f"metric_{name}" if name in ROUND_COLUMNS else name] = float(value)
-    return found
 
 
 class Recording:

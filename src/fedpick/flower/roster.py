@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedpick.errors import unknown_name
+from fedpick.flower.grids import own
 from fedpick.protocol import Policy
 from fedpick.state import admit
 from fedpick.types import Choice, Clients, Outcome, View
@@ -50,10 +51,8 @@ def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int
         reported: asks nodes for the name that they give themselves.
     """
     nodes = list(grid.get_nodes())
-    while hasattr(grid, "grid"):  # ours are around Flower's
-        grid = grid.grid
     if identity == "auto":
-        identity = "simulation" if type(grid).__name__ == "InMemoryGrid" else "registered"
+        identity = "simulation" if type(own(grid)).__name__ == "InMemoryGrid" else "registered"
     if identity == "simulation":
         # Ids and keys are drawn anew in every simulation, but nodes are registered in the order of their partitions.
         nodes.sort(key=lambda node: str(node.registered_at))

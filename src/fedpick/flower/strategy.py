@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from time import monotonic, perf_counter, sleep
+from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,18 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import ArrayLike
 
 from fedpick import rng as rngs
-from fedpick.errors import ContractError, FedpickError, MissingError, require
-from fedpick.flower import describing, probing
-from fedpick.flower.grids import Restricted, Watched
+from fedpick.errors import ContractError, MissingError, require
+from fedpick.flower import probing
+from fedpick.flower.grids import Restricted, Watched, own
+from fedpick.flower.measures import label, metrics
 from fedpick.flower.memory import Memory, Turn
-from fedpick.flower.recording import ENGINE, Recording, label, metrics
+from fedpick.flower.presence import Describe, NotEnoughClientsError, Presence
 from fedpick.flower.replies import Heard, agree, read, table
-from fedpick.flower.roster import Identity, Roster, check_identity, identities
+from fedpick.flower.roster import Identity, Roster, check_identity
 from fedpick.flower.rounds import Asked
 from fedpick.protocol import Policy, traits
 from fedpick.round import Record
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Status, View
+from fedpick.types import Bools, Choice, Floats, Ints, Status, View
 
 __all__ = ["ContextFn", "NotEnoughClientsError", "Selected"]
 
@@ -41,12 +42,7 @@ TIMEOUT = 3600.0  # seconds; the default of Flower's start()
 
 # (round, identities of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
 ContextFn = Callable[[int, Sequence[str], Bools], Floats]
-Describe = Callable[[Sequence[str]], Clients]  # identities of newcomers -> what is known of them
 Embed = Callable[[ArrayRecord], ArrayLike]
-
-
-class NotEnoughClientsError(FedpickError, RuntimeError):
-    """Too few clients were connected for too long."""
 
 
 class Selected(Strategy):
@@ -115,18 +111,17 @@ class Selected(Strategy):
                 f"Selected: {type(policy).__name__} needs features: give clients=function, or clients='ask'"
             )
         self.deadline, self.wait, self.too_few = deadline, wait, too_few
-        self.context, self.clients, self.embed = context, clients, embed
-        self.identity, self.durations, self.seed = identity, durations, seed
+        self.context, self.embed = context, embed
+        self.durations, self.seed = durations, seed
         self.roster = Roster(policy)
+        self._presence = Presence(self.roster, identity, clients, "features" in self.traits.needs)
         self.memory = None if state is None else Memory(Path(state), self.roster, checkpoint_every)
         self.records = None if records is None else Path(records)
         self.last: Record | None = None
-        self._recording: Recording | None = None
-        self._said: dict[int, describing.Said] = {}  # by node id
+        self._recording: Any = None  # a Recording, while start() runs
         self._open = False  # the last round may still get metrics
         self._reports = {"embedding"} | (self.traits.needs - {"probe", "context", "features"})
         self._pending: Asked | None = None
-        self._settled: int | None = None  # how many clients we stopped waiting for more at
         self._usual: dict[bool, Any] = {}  # what the replies of the last round had in common
         self._own: dict[str, Any] = {}  # the base's methods while start() has ours in their place
         self._timeout = TIMEOUT
@@ -191,6 +186,8 @@ class Selected(Strategy):
             self.memory.lock()
         try:
             if self.records is not None:
+                from fedpick.flower.recording import ENGINE, Recording  # pyarrow: not on every client
+
                 about = {
                     "engine": ENGINE,
                     "policy": label(self.policy),
@@ -224,8 +221,7 @@ class Selected(Strategy):
 
     def _measure(self, found: MetricRecord | None, trained: bool = False) -> None:
         if found is not None and self._open and self.last is not None:
-            more = metrics(found, trained)
-            self.last = replace(self.last, metrics={**self.last.metrics, **more})
+            self.last = replace(self.last, metrics={**self.last.metrics, **metrics(found, trained)})
 
     def _listening(self, evaluate: Callable[[int, ArrayRecord], MetricRecord | None]) -> Any:
         """The user's central evaluation, whose result goes to the records as well."""
@@ -245,75 +241,15 @@ class Selected(Strategy):
         log.info("clients are chosen by %r; state: %s; records: %s", self.policy, kept, written)
         self._base("summary")()
 
-    def _connected(self, grid: Grid) -> dict[str, int]:
-        """identity -> node id, after waiting for enough of them, but not for ever."""
-        want = self.traits.asks or 1
-        enough = want if self._settled is None else min(want, self._settled)
-        begun = monotonic()
-        while True:
-            found = identities(grid, self.identity, lambda nodes: self._names(grid, nodes))
-            left = self.wait - (monotonic() - begun)
-            if len(found) >= enough or left <= 0:
-                break
-            sleep(min(1.0, left))
-        if not found:
-            raise NotEnoughClientsError(
-                f"no client was connected for {self.wait:g} s, so that nobody can train; start SuperNodes, or raise "
-                "wait"
-            )
-        if len(found) < want and self.too_few == "error":
-            raise NotEnoughClientsError(
-                f"{len(found)} clients were connected after {self.wait:g} s, but the policy asks for {want}; start "
-                "more SuperNodes, raise wait, or say too_few='smaller'"
-            )
-        if len(found) < enough:
-            log.warning("%d clients connected after %g s, %d wanted: a smaller cohort", len(found), self.wait, want)
-        self._settled = len(found)
-        return found
-
-    def _ask(self, grid: Grid, nodes: list[int]) -> dict[int, describing.Said]:
-        """What nodes say of themselves; each is asked once."""
-        new = [node for node in nodes if node not in self._said]
-        if new:
-            inner = grid.grid if isinstance(grid, Watched) else grid
-            limit = min(self._timeout, TIMEOUT if self.deadline is None else self.deadline)
-            self._said |= describing.ask(inner, new, limit)
-        return {node: self._said[node] for node in nodes}
-
-    def _names(self, grid: Grid, nodes: list[int]) -> dict[int, str]:
-        return {node: said.name for node, said in self._ask(grid, nodes).items()}
-
-    def _enrol(self, grid: Grid, found: dict[str, int]) -> None:
-        """Enrol those that are not yet, with what is known of them."""
-        roster = self.roster
-        new = [name for name in found if name not in roster.index]
-        if not new:
-            return
-        if self.clients == "ask":
-            said = self._ask(grid, [found[name] for name in new])
-            before = None if roster.clients is None else roster.clients.features
-            width = None if roster.clients is None else 0 if before is None else before.shape[1]
-            newcomers = describing.together(list(said.values()), width, "features" in self.traits.needs)
-        elif callable(self.clients):
-            newcomers = self.clients(list(new))
-            if len(newcomers) != len(new):
-                raise ContractError(
-                    f"Selected: clients() described {len(newcomers)} clients, but was asked for {len(new)}: give one "
-                    "each"
-                )
-        else:
-            newcomers = Clients(np.ones(len(new)))
-        roster.enrol(new, newcomers)
-        log.info("enrolled %d clients, %d in all", len(new), len(roster.names))
-
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the cohort, and let the base configure its training."""
         self._close_round()
         roster, number = self.roster, self.roster.round + 1
-        found = self._connected(grid)
-        self._enrol(grid, found)
+        limit = self._timeout if self.deadline is None else min(self.deadline, self._timeout)
+        found = self._presence.connected(grid, self.traits.asks or 1, self.wait, self.too_few, limit)
+        self._presence.enrol(grid, found, limit)
         assert roster.clients is not None
         at = np.fromiter((roster.index[name] for name in found), dtype=np.int64, count=len(found))
         node_of = dict(zip(at.tolist(), found.values(), strict=True))
@@ -323,9 +259,7 @@ class Selected(Strategy):
 
         def probe(ids: Ints, /, *, batch: int | None = None) -> Floats:
             begun = monotonic()
-            inner = grid.grid if isinstance(grid, Watched) else grid
-            limit = self._timeout if self.deadline is None else min(self.deadline, self._timeout)
-            losses = probing.ask(inner, [node_of[int(k)] for k in ids], arrays, number, batch, limit)
+            losses = probing.ask(own(grid), [node_of[int(k)] for k in ids], arrays, number, batch, limit)
             asked[0] += len(ids)
             asked[1] += monotonic() - begun
             return losses

@@ -1,0 +1,107 @@
+"""Who is connected, and the enrolment of those that were never seen before."""
+
+import logging
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
+
+import numpy as np
+from flwr.serverapp import Grid
+
+from fedpick.errors import ContractError, FedpickError
+from fedpick.flower import describing
+from fedpick.flower.grids import own
+from fedpick.flower.roster import Identity, Roster, identities
+from fedpick.types import Clients
+
+__all__ = ["Describe", "NotEnoughClientsError", "Presence"]
+
+log = logging.getLogger("flwr.fedpick")
+
+Describe = Callable[[Sequence[str]], Clients]  # identities of newcomers -> what is known of them
+
+
+class NotEnoughClientsError(FedpickError, RuntimeError):
+    """Too few clients were connected for too long."""
+
+
+class Presence:
+    """Knows connected nodes as clients of a roster.
+
+    Args:
+        roster: in which they are enrolled.
+        identity: by what a client is known when it comes back.
+        clients: says what newcomers hold: a function of their identities, "ask", or None.
+        need_features: whether the policy cannot do without features.
+    """
+
+    def __init__(
+        self, roster: Roster, identity: str | Identity, clients: Describe | str | None, need_features: bool
+    ) -> None:
+        self.roster, self.identity, self.clients, self.need_features = roster, identity, clients, need_features
+        self._settled: int | None = None  # how many clients we stopped waiting for more at
+        self._said: dict[int, describing.Said] = {}  # by node id
+
+    def connected(self, grid: Grid, want: int, wait: float, too_few: str, limit: float) -> dict[str, int]:
+        """identity -> node id, after waiting for enough of them, but not for ever.
+
+        Args:
+            grid: Flower's, or one around it.
+            want: how many the policy asks for.
+            wait: seconds.
+            too_few: what to do with fewer: "smaller" or "error".
+            limit: seconds for their answers, where they are asked who they are.
+        """
+        enough = want if self._settled is None else min(want, self._settled)
+        begun = monotonic()
+        while True:
+            found = identities(grid, self.identity, lambda nodes: self._names(grid, nodes, limit))
+            left = wait - (monotonic() - begun)
+            if len(found) >= enough or left <= 0:
+                break
+            sleep(min(1.0, left))
+        if not found:
+            raise NotEnoughClientsError(
+                f"no client was connected for {wait:g} s, so that nobody can train; start SuperNodes, or raise wait"
+            )
+        if len(found) < want and too_few == "error":
+            raise NotEnoughClientsError(
+                f"{len(found)} clients were connected after {wait:g} s, but the policy asks for {want}; start more "
+                "SuperNodes, raise wait, or say too_few='smaller'"
+            )
+        if len(found) < enough:
+            log.warning("%d clients connected after %g s, %d wanted: a smaller cohort", len(found), wait, want)
+        self._settled = len(found)
+        return found
+
+    def _ask(self, grid: Grid, nodes: list[int], limit: float) -> dict[int, describing.Said]:
+        """What nodes say of themselves; each is asked once."""
+        new = [node for node in nodes if node not in self._said]
+        if new:
+            self._said |= describing.ask(own(grid), new, limit)
+        return {node: self._said[node] for node in nodes}
+
+    def _names(self, grid: Grid, nodes: list[int], limit: float) -> dict[int, str]:
+        return {node: said.name for node, said in self._ask(grid, nodes, limit).items()}
+
+    def enrol(self, grid: Grid, found: dict[str, int], limit: float) -> None:
+        """Enrol those that are not yet, with what is known of them."""
+        roster = self.roster
+        new = [name for name in found if name not in roster.index]
+        if not new:
+            return
+        if self.clients == "ask":
+            said = self._ask(grid, [found[name] for name in new], limit)
+            before = None if roster.clients is None else roster.clients.features
+            width = None if roster.clients is None else 0 if before is None else before.shape[1]
+            newcomers = describing.together(list(said.values()), width, self.need_features)
+        elif callable(self.clients):
+            newcomers = self.clients(list(new))
+            if len(newcomers) != len(new):
+                raise ContractError(
+                    f"Selected: clients() described {len(newcomers)} clients, but was asked for {len(new)}: give one "
+                    "each"
+                )
+        else:
+            newcomers = Clients(np.ones(len(new)))
+        roster.enrol(new, newcomers)
+        log.info("enrolled %d clients, %d in all", len(new), len(roster.names))

@@ -1,0 +1,159 @@
+"""NVFlare's own simulator runs jobs in which a policy chooses; sites fail in every way, and a second job goes on."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare")
+if os.name == "nt":
+    pytest.skip("NVFlare's simulator needs POSIX", allow_module_level=True)
+
+from nvflare.apis.executor import Executor
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.fuel.utils import fobs
+from nvflare.job_config.api import FedJob
+
+import fedpick as fp
+from fedpick.nvflare import Selected
+
+DONE, LATE, FAILED, SURPLUS = fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, fp.Status.SURPLUS
+
+
+class Site(Executor):
+    """A client: adds 1 to the model, writes down that it did; what it does wrong depends on its name."""
+
+    def __init__(self, diary, faults=None):
+        super().__init__()
+        self.diary, self.faults = diary, faults or {}
+
+    def execute(self, task_name, shareable, fl_ctx, abort_signal):
+        name, model = fl_ctx.get_identity_name(), FLModelUtils.from_shareable(shareable)
+        Path(self.diary, f"{model.current_round:03d} {name}").touch()
+        fault, one, loss = self.faults.get(name), np.ones(2), float(name.split("-")[1])
+        if fault == "raises":
+            raise RuntimeError("a fault of the test")
+        if fault == "sleeps":
+            for _ in range(600):
+                sleep(0 if abort_signal.triggered else 0.1)
+        w = {"nan": one * math.nan, "shape": np.ones(3)}.get(fault, np.asarray(model.params["w"]) + one)
+        metrics = {"loss": math.inf if fault == "loss" else loss, "seconds": 1.5}
+        return FLModelUtils.to_shareable(FLModel(params={"w": w}, params_type=ParamsType.FULL, metrics=metrics))
+
+
+@dataclass
+class Memory:
+    status: np.ndarray
+    duration: np.ndarray
+    loss: np.ndarray
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Chooses everyone, remembers how the last round ended."""
+
+    cohort_size: int
+
+    def init(self, clients):
+        return Memory(*(np.full(len(clients), math.nan) for _ in range(3)))
+
+    def select(self, state, view, rng):
+        return fp.Choice(np.flatnonzero(view.available)[: self.cohort_size])
+
+    def observe(self, state, view, choice, outcome):
+        new = self.init(view.clients)
+        for name in ("status", "duration", "loss"):
+            getattr(new, name)[choice.clients] = getattr(outcome, name)
+        return new
+
+
+def play(tmp_path, sites, faults, **settings):
+    """Run one job in the simulator; return the last model's `w` and the names in the diary."""
+    job, diary = FedJob(name="job", min_clients=sites), tmp_path / "diary"
+    job.set_app_packages(["fedpick"])  # installed at the server: not copied into the job
+    diary.mkdir(exist_ok=True)
+    settings = {"persistor_id": "", "model": {"w": [0.0, 0.0]}, "task_check_period": 0.1} | settings
+    job.to_server(Selected(**settings))
+    job.to_clients(Site(str(diary), faults))
+    job.export_job(str(tmp_path / "jobs"))
+    command = [sys.executable, "-m", "nvflare.cli", "simulator", str(tmp_path / "jobs" / "job")]
+    command += ["-w", str(tmp_path / "workspace"), "-n", str(sites), "-t", str(sites)]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True)
+        try:
+            code = process.wait(timeout=150)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert code == 0, (tmp_path / "log").read_text()[-5000:]
+    model = fobs.loadf(str(tmp_path / "workspace" / "server" / "simulate_job" / "FL_global_model.pt"))
+    return model.params["w"], sorted(path.name for path in diary.iterdir())
+
+
+@pytest.mark.slow
+def test_each_fault_is_the_right_site_s(tmp_path):
+    faults = {"site-3": "raises", "site-4": "nan", "site-5": "shape", "site-6": "loss", "site-7": "sleeps"}
+    policy = fp.OverSelect(Witness(cohort_size=1), factor=7.0)
+    w, diary = play(tmp_path, 7, faults, policy=policy, num_rounds=1, deadline=30, state=tmp_path / "state")
+    assert diary == [f"000 site-{k}" for k in range(1, 8)]
+    assert w.tolist() == [1.0, 1.0]  # of one site: no NaN, no surplus
+    memory, notes = fp.load_state(policy, tmp_path / "state" / "state.npz", fp.Clients(np.ones(7)))
+    assert notes["nvflare"] == {"round": 1, "roster": [f"site-{k}" for k in range(1, 8)]}
+    assert Counter(memory.status[:2]) == {DONE: 1, SURPLUS: 1}
+    assert memory.status[2:].tolist() == [FAILED] * 4 + [LATE]
+    np.testing.assert_equal(memory.duration, [1.5, 1.5, *[math.nan] * 4, 30.0])
+    np.testing.assert_equal(memory.loss, [1.0, 2.0, *[math.nan] * 5])
+
+
+@pytest.mark.slow
+def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
+    policy, clients = fp.E3CS(cohort_size=1, quota=0.2), fp.Clients([1.0, 2.0, 3.0])
+    expected, state = [], policy.init(clients)
+    for number in range(1, 9):
+        view = fp.View(number, np.ones(3, dtype=bool), clients)
+        choice = policy.select(state, view, fp.rng.stream(5, number, "policy"))
+        outcome = fp.Outcome([FAILED if k == 2 else DONE for k in choice.clients], [1.5], [math.nan])
+        state = policy.observe(state, view, choice, outcome)
+        expected.append(f"{number - 1:03d} site-{choice.clients[0] + 1}")
+    fails = [name.endswith("site-3") for name in expected]
+    assert 0 < sum(fails[:4]) < 4  # in such a round nobody's update can be used
+
+    settings = {"policy": policy, "num_rounds": 4, "seed": 5, "state": tmp_path / "state"}
+    settings["sizes"] = {"site-1": 1.0, "site-2": 2.0, "site-3": 3.0}
+    w, diary = play(tmp_path, 3, {"site-3": "raises"}, **settings)
+    assert diary == expected[:4]
+    assert w.tolist() == [4.0 - sum(fails[:4])] * 2
+    _, diary = play(tmp_path, 3, {"site-3": "raises"}, start_round=4, model={"w": w.tolist()}, **settings)
+    assert diary == expected
+    learned, notes = fp.load_state(policy, tmp_path / "state" / "state.npz", clients)
+    assert notes["nvflare"] == {"round": 8, "roster": ["site-1", "site-2", "site-3"]}
+    np.testing.assert_array_equal(learned.log_weights, state.log_weights)
+
+
+def test_what_nvflare_cannot_give_is_said_when_the_job_is_made():
+    with pytest.raises(fp.errors.MissingError, match="PowerOfChoice needs probe"):
+        Selected(policy=fp.PowerOfChoice(cohort_size=2, candidates=4))
+    with pytest.raises(fp.errors.SettingError, match="deadline = 0"):
+        Selected(policy=fp.Uniform(cohort_size=2), deadline=0)
+
+
+def test_a_foreign_state_is_refused_and_kept(tmp_path):
+    policy, path = fp.E3CS(cohort_size=2), tmp_path / "state.npz"
+    fp.save_state(policy, policy.init(fp.Clients(np.ones(3))), path)
+    before = path.read_bytes()
+    with pytest.raises(fp.errors.StateError, match="not the state of an NVFlare server"):
+        Selected(policy=policy, state=tmp_path).run()
+    assert path.read_bytes() == before
+    path.write_bytes(b"nonsense")
+    with pytest.raises(fp.errors.StateError, match="not a whole fedpick state"):
+        Selected(policy=policy, state=tmp_path).run()
+    assert path.read_bytes() == b"nonsense"
