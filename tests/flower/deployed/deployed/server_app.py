@@ -1,6 +1,8 @@
-"""E3CS among all that are connected; what happened is written after each round."""
+"""Policies in turn, as the plan says; what happened is written after each round."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,34 +16,69 @@ import fedpick.flower
 app = ServerApp()
 
 
+def policy_of(name: str, cohort: int) -> fp.Policy:
+    """The policy that the plan names."""
+    if name == "e3cs":
+        return fp.E3CS(cohort_size=cohort, quota=0.5)
+    return fp.PowerOfChoice(cohort_size=cohort, variant=name)
+
+
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the rounds."""
-    out = Path(str(context.run_config["out"]))
-    base = FedAvg(fraction_evaluate=0.0)
-    policy = fp.E3CS(cohort_size=6, quota=0.5)
-    deadline = float(context.run_config["deadline"])
-    strategy = fedpick.flower.Selected(base, policy, deadline=deadline, wait=60.0, state=out / "state")
-    told: list[dict] = []
+    """Play the plan: "e3cs 6 3, pow-d 2 1" is three rounds of E3CS with cohorts of 6, then one of Power-of-Choice."""
+    config = context.run_config
+    out = Path(str(config["out"]))
+    while len(list(grid.get_node_ids())) < int(config["nodes"]):  # so that all runs enrol alike
+        time.sleep(0.2)
+    for step in str(config["plan"]).split(","):
+        name, cohort, rounds = step.split()
+        play(grid, out, name, policy_of(name, int(cohort)), int(rounds), float(config["deadline"]))
 
-    def tell(round: int, arrays: ArrayRecord) -> None:
-        if round:
-            last = strategy.last
-            strategy.wait = 5.0  # for all six only at first
-            told.append(
-                {
-                    "round": last.round,
-                    "seconds": last.seconds,
-                    "names": [strategy.roster.names[k] for k in last.clients],
-                    "status": last.status.tolist(),
-                    "duration": last.duration.tolist(),
-                    "loss": last.loss.tolist(),
-                    "w": arrays["w"].numpy().tolist(),
-                }
-            )
-            part = out / "told.part"
-            part.write_text(json.dumps(told))
-            part.replace(out / "told.json")
 
-    start = ArrayRecord({"w": Array(np.zeros(3))})
-    strategy.start(grid, start, num_rounds=int(context.run_config["rounds"]), evaluate_fn=tell)
+def play(grid: Grid, out: Path, name: str, policy: fp.Policy, rounds: int, deadline: float) -> None:
+    """Rounds of one policy; a plan that was cut off goes on from what was told."""
+    file = out / "told.json"
+    told = json.loads(file.read_text()) if file.exists() else []
+    strategy = fedpick.flower.Selected(
+        FedAvg(fraction_evaluate=0.0),
+        policy,
+        state=out / f"state-{name}",
+        records=out / f"records-{name}",
+        deadline=deadline,
+        wait=60.0,
+    )
+
+    def tell(what: str, **more: object) -> None:
+        roster = strategy.roster
+        state = (
+            {field: np.asarray(value).tolist() for field, value in vars(roster.state).items()} if roster.names else {}
+        )
+        common = {"what": what, "policy": name, "pid": os.getpid(), "round": strategy.round}
+        told.append(common | {"names": list(roster.names), "state": state} | more)
+        part = out / "told.part"
+        part.write_text(json.dumps(told))
+        part.replace(file)
+
+    def after(round: int, arrays: ArrayRecord) -> None:
+        if not round:  # the model before the first round
+            return
+        last = strategy.last
+        assert last is not None
+        tell(
+            "round",
+            chosen=[strategy.roster.names[k] for k in last.clients],
+            status=last.status.tolist(),
+            loss=last.loss.tolist(),
+            seconds=last.seconds,
+            messages=last.messages,
+            w=arrays["w"].numpy().tolist(),
+        )
+        strategy.wait = 5.0  # for all only at first: those that faults took away do not come back
+        while (out / f"hold-after-{strategy.round}").exists():
+            time.sleep(0.1)
+
+    tell("begins")
+    kept = [entry["w"] for entry in told if entry["policy"] == name and entry["what"] == "round"]
+    start = ArrayRecord({"w": Array(np.asarray(kept[-1] if kept else np.zeros(3)))})
+    strategy.start(grid, start, num_rounds=rounds, evaluate_fn=after)
+    tell("ends")
