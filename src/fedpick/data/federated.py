@@ -34,6 +34,8 @@ class Dataset:
     >>> data = Dataset("toy", np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1], np.int32), classes=2)
     >>> len(data), data.inputs
     (4, (2,))
+    >>> data
+    Dataset('toy', 4 + 0 held out, inputs (2,), 2 classes)
     """
 
     name: str
@@ -67,6 +69,10 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.x)
 
+    def __repr__(self) -> str:  # a glance, not the arrays
+        kind = f"{self.classes} classes" if self.classes else "targets"
+        return f"Dataset({self.name!r}, {len(self):,} + {len(self.test_x):,} held out, inputs {self.inputs}, {kind})"
+
     @property
     def inputs(self) -> tuple[int, ...]:
         """The shape of one input."""
@@ -88,6 +94,8 @@ class Federated:
     >>> split = Federated(data, examples=np.array([2, 0, 1]), starts=np.array([0, 2, 3]))
     >>> len(split), split.sizes, split.labels
     (2, array([2, 1]), array([[2, 0], [0, 1]]))
+    >>> split
+    Federated('toy', 2 clients, 1 to 2 examples each)
     """
 
     dataset: Dataset
@@ -115,6 +123,10 @@ class Federated:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def __repr__(self) -> str:
+        sizes = f"{self.sizes.min():,} to {self.sizes.max():,} examples each"
+        return f"Federated({self.dataset.name!r}, {len(self):,} clients, {sizes})"
 
     @cached_property
     def sizes(self) -> Ints:

@@ -41,7 +41,7 @@ def steps_of(sizes: Ints, epochs: Ints, batch: int, steps: int | None) -> Ints:
     return epochs * (-(-sizes // batch) if steps is None else steps)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)  # cohorts of several runs are drawn side by side
 def _fill(
     examples: Ints,
     starts: Ints,

@@ -73,24 +73,29 @@ def _client(
     key: jax.Array,
     lr: jax.Array,
 ) -> tuple[Params, jax.Array, jax.Array]:
-    def objective(params: Params, s: Any) -> tuple[jax.Array, jax.Array]:
+    plain = not (local.momentum or local.weight_decay or local.prox)
+
+    def objective(params: Params, s: Any, scale: Any) -> tuple[jax.Array, jax.Array]:
         inputs = prepare(x[index[s]], affine, local.precision)
         outputs = model.apply(_cast(params, local.precision), inputs, jax.random.fold_in(key, s))
         each = losses(outputs.astype(jnp.float32), y[index[s]])
         total = jnp.where(jnp.arange(len(each)) < count[s], each, 0.0).sum()
-        return total / jnp.maximum(count[s], 1), total
+        return scale * total / jnp.maximum(count[s], 1), total
 
     def step(s: Any, carry: tuple[Params, Params, jax.Array]) -> tuple[Params, Params, jax.Array]:
         params, velocity, seen = carry
-        gradient, total = jax.grad(objective, has_aux=True)(params, s)
+        # A step that is not there has an empty batch and a rate of 0: cheaper than choosing between two models.
+        rate = jnp.where(s < steps, lr, 0.0)
+        if plain:  # the step itself as a gradient: a GPU's products add it to the weights as they go
+            change, total = jax.grad(objective, has_aux=True)(params, s, -rate)
+            return jax.tree.map(jnp.add, params, change), velocity, seen + total
+        gradient, total = jax.grad(objective, has_aux=True)(params, s, 1.0)
         if local.weight_decay:
             gradient = jax.tree.map(lambda g, w: g + local.weight_decay * w, gradient, params)
         if local.prox:
             gradient = jax.tree.map(lambda g, w, old: g + local.prox * (w - old), gradient, params, sent)
         if local.momentum:
             gradient = velocity = jax.tree.map(lambda v, g: local.momentum * v + g, velocity, gradient)
-        # A step that is not there has an empty batch and a rate of 0: cheaper than choosing between two models.
-        rate = jnp.where(s < steps, lr, 0.0)
         return jax.tree.map(lambda w, g: w - rate * g, params, gradient), velocity, seen + total
 
     start = (sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(()))
