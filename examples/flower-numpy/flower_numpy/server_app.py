@@ -1,4 +1,4 @@
-"""What runs on the server. The line with `Selected` is all that fedpick adds."""
+"""What runs on the server. The lines with `policy` and `Selected` are all that fedpick adds."""
 
 from flwr.app import Array, ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -14,7 +14,8 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train for a number of rounds."""
-    strategy = fedpick.flower.Selected(FedAvg(fraction_evaluate=0.2), fp.E3CS(cohort_size=10), state="fedpick-state/")
+    policy = fp.E3CS(cohort_size=int(context.run_config["cohort-size"]))
+    strategy = fedpick.flower.Selected(FedAvg(fraction_evaluate=0.2), policy, state="fedpick-state/")
     strategy.start(
         grid,
         initial_arrays=ArrayRecord({"model": Array(start())}),

@@ -1,0 +1,1 @@
+"""A small CNN on Fashion-MNIST over Flower; fedpick chooses who trains."""
