@@ -33,6 +33,13 @@ def _measure(runs: Sequence[Mapping[str, Floats]]) -> tuple[str, str, str]:
     return "cep", "models returned so far", "effective participation"
 
 
+def _unit(seconds: float) -> tuple[float, str]:
+    """In what to draw so much time: (seconds in one, name)."""
+    if seconds < 300.0:
+        return 1.0, "seconds"
+    return (60.0, "minutes") if seconds < 3 * 3600.0 else (3600.0, "hours")
+
+
 def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -> Any:
     """What was reached over rounds and over simulated time, and how often each client was chosen.
 
@@ -44,6 +51,7 @@ def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -
     plt = _pyplot()
     shown, label, heading = _measure([seed for seeds in runs.values() for seed in seeds])
     figure, (over_rounds, over_time, fairness) = plt.subplots(1, 3, figsize=(14, 4.5), layout="constrained")
+    unit, called = _unit(max(float(seed["clock"][-1]) for seeds in runs.values() for seed in seeds))
     for i, (name, seeds) in enumerate(runs.items()):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i // len(COLOURS) % 4], "label": name}
         curves = np.array([seed[shown] for seed in seeds])
@@ -52,12 +60,13 @@ def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -
         over_rounds.plot(rounds, curves.mean(axis=0), **style)
         if len(curves) > 1:
             over_rounds.fill_between(rounds, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15)
-        hours = np.array([seed["clock"] for seed in seeds]).mean(axis=0)[at] / 3600.0
-        over_time.plot(hours, curves.mean(axis=0), **style)
+        time = np.array([seed["clock"] for seed in seeds]).mean(axis=0)[at] / unit
+        over_time.plot(time, curves.mean(axis=0), **style)
         ranked = np.sort(np.array([seed["counts"] for seed in seeds]), axis=1).mean(axis=0)
         fairness.plot(np.linspace(0, 100, len(ranked)), ranked, **style)
     over_rounds.set(xlabel="round", ylabel=label, title=heading)
-    over_time.set(xlabel="hours", title="the same over time")
+    over_rounds.xaxis.get_major_locator().set_params(integer=True)
+    over_time.set(xlabel=called, title="the same over time")
     over_time.set_visible(any(seed["clock"][-1] > 0 for seeds in runs.values() for seed in seeds))
     fairness.set(xlabel="clients, least chosen first (%)", ylabel="times chosen", title="who was chosen")
     for axes in (over_rounds, over_time, fairness):
