@@ -73,7 +73,9 @@ def _client(
     key: jax.Array,
     lr: jax.Array,
 ) -> tuple[Params, jax.Array, jax.Array]:
-    plain = not (local.momentum or local.weight_decay or local.prox)
+    on_cpu = jax.default_backend() == "cpu"
+    # On a GPU plain SGD takes the step itself as a gradient, which products then add to the weights as they go.
+    added = not on_cpu and not (local.momentum or local.weight_decay or local.prox)
 
     def objective(params: Params, s: Any, scale: Any) -> tuple[jax.Array, jax.Array]:
         inputs = prepare(x[index[s]], affine, local.precision)
@@ -86,7 +88,7 @@ def _client(
         params, velocity, seen = carry
         # A step that is not there has an empty batch and a rate of 0: cheaper than choosing between two models.
         rate = jnp.where(s < steps, lr, 0.0)
-        if plain:  # the step itself as a gradient: a GPU's products add it to the weights as they go
+        if added:
             change, total = jax.grad(objective, has_aux=True)(params, s, -rate)
             return jax.tree.map(jnp.add, params, change), velocity, seen + total
         gradient, total = jax.grad(objective, has_aux=True)(params, s, 1.0)
@@ -99,7 +101,7 @@ def _client(
         return jax.tree.map(lambda w, g: w - rate * g, params, gradient), velocity, seen + total
 
     start = (sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(()))
-    if jax.default_backend() == "cpu":  # as many steps as there are; under vmap, as the busiest client has
+    if on_cpu:  # as many steps as there are; under vmap, as the busiest client has
         params, _, total = lax.fori_loop(0, steps, step, start)
     else:
         (params, _, total), _ = lax.scan(lambda carry, s: (step(s, carry), None), start, jnp.arange(len(count)))
