@@ -7,6 +7,7 @@ import datetime
 import importlib.util
 import inspect
 import json
+import math
 import re
 import sys
 import threading
@@ -101,7 +102,7 @@ def run(
     target = folder or Path("fedpick-runs") / file.stem
     _interruptible(lambda: _run_all([settings], [settings.policy], [target], 1, "local"), target)
     out.print(*tables.summary([(settings.policy, [target])])[0], sep="\n")
-    out.print(f"written to {target}")
+    out.print(f"written to {escape(str(target))}")
 
 
 @app.command()
@@ -113,14 +114,14 @@ def resume(
 ) -> None:
     """Go on with a run or a comparison that was interrupted, or past its horizon with `--rounds`."""
     if (folder / "compare.json").is_file():
-        _compare(folder, json.loads((folder / "compare.json").read_text()), rounds, workers, executor)
+        _compare(folder, _plan(folder), rounds, workers, executor)
         return
     with store.Folder(folder) as opened:
         settings = config.Config(**opened.config)
     settings = replace(settings, rounds=rounds or settings.rounds)
     _interruptible(lambda: _run_all([settings], [settings.policy], [folder], 1, "local"), folder)
     out.print(*tables.summary([(settings.policy, [folder])])[0], sep="\n")
-    out.print(f"written to {folder}")
+    out.print(f"written to {escape(str(folder))}")
 
 
 @app.command()
@@ -158,7 +159,7 @@ def compare(
     plan = {"policies": policy, "seeds": seeds, "base": base}
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     target = folder or Path("fedpick-runs") / f"compare-{world}-{stamp}"
-    if (target / "compare.json").is_file() and json.loads((target / "compare.json").read_text()) != plan:
+    if (target / "compare.json").is_file() and _plan(target) != plan:
         raise ConfigError(f"{target}: holds another comparison; choose another folder, or remove this one")
     _compare(target, plan, None, workers, executor)
 
@@ -177,11 +178,18 @@ def report(
     groups: tables.Groups = []
     for given in folders:
         if (given / "compare.json").is_file():
-            plan = json.loads((given / "compare.json").read_text())
+            plan = _plan(given)
             for name in dict.fromkeys(plan["policies"]):
-                groups.append((name, [given / _slug(name) / f"seed-{seed}" for seed in range(plan["seeds"])]))
+                runs = [given / _slug(name) / f"seed-{seed}" for seed in range(plan["seeds"])]
+                begun = [run for run in runs if any(run.glob("**/rounds*.parquet"))]  # it may be going on
+                if len(begun) < len(runs):
+                    err.print(f"{escape(name)}: {len(begun)} of {len(runs)} runs have rounds so far")
+                if begun:
+                    groups.append((name, begun))
         else:
             groups.append((tables.about(given).policy, [given]))
+    if not groups:
+        raise ConfigError(f"{folders[0]}: has no rounds yet; wait for the first, or go on with fedpick resume")
     names = [name for name, _ in groups]
     if len(set(names)) < len(names):  # the same policy twice: told apart by the folder
         groups = [(f"{name} in {runs[0] if len(runs) == 1 else runs[0].parent.parent}", runs) for name, runs in groups]
@@ -192,11 +200,32 @@ def report(
     target = folder or folders[0]
     try:
         target.mkdir(parents=True, exist_ok=True)
-        (target / "report.json").write_text(json.dumps(data, indent=1) + "\n")
+        (target / "report.json").write_text(json.dumps(_finite(data), indent=1) + "\n")
         pictures = plots.save(plots.comparison(tables.curves(groups), ", ".join(map(str, folders))), target / "report")
     except OSError as error:
         raise ConfigError(f"{target}: cannot be written ({error.strerror}); choose another folder with --out") from None
-    out.print(f"written to {target}: report.json, {', '.join(p.name for p in pictures)}")
+    out.print(f"written to {escape(str(target))}: report.json, {', '.join(p.name for p in pictures)}")
+
+
+def _plan(folder: Path) -> dict[str, Any]:
+    """What a comparison's folder compares."""
+    try:
+        plan = json.loads((folder / "compare.json").read_text())
+        return {"policies": list(plan["policies"]), "seeds": int(plan["seeds"]), "base": dict(plan["base"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{folder}/compare.json: cannot be read ({type(error).__name__}: {error}); put a whole one back, or choose "
+            "another folder"
+        ) from None
+
+
+def _finite(data: Any) -> Any:
+    """The data with null for NaN and infinity, which JSON does not know."""
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _slug(text: str) -> str:
@@ -220,11 +249,12 @@ def _compare(target: Path, plan: dict[str, Any], rounds: int | None, workers: in
     groups = [(name, [f for f, c in zip(folders, configs, strict=True) if c.policy == name]) for name in names]
     shown, data = tables.summary(groups)
     out.print(*shown, sep="\n")
-    (target / "summary.json").write_text(json.dumps(data, indent=1) + "\n")
+    (target / "summary.json").write_text(json.dumps(_finite(data), indent=1) + "\n")
     where = " with ".join([base["world"]["name"], *([base["data"]["name"]] if "data" in base else [])])
     title = f"{where}: {base['cohort_size']} clients a round, {plan['seeds']} seeds"
     pictures = plots.save(plots.comparison(tables.curves(groups), title), target / "compare")
-    out.print(f"written to {target}: summary.json, {', '.join(p.name for p in pictures)}, and a folder for each run")
+    files = ", ".join(picture.name for picture in pictures)
+    out.print(f"written to {escape(str(target))}: summary.json, {files}, and a folder for each run")
 
 
 def _interruptible(work: Any, folder: Path) -> None:

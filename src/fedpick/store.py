@@ -46,6 +46,7 @@ __all__ = [
 
 _REACHED = b"fedpick.reached"  # in the joined files: the last round they hold
 _TABLES = ("rounds", "selections")
+_NUMBER = 9 * "[0-9]"  # the last round of a part, in its name
 _NAMES = [status.name for status in Status]
 
 
@@ -232,6 +233,16 @@ class Tables:
             for part in self._parts():
                 part.unlink()
 
+    def drop_after(self, round: int) -> None:
+        """Remove parts that hold later rounds, and what a killed process left half written."""
+        with _careful(self.path, "the folder"):
+            for part in self._parts():
+                if _last(part) > round:
+                    part.unlink()
+            for pattern in ("*.parquet.tmp", "checkpoint.npz*.tmp", "manifest.json.tmp", "parts/*.parquet.tmp"):
+                for leftover in self.path.glob(pattern):
+                    leftover.unlink()
+
     def name_clients(self, names: Sequence[str]) -> None:
         """Write clients.parquet: who is behind each number, where a run's clients have names."""
         table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
@@ -241,12 +252,14 @@ class Tables:
     @property
     def reached(self) -> int:
         """The last round that is written."""
-        lasts = [max(map(_last, (self.path / "parts").glob(f"{each}-*.parquet")), default=0) for each in _TABLES]
+        lasts = [
+            max(map(_last, (self.path / "parts").glob(f"{each}-{_NUMBER}.parquet")), default=0) for each in _TABLES
+        ]
         whole = self.path / "rounds.parquet"
         return max(min(lasts), _covers(whole) if whole.is_file() else 0)
 
     def _parts(self) -> list[Path]:
-        return sorted((self.path / "parts").glob("*-*.parquet"))
+        return sorted((self.path / "parts").glob(f"*-{_NUMBER}.parquet"))
 
     def _join(self, name: str, reached: int) -> None:
         whole = self.path / f"{name}.parquet"
@@ -300,13 +313,7 @@ class Folder(Tables):
                     f"remove the folder to start anew ({type(error).__name__}: {error})"
                 ) from None
         self._check(state.round)
-        with _careful(self.path, "the folder"):
-            for part in self._parts():
-                if _last(part) > state.round:
-                    part.unlink()
-            for pattern in ("*.parquet.tmp", "checkpoint.npz*.tmp", "manifest.json.tmp", "parts/*.parquet.tmp"):
-                for leftover in self.path.glob(pattern):
-                    leftover.unlink()
+        self.drop_after(state.round)
         wanted = _plain(self.config)
         if self._manifest()["config"] != wanted:  # continued past its first horizon: `fedpick resume` reads it here
             self._write_manifest({**self._manifest(), "config": wanted})
@@ -398,7 +405,7 @@ def _files(folder: Path, name: str, until: int | None = None) -> list[Path]:
     """The joined file, then the parts it does not hold yet (a crash can leave parts that it does)."""
     whole = folder / f"{name}.parquet"
     reached = _covers(whole) if whole.is_file() else 0
-    parts = sorted((folder / "parts").glob(f"{name}-*.parquet"))
+    parts = sorted((folder / "parts").glob(f"{name}-{_NUMBER}.parquet"))
     parts = [part for part in parts if _last(part) > reached and (until is None or _last(part) <= until)]
     return [whole, *parts] if whole.is_file() else parts
 
@@ -410,11 +417,15 @@ def _concat(files: list[Path]) -> pa.Table:
 def _read(path: str | os.PathLike[str], name: str) -> pa.Table:
     folder = Path(path)
     # A killed process can leave a part of one table without that of the other: neither counts.
-    lasts = [max(map(_last, (folder / "parts").glob(f"{each}-*.parquet")), default=0) for each in _TABLES]
+    lasts = [max(map(_last, (folder / "parts").glob(f"{each}-{_NUMBER}.parquet")), default=0) for each in _TABLES]
     files = _files(folder, name, min(lasts))
     if not files:
         raise StoreError(f"{folder}: has no rounds yet; is it a run's folder?")
-    return _concat(files)
+    table = _concat(files)
+    lacking = {"round", "chosen" if name == "rounds" else "client"} - set(table.column_names)
+    if lacking:
+        raise StoreError(f"{files[0]}: has no column {lacking.pop()!r}, so that it is no table of {name}; put it back")
+    return table
 
 
 def read_rounds(path: str | os.PathLike[str]) -> pa.Table:

@@ -103,7 +103,14 @@ class Clients:
         """These clients followed by others; labels and features stay only where both have them."""
 
         def both(a: Floats | None, b: Floats | None) -> Floats | None:
-            return None if a is None or b is None else np.concatenate([a, b])
+            if a is None or b is None:
+                return None
+            if a.shape[1] != b.shape[1]:
+                raise ContractError(
+                    f"these clients have {a.shape[1]} columns of labels or features and the others {b.shape[1]}, but "
+                    "must have the same number to be joined"
+                )
+            return np.concatenate([a, b])
 
         return Clients(
             np.concatenate([self.sizes, others.sizes]),

@@ -34,9 +34,9 @@ def weights(strategy):
 
 @pytest.fixture
 def past(clock: Clock, tmp_path):
-    """Six rounds: a checkpoint of the first, a journal of the others; and the weights after each."""
+    """Six rounds: a checkpoint from before the first, a journal of all; and the weights after each."""
     strategy = server(tmp_path / "past", checkpoint_every=50)
-    after = {}
+    after = {0: np.zeros(8)}
     for _ in range(6):
         strategy.start(world(clock), model(), num_rounds=1)
         after[strategy.round] = weights(strategy).copy()
@@ -60,8 +60,8 @@ def test_a_large_state_is_not_rewritten_each_round(clock: Clock, tmp_path) -> No
         strategy.start(world(clock), model(), num_rounds=1)
         seen.append((os.stat(tmp_path / "state.npz").st_ino, (tmp_path / "journal").exists()))
     files = [inode for inode, _ in seen]
-    assert [files.index(inode) + 1 for inode in dict.fromkeys(files)] == [1, 5, 9]
-    assert [round for round, (_, journal) in enumerate(seen, 1) if not journal] == [1, 5, 9]
+    assert [files.index(inode) + 1 for inode in dict.fromkeys(files)] == [1, 4, 8]
+    assert [round for round, (_, journal) in enumerate(seen, 1) if not journal] == [4, 8]
 
 
 def test_a_journal_that_has_outgrown_the_state_is_folded(clock: Clock, tmp_path, monkeypatch) -> None:
@@ -84,14 +84,14 @@ def test_a_torn_end_costs_the_round_that_was_being_written(past, clock: Clock, t
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target)
     (target / "journal").write_bytes((folder / "journal").read_bytes()[:cut] + junk)
-    whole = 1 + sum(stop <= cut for stop in stops)
+    whole = sum(stop <= cut for stop in stops)
     strategy = server(target)
     assert strategy.round == whole
     np.testing.assert_array_equal(weights(strategy), after[whole])
     assert (target / "journal").stat().st_size == cut + len(junk)  # nothing changes before the next round
     strategy.start(world(clock), model(), num_rounds=1)
     assert server(target).round == whole + 1
-    torn = cut + len(junk) - ([0, *stops][whole - 1])
+    torn = cut + len(junk) - ([0, *stops][whole])
     assert (target / "journal.torn").exists() == (torn > 0)
 
 
@@ -118,7 +118,7 @@ def test_killed_between_the_checkpoint_and_the_end_of_the_journal(past, clock: C
     strategy.start(world(clock), model(), num_rounds=1)
     assert not (folder / "journal").exists()
     then = weights(strategy).copy()
-    (folder / "journal").write_bytes(journal)  # rounds 2 to 6, which the checkpoint of round 7 has
+    (folder / "journal").write_bytes(journal)  # rounds 1 to 6, which the checkpoint of round 7 has
     again = server(folder)
     assert again.round == 7
     np.testing.assert_array_equal(weights(again), then)
@@ -129,7 +129,7 @@ def test_a_journal_that_does_not_go_on_from_the_state_is_refused(past, tmp_path)
     stops = ends(folder / "journal")
     whole = (folder / "journal").read_bytes()
     (folder / "journal").write_bytes(whole[stops[1] :])
-    with pytest.raises(fp.StateError, match=r"it goes on with round 4 after round 1\); the files are left as they are"):
+    with pytest.raises(fp.StateError, match=r"it goes on with round 3 after round 0\); the files are left as they are"):
         server(folder)
     (folder / "state.npz").rename(folder / "moved")
     with pytest.raises(fp.StateError, match=r"there is no state.npz that it goes on from"):
@@ -167,12 +167,13 @@ def test_a_full_disk_is_told_and_does_not_end_the_training(clock: Clock, tmp_pat
     monkeypatch.setattr(os, "fsync", fsync)
 
     def disk(round, arrays):
-        full[0] = 2 <= round < 4  # in rounds 3 and 4
+        full[0] = round >= 2  # from round 3 on
 
     strategy.start(world(clock), model(), num_rounds=4, evaluate_fn=disk)
     assert "round 3 could not be kept (No space left on device); training goes on" in caplog.text
     assert server(tmp_path / "kept").round == 2
-    strategy.start(world(clock), model(), num_rounds=1)  # there is space again
+    full[0] = False
+    strategy.start(world(clock), model(), num_rounds=1)
     assert server(tmp_path / "kept").round == 5
     strategy.start(world(clock), model(), num_rounds=1)
     np.testing.assert_array_equal(weights(server(tmp_path / "kept")), weights(whole))
@@ -206,3 +207,58 @@ def test_restarts_change_nothing_whoever_comes_and_goes(tmp_path, clock: Clock, 
         assert strategy.roster.names == whole.roster.names
         np.testing.assert_array_equal(weights(strategy), weights(whole))
         assert strategy.last.clients.tolist() == whole.last.clients.tolist()
+
+
+@pytest.mark.parametrize("where", ["fsync", "keep", "learn"])
+def test_interrupted_at_the_end_of_a_round_and_started_again(clock: Clock, tmp_path, monkeypatch, where) -> None:
+    """Ctrl-C in a notebook: the process lives on, and so must the folder."""
+    strategy = server(tmp_path)
+    strategy.start(world(clock), model(), num_rounds=2)
+    with monkeypatch.context() as patch:
+
+        def stop(*args):
+            raise KeyboardInterrupt
+
+        if where == "fsync":
+            patch.setattr(os, "fsync", stop)
+        elif where == "keep":
+            patch.setattr(strategy.memory, "keep", stop)
+        else:
+            patch.setattr(strategy.policy.__class__, "observe", stop)
+        with pytest.raises(KeyboardInterrupt):
+            strategy.start(world(clock), model(), num_rounds=1)
+    strategy.start(world(clock), model(), num_rounds=2)
+    again = server(tmp_path)
+    assert again.round == strategy.round
+    np.testing.assert_array_equal(weights(again), weights(strategy))
+
+
+def test_numbers_that_look_like_the_mark_of_an_entry_do_no_harm(clock: Clock, tmp_path) -> None:
+    loss = float(np.frombuffer(memory.MARK, dtype="<f8")[0])
+    grid = FakeGrid(clock, {node: trains(train_loss=loss) for node in range(4)})
+    strategy = server(tmp_path)
+    strategy.start(grid, model(), num_rounds=2)
+    whole = (tmp_path / "journal").read_bytes()
+    assert whole.count(memory.MARK) > 2
+    (tmp_path / "journal").write_bytes(whole[:-1])
+    assert server(tmp_path).round == 1
+
+
+def test_a_file_in_place_of_the_folder_is_said(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(fp.StateError, match=r"file: cannot be a folder for the state \(File exists\); choose another"):
+        server(tmp_path / "file")
+
+
+def test_newcomers_of_another_width_change_nothing(clock: Clock) -> None:
+    width = [2]
+
+    def describe(names):
+        return fp.Clients(np.ones(len(names)), features=np.ones((len(names), width[0])))
+
+    strategy = server(None, policy=fp.FedGS(2, graph="features"), clients=describe)
+    strategy.start(world(clock, range(3)), model(), num_rounds=1)
+    width[0] = 3
+    with pytest.raises(fp.ContractError, match="these clients have 2 columns of labels or features and the others 3"):
+        strategy.start(world(clock, range(4)), model(), num_rounds=1)
+    assert len(strategy.roster.names) == len(strategy.roster.clients) == len(strategy.roster.state.counts)

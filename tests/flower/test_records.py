@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import fedpick as fp
-from fedpick import cli, store
+from fedpick import cli, store, sweep
 from fedpick.flower import Selected, measures, recording
 
 
@@ -127,6 +127,77 @@ def test_two_servers_do_not_share_a_folder(clock: Clock, tmp_path) -> None:
     strategy.start(world(clock), model(), num_rounds=1, evaluate_fn=second)
 
 
+def test_killed_in_the_first_evaluation_the_first_round_is_there(clock: Clock, tmp_path) -> None:
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), state=tmp_path / "state")
+
+    def die(round, arrays):
+        if round == 1:
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        strategy.start(world(clock), model(), num_rounds=2, evaluate_fn=die)
+    served(clock, tmp_path / "run", 2, policy=fp.Uniform(3), state=tmp_path / "state")
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3]
+
+
+def test_half_of_a_part_is_dropped(clock: Clock, tmp_path) -> None:
+    """Killed between the two files of a part."""
+    served(clock, tmp_path / "run", 2, state=tmp_path / "state")
+    parts = tmp_path / "run" / "parts"
+    shutil.copy(tmp_path / "run" / "rounds.parquet", parts / "rounds-000000004.parquet")
+    served(clock, tmp_path / "run", 3, state=tmp_path / "state")
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3, 4, 5]
+
+
+def test_records_do_not_run_ahead_of_the_state(clock: Clock, tmp_path, monkeypatch) -> None:
+    """The state's disk is full for the last rounds; after the restart they are played again, and recorded once."""
+    strategy = Selected(
+        FedAvg(fraction_evaluate=0.0), fp.Uniform(3), state=tmp_path / "state", records=tmp_path / "run"
+    )
+    with monkeypatch.context() as patch:
+
+        def full(round, arrays):
+            if round == 2:
+                patch.setattr(strategy.memory, "_append", broken)
+                patch.setattr(strategy.memory, "_checkpoint", broken)
+
+        def broken(*args):
+            raise OSError(28, "No space left on device")
+
+        strategy.start(world(clock), model(), num_rounds=4, evaluate_fn=full)
+    served(clock, tmp_path / "run", 2, policy=fp.Uniform(3), state=tmp_path / "state")
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3, 4]
+
+
+def test_clients_do_not_make_columns_without_end(clock: Clock, tmp_path) -> None:
+    turn = [0]
+
+    def behave(message):
+        turn[0] += 1
+        return trains(**{f"x{turn[0]}_{k}": 1.0 for k in range(900)})(message)
+
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(1), records=tmp_path / "run")
+    strategy.start(FakeGrid(clock, {0: behave}), model(), num_rounds=10)
+    assert len(store.read_rounds(tmp_path / "run").column_names) < 250
+
+
+def test_training_accuracy_is_not_test_accuracy(clock: Clock, tmp_path) -> None:
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(1), records=tmp_path / "run")
+    strategy.start(FakeGrid(clock, {0: trains(accuracy=0.5)}), model(), num_rounds=1)
+    columns = store.read_rounds(tmp_path / "run").column_names
+    assert "train_accuracy" in columns
+    assert "accuracy" not in columns
+
+
+def test_names_are_there_while_it_runs(clock: Clock, tmp_path) -> None:
+    seen = []
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), records=tmp_path / "run")
+    strategy.start(
+        world(clock), model(), num_rounds=3, evaluate_fn=lambda r, a: seen.append(store.read_clients(tmp_path / "run"))
+    )
+    assert seen[-1] == strategy.roster.names
+
+
 def test_the_label_is_the_policy_as_people_write_it() -> None:
     assert measures.label(fp.Uniform(3)) == "Uniform"
     assert measures.label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5)) == "OverSelect(E3CS(quota=0.2), factor=1.5)"
@@ -157,8 +228,6 @@ def test_report_sets_deployments_beside_simulated_runs(clock: Clock, tmp_path) -
     served(clock, tmp_path / "one", 4)
     served(clock, tmp_path / "two", 4, policy=fp.Uniform(3))
     config = fp.config.Config(policy="e3cs(quota=0.5)", cohort_size=5, rounds=6, world={"name": "volatile"})
-    from fedpick import sweep
-
     sweep.execute(config, tmp_path / "simulated")
     told = report(tmp_path / "one", tmp_path / "two", tmp_path / "simulated", "--out", tmp_path / "out")
     assert "4 to 6 rounds" in told
@@ -169,7 +238,48 @@ def test_report_sets_deployments_beside_simulated_runs(clock: Clock, tmp_path) -
     assert "E3CS(quota=0.5) in" in same
 
 
-def test_report_says_what_is_no_run(tmp_path) -> None:
-    result = CliRunner().invoke(cli.app, ["report", str(tmp_path / "nothing")])
-    assert isinstance(result.exception, fp.StoreError)
-    assert "is not a run's folder, it has no manifest.json" in str(result.exception)
+def refused(folder) -> str:
+    result = CliRunner().invoke(cli.app, ["report", str(folder)])
+    assert isinstance(result.exception, fp.FedpickError), result.exception
+    return str(result.exception)
+
+
+def test_report_says_what_is_wrong_with_a_folder(clock: Clock, tmp_path) -> None:
+    assert "is not a run's folder, it has no manifest.json" in refused(tmp_path / "nothing")
+    served(clock, tmp_path / "run", 2)
+    manifest = tmp_path / "run" / "manifest.json"
+    manifest.write_text(json.dumps({"config": {"engine": "flower"}}))
+    assert "its manifest.json is not a run's (KeyError: 'policy')" in refused(tmp_path / "run")
+    manifest.write_text(json.dumps({"config": {"colour": "red"}}))
+    assert "its manifest.json is not a run's (TypeError" in refused(tmp_path / "run")
+    served(clock, tmp_path / "other", 2)
+    shutil.copy(tmp_path / "other" / "rounds.parquet", tmp_path / "other" / "selections.parquet")
+    assert "has no column 'client', so that it is no table of selections" in refused(tmp_path / "other")
+    for text in ("{", "{}", '{"policies": [], "seeds": 1, "base": {}}'):
+        (tmp_path / "compared").mkdir(exist_ok=True)
+        (tmp_path / "compared" / "compare.json").write_text(text)
+        assert "compare.json: cannot be read" in (said := refused(tmp_path / "compared")) or "no rounds yet" in said
+
+
+def test_report_of_a_comparison_that_is_going_on(tmp_path) -> None:
+    plan = {"policies": ["uniform", "e3cs"], "seeds": 2, "base": {}}
+    (tmp_path / "compare.json").write_text(json.dumps(plan))
+    for seed, rounds in ((0, 6), (1, 4)):
+        config = fp.config.Config(policy="uniform", cohort_size=5, rounds=rounds, seed=seed, world={"name": "volatile"})
+        sweep.execute(config, tmp_path / "uniform" / f"seed-{seed}")
+    told = report(tmp_path)
+    assert "4 to 6 rounds" in told
+    assert "uniform" in told
+
+
+def test_report_of_a_folder_with_an_odd_name_and_odd_clients(clock: Clock, tmp_path) -> None:
+    grid = FakeGrid(clock, {0: replies(Error(2, "x")), 1: trains(train_loss=0.5)})
+    folder = tmp_path / "[/red] $x_$"
+    strategy = Selected(
+        FedAvg(fraction_evaluate=0.0), fp.Uniform(2), records=folder, identity=lambda node: f"\x1b[2J[b]{node.node_id}"
+    )
+    strategy.start(grid, model(), num_rounds=2, evaluate_fn=lambda r, a: MetricRecord({"accuracy": float("nan")}))
+    told = report(folder)
+    assert "\x1b[2J" not in told
+    assert "[b]0" in told
+    json.loads((folder / "report.json").read_text(), parse_constant=lambda name: pytest.fail(name))

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from fedpick.errors import ContractError, MissingError, require
 from fedpick.flower.grids import exchange
-from fedpick.flower.replies import number, without_handler
+from fedpick.flower.replies import number, plain, without_handler
 from fedpick.types import Clients, Floats
 
 __all__ = ["DESCRIBE", "Said", "ask", "describe", "masked", "together"]
@@ -111,30 +111,33 @@ def _heard(reply: Message) -> Said:
     )
 
 
-def ask(grid: Grid, node_ids: list[int], limit: float) -> dict[int, Said]:
-    """What each node says of itself; those that say nothing in time, or nonsense, have said nothing."""
+def ask(grid: Grid, node_ids: list[int], limit: float, first: bool) -> dict[int, Said]:
+    """What nodes say of themselves; those that say nothing in time are not in it.
+
+    If no node has a handler, and it is the `first` time that some are asked, an error says what to do.
+    """
     messages = [Message(RecordDict(), node_id, DESCRIBE) for node_id in node_ids]
     replies = exchange(grid, messages, limit).replies
     by_message = {reply.metadata.reply_to_message_id: reply for reply in replies}
-    said = dict.fromkeys(node_ids, Said())
-    unknown = silent = 0
+    said: dict[int, Said] = {}
+    unknown = 0
     for node, message in zip(node_ids, messages, strict=True):
         reply = by_message.get(message.metadata.message_id)
         if reply is None or reply.has_error():
-            silent += 1
             unknown += reply is not None and without_handler(reply)
             continue
         try:
             said[node] = _heard(reply)
         except Exception as error:  # records of another kind: the client's doing
-            log.warning("node %d describes itself with nonsense: %s", node, str(error)[:200])
-    if node_ids and unknown == len(node_ids):
+            said[node] = Said()
+            log.warning("node %d describes itself with nonsense: %s", node, plain(str(error)))
+    if first and node_ids and unknown == len(node_ids):
         raise MissingError(
             f"clients are asked to describe themselves, but none of {len(node_ids)} ClientApps has a handler for "
             f"{DESCRIBE!r}: add fedpick.flower.describe(app, function) to the client"
         )
-    if silent:
-        log.warning("%d of %d newcomers did not describe themselves: size 1, no features", silent, len(node_ids))
+    if len(said) < len(node_ids):
+        log.warning("%d of %d newcomers did not describe themselves", len(node_ids) - len(said), len(node_ids))
     return said
 
 

@@ -132,11 +132,11 @@ def exchange(grid: Grid, messages: list[Message], limit: float | None) -> Exchan
 
 
 class Watched(_Around):
-    """A grid that times replies and closes training at the deadline.
+    """A grid that times replies and closes every exchange at the deadline.
 
     Args:
         grid: Flower's own.
-        deadline: seconds for training messages; the caller's timeout holds for all.
+        deadline: seconds; the caller's timeout holds as well.
     """
 
     def __init__(self, grid: Grid, deadline: float | None) -> None:
@@ -146,8 +146,18 @@ class Watched(_Around):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send, wait, return the replies in the order of arrival."""
-        batch = list(messages)
-        trains = any(message.metadata.message_type.split(".")[0] == "train" for message in batch)
-        bounds = [bound for bound in (timeout, self.deadline if trains else None) if bound is not None]
-        self.last = exchange(self.grid, batch, min(bounds, default=None))
-        return self.last.replies
+        bounds = [bound for bound in (timeout, self.deadline) if bound is not None]
+        done = exchange(self.grid, list(messages), min(bounds, default=None))
+        last = self.last
+        self.last = Exchange(
+            last.replies + done.replies,
+            last.took | done.took,
+            last.refused | done.refused,
+            done.limit,
+            last.seconds + done.seconds,
+        )
+        return done.replies
+
+    def begin(self) -> None:
+        """Forget the exchanges of earlier rounds; one round may have several."""
+        self.last = Exchange(limit=self.deadline)

@@ -8,8 +8,9 @@ from fedpick.round import ROUND_COLUMNS
 
 __all__ = ["label", "metrics"]
 
+MOST = 50  # names; each is a column
 # What Flower's own templates call what a report calls otherwise.
-TRAINED = {"loss": "train_loss", "train-loss": "train_loss"}
+TRAINED = {"loss": "train_loss", "train-loss": "train_loss", "accuracy": "train_accuracy", "acc": "train_accuracy"}
 EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
 
 
@@ -30,7 +31,7 @@ def label(policy: Any) -> str:
 def metrics(measured: Mapping[str, Any], trained: bool = False) -> dict[str, float]:
     """The numbers of a MetricRecord under the names of a report."""
     found, aliases = {}, TRAINED if trained else EVALUATED
-    for name, value in measured.items():
+    for name, value in list(measured.items())[:MOST]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue  # lists have no column
         name = aliases.get(name, name)

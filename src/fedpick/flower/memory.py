@@ -14,6 +14,7 @@ import logging
 import os
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,14 @@ class Turn:
         return file.getvalue()
 
 
+def _entry_at(data: bytes, at: int) -> bytes | None:
+    """The entry that begins at this byte; None if there is none that is whole."""
+    body = at + HEAD.size
+    mark, length, check = HEAD.unpack(data[at:body].ljust(HEAD.size, b"\0"))
+    entry = data[body : body + length]
+    return entry if mark == MARK and len(entry) == length and zlib.crc32(entry) == check else None
+
+
 def _under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
@@ -114,11 +123,17 @@ class Memory:
     def __init__(self, folder: Path, roster: Roster, every: int) -> None:
         self.folder, self.roster, self.every = folder, roster, every
         self.state, self.journal = folder / "state.npz", folder / "journal"
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateError(
+                f"{folder}: cannot be a folder for the state ({error.strerror}); choose another, or free the name"
+            ) from None
         self._lock = FileLock(folder / "server.lock", timeout=0)
         self._whole = 0  # bytes of the journal that are good
         self._saved = 0  # the round of the checkpoint; 0: there is none
-        self._behind = False  # something could not be written: only a checkpoint can make up for it
+        self._behind = False  # the folder misses something: only a checkpoint can make up for it
+        self._whole_before = True  # whether it missed nothing before the round that ends now
         self.replayed: list[Record] = []  # rounds since the checkpoint
         self.load()
 
@@ -135,8 +150,12 @@ class Memory:
                 f"{self.folder.resolve()}: another server is working with this state; wait for its end, or give each "
                 "server a folder of its own"
             ) from None
-        if self._stamp() != self._seen:
-            self.load()
+        try:
+            if self._stamp() != self._seen:
+                self.load()
+        except BaseException:
+            self._lock.release()
+            raise
 
     def unlock(self) -> None:
         """Let other servers in."""
@@ -200,45 +219,56 @@ class Memory:
         data = self.journal.read_bytes() if self.journal.exists() else b""
         found: list[bytes] = []
         while self._whole < len(data):
-            body = self._whole + HEAD.size
-            mark, length, check = HEAD.unpack(data[self._whole : body].ljust(HEAD.size, b"\0"))
-            entry = data[body : body + length]
-            if mark != MARK or len(entry) < length or zlib.crc32(entry) != check:
-                if MARK in data[self._whole + 1 :]:  # not the end: entries that were written later would be lost
-                    raise StateError(f"{self.journal}: damaged at byte {self._whole} of {len(data)}; {FIX}")
+            entry = _entry_at(data, self._whole)
+            if entry is None:
+                later = self._whole
+                while (later := data.find(MARK, later + 1)) >= 0:
+                    if _entry_at(data, later) is not None:  # not the end: what was written later would be lost
+                        raise StateError(f"{self.journal}: damaged at byte {self._whole} of {len(data)}; {FIX}")
                 log.warning("the last entry of %s is torn: that round is played again", self.journal.resolve())
                 break
             found.append(entry)
-            self._whole = body + length
+            self._whole += HEAD.size + len(entry)
         return found
+
+    @property
+    def behind(self) -> bool:
+        """Whether the roster knows of rounds that the folder does not."""
+        return self._behind
+
+    def expect(self) -> None:
+        """Make ready for the end of a round: whatever interrupts it from here on, a checkpoint makes up for it."""
+        if not self.state.exists():
+            self._try(self._checkpoint)
+        self._whole_before, self._behind = not self._behind, True
 
     def keep(self, turn: Turn) -> None:
         """Make a round durable; a full disk is told, and does not end the training."""
+        if self._whole_before and self.state.exists():
+            self._try(lambda: self._append(turn.pack(self.roster.widths)))
+        else:
+            self._try(self._checkpoint)
+
+    def _try(self, write: Callable[[], None]) -> None:
         try:
-            if self._behind or not self.state.exists():
-                self._checkpoint()
-            else:
-                self._append(turn.pack(self.roster.widths))
+            write()
+            self._behind = False
         except OSError as error:
-            self._behind = True
             log.error(
-                "%s: round %d could not be kept (%s); training goes on, and the next round is tried again",
+                "%s: round %d could not be kept (%s); training goes on, and it is tried again after the next",
                 self.folder.resolve(),
-                turn.record.round,
+                self.roster.round,
                 error.strerror or error,
             )
 
     def due(self) -> bool:
         """Whether the journal should be folded into a checkpoint: it is long, or larger than the state."""
         aged = self.roster.round - self._saved >= self.every
-        return aged or self._whole > max(LARGE, self.state.stat().st_size if self.state.exists() else 0)
+        return self._behind or aged or self._whole > max(LARGE, self.state.stat().st_size if self.state.exists() else 0)
 
     def fold(self) -> None:
-        """Fold the journal into a checkpoint."""
-        try:
-            self._checkpoint()
-        except OSError as error:  # the journal still has everything
-            log.error("%s: no checkpoint could be written (%s)", self.folder.resolve(), error.strerror or error)
+        """Write the state whole, and begin a new journal."""
+        self._try(self._checkpoint)
 
     def _append(self, entry: bytes) -> None:
         with self.journal.open("r+b" if self.journal.exists() else "w+b") as file:
@@ -272,6 +302,6 @@ class Memory:
             "flower": notes,
         }
         write_archive(self.state, arrays, meta)
-        self._saved, self._behind = roster.round, False
+        self._saved, roster.newcomers = roster.round, []
         self.journal.unlink(missing_ok=True)
         self._whole = 0

@@ -1,6 +1,7 @@
 """Who is connected, and the enrolment of those that were never seen before."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 
@@ -17,6 +18,8 @@ __all__ = ["Describe", "NotEnoughClientsError", "Presence"]
 
 log = logging.getLogger("flwr.fedpick")
 
+PATIENCE = 60.0  # seconds for answers of those that are asked who they are
+MOST_TIMES = 3  # that a silent one is asked
 Describe = Callable[[Sequence[str]], Clients]  # identities of newcomers -> what is known of them
 
 
@@ -40,6 +43,7 @@ class Presence:
         self.roster, self.identity, self.clients, self.need_features = roster, identity, clients, need_features
         self._settled: int | None = None  # how many clients we stopped waiting for more at
         self._said: dict[int, describing.Said] = {}  # by node id
+        self._asked: Counter[int] = Counter()
 
     def connected(self, grid: Grid, want: int, wait: float, too_few: str, limit: float) -> dict[str, int]:
         """identity -> node id, after waiting for enough of them, but not for ever.
@@ -74,14 +78,18 @@ class Presence:
         return found
 
     def _ask(self, grid: Grid, nodes: list[int], limit: float) -> dict[int, describing.Said]:
-        """What nodes say of themselves; each is asked once."""
-        new = [node for node in nodes if node not in self._said]
+        """What nodes say of themselves; each is asked until it answers, but not often."""
+        new = [node for node in nodes if node not in self._said and self._asked[node] < MOST_TIMES]
         if new:
-            self._said |= describing.ask(own(grid), new, limit)
-        return {node: self._said[node] for node in nodes}
+            first = self.roster.clients is None and not self._said
+            self._said |= describing.ask(own(grid), new, min(limit, PATIENCE), first)
+            self._asked.update(new)
+        return {node: self._said[node] for node in nodes if node in self._said}
 
     def _names(self, grid: Grid, nodes: list[int], limit: float) -> dict[int, str]:
-        return {node: said.name for node, said in self._ask(grid, nodes, limit).items()}
+        """What nodes call themselves; one that is silent is asked again in the next round, and then has no name."""
+        said = self._ask(grid, nodes, limit)
+        return {n: said[n].name if n in said else "" for n in nodes if n in said or self._asked[n] >= MOST_TIMES}
 
     def enrol(self, grid: Grid, found: dict[str, int], limit: float) -> None:
         """Enrol those that are not yet, with what is known of them."""
@@ -93,7 +101,10 @@ class Presence:
             said = self._ask(grid, [found[name] for name in new], limit)
             before = None if roster.clients is None else roster.clients.features
             width = None if roster.clients is None else 0 if before is None else before.shape[1]
-            newcomers = describing.together(list(said.values()), width, self.need_features)
+            answers = [said.get(found[name], describing.Said()) for name in new]
+            newcomers = describing.together(answers, width, self.need_features)
+            # Once enrolled, the name is all that is needed.
+            self._said |= {node: describing.Said(each.name) for node, each in said.items()}
         elif callable(self.clients):
             newcomers = self.clients(list(new))
             if len(newcomers) != len(new):

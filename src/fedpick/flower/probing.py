@@ -46,9 +46,18 @@ def probe(app: ClientApp, loss_fn: LossFn | None = None) -> LossFn | Callable[[L
 
 
 def ask(
-    grid: Grid, node_ids: list[int], arrays: ArrayRecord, round: int, batch: int | None, limit: float | None
+    grid: Grid,
+    node_ids: list[int],
+    arrays: ArrayRecord,
+    round: int,
+    batch: int | None,
+    limit: float | None,
+    first: bool = True,
 ) -> Floats:
-    """The loss that each node reports, NaN for those that do not answer in time or answer nonsense."""
+    """The loss that each node reports, NaN for those that do not answer in time or answer nonsense.
+
+    If no node has a handler, and it is the `first` time that some are asked, an error says what to do.
+    """
     config = ConfigRecord({"server-round": round, "batch": batch or 0})
     record = RecordDict({"arrays": arrays, "config": config})
     messages = [Message(record, node_id, PROBE) for node_id in node_ids]
@@ -65,7 +74,7 @@ def ask(
             continue
         for record_ in list(reply.content.metric_records.values())[:1]:
             losses[at] = number(record_.get("loss"))
-    if messages and unknown == len(messages):
+    if first and messages and unknown == len(messages):
         raise MissingError(
             f"the policy asks clients for their loss, but none of {len(messages)} ClientApps has a handler for "
             f"{PROBE!r}: add fedpick.flower.probe(app, loss_fn) to the client, or choose a policy without probes"

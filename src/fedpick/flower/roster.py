@@ -59,7 +59,8 @@ def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int
         named = [(f"partition:{at}", node) for at, node in enumerate(nodes)]
     elif identity == "reported":
         said = reported([node.node_id for node in nodes])
-        named = [(f"reported:{said[node.node_id]}" if said[node.node_id] else by_node_id(node), node) for node in nodes]
+        there = [node for node in nodes if node.node_id in said]  # the others have not said who they are yet
+        named = [(f"reported:{said[node.node_id]}" if said[node.node_id] else by_node_id(node), node) for node in there]
     else:
         name_of = IDENTITIES[identity] if isinstance(identity, str) else identity
         named = [(str(name_of(node)), node) for node in nodes]
@@ -69,6 +70,8 @@ def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int
         if counts[name] > 1:  # none of them may take the history of the one that is genuine
             log.warning("%d connected nodes share the identity %r; each goes by its node id", counts[name], name)
             name = by_node_id(node)
+            while name in counts:  # somebody else's identity
+                name += "'"
         found[name] = node.node_id
     return found
 
@@ -97,8 +100,9 @@ class Roster:
         if self.clients is None:
             self.clients, self.state = newcomers, self.policy.init(newcomers)
         else:
+            joined = self.clients.join(newcomers)  # which may raise: before anything is changed
             self.state = admit(self.policy, self.state, newcomers)
-            self.clients = self.clients.join(newcomers)
+            self.clients = joined
         for name in names:
             self.index[name] = len(self.names)
             self.names.append(name)

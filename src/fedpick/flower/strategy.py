@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
@@ -35,7 +36,6 @@ __all__ = ["ContextFn", "NotEnoughClientsError", "Selected"]
 log = logging.getLogger("flwr.fedpick")  # below Flower's own, so that it is shown with it
 
 HOOKS = ("summary", "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
-START = ("initial_arrays", "num_rounds", "timeout", "train_config", "evaluate_config", "evaluate_fn")
 TOO_FEW = ("smaller", "error")
 DURATIONS = ("reported", "arrival")
 TIMEOUT = 3600.0  # seconds; the default of Flower's start()
@@ -54,7 +54,8 @@ class Selected(Strategy):
         state: folder in which policy state, roster and round are kept after each round, and from which a restarted
             ServerApp goes on; None keeps nothing.
         records: folder of the rounds' records, as a simulated run's, for `fedpick report`; None writes none.
-        deadline: seconds that clients have to train; later answers are LATE. None leaves it to start's `timeout`.
+        deadline: seconds that clients have to train, and to evaluate; later answers are LATE. None leaves it to start's
+            `timeout`.
         wait: seconds to wait for enough clients to connect.
         too_few: what then: "smaller" cohorts or an "error". Nobody at all is always an error.
         context: (round, identities, idle) -> (K, d) array, for RBCSF.
@@ -120,7 +121,12 @@ class Selected(Strategy):
         self.last: Record | None = None
         self._recording: Any = None  # a Recording, while start() runs
         self._open = False  # the last round may still get metrics
-        self._reports = {"embedding"} | (self.traits.needs - {"probe", "context", "features"})
+        self._reports = self.traits.needs - {"probe", "context", "features"}
+        if embed is not None or getattr(getattr(policy, "policy", policy), "graph", None) == "auto":
+            self._reports |= {"embedding"}  # which FedGS takes if there is one
+        self._probed = False  # whether a client has ever answered a probe
+        self._broken: Exception | None = None  # the base's last failure to aggregate
+        self._aggregated = False  # whether it ever did, in this start()
         self._pending: Asked | None = None
         self._usual: dict[bool, Any] = {}  # what the replies of the last round had in common
         self._own: dict[str, Any] = {}  # the base's methods while start() has ours in their place
@@ -161,10 +167,16 @@ class Selected(Strategy):
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Run the rounds, as the base's own start() does; after a restart, num_rounds more."""
         watched = Watched(grid, self.deadline)
-        options |= dict(zip(START, args, strict=False))  # by name, as Flower calls them
-        self._timeout = float(options.get("timeout", TIMEOUT))
-        if options.get("evaluate_fn") is not None:
-            options["evaluate_fn"] = self._listening(options["evaluate_fn"])
+        bound = signature(self.base.start).bind(watched, *args, **options)  # which a base may have of its own
+        named = bound.arguments
+        for name, parameter in bound.signature.parameters.items():
+            if parameter.kind is Parameter.VAR_KEYWORD:
+                named = named if "evaluate_fn" in named else named.get(name, {})
+        timeout = options.get("timeout", bound.arguments.get("timeout", TIMEOUT))
+        self._timeout = np.inf if timeout is None else float(timeout)
+        if named.get("evaluate_fn") is not None:
+            named["evaluate_fn"] = self._listening(named["evaluate_fn"])
+        self._broken, self._aggregated = None, False
         # The base's own loop, which users override, calls our hooks, and those the base's own.
         self._own = {hook: getattr(self.base, hook) for hook in HOOKS}
         kept = {hook: vars(self.base)[hook] for hook in HOOKS if hook in vars(self.base)}
@@ -172,12 +184,15 @@ class Selected(Strategy):
             try:
                 for hook in HOOKS:
                     setattr(self.base, hook, getattr(self, hook))
-                return self.base.start(watched, *args[len(START) :], **options)
+                result: Result = self.base.start(*bound.args, **bound.kwargs)
             finally:
                 for hook in HOOKS:
                     vars(self.base).pop(hook, None)
                 vars(self.base).update(kept)
                 self._own, self._pending = {}, None
+        if self._broken is not None and not self._aggregated:
+            raise self._broken  # not one client's doing: it never worked
+        return result
 
     @contextlib.contextmanager
     def _files(self) -> Iterator[None]:
@@ -195,12 +210,13 @@ class Selected(Strategy):
                     "cohort_size": self.traits.cohort_size or self.traits.asks,
                     "seed": self.seed,
                 }
-                replayed = [] if self.memory is None else self.memory.replayed
-                self._recording = Recording(self.records, about, self.roster, replayed)
+                self._recording = Recording(self.records, about, self.roster, self.memory)
             try:
                 yield
             finally:
                 self._close_round()
+                if self.memory is not None and self.memory.behind:
+                    self.memory.fold()
                 if self._recording is not None:
                     self._recording.close()
                     self._recording = None
@@ -220,7 +236,7 @@ class Selected(Strategy):
                 self.memory.fold()
 
     def _measure(self, found: MetricRecord | None, trained: bool = False) -> None:
-        if found is not None and self._open and self.last is not None:
+        if isinstance(found, MetricRecord) and self._open and self.last is not None:
             self.last = replace(self.last, metrics={**self.last.metrics, **metrics(found, trained)})
 
     def _listening(self, evaluate: Callable[[int, ArrayRecord], MetricRecord | None]) -> Any:
@@ -246,6 +262,8 @@ class Selected(Strategy):
     ) -> Iterable[Message]:
         """Choose the cohort, and let the base configure its training."""
         self._close_round()
+        if isinstance(grid, Watched):
+            grid.begin()
         roster, number = self.roster, self.roster.round + 1
         limit = self._timeout if self.deadline is None else min(self.deadline, self._timeout)
         found = self._presence.connected(grid, self.traits.asks or 1, self.wait, self.too_few, limit)
@@ -259,7 +277,9 @@ class Selected(Strategy):
 
         def probe(ids: Ints, /, *, batch: int | None = None) -> Floats:
             begun = monotonic()
-            losses = probing.ask(own(grid), [node_of[int(k)] for k in ids], arrays, number, batch, limit)
+            nodes = [node_of[int(k)] for k in ids]
+            losses = probing.ask(own(grid), nodes, arrays, number, batch, limit, not self._probed)
+            self._probed = self._probed or bool(np.isfinite(losses).any())
             asked[0] += len(ids)
             asked[1] += monotonic() - begun
             return losses
@@ -317,6 +337,8 @@ class Selected(Strategy):
         tables = self._tables(pending, heard, status)
         outcome = pending.outcome(heard, status, tables, self.durations == "reported")
         begun = perf_counter()
+        if self.memory is not None:
+            self.memory.expect()
         newcomers = roster.learn(pending.view, pending.choice, outcome)
         self.last = pending.record(roster.clock, len(heard), outcome, perf_counter() - begun)
         roster.clock, self._open = self.last.clock, True
@@ -324,9 +346,17 @@ class Selected(Strategy):
             self.memory.keep(Turn(pending.view, pending.choice, outcome, self.last, newcomers))
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
         log.info("round %d: %s", pending.number, counts)
-        result: tuple[ArrayRecord | None, MetricRecord | None] = self._base("aggregate_train")(
-            pending.number, pending.usable(heard, status)
-        )
+        usable = pending.usable(heard, status)
+        try:
+            result: tuple[ArrayRecord | None, MetricRecord | None]
+            result = self._base("aggregate_train")(pending.number, usable)
+        except Exception as error:  # one client's update must not end the training of all
+            who = ", ".join(str(node) for node in heard if status[node] == Status.DONE)
+            log.exception("round %d: %s could not aggregate the updates of nodes %s; the model stays as it was",
+                          pending.number, type(self.base).__name__, who)  # fmt: skip
+            self._broken = error
+            return None, None
+        self._aggregated = True
         self._measure(result[1], trained=True)
         return result
 

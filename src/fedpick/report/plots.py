@@ -72,7 +72,7 @@ def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -
     for axes in (over_rounds, over_time, fairness):
         axes.grid(alpha=0.3)
     over_rounds.legend(fontsize=8)
-    figure.suptitle(title)
+    figure.suptitle(title.replace("$", r"\$"))  # no formula
     return figure
 
 

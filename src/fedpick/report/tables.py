@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedpick import store
 from fedpick.config import Config, build_world
+from fedpick.errors import StoreError
 from fedpick.report import scores
 from fedpick.types import Status
 
@@ -42,7 +43,7 @@ class About:
     """What a run's manifest says of it."""
 
     policy: str
-    cohort_size: int
+    cohort_size: int | None  # None: as many as the policy likes
     clients: int
     seed: int
     simulated: bool = True
@@ -51,11 +52,17 @@ class About:
 def about(folder: Path) -> About:
     """Read a run's manifest: of the simulator's, or of a deployment's, whose clients have names."""
     said = store.read_manifest(folder)["config"]
-    if "engine" in said:
-        names = store.read_clients(folder) or []
-        seen = int(pc.max(store.read_selections(folder)["client"]).as_py() or 0) + 1  # some may have come since
-        return About(said["policy"], said["cohort_size"], max(len(names), seen), said["seed"], simulated=False)
-    settings = Config(**said)
+    try:
+        if "engine" in said:
+            names = store.read_clients(folder) or []
+            seen = int(pc.max(store.read_selections(folder)["client"]).as_py() or 0) + 1  # some may have come since
+            clients = max(len(names), seen)
+            return About(str(said["policy"]), said["cohort_size"], clients, int(said["seed"]), simulated=False)
+        settings = Config(**said)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{folder}: its manifest.json is not a run's ({type(error).__name__}: {error}); put the right one back"
+        ) from None
     return About(settings.policy, settings.cohort_size, len(build_world(settings.world).clients), settings.seed)
 
 
@@ -72,18 +79,25 @@ def curves(groups: Groups) -> dict[str, list[dict[str, Any]]]:
                 if metric in rounds.column_names:
                     entry[metric] = rounds[metric].to_numpy().astype(float)
             found[name].append(entry)
+        played = min(len(entry["cep"]) for entry in found[name])  # of runs that go on, what all have
+        for entry in found[name]:
+            entry |= {key: values[:played] for key, values in entry.items() if key != "counts"}
     return found
 
 
-def _range(numbers: Iterable[int]) -> str:
-    """One number, or the least and the largest."""
-    ordered = sorted(set(numbers))
+def _range(numbers: Iterable[int | None]) -> str:
+    """One number, or the least and the largest; "?" if none is known."""
+    ordered = sorted({each for each in numbers if each is not None})
+    if not ordered:
+        return "?"
     return f"{ordered[0]:,}" if len(ordered) == 1 else f"{ordered[0]:,} to {ordered[-1]:,}"
 
 
 def _target(results: dict[str, list[dict[str, float]]]) -> float | None:
     """An accuracy that every policy reached: the last of the worst, down to a step of 5%; None: nothing to reach."""
-    last = [np.mean([row.get("accuracy", 0.0) for row in rows]) for rows in results.values()]
+    if not all("accuracy" in row for rows in results.values() for row in rows):
+        return None
+    last = [np.mean([row["accuracy"] for row in rows]) for rows in results.values()]
     worst = float(np.min(last))
     return float(np.floor(worst * 20 + 1e-9) / 20) if worst >= 0.05 else None
 
@@ -132,6 +146,7 @@ def trouble(folder: Path, most: int = 10) -> Table | None:
         good = seconds[mine & np.isin(status, ("DONE", "SURPLUS")) & np.isfinite(seconds)]
         late, failed = (int(np.count_nonzero(mine & (status == name))) for name in ("LATE", "FAILED"))
         name = str(k) if names is None or k >= len(names) else names[k]
+        name = "".join(char if char.isprintable() else "?" for char in name)  # clients may have chosen it
         mean = f"{good.mean():,.1f}" if len(good) else ""
         table.add_row(escape(name), str(int(mine.sum())), str(late), str(failed), mean)
     return table
@@ -149,7 +164,7 @@ def summary(groups: Groups) -> tuple[list[Any], dict[str, Any]]:
     if target is not None:
         for name, folders in groups:
             for row, folder in zip(results[name], folders, strict=True):
-                took = scores.reach(store.read_rounds(folder), "accuracy", target) or {}
+                took = scores.reach(store.read_rounds(folder), "accuracy", target) or {}  # all have it: _target says so
                 row.update({f"{key}_to": took.get(key, float("nan")) for key in ("rounds", "hours", "gigabytes")})
     rows = [row for each in results.values() for row in each]
     common = [key for key in rows[0] if all(key in row for row in rows)]
