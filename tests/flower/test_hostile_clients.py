@@ -253,3 +253,29 @@ def test_starts_of_other_shapes_are_called_as_they_are(clock) -> None:
     Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(1)).start(
         FakeGrid(clock, {0: trains()}), model(), num_rounds=1, timeout=None
     )
+
+
+def test_an_identity_that_looks_like_a_node_id_is_not_taken_over(clock) -> None:
+    names = {0: "same", 1: "same", 2: "node:0"}
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), identity=lambda node: names[node.node_id])
+    strategy.start(FakeGrid(clock, {node: trains() for node in range(3)}), model(), num_rounds=1)
+    assert sorted(strategy.roster.names) == ["node:0", "node:0'", "node:1"]
+    assert set(status(strategy).values()) == {DONE}
+
+
+def test_a_base_may_send_a_rounds_messages_in_parts(clock) -> None:
+    class InParts(FedAvg):
+        def start(self, grid, initial_arrays, num_rounds):
+            from flwr.app import ConfigRecord
+
+            messages = list(self.configure_train(1, initial_arrays, ConfigRecord(), grid))
+            replies = [reply for one in messages for reply in grid.send_and_receive([one], timeout=5.0)]
+            self.aggregate_train(1, replies)
+
+    grid = FakeGrid(clock, {node: trains(seconds=1.0 + node) for node in range(4)})
+    grid.refuses = {3}
+    strategy = Selected(InParts(fraction_evaluate=0.0), fp.Uniform(4), deadline=5.0)
+    strategy.start(grid, model(), 1)
+    assert status(strategy) == {"node:0": DONE, "node:1": DONE, "node:2": DONE, "node:3": FAILED}
+    seconds = dict(zip(strategy.last.clients.tolist(), strategy.last.duration, strict=True))
+    assert [round(seconds[k]) for k in range(3)] == [1, 2, 3]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fedpick as fp
 from fedpick.flower import Selected, memory
-from fedpick.state import pack
+from fedpick.state import pack, read_archive
 
 
 def world(clock: Clock, nodes=range(8)) -> FakeGrid:
@@ -55,13 +55,13 @@ def ends(journal):
 
 def test_a_large_state_is_not_rewritten_each_round(clock: Clock, tmp_path) -> None:
     strategy = server(tmp_path, checkpoint_every=4)
-    seen = []
+    written, journals = [], []
     for _ in range(10):
         strategy.start(world(clock), model(), num_rounds=1)
-        seen.append((os.stat(tmp_path / "state.npz").st_ino, (tmp_path / "journal").exists()))
-    files = [inode for inode, _ in seen]
-    assert [files.index(inode) + 1 for inode in dict.fromkeys(files)] == [1, 4, 8]
-    assert [round for round, (_, journal) in enumerate(seen, 1) if not journal] == [4, 8]
+        written.append(read_archive(tmp_path / "state.npz")[1]["flower"]["round"])
+        journals.append((tmp_path / "journal").exists())
+    assert written == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8]
+    assert [round for round, there in enumerate(journals, 1) if not there] == [4, 8]
 
 
 def test_a_journal_that_has_outgrown_the_state_is_folded(clock: Clock, tmp_path, monkeypatch) -> None:
@@ -262,3 +262,16 @@ def test_newcomers_of_another_width_change_nothing(clock: Clock) -> None:
     with pytest.raises(fp.ContractError, match="these clients have 2 columns of labels or features and the others 3"):
         strategy.start(world(clock, range(4)), model(), num_rounds=1)
     assert len(strategy.roster.names) == len(strategy.roster.clients) == len(strategy.roster.state.counts)
+
+
+def test_a_state_that_cannot_be_loaded_leaves_no_lock(clock: Clock, tmp_path) -> None:
+    strategy = server(tmp_path)
+    whole = server(tmp_path)
+    whole.start(world(clock), model(), num_rounds=1)
+    good = (tmp_path / "state.npz").read_bytes()
+    (tmp_path / "state.npz").write_bytes(b"nonsense")
+    with pytest.raises(fp.StateError, match="the files are left as they are"):
+        strategy.start(world(clock), model(), num_rounds=1)
+    (tmp_path / "state.npz").write_bytes(good)
+    server(tmp_path).start(world(clock), model(), num_rounds=1)
+    assert server(tmp_path).round == 2

@@ -140,6 +140,16 @@ def test_killed_in_the_first_evaluation_the_first_round_is_there(clock: Clock, t
     assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3]
 
 
+def test_no_gap_is_told_where_there_is_none(clock: Clock, tmp_path, caplog) -> None:
+    for _ in range(2):
+        Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), state=tmp_path / "state").start(
+            world(clock), model(), num_rounds=2
+        )
+    served(clock, tmp_path / "run", 1, policy=fp.Uniform(3), state=tmp_path / "state")
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3, 4, 5]
+    assert "has no rounds between" not in caplog.text
+
+
 def test_half_of_a_part_is_dropped(clock: Clock, tmp_path) -> None:
     """Killed between the two files of a part."""
     served(clock, tmp_path / "run", 2, state=tmp_path / "state")
