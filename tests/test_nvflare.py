@@ -13,7 +13,6 @@ from time import sleep
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare")
 if os.name == "nt":
     pytest.skip("NVFlare's simulator needs POSIX", allow_module_level=True)
 

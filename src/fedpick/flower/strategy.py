@@ -352,8 +352,12 @@ class Selected(Strategy):
             result = self._base("aggregate_train")(pending.number, usable)
         except Exception as error:  # one client's update must not end the training of all
             who = ", ".join(str(node) for node in heard if status[node] == Status.DONE)
-            log.exception("round %d: %s could not aggregate the updates of nodes %s; the model stays as it was",
-                          pending.number, type(self.base).__name__, who)  # fmt: skip
+            log.exception(
+                "round %d: %s could not aggregate the updates of nodes %s; the model stays as it was",
+                pending.number,
+                type(self.base).__name__,
+                who,
+            )
             self._broken = error
             return None, None
         self._aggregated = True
