@@ -19,7 +19,7 @@ import numpy as np
 import fedpick as fp
 from _manifest import manifest
 from fedpick.data import Dataset, Federated
-from fedpick.learn.together import aggregate_together, train_together
+from fedpick.simulate.together import aggregate_together, play_together, train_together
 from fedpick.types import Choice, Outcome
 
 WORKLOADS = {  # inputs, clients a round, steps, batch, examples a client
@@ -244,10 +244,12 @@ def show_learning(path, rounds=60):
                 people, make_model("cnn"), lr=0.01, batch=40, steps=20, momentum=0.9, precision=precision,
                 evaluate_every=5, spread_every=0,
             )  # fmt: skip
-            world = fp.World(people.clients(), fp.world.Always(), fp.world.Reliable(), fp.world.PerClient(), None, (1,))
+            world = fp.World(
+                people.clients, fp.worlds.Always(), fp.worlds.Reliable(), fp.worlds.PerClient(), None, (1,)
+            )
             runs.append(fp.Run(fp.Uniform(20), world, seed=seed, trainer=trainer))
         curves = [[], [], []]
-        for records in fp.learn.play_together(runs, rounds):
+        for records in play_together(runs, rounds):
             for curve, record in zip(curves, records, strict=True):
                 if record.metrics:
                     curve.append(record.metrics["accuracy"])

@@ -50,10 +50,10 @@ def small(repeats: int, rounds: int) -> list[dict[str, Any]]:
     rows = []
     for world in ("e3cs", "volatile"):
         for name, make in POLICIES.items():
-            list(fp.Run(make(20), fp.world.named(world), seed=0).rounds(50))  # compile
+            list(fp.Run(make(20), fp.worlds.named(world), seed=0).rounds(50))  # compile
             ours, loop = [], []
             for seed in range(repeats):
-                run = fp.Run(make(20), fp.world.named(world), seed=seed)
+                run = fp.Run(make(20), fp.worlds.named(world), seed=seed)
                 ours.append(rate(lambda n, run=run: list(run.rounds(n)), rounds))
                 loop.append(rate(bare, rounds))
             ratio = float(np.median(np.array(ours) / np.array(loop)))
@@ -63,7 +63,7 @@ def small(repeats: int, rounds: int) -> list[dict[str, Any]]:
 
 def large(name: str, clients: int, rounds: int) -> None:
     """In a process of its own: run, then print rounds a second and the peak memory."""
-    run = fp.Run(POLICIES[name](1000), fp.world.named("volatile", clients), seed=0)
+    run = fp.Run(POLICIES[name](1000), fp.worlds.named("volatile", clients), seed=0)
     started = time.perf_counter()
     for _ in run.rounds(rounds):
         pass

@@ -36,7 +36,7 @@ class RoundRobin:
     def observe(self, state: RoundRobinState, view: fp.View, choice: fp.Choice, outcome: fp.Outcome) -> RoundRobinState:
         """Remember when."""
         last = state.last.copy()
-        last[choice.clients] = view.round
+        last[choice.ids] = view.round
         return RoundRobinState(last)
 
 
@@ -54,7 +54,7 @@ if __name__ == "__main__":
         choice = policy.select(state, view, fp.rng.stream(0, round, "policy"))
         outcome = fp.Outcome(np.zeros(len(choice), dtype=int), np.ones(len(choice)), np.ones(len(choice)))
         state = policy.observe(state, view, choice, outcome)
-        chosen[choice.clients] += 1
+        chosen[choice.ids] += 1
     print(f"after 60 rounds each client trained {chosen.min()} to {chosen.max()} times")
 
     # A wrapper works on it, and its state is saved and grows like any other.

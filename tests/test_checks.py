@@ -48,7 +48,7 @@ def test_clients_enrolled_in_round_50_are_chosen_in_time(name):
             np.zeros(len(choice), int), draw.uniform(1, 2, len(choice)), draw.gamma(2.0, size=len(choice)), reports
         )
         state = policy.observe(state, view, choice, outcome)
-        np.add.at(seen, choice.clients, 1)
+        np.add.at(seen, choice.ids, 1)
     assert seen[:30].sum() > 0
     if not (isinstance(policy, fp.FedCS) or getattr(policy, "solver", "exact") == "alsa"):
         assert np.count_nonzero(seen[30:]) >= 5, f"only {np.count_nonzero(seen[30:])} of 10 newcomers ever chosen"
@@ -73,7 +73,7 @@ class Good:
         return fp.Choice(rng.permutation(ids)[: self.cohort_size])
 
     def observe(self, state, view, choice, outcome):
-        state.counts[choice.clients] += 1
+        state.counts[choice.ids] += 1
         return State(state.counts)
 
 
@@ -90,7 +90,7 @@ class PicksTwice(Good):
 
 class PicksTooFew(Good):
     def select(self, state, view, rng):
-        return fp.Choice(super().select(state, view, rng).clients[:-1])
+        return fp.Choice(super().select(state, view, rng).ids[:-1])
 
 
 class PicksWhenNobodyIsThere(Good):
@@ -121,7 +121,7 @@ class Unsaveable(Good):
 
 class ChokesOnNaN(Good):
     def observe(self, state, view, choice, outcome):
-        state.counts[choice.clients] += np.array([int(x) for x in outcome.loss])
+        state.counts[choice.ids] += np.array([int(x) for x in outcome.loss])
         return State(state.counts)
 
 
@@ -132,7 +132,7 @@ class FixedNumber(Good):
 
 class ReturnsAList(Good):
     def select(self, state, view, rng):
-        return super().select(state, view, rng).clients.tolist()
+        return super().select(state, view, rng).ids.tolist()
 
 
 class TooSure(Good):

@@ -71,7 +71,7 @@ class Witness:
     def observe(self, state, view, choice, outcome):
         new = self.init(view.clients)
         for name in ("status", "duration", "loss"):
-            getattr(new, name)[choice.clients] = getattr(outcome, name)
+            getattr(new, name)[choice.ids] = getattr(outcome, name)
         return new
 
 
@@ -120,9 +120,9 @@ def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
     for number in range(1, 9):
         view = fp.View(number, np.ones(3, dtype=bool), clients)
         choice = policy.select(state, view, fp.rng.stream(5, number, "policy"))
-        outcome = fp.Outcome([FAILED if k == 2 else DONE for k in choice.clients], [1.5], [math.nan])
+        outcome = fp.Outcome([FAILED if k == 2 else DONE for k in choice.ids], [1.5], [math.nan])
         state = policy.observe(state, view, choice, outcome)
-        expected.append(f"{number - 1:03d} site-{choice.clients[0] + 1}")
+        expected.append(f"{number - 1:03d} site-{choice.ids[0] + 1}")
     fails = [name.endswith("site-3") for name in expected]
     assert 0 < sum(fails[:4]) < 4  # in such a round nobody's update can be used
 

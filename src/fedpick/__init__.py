@@ -13,9 +13,10 @@
 
 import importlib
 import logging
+import warnings
 from typing import Any
 
-from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, theory, world
+from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, state, theory, worlds
 from fedpick._version import __version__
 from fedpick.errors import (
     CheckError,
@@ -45,19 +46,33 @@ from fedpick.policies import (
 )
 from fedpick.policies.text import policy, policy_names
 from fedpick.protocol import Policy, traits
-from fedpick.round import Record
-from fedpick.run import Run
-from fedpick.state import admit, load_state, pairs, retire, save_state, shared
+from fedpick.simulate.run import Run
+from fedpick.state import admit, load_state, retire, save_state
+from fedpick.store.records import Record
 from fedpick.types import Choice, Clients, Outcome, Status, View
-from fedpick.world import World
+from fedpick.worlds import World
 
 
 def __getattr__(name: str) -> Any:
-    """`fp.data` and `fp.learn`, imported when they are used: training needs more than choosing."""
-    if name in ("data", "learn"):
+    """Rooms that need an extra are imported when they are used; old names warn."""
+    if name in ("data", "experiment", "flower", "learn", "nvflare", "report", "store", "studies"):
         return importlib.import_module(f"fedpick.{name}")
+    if name in _RENAMED:
+        new, value = _RENAMED[name]
+        warnings.warn(
+            f"fp.{name} is now fp.{new}; the old name goes with the next minor release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return value
     raise AttributeError(f"module 'fedpick' has no attribute {name!r}")
 
+
+_RENAMED = {
+    "pairs": ("state.pairwise_field", state.pairwise_field),
+    "shared": ("state.shared_field", state.shared_field),
+    "world": ("worlds", worlds),
+}
 
 logging.getLogger("fedpick").addHandler(logging.NullHandler())  # the application decides what is shown
 
@@ -99,7 +114,6 @@ __all__ = [
     "errors",
     "graph",
     "load_state",
-    "pairs",
     "policy",
     "policy_names",
     "retire",
@@ -107,9 +121,9 @@ __all__ = [
     "sampling",
     "save_state",
     "schedules",
-    "shared",
     "solvers",
+    "state",
     "theory",
     "traits",
-    "world",
+    "worlds",
 ]

@@ -79,7 +79,7 @@ def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
     where = f"in round {view.round}, with {there} of {len(view.clients)} clients there,"
     if not isinstance(choice, Choice):
         raise CheckError(f"{where} select returned {type(choice).__name__}, but must return fp.Choice")
-    ids = choice.clients
+    ids = choice.ids
     if len(ids) and (ids.min() < 0 or ids.max() >= len(view.clients)):
         raise CheckError(f"{where} it chose client {ids.max()}, but there are only {len(view.clients)}")
     away = ids[~view.available[ids]]
@@ -99,8 +99,8 @@ def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
 
 def _same_choices(a: list[Choice], b: list[Choice], why: str) -> None:
     for i, (one, other) in enumerate(zip(a, b, strict=True)):
-        if not np.array_equal(one.clients, other.clients):
-            raise CheckError(f"{why}: choice {i + 1} was {other.clients[:8].tolist()}, not {one.clients[:8].tolist()}")
+        if not np.array_equal(one.ids, other.ids):
+            raise CheckError(f"{why}: choice {i + 1} was {other.ids[:8].tolist()}, not {one.ids[:8].tolist()}")
 
 
 def _same_state(a: Any, b: Any) -> bool:

@@ -27,7 +27,7 @@ def flags(count: int) -> str:
 def reserve(count: int | None = None) -> None:
     """Give JAX this many host devices; None: one per core, unless XLA_FLAGS says a number already.
 
-    Without effect once JAX is imported. Processes that share a machine (`fedpick.sweep`) take one each.
+    Without effect once JAX is imported. Processes that share a machine (`fedpick.experiment.executors`) take one each.
     """
     if "jax" in sys.modules or (count is None and _COUNT in os.environ.get("XLA_FLAGS", "")):
         return

@@ -16,7 +16,12 @@ What a *client* can cause (a NaN loss, a negative duration) is never an error: p
 got wrong (an array of the wrong length) always is. Each message gives the value, the bound and the fix.
 """
 
+import re
+from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import TypeVar
+
+T = TypeVar("T")
 
 __all__ = [
     "CheckError",
@@ -30,6 +35,8 @@ __all__ = [
     "StateError",
     "StoreError",
     "UnknownNameError",
+    "bare_name",
+    "find_name",
     "require",
     "unknown_name",
 ]
@@ -83,6 +90,27 @@ def require(holds: bool, what: str, value: object, bound: str, fix: str = "") ->
     """Raise a SettingError that gives the value, the bound and the fix, unless `holds`."""
     if not holds:
         raise SettingError(f"{what} = {value!r}, but must be {bound}" + (f"; {fix}" if fix else ""))
+
+
+def bare_name(name: str) -> str:
+    """Letters and digits alone, by which names are told apart: "RBCS-F", "rbcs_f" and "RBCSF" are one.
+
+    >>> bare_name("RBCS-F")
+    'rbcsf'
+    """
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def find_name(name: str, known: Mapping[str, T], kind: str) -> T:
+    """What is known under this name, however it is written; an UnknownNameError suggests the nearest.
+
+    >>> find_name("FashionMNIST", {"fashion-mnist": 1}, "data")
+    1
+    """
+    for full, found in known.items():
+        if bare_name(full) == bare_name(name):
+            return found
+    raise unknown_name(kind, name, list(known))
 
 
 def unknown_name(kind: str, name: str, known: list[str]) -> UnknownNameError:

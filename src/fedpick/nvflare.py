@@ -88,7 +88,7 @@ class Selected(FedAvg):  # type: ignore[misc]
         if not len(choice):  # NVFlare takes "no targets" for "all"
             raise MissingError(f"round {view.round}: nobody was chosen of {len(there)} connected sites; connect more")
         self._asked, self._heard = (view, choice, monotonic()), {}
-        return list(dict.fromkeys(self.names[k] for k in choice.clients))  # drawn twice: trains once
+        return list(dict.fromkeys(self.names[k] for k in choice.ids))  # drawn twice: trains once
 
     def send_model(self, *args: Any, **kwargs: Any) -> None:
         """As FedAvg, with a deadline and a look at each answer."""
@@ -120,7 +120,7 @@ class Selected(FedAvg):  # type: ignore[misc]
     def update_model(self, model: Any, aggr_result: Any) -> Any:
         """Close the round: the policy learns; the model stays as it is if nobody's update could be used."""
         view, choice, _ = self._asked
-        names, late = [self.names[k] for k in choice.clients], (Status.LATE, float(self.deadline), math.nan)
+        names, late = [self.names[k] for k in choice.ids], (Status.LATE, float(self.deadline), math.nan)
         heard = [self._heard.get(n, FAILED if self.get_client_disconnect_time(n) else late) for n in names]
         status, seconds, loss = map(list, zip(*heard, strict=True))
         self._learned = self.policy.observe(self._learned, view, choice, Outcome(status, seconds, loss))

@@ -26,7 +26,7 @@ A whole policy, ready to use. It picks the clients that were chosen least often 
 ...
 ...     def observe(self, state, view, choice, outcome):
 ...         counts = state.counts.copy()
-...         counts[choice.clients] += 1
+...         counts[choice.ids] += 1
 ...         return LeastUsedState(counts)
 >>>
 >>> clients = fp.Clients(sizes=np.ones(6))
@@ -60,14 +60,14 @@ A policy may say more about itself with class attributes or settings of these na
 '''
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from fedpick.errors import ContractError
-from fedpick.types import Choice, Clients, Outcome, View
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Updates, View
 
-__all__ = ["Policy", "Traits", "check_outcome", "traits"]
+__all__ = ["Policy", "TrainerLike", "Traits", "check_outcome", "traits"]
 
 S = TypeVar("S")
 
@@ -85,6 +85,36 @@ class Policy(Protocol[S]):
 
     def observe(self, state: S, view: View, choice: Choice, outcome: Outcome) -> S:
         """Learn from how the round ended; may reuse the arrays of the old state."""
+        ...
+
+
+class TrainerLike(Protocol):
+    """Trains the model: `fedpick.learn.Trainer`, or one of your own; a run without one is a numerical experiment.
+
+    All that a trainer carries from round to round is in the model (optimiser states too): arrays, in dicts, lists or
+    tuples, as deep as it likes. That is what a run's folder keeps.
+    """
+
+    def init(self, seed: int) -> Any:
+        """The model before the first round."""
+        ...
+
+    def probe(self, model: Any, ids: Ints, batch: int | None, rng: np.random.Generator) -> Floats:
+        """Loss of the model on these clients' data."""
+        ...
+
+    def train(
+        self, model: Any, ids: Ints, used: Bools, epochs: Floats, round: int, rng: np.random.Generator
+    ) -> Updates:
+        """Train on those of the chosen clients whose work is used; that may be nobody."""
+        ...
+
+    def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> Any:
+        """The next model, from the clients whose status is DONE; not called where there is none."""
+        ...
+
+    def evaluate(self, model: Any, round: int) -> dict[str, float]:
+        """What is measured after this round; empty in rounds without evaluation."""
         ...
 
 
@@ -118,7 +148,7 @@ def check_outcome(view: View, choice: Choice, outcome: Outcome, *, replace: bool
             f"the outcome has {len(outcome)} entries, but {len(choice)} clients were chosen: give one entry per chosen "
             "client, Status.FAILED for those that never answered"
         )
-    ids, enrolled = choice.clients, len(view.clients)
+    ids, enrolled = choice.ids, len(view.clients)
     if len(ids) and (ids.min() < 0 or ids.max() >= enrolled):
         worst = ids.max() if ids.max() >= enrolled else ids.min()
         raise ContractError(f"the choice holds client {worst}, but clients are numbered 0 to {enrolled - 1}")

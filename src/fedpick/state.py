@@ -1,13 +1,12 @@
 """What happens to a policy's state between rounds: clients come and go, and it is saved and loaded.
 
 A state is a dataclass of arrays. Every field has one entry per client along its first axis, unless it is declared
-with `shared()` (one value for all: a scalar, a matrix of its own) or `pairs()` (clients by clients).
+with `shared_field()` (one value for all: a scalar, a matrix of its own) or `pairwise_field()` (clients by clients).
 """
 
 import io
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass, replace
@@ -17,24 +16,25 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedpick import atomic
 from fedpick._version import __version__
 from fedpick.errors import ContractError, StateError
 from fedpick.protocol import Policy
 from fedpick.types import Clients
 
-__all__ = ["admit", "load_state", "pairs", "retire", "save_state", "shared"]
+__all__ = ["admit", "load_state", "pairwise_field", "retire", "save_state", "shared_field"]
 
 S = TypeVar("S")
 FORMAT = 1  # raised when a file written before cannot be read any more
 _META = "fedpick.json"
 
 
-def shared(**options: Any) -> Any:
+def shared_field(**options: Any) -> Any:
     """Declare a state field that is not one-per-client: kept as it is when clients come and go."""
     return field(metadata={"kind": "shared"}, **options)
 
 
-def pairs(**options: Any) -> Any:
+def pairwise_field(**options: Any) -> Any:
     """Declare a state field of shape (K, K): rows and columns come and go with the clients, new ones are NaN.
 
     Shape (0, 0) stands for "not known yet" at any number of clients.
@@ -157,16 +157,8 @@ def write_archive(path: str | os.PathLike[str], arrays: dict[str, Any], meta: di
     """Write arrays and one JSON text to a .npz file, atomically: the old file stays whole until the new one is."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            dump_archive(file, arrays, meta)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic.replacing(target) as temporary, temporary.open("wb") as file:
+        dump_archive(file, arrays, meta)
 
 
 def read_archive(
@@ -207,7 +199,7 @@ def pack(state: Any) -> dict[str, Any]:
     return {name: value for name, _, value in _walk(state)}
 
 
-def unpack(template: S, arrays: dict[str, NDArray[Any]], clients: int, owner: str) -> S:
+def unpack(template: S, arrays: dict[str, NDArray[Any]], num_clients: int, owner: str) -> S:
     """A state like the template with these arrays in it; `owner` is named where they do not fit."""
     stored = dict(arrays)
     values: dict[str, Any] = {}
@@ -220,8 +212,8 @@ def unpack(template: S, arrays: dict[str, NDArray[Any]], clients: int, owner: st
                 f"{owner} has field {name!r} as {array.dtype} of shape {array.shape}, but the policy with these "
                 f"settings has {model.dtype} of shape {model.shape}"
             )
-        if kind == "client" and len(array) != clients:
-            raise StateError(f"{owner} has {len(array)} entries in field {name!r}, but there are {clients} clients")
+        if kind == "client" and len(array) != num_clients:
+            raise StateError(f"{owner} has {len(array)} entries in field {name!r}, but there are {num_clients} clients")
         values[name] = type(fresh)(array) if isinstance(fresh, int | float) else array
     if stored:
         raise StateError(f"{owner} has fields that the policy does not: {', '.join(sorted(stored))}")

@@ -10,27 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedpick.errors import FedpickError, SettingError, unknown_name
+from fedpick.errors import FedpickError, SettingError, bare_name, find_name, unknown_name
 
 __all__ = ["Makers", "make"]
 
 Makers = Mapping[str, Callable[..., Any]]
-
-
-def _plain(name: str) -> str:
-    """Names are told apart by letters and digits alone: "RBCS-F", "rbcs_f" and "rbcsf" are one."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _find(name: str, known: Makers) -> Callable[..., Any] | None:
-    return next((maker for full, maker in known.items() if _plain(full) == _plain(name)), None)
-
-
-def _lookup(name: str, known: Makers, kind: str) -> Callable[..., Any]:
-    maker = _find(name, known)
-    if maker is None:
-        raise unknown_name(kind, name, list(known))
-    return maker
 
 
 @dataclass(frozen=True)
@@ -61,14 +45,13 @@ class _Reader:
 
     def value(self, node: ast.expr, where: str) -> Any:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return self.call(node, _lookup(node.func.id, self.values, f"value in {where}"), node.func.id)
+            return self.call(node, find_name(node.func.id, self.values, f"value in {where}"), node.func.id)
         if isinstance(node, ast.Name):
-            maker = _find(node.id, self.values)
-            if maker is not None:
-                return self.call(ast.Call(node, [], []), maker, node.id)
-            raise SettingError(
-                f"{where}: {node.id} is neither a number nor a text; did you mean {node.id!r} in quotes?"
-            )
+            if bare_name(node.id) not in map(bare_name, self.values):
+                raise SettingError(
+                    f"{where}: {node.id} is neither a number nor a text; did you mean {node.id!r} in quotes?"
+                )
+            return self.call(ast.Call(node, [], []), find_name(node.id, self.values, "value"), node.id)
         try:
             return ast.literal_eval(node)
         except ValueError:
@@ -103,4 +86,4 @@ def make(text: str, kind: str, known: Makers, *, values: Makers, example: str, *
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
         raise SettingError(f"cannot read the {kind} {text!r}; write it like {example}")
     name = text.strip().split("(")[0].strip()
-    return _Reader(values, extra).call(node, _lookup(name, known, kind), name)
+    return _Reader(values, extra).call(node, find_name(name, known, kind), name)

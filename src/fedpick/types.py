@@ -4,6 +4,7 @@ All hold NumPy arrays and check, when they are made, that shapes fit. They are p
 a test can make them.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedpick.errors import ContractError
 
-__all__ = ["Bools", "Choice", "Clients", "Floats", "Ints", "Outcome", "Probe", "Status", "View"]
+__all__ = ["Bools", "Choice", "Clients", "Floats", "Ints", "Outcome", "Probe", "Status", "Updates", "View"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -154,42 +155,68 @@ class View:
             object.__setattr__(self, "context", context)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Choice:
     """Who trains in this round.
 
     Args:
-        clients: indices of the chosen clients; empty when nobody is there.
-        inclusion: P(client is in the cohort) given the state, aligned with `clients`; the expected count where the
+        ids: indices of the chosen clients; empty when nobody is there.
+        inclusion: P(client is in the cohort) given the state, aligned with `ids`; the expected count where the
             policy draws with replacement; None where it is not known.
         weights: aggregation weights that the policy's paper asks for, aligned; None leaves them to the aggregator.
+
+    >>> len(Choice([4, 7]))
+    2
     """
 
-    clients: Ints
+    ids: Ints
     inclusion: Floats | None = None
     weights: Floats | None = None
 
-    def __post_init__(self) -> None:
-        ids = np.asarray(self.clients)
-        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
-            raise ContractError(f"Choice.clients is {ids.dtype} of shape {ids.shape}, but must be a 1-d integer array")
-        object.__setattr__(self, "clients", ids.astype(np.int64, copy=False))
-        for name in ("inclusion", "weights"):
-            values = getattr(self, name)
-            if values is not None:
-                array = _floats(f"Choice.{name}", values, 1)
-                _same_length(f"Choice.{name}", array, len(ids), "chosen clients")
+    def __init__(
+        self,
+        ids: ArrayLike | None = None,
+        inclusion: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        *,
+        clients: ArrayLike | None = None,
+    ) -> None:
+        if clients is not None:
+            _renamed("Choice(clients=...)", "Choice(ids=...)")
+            ids = clients if ids is None else ids
+        if ids is None:
+            raise ContractError("Choice.ids is missing: give the indices of the chosen clients, [] for nobody")
+        index = np.asarray(ids)
+        if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
+            raise ContractError(f"Choice.ids is {index.dtype} of shape {index.shape}, but must be a 1-d integer array")
+        object.__setattr__(self, "ids", index.astype(np.int64, copy=False))
+        for name, values in (("inclusion", inclusion), ("weights", weights)):
+            array = None if values is None else _floats(f"Choice.{name}", values, 1)
+            if array is not None:
+                _same_length(f"Choice.{name}", array, len(index), "chosen clients")
                 if not np.all(array >= 0):  # a NaN is not >= 0 either
                     raise ContractError(f"Choice.{name} holds a negative number or NaN; give None where it is unknown")
-                object.__setattr__(self, name, array)
+            object.__setattr__(self, name, array)
+
+    @property
+    def clients(self) -> Ints:
+        """The name of `ids` before 0.2; warns."""
+        _renamed("Choice.clients", "Choice.ids")
+        return self.ids
 
     def __len__(self) -> int:
-        return len(self.clients)
+        return len(self.ids)
+
+
+def _renamed(old: str, new: str) -> None:
+    warnings.warn(
+        f"{old} is now {new}; the old name goes with the next minor release", DeprecationWarning, stacklevel=3
+    )
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class Outcome:
-    """How the round ended for each chosen client: arrays aligned with `choice.clients`.
+    """How the round ended for each chosen client: arrays aligned with `choice.ids`.
 
     Numbers that clients report (durations, losses, reports) may be anything, NaN and infinity included: policies
     absorb them. The shapes and the statuses are the server's own, and are checked.
@@ -242,3 +269,20 @@ class Outcome:
         """Mask of those that answered in time (DONE or SURPLUS)."""
         mask: Bools = (self.status == Status.DONE) | (self.status == Status.SURPLUS)
         return mask
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """What local training gave, aligned with the chosen clients (NaN for those that did not train).
+
+    Args:
+        loss: mean local training loss; one that is not finite says that the update is unusable.
+        reports: further arrays by name, for the policy.
+        payload: the trainer's own: the updates themselves.
+        valid: mask of usable updates, for a trainer that finds NaN in an update whose loss is finite; None: all.
+    """
+
+    loss: Floats
+    reports: Mapping[str, Any] = field(default_factory=dict)
+    payload: Any = None
+    valid: Bools | None = None

@@ -159,17 +159,17 @@ ERRORS = [
         3,
         "Synthetic: mean of PowerLawSizes = None, but must be a number here; made data has no total: size=power-law(me",
     ),
-    ("synthetic", 0, "Synthetic: clients = 0, but must be an integer >= 1"),
+    ("synthetic", 0, "Synthetic: num_clients = 0, but must be an integer >= 1"),
     ("linear-regression(dim=0)", 3, "LinearRegression: dim = 0, but must be an integer >= 1"),
     ("linear-regression(test=-1)", 3, "LinearRegression: test = -1, but must be an integer >= 0"),
     ("linear-regression(noise=-1)", 3, "LinearRegression: noise = -1, but must be in [0, 1e6]"),
     ("linear-regression(shift=-1)", 3, "LinearRegression: shift = -1, but must be in [0, 1e6]"),
     ("linear-regression(size=None)", 3, "LinearRegression: size = None, but must be an integer >= 1 or a law of sizes"),
     ("linear-regression(size=log-normal)", 3, "LinearRegression: mean of LogNormalSizes = None, but must be a number"),
-    ("linear-regression", 0, "LinearRegression: clients = 0, but must be an integer >= 1"),
+    ("linear-regression", 0, "LinearRegression: num_clients = 0, but must be an integer >= 1"),
     ("quadratic(v=0)", 3, "Quadratic: v = 0, but must be an integer >= 1"),
     ("quadratic(copies=0)", 3, "Quadratic: copies = 0, but must be an integer >= 1"),
-    ("quadratic", 0, "Quadratic: clients = 0, but must be an integer >= 1"),
+    ("quadratic", 0, "Quadratic: num_clients = 0, but must be an integer >= 1"),
 ]
 
 

@@ -345,9 +345,9 @@ def test_one_example_always_stays():
 # Errors
 
 ERRORS = [
-    ("iid", EVEN, 0, "IID: clients = 0, but must be an integer >= 1"),
-    ("iid", EVEN, 601, "IID: clients = 601, but must be <= 600, the number of examples of toy; every client needs"),
-    ("iid(overlap=True)", EVEN, 601, "IID: clients = 601, but must be <= 600"),
+    ("iid", EVEN, 0, "IID: num_clients = 0, but must be an integer >= 1"),
+    ("iid", EVEN, 601, "IID: num_clients = 601, but must be <= 600, the number of examples of toy; every client needs"),
+    ("iid(overlap=True)", EVEN, 601, "IID: num_clients = 601, but must be <= 600"),
     ("iid(size=0)", EVEN, 2, "IID: size = 0, but must be an integer >= 1, a law of sizes, or None for all the data"),
     ("iid(size=True)", EVEN, 2, "IID: size = True, but must be an integer >= 1"),
     ("iid(size='big')", EVEN, 2, "IID: size = 'big', but must be an integer >= 1"),
@@ -369,7 +369,7 @@ ERRORS = [
         "iid(size=log-normal(at_least=100))",
         EVEN,
         7,
-        "LogNormalSizes: at_least * clients = 700, but must be <= 600, the "
+        "LogNormalSizes: at_least * num_clients = 700, but must be <= 600, the "
         "examples to give; take fewer clients or a lower at_least",
     ),
     ("iid(size=log-normal(sigma=-1))", EVEN, 7, "LogNormalSizes: sigma = -1, but must be in [0, 10]"),
@@ -413,7 +413,7 @@ ERRORS = [
         "dirichlet(at_least=301)",
         EVEN,
         2,
-        "Dirichlet: at_least * clients = 602, but must be <= 600, the examples of toy; "
+        "Dirichlet: at_least * num_clients = 602, but must be <= 600, the examples of toy; "
         "take fewer clients or a lower at_least",
     ),
     (

@@ -22,12 +22,19 @@ from flwr.simulation import run_simulation
 import fedpick as fp
 from fedpick import data
 from fedpick.flower import Selected, describe, probe
-from fedpick.world import Always, Gamma, SuccessRates, World
+from fedpick.worlds import Always, Gamma, SuccessRates, World
 
 CLIENTS, COHORT, ROUNDS, SEED, LR = 20, 5, 8, 3, 0.05
-HELD = data.Synthetic(1.0, 1.0)(clients=CLIENTS, rng=fp.rng.stream(SEED, 0, "data"))
+HELD = data.Synthetic(1.0, 1.0)(num_clients=CLIENTS, rng=fp.rng.stream(SEED, 0, "data"))
 PEOPLE = fp.Clients(HELD.sizes, features=HELD.labels)
-WORLD = World(PEOPLE, Always(), SuccessRates((0.5, 0.8, 1.0)), Gamma(), deadline=None, epochs=(1, 2, 3))
+WORLD = World(
+    PEOPLE,
+    availability=Always(),
+    volatility=SuccessRates((0.5, 0.8, 1.0)),
+    latency=Gamma(),
+    deadline=None,
+    epochs=(1, 2, 3),
+)
 # Not zeros, with which everyone's loss is log 10 but for rounding, and rounding would decide whom pow-d takes.
 START = fp.rng.stream(SEED, 0, "start").normal(scale=0.1, size=(61, 10)).astype(np.float32)
 POLICIES = {
@@ -90,7 +97,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 def row(record: fp.Record) -> dict[str, object]:
-    order = np.argsort(record.clients)
+    order = np.argsort(record.ids)
     names = ("clients", "status", "duration", "loss")
     return {name: np.asarray(getattr(record, name))[order].tolist() for name in names}
 
@@ -104,7 +111,7 @@ def main(grid: Grid, context: Context) -> None:
     while len(list(grid.get_node_ids())) < CLIENTS:
         time.sleep(0.1)
     for name, policy in POLICIES.items():
-        strategy = Selected(FedAvg(fraction_evaluate=0.0), policy, clients="ask", seed=SEED)
+        strategy = Selected(FedAvg(fraction_evaluate=0.0), policy, describe="ask", seed=SEED)
         rows: list[object] = []
 
         def note(round, arrays, strategy=strategy, rows=rows) -> None:

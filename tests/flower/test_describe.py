@@ -67,7 +67,7 @@ def test_the_handler_answers_with_size_features_and_name(clock: Clock) -> None:
 
 def test_newcomers_are_asked_once(clock: Clock) -> None:
     grid = FakeGrid(clock, {node: answers(told(10.0 * (node + 1))) for node in range(4)})
-    strategy = selected(fp.SizeWeighted(2), clients="ask")
+    strategy = selected(fp.SizeWeighted(2), describe="ask")
     strategy.start(grid, model(), num_rounds=3)
     assert asked(grid) == [0, 1, 2, 3]
     grid.nodes[9] = answers(told(99.0))
@@ -79,14 +79,14 @@ def test_newcomers_are_asked_once(clock: Clock) -> None:
 def test_a_restart_does_not_ask_again(clock: Clock, tmp_path) -> None:
     nodes = {node: answers(told(10.0, [1.0, float(node)])) for node in range(4)}
     policy = fp.FedGS(2, graph="features")
-    first = selected(policy, clients="ask", state=tmp_path)
+    first = selected(policy, describe="ask", state=tmp_path)
     first.start(FakeGrid(clock, nodes), model(), num_rounds=3)
     grid = FakeGrid(clock, nodes | {8: answers(told(5.0, [2.0, 2.0]))})
-    strategy = selected(policy, clients="ask", state=tmp_path)
+    strategy = selected(policy, describe="ask", state=tmp_path)
     np.testing.assert_array_equal(strategy.roster.clients.features, first.roster.clients.features)
     strategy.start(grid, model(), num_rounds=1)
     assert asked(grid) == [8]
-    assert selected(policy, clients="ask", state=tmp_path).roster.clients.features.tolist()[-1] == [2.0, 2.0]
+    assert selected(policy, describe="ask", state=tmp_path).roster.clients.features.tolist()[-1] == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_restart_does_not_ask_again(clock: Clock, tmp_path) -> None:
 def test_nonsense_is_no_answer_and_the_client_trains_all_the_same(clock: Clock, nonsense) -> None:
     nodes = {node: answers(told(10.0, [1.0, float(node)])) for node in range(3)}
     grid = FakeGrid(clock, nodes | {3: answers(nonsense)})
-    strategy = selected(fp.FedGS(4, graph="features"), clients="ask", deadline=5.0)
+    strategy = selected(fp.FedGS(4, graph="features"), describe="ask", deadline=5.0)
     strategy.start(grid, model(), num_rounds=2)
     clients = strategy.roster.clients
     assert clients.sizes.tolist() == [10.0, 10.0, 10.0, 1.0]
@@ -119,17 +119,17 @@ def test_clients_without_the_handler_are_told_of(clock: Clock) -> None:
     missing = Error(2, "ValueError: No query function registered with name 'describe'")
     grid = FakeGrid(clock, {node: answers(missing) for node in range(3)})
     with pytest.raises(fp.MissingError, match=r"none of 3 ClientApps has a handler for 'query.describe': add fedpick"):
-        selected(fp.SizeWeighted(2), clients="ask").start(grid, model(), num_rounds=1)
+        selected(fp.SizeWeighted(2), describe="ask").start(grid, model(), num_rounds=1)
 
 
 def test_a_policy_that_needs_features_says_so(clock: Clock) -> None:
     grid = FakeGrid(clock, {node: answers(told(10.0)) for node in range(3)})
     with pytest.raises(fp.MissingError, match=r"needs features, but none of 3 clients told any: return \(size, featur"):
-        selected(fp.FedGS(2, graph="features"), clients="ask").start(grid, model(), num_rounds=1)
-    with pytest.raises(fp.MissingError, match="give clients=function, or clients='ask'"):
+        selected(fp.FedGS(2, graph="features"), describe="ask").start(grid, model(), num_rounds=1)
+    with pytest.raises(fp.MissingError, match="give describe=function, or describe='ask'"):
         selected(fp.FedGS(2, graph="features"))
-    with pytest.raises(fp.SettingError, match="Selected: clients = 'tell'"):
-        selected(fp.FedGS(2), clients="tell")
+    with pytest.raises(fp.SettingError, match="Selected: describe = 'tell'"):
+        selected(fp.FedGS(2), describe="tell")
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_fedgs_builds_the_same_graph_from_masked_features(clock: Clock) -> None:
 
     def run(vectors):
         grid = FakeGrid(clock, {node: answers(told(1.0, list(map(float, row)))) for node, row in enumerate(vectors)})
-        strategy = selected(fp.FedGS(3, graph="features"), clients="ask")
+        strategy = selected(fp.FedGS(3, graph="features"), describe="ask")
         strategy.start(grid, model(), num_rounds=4)
         return strategy
 

@@ -39,7 +39,7 @@ def honest():
 
 def status(strategy: Selected) -> dict[str, fp.Status]:
     last = strategy.last
-    return {strategy.roster.names[k]: fp.Status(s) for k, s in zip(last.clients, last.status, strict=True)}
+    return {strategy.roster.names[k]: fp.Status(s) for k, s in zip(last.ids, last.status, strict=True)}
 
 
 BASES = [FedAvg, FedAdam, FedMedian, FedTrimmedAvg, Krum, Bulyan]
@@ -211,7 +211,7 @@ def test_a_late_joiner_without_handlers_ends_nothing(clock) -> None:
 
     missing = Error(2, "ValueError: No query function registered with name 'describe'")
     grid = FakeGrid(clock, {node: answers(told(10.0)) for node in range(3)})
-    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.SizeWeighted(2), clients="ask", wait=0.0)
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.SizeWeighted(2), describe="ask", wait=0.0)
     strategy.start(grid, model(), num_rounds=1)
     grid.nodes[9] = answers(missing)
     strategy.start(grid, model(), num_rounds=1)
@@ -277,5 +277,5 @@ def test_a_base_may_send_a_rounds_messages_in_parts(clock) -> None:
     strategy = Selected(InParts(fraction_evaluate=0.0), fp.Uniform(4), deadline=5.0)
     strategy.start(grid, model(), 1)
     assert status(strategy) == {"node:0": DONE, "node:1": DONE, "node:2": DONE, "node:3": FAILED}
-    seconds = dict(zip(strategy.last.clients.tolist(), strategy.last.duration, strict=True))
+    seconds = dict(zip(strategy.last.ids.tolist(), strategy.last.duration, strict=True))
     assert [round(seconds[k]) for k in range(3)] == [1, 2, 3]

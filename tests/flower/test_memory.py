@@ -206,7 +206,7 @@ def test_restarts_change_nothing_whoever_comes_and_goes(tmp_path, clock: Clock, 
             each.start(world(clock, there), model(), num_rounds=1)
         assert strategy.roster.names == whole.roster.names
         np.testing.assert_array_equal(weights(strategy), weights(whole))
-        assert strategy.last.clients.tolist() == whole.last.clients.tolist()
+        assert strategy.last.ids.tolist() == whole.last.ids.tolist()
 
 
 @pytest.mark.parametrize("where", ["fsync", "keep", "learn"])
@@ -256,7 +256,7 @@ def test_newcomers_of_another_width_change_nothing(clock: Clock) -> None:
     def describe(names):
         return fp.Clients(np.ones(len(names)), features=np.ones((len(names), width[0])))
 
-    strategy = server(None, policy=fp.FedGS(2, graph="features"), clients=describe)
+    strategy = server(None, policy=fp.FedGS(2, graph="features"), describe=describe)
     strategy.start(world(clock, range(3)), model(), num_rounds=1)
     width[0] = 3
     with pytest.raises(fp.ContractError, match="these clients have 2 columns of labels or features and the others 3"):

@@ -18,7 +18,7 @@ def base():
 
 
 def nodes_of(strategy):
-    return sorted(strategy.roster.names[k] for k in strategy.last.clients)
+    return sorted(strategy.roster.names[k] for k in strategy.last.ids)
 
 
 def test_the_highest_losses_train(clock: Clock) -> None:

@@ -12,8 +12,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import fedpick as fp
-from fedpick import cli, store, sweep
+from fedpick import cli, store
+from fedpick.experiment import executors
 from fedpick.flower import Selected, measures, recording
+from fedpick.store import folder
 
 
 def world(clock: Clock) -> FakeGrid:
@@ -52,7 +54,7 @@ def test_the_store_holds_what_the_rounds_were(clock: Clock, tmp_path) -> None:
     assert np.array(rounds["train_loss"]) == pytest.approx(np.array([np.nanmean(r.loss) for r in seen]))
     for record in seen:
         mine = selections.filter(np.array(selections["round"]) == record.round)
-        assert mine["client"].to_pylist() == record.clients.tolist()
+        assert mine["client"].to_pylist() == record.ids.tolist()
         assert mine["status"].to_pylist() == [fp.Status(s).name for s in record.status]
     assert store.read_clients(tmp_path / "run") == strategy.roster.names
     config = store.read_manifest(tmp_path / "run")["config"]
@@ -97,7 +99,7 @@ def test_a_folder_of_another_server_is_refused_before_anything_is_trained(clock:
 
 
 def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypatch, caplog) -> None:
-    whole = store.pq.write_table
+    whole = folder.pq.write_table
     failing = [True]
 
     def write(*args, **options):
@@ -105,7 +107,7 @@ def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypat
             raise OSError(28, "No space left on device")
         return whole(*args, **options)
 
-    monkeypatch.setattr(store.pq, "write_table", write)
+    monkeypatch.setattr(folder.pq, "write_table", write)
     strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), records=tmp_path / "run")
 
     def watch(round, arrays):
@@ -237,8 +239,8 @@ def test_report_shows_a_deployment(clock: Clock, tmp_path) -> None:
 def test_report_sets_deployments_beside_simulated_runs(clock: Clock, tmp_path) -> None:
     served(clock, tmp_path / "one", 4)
     served(clock, tmp_path / "two", 4, policy=fp.Uniform(3))
-    config = fp.config.Config(policy="e3cs(quota=0.5)", cohort_size=5, rounds=6, world={"name": "volatile"})
-    sweep.execute(config, tmp_path / "simulated")
+    config = fp.experiment.Config(policy="e3cs(quota=0.5)", cohort_size=5, rounds=6, world={"name": "volatile"})
+    executors.execute(config, tmp_path / "simulated")
     told = report(tmp_path / "one", tmp_path / "two", tmp_path / "simulated", "--out", tmp_path / "out")
     assert "4 to 6 rounds" in told
     assert "e3cs(quota=0.5)" in told
@@ -275,8 +277,10 @@ def test_report_of_a_comparison_that_is_going_on(tmp_path) -> None:
     plan = {"policies": ["uniform", "e3cs"], "seeds": 2, "base": {}}
     (tmp_path / "compare.json").write_text(json.dumps(plan))
     for seed, rounds in ((0, 6), (1, 4)):
-        config = fp.config.Config(policy="uniform", cohort_size=5, rounds=rounds, seed=seed, world={"name": "volatile"})
-        sweep.execute(config, tmp_path / "uniform" / f"seed-{seed}")
+        config = fp.experiment.Config(
+            policy="uniform", cohort_size=5, rounds=rounds, seed=seed, world={"name": "volatile"}
+        )
+        executors.execute(config, tmp_path / "uniform" / f"seed-{seed}")
     told = report(tmp_path)
     assert "4 to 6 rounds" in told
     assert "uniform" in told

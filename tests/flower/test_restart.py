@@ -75,7 +75,7 @@ def test_a_restarted_server_goes_on_as_if_nothing_had_happened(clock: Clock, tmp
         strategy = Selected(base(), policy, **options, state=tmp_path, checkpoint_every=every)
         strategy.start(growing(clock, round), model(), num_rounds=1)
         same(strategy, whole)
-        assert strategy.last.clients.tolist() == whole.last.clients.tolist()
+        assert strategy.last.ids.tolist() == whole.last.ids.tolist()
     same(Selected(base(), policy, **options, state=tmp_path), whole)
 
 

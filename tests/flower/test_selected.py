@@ -30,7 +30,7 @@ def statuses(strategy: Selected, grid: FakeGrid) -> dict[int, fp.Status]:
     names = strategy.roster.names
     record = strategy.last
     assert record is not None
-    pairs = zip(record.clients, record.status, strict=True)
+    pairs = zip(record.ids, record.status, strict=True)
     return {nodes.get(names[k], names[k]): fp.Status(status) for k, status in pairs}
 
 
@@ -63,7 +63,7 @@ def test_the_choice_is_that_of_the_policy_alone(clock: Clock) -> None:
     run(Selected(base(), policy, seed=3), grid)
     view = fp.View(1, np.ones(12, dtype=bool), fp.Clients(np.ones(12)))
     choice = policy.select(policy.init(view.clients), view, fp.rng.stream(3, 1, "policy"))
-    assert sorted(grid.asked()) == sorted(choice.clients.tolist())
+    assert sorted(grid.asked()) == sorted(choice.ids.tolist())
 
 
 def test_each_fault_is_the_right_status_of_the_right_client(clock: Clock) -> None:
@@ -96,7 +96,7 @@ def test_each_fault_is_the_right_status_of_the_right_client(clock: Clock) -> Non
     }
     record = strategy.last
     names = strategy.roster.names
-    by = {names[k]: (d, loss) for k, d, loss in zip(record.clients, record.duration, record.loss, strict=True)}
+    by = {names[k]: (d, loss) for k, d, loss in zip(record.ids, record.duration, record.loss, strict=True)}
     assert by["node:11"] == (pytest.approx(2.0, abs=1.0), 0.5)
     assert by["node:18"] == (pytest.approx(3.0, abs=1.0), 0.7)
     assert by["node:14"][0] == by["node:15"][0] == 10.0
@@ -159,7 +159,7 @@ def test_reported_seconds_count_where_they_are_sane(clock: Clock) -> None:
     strategy = Selected(base(), fp.Uniform(cohort_size=5), deadline=60.0)
     run(strategy, grid)
     names = strategy.roster.names
-    took = {names[k]: d for k, d in zip(strategy.last.clients, strategy.last.duration, strict=True)}
+    took = {names[k]: d for k, d in zip(strategy.last.ids, strategy.last.duration, strict=True)}
     assert took["node:1"] == 0.25
     assert all(1.9 < took[f"node:{node}"] < 3.5 for node in (2, 3, 4))
     assert math.isnan(took["node:5"])  # a list where the others have a number: not aggregable
@@ -337,7 +337,7 @@ def test_with_replacement_a_client_drawn_twice_trains_once(clock: Clock) -> None
     grid = FakeGrid(clock, {1: trains(), 2: trains()})
     strategy = Selected(base(), fp.SizeWeighted(cohort_size=6), wait=0)
     run(strategy, grid)
-    assert len(strategy.last.clients) == 6
+    assert len(strategy.last.ids) == 6
     assert sorted(grid.asked()) == [1, 2]
 
 
@@ -362,16 +362,16 @@ def test_context_and_descriptions(clock: Clock) -> None:
     features = {f"node:{node}": [float(node % 2), 1.0 - node % 2] for node in range(6)}
     policy = fp.FedGS(cohort_size=2, graph="features")
     describe = lambda names: fp.Clients(np.full(len(names), 7.0), features=[features[n] for n in names])  # noqa: E731
-    strategy = Selected(base(), policy, clients=describe)
+    strategy = Selected(base(), policy, describe=describe)
     run(strategy, grid)
-    assert len({int(k) % 2 for k in strategy.last.clients}) == 2
+    assert len({int(k) % 2 for k in strategy.last.ids}) == 2
     assert strategy.roster.clients.sizes.tolist() == [7.0] * 6
     with pytest.raises(fp.MissingError, match="context=function"):
         Selected(base(), fp.RBCSF(cohort_size=2))
-    with pytest.raises(fp.MissingError, match="clients=function"):
+    with pytest.raises(fp.MissingError, match="describe=function"):
         Selected(base(), policy)
     with pytest.raises(fp.ContractError, match="described 1 clients, but was asked for 6"):
-        run(Selected(base(), policy, clients=lambda names: fp.Clients([1.0], features=[[1.0]])), grid)
+        run(Selected(base(), policy, describe=lambda names: fp.Clients([1.0], features=[[1.0]])), grid)
 
 
 def test_settings_are_checked() -> None:

@@ -83,7 +83,7 @@ def test_the_same_clients_as_without_flower(told, name: str) -> None:
     for round in range(1, ROUNDS + 1):
         view = fp.View(round, np.ones(NODES, dtype=bool), clients)
         choice = policy.select(state, view, fp.rng.stream(0, round, "policy"))
-        status = np.where(np.isin(choice.clients, (3, 4)), FAILED, DONE)
+        status = np.where(np.isin(choice.ids, (3, 4)), FAILED, DONE)
         nothing = np.full(len(choice), np.nan)
         state = policy.observe(state, view, choice, fp.Outcome(status, nothing, nothing))
-    assert sorted(told[name]["names"]) == sorted(f"partition:{k}" for k in choice.clients)
+    assert sorted(told[name]["names"]) == sorted(f"partition:{k}" for k in choice.ids)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 import fedpick as fp
-from fedpick import data, learn, world
+from fedpick import data, learn, worlds
 from fedpick.learn.objective import affine_of, losses, prepare
 
 
@@ -29,8 +29,8 @@ def run_of(network: str, **settings: Any) -> fp.Run:
     trainer = learn.Trainer(
         people, model, lr=0.05, batch=16, momentum=0.5, server="fedadam", evaluate_every=5, form="scan", **settings
     )
-    there = world.Bernoulli(0.3)
-    return fp.Run(fp.Uniform(7), fp.World(people.clients(), there, epochs=(1, 2)), seed=3, trainer=trainer)
+    there = worlds.Bernoulli(0.3)
+    return fp.Run(fp.Uniform(7), fp.World(people.clients, availability=there, epochs=(1, 2)), seed=3, trainer=trainer)
 
 
 def main(network: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fedpick import learn
 from fedpick.errors import MissingError
 from fedpick.learn import aggregation
 from fedpick.learn.trainer import Trainer
-from fedpick.round import Updates
+from fedpick.simulate.round import Updates
 
 IDS = np.array([4, 2, 0, 4, 6])  # one of them twice
 RETURNED = np.array([True, False, True, True, True])

@@ -14,17 +14,18 @@ import pytest
 from people import BATCH, SIZES, model_of, people, same_bits, split
 
 import fedpick as fp
-from fedpick import data, learn, world
+from fedpick import data, learn, worlds
 from fedpick.data import Dataset, Federated
 from fedpick.errors import MissingError, SettingError
 from fedpick.learn.trainer import Trainer
+from fedpick.simulate.together import play_together
 from fedpick.store import Folder
 
 
 def still(clients: fp.Clients, **parts: Any) -> fp.World:
     """A world where everybody is there, nobody fails, and all train one epoch."""
-    calm = {"availability": world.Always(), "volatility": world.Reliable(), "deadline": None, "epochs": (1,)}
-    return fp.World(clients, latency=world.PerClient(1.0), **(calm | parts))
+    calm = {"availability": worlds.Always(), "volatility": worlds.Reliable(), "deadline": None, "epochs": (1,)}
+    return fp.World(clients, latency=worlds.PerClient(1.0), **(calm | parts))
 
 
 def run_of(
@@ -33,12 +34,12 @@ def run_of(
     federated = people("floats") if people_ is None else people_
     chosen = {"lr": 0.1, "batch": BATCH, "evaluate_every": 2, "form": "vmap"} | settings
     trainer = Trainer(federated, chosen.pop("model", model_of("floats")), **chosen)
-    return fp.Run(policy, still(federated.clients(), **(place or {})), seed=1, trainer=trainer)
+    return fp.Run(policy, still(federated.clients, **(place or {})), seed=1, trainer=trainer)
 
 
 def trail(run: fp.Run, until: int) -> list[Any]:
     """What the rounds told, to compare."""
-    return [(r.clients.tolist(), r.status.tolist(), r.loss.tobytes(), dict(r.metrics)) for r in run.rounds(until)]
+    return [(r.ids.tolist(), r.status.tolist(), r.loss.tobytes(), dict(r.metrics)) for r in run.rounds(until)]
 
 
 # ---- learning
@@ -48,7 +49,7 @@ def test_digits_are_learned() -> None:
     federated = data.Dirichlet(alpha=1.0)(data.load("digits"), 20, fp.rng.stream(0, 0, "data"))
     model = learn.mlp((8, 8, 1), 10, hidden=(32,))
     trainer = Trainer(federated, model, lr=0.1, batch=16, momentum=0.5, evaluate_every=30)
-    run = fp.Run(fp.Uniform(5), still(federated.clients()), seed=1, trainer=trainer)
+    run = fp.Run(fp.Uniform(5), still(federated.clients), seed=1, trainer=trainer)
     before = trainer.evaluate(run.state.model, 30)
     after = list(run.rounds(until=30))[-1].metrics
     assert before["accuracy"] < 0.3
@@ -101,7 +102,7 @@ def test_a_client_whose_loss_is_not_finite_has_failed_and_the_run_goes_on(form: 
     run = run_of(fp.Uniform(4), federated, form=form)
     chosen = 0
     for record in run.rounds(until=8):
-        fails = record.clients == bad
+        fails = record.ids == bad
         chosen += int(fails.sum())
         np.testing.assert_array_equal(record.status, np.where(fails, fp.Status.FAILED, fp.Status.DONE))
         assert np.isfinite(record.loss[~fails]).all()
@@ -122,7 +123,7 @@ def test_a_learning_rate_far_too_high_fails_everybody_and_leaves_the_model_alone
 
 
 def test_rounds_in_which_nobody_is_there_or_nobody_returns() -> None:
-    run = run_of(fp.Uniform(3), place={"volatility": world.SuccessRates((0.0,))})
+    run = run_of(fp.Uniform(3), place={"volatility": worlds.SuccessRates((0.0,))})
     before = jax.tree.map(np.copy, run.state.model)
     assert all((record.status == fp.Status.FAILED).all() for record in run.rounds(until=2))
     assert same_bits(run.state.model, before)
@@ -133,7 +134,7 @@ def test_rounds_in_which_nobody_is_there_or_nobody_returns() -> None:
 
 def rough(form: str) -> fp.Run:
     """Dropout, a server with a memory, clients with one or two epochs; cohorts of 4, but of 3 in rounds 5 to 7."""
-    place = {"availability": world.Bernoulli(0.4), "epochs": (1, 2)}
+    place = {"availability": worlds.Bernoulli(0.4), "epochs": (1, 2)}
     settings = {"model": model_of("floats", 0.3), "server": "fedavgm", "form": form}
     return run_of(fp.Uniform(4), place=place, **settings)
 
@@ -200,7 +201,7 @@ def seeds_together(count: int, **place: Any) -> list[fp.Run]:
     return [
         fp.Run(
             policies[number],
-            still(federated.clients(), **place),
+            still(federated.clients, **place),
             seed=number,
             trainer=Trainer(
                 federated, model_of("floats"), lr=0.1 / (1 + number), batch=BATCH, form="vmap", evaluate_every=2
@@ -212,10 +213,10 @@ def seeds_together(count: int, **place: Any) -> list[fp.Run]:
 
 def test_runs_played_together_are_the_runs_played_alone() -> None:
     together, alone = seeds_together(3, epochs=(1, 3)), seeds_together(3, epochs=(1, 3))
-    rounds = list(learn.play_together(together, until=4))
+    rounds = list(play_together(together, until=4))
     for number, run in enumerate(alone):
         for mine, wanted in zip([records[number] for records in rounds], run.rounds(until=4), strict=True):
-            np.testing.assert_array_equal(mine.clients, wanted.clients)
+            np.testing.assert_array_equal(mine.ids, wanted.ids)
             np.testing.assert_array_equal(mine.status, wanted.status)
             np.testing.assert_allclose(mine.loss, wanted.loss, rtol=1e-5)
             assert mine.metrics == pytest.approx(wanted.metrics, rel=1e-5)
@@ -226,9 +227,9 @@ def test_runs_played_together_are_the_runs_played_alone() -> None:
 
 def test_runs_together_in_which_somebody_has_nobody() -> None:
     """In some rounds no client of one run returns, while those of another do."""
-    together = seeds_together(3, volatility=world.SuccessRates((0.2,)))
-    alone = seeds_together(3, volatility=world.SuccessRates((0.2,)))
-    rounds = list(learn.play_together(together, until=6))
+    together = seeds_together(3, volatility=worlds.SuccessRates((0.2,)))
+    alone = seeds_together(3, volatility=worlds.SuccessRates((0.2,)))
+    rounds = list(play_together(together, until=6))
     done = np.array([[(record.status == fp.Status.DONE).any() for record in records] for records in rounds])
     assert (done.any(axis=1) & ~done.all(axis=1)).any()
     for number, run in enumerate(alone):
@@ -241,16 +242,16 @@ def test_runs_together_in_which_somebody_has_nobody() -> None:
 def test_runs_that_cannot_be_played_together() -> None:
     one, other = seeds_together(2)
     with pytest.raises(SettingError, match=r"must each have a fedpick.learn.Trainer"):
-        next(learn.play_together([one, fp.Run(fp.Uniform(3), fp.World(), seed=1)], until=1))
+        next(play_together([one, fp.Run(fp.Uniform(3), fp.World(), seed=1)], until=1))
     other.trainer.batch = 3  # type: ignore[union-attr]
     with pytest.raises(SettingError, match=r"must have the same batch, but there are 8 and 3; play them apart"):
-        next(learn.play_together([one, other], until=1))
+        next(play_together([one, other], until=1))
     stranger = run_of(
         fp.Uniform(3), split(Dataset("copy", people("floats").dataset.x, people("floats").dataset.y, classes=4), SIZES)
     )
     with pytest.raises(SettingError, match="must share one data set: load it once"):
-        next(learn.play_together([one, stranger], until=1))
+        next(play_together([one, stranger], until=1))
     late = seeds_together(1)[0]
     list(late.rounds(until=1))
     with pytest.raises(SettingError, match="must be in the same round; bring them there one by one"):
-        next(learn.play_together([seeds_together(1)[0], late], until=3))
+        next(play_together([seeds_together(1)[0], late], until=3))

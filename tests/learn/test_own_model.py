@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 from fedpick import Uniform
-from fedpick.checkpoint import pack_run
-from fedpick.round import RunState
-from fedpick.world import World
+from fedpick.simulate.round import RunState
+from fedpick.store.checkpoint import pack_run
+from fedpick.worlds import World
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_model.py"
 

@@ -20,9 +20,9 @@ def frequencies(policy, seen, draws=DRAWS):
     counts, claimed = np.zeros(len(seen.clients)), np.full(len(seen.clients), np.nan)
     for _ in range(draws):
         choice = policy.select(state, seen, rng)
-        np.add.at(counts, choice.clients, 1)
+        np.add.at(counts, choice.ids, 1)
         if choice.inclusion is not None:
-            claimed[choice.clients] = choice.inclusion
+            claimed[choice.ids] = choice.inclusion
     return counts / draws, claimed
 
 
@@ -62,7 +62,7 @@ def test_size_weighted_with_replacement_can_choose_more_often_than_there_are_cli
     policy = fp.SizeWeighted(4)
     state = policy.init(CLIENTS)
     choice = policy.select(state, seen, np.random.default_rng(0))
-    assert choice.clients.tolist() == [2, 2, 2, 2]
+    assert choice.ids.tolist() == [2, 2, 2, 2]
     state = policy.observe(state, seen, choice, outcome(choice, np.random.default_rng(0)))
     assert state.counts.tolist() == [0, 0, 4, 0, 0]
 
@@ -95,19 +95,19 @@ def test_fixed_probabilities_can_be_exact(sampler):
 def test_fedcs_takes_the_most_reliable_always_the_same_of_the_equal_ones():
     policy = fp.FedCS(2, success=[0.9, 0.1, 0.9, 0.9, 0.3])
     state = policy.init(CLIENTS)
-    chosen = [policy.select(state, view(CLIENTS), np.random.default_rng(s)).clients.tolist() for s in range(20)]
+    chosen = [policy.select(state, view(CLIENTS), np.random.default_rng(s)).ids.tolist() for s in range(20)]
     assert chosen == [[0, 2]] * 20
     seen = view(CLIENTS, available=[0, 1, 0, 1, 1])
-    assert policy.select(state, seen, np.random.default_rng(0)).clients.tolist() == [3, 4]
+    assert policy.select(state, seen, np.random.default_rng(0)).ids.tolist() == [3, 4]
 
 
 def test_fedcs_takes_all_that_are_expected_before_the_deadline():
     theta = np.array([[1.0, 2.0], [1.0, 1.0], [5.0, 0.0], [0.5, 0.5], [1.0, 0.0]])
     policy = fp.FedCS(deadline=3.0, theta=theta)
     seen = view(CLIENTS, available=[1, 1, 1, 1, 0], context=np.array([[1.0, 1.0]] * 5))
-    assert policy.select(policy.init(CLIENTS), seen, np.random.default_rng(0)).clients.tolist() == [1, 3]  # 3.0 is not
+    assert policy.select(policy.init(CLIENTS), seen, np.random.default_rng(0)).ids.tolist() == [1, 3]  # 3.0 is not
     capped = fp.FedCS(1, deadline=3.0, theta=theta)
-    assert capped.select(capped.init(CLIENTS), seen, np.random.default_rng(0)).clients.tolist() == [3]
+    assert capped.select(capped.init(CLIENTS), seen, np.random.default_rng(0)).ids.tolist() == [3]
     assert not policy.fixed_size
     assert policy.needs == ("context",)
 

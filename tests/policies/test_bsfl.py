@@ -105,7 +105,7 @@ def play(policy, clients, rounds, seed, state=None, start=1):
     for t in range(start, start + rounds):
         view = view_of(t, clients)
         choice = policy.select(state, view, rng)
-        state = policy.observe(state, view, choice, outcome_of(*draw_outcome(rng, choice.clients, means)))
+        state = policy.observe(state, view, choice, outcome_of(*draw_outcome(rng, choice.ids, means)))
     return state
 
 
@@ -139,7 +139,7 @@ def test_every_cohort_attains_the_maximum_of_13_and_new_clients_come_first(optio
         ids = np.flatnonzero(there).tolist()
         view = view_of(t, clients, there)
         choice = policy.select(state, view, rng)
-        chosen = choice.clients.tolist()
+        chosen = choice.ids.tolist()
         if ids:
             ucb = {k: twin.ucb(k, t) for k in ids}
             g = {k: g_of_the_paper(m * worth[k] / sum(worth), twin.count(k), t, beta) for k in ids}
@@ -150,7 +150,7 @@ def test_every_cohort_attains_the_maximum_of_13_and_new_clients_come_first(optio
                 assert objective(chosen, ucb, g, alpha, m) >= best - 1e-9
         else:
             assert chosen == []
-        status, duration = draw_outcome(rng, choice.clients, means)
+        status, duration = draw_outcome(rng, choice.ids, means)
         twin.learn(chosen, status, duration)
         state = policy.observe(state, view, choice, outcome_of(status, duration))
         assert state.counts.tolist() == [twin.count(k) for k in range(K)]
@@ -169,7 +169,7 @@ def test_the_objectives_maximum_is_not_met_by_taking_the_best_clients_one_by_one
         state = policy.observe(
             state, view_of(t, clients), fp.Choice(np.array(chosen)), outcome_of([DONE, DONE], duration)
         )
-    assert policy.select(state, view_of(9, clients), np.random.default_rng(0)).clients.tolist() == [2, 3]
+    assert policy.select(state, view_of(9, clients), np.random.default_rng(0)).ids.tolist() == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_round_t_explores_with_ln_t_as_the_proof_has_it_not_with_ln_of_the_round
     for t, k in enumerate([0, 1, 1, 1, 1], start=1):
         outcome = outcome_of([FAILED if k == 0 else DONE], [1.0])
         state = policy.observe(state, view_of(t, clients), fp.Choice(np.array([k])), outcome)
-    assert policy.select(state, view_of(6, clients), np.random.default_rng(0)).clients.tolist() == [0]
+    assert policy.select(state, view_of(6, clients), np.random.default_rng(0)).ids.tolist() == [0]
 
 
 def test_clients_never_chosen_come_first_even_where_g_is_against_them():
@@ -198,7 +198,7 @@ def test_clients_never_chosen_come_first_even_where_g_is_against_them():
         state = policy.observe(
             state, view_of(t, clients), fp.Choice(np.array(chosen)), outcome_of([DONE, DONE], [1.0, 1.0])
         )
-    assert policy.select(state, view_of(4, clients), np.random.default_rng(0)).clients.tolist() == [0, 1]
+    assert policy.select(state, view_of(4, clients), np.random.default_rng(0)).ids.tolist() == [0, 1]
 
 
 def test_among_many_clients_never_chosen_each_is_equally_likely_to_be_first():
@@ -207,7 +207,7 @@ def test_among_many_clients_never_chosen_each_is_equally_likely_to_be_first():
     state, rng = policy.init(clients), np.random.default_rng(3)
     counts = np.zeros(K)
     for _ in range(draws):
-        counts[policy.select(state, view_of(1, clients), rng).clients] += 1
+        counts[policy.select(state, view_of(1, clients), rng).ids] += 1
     error = math.sqrt(m / K * (1 - m / K) / draws)
     assert np.abs(counts / draws - m / K).max() <= 4.5 * error
 
@@ -221,7 +221,7 @@ def test_equally_good_clients_are_equally_likely_to_be_chosen(make):
         chosen = fp.Choice(np.array([2 * t - 2, 2 * t - 1]))
         state = policy.observe(state, view_of(t, clients), chosen, outcome_of([DONE, DONE], [2.0, 2.0]))
     for _ in range(draws):
-        counts[policy.select(state, view_of(5, clients), rng).clients] += 1
+        counts[policy.select(state, view_of(5, clients), rng).ids] += 1
     assert np.abs(counts / draws - m / K).max() <= 4.5 * math.sqrt(m / K * (1 - m / K) / draws)
 
 
@@ -266,7 +266,7 @@ def test_a_custom_g_sees_the_history_and_decides_when_alpha_is_large():
         )
     there = np.array([True, True, True, True, False])
     choice = policy.select(state, view_of(4, clients, there), np.random.default_rng(0))
-    assert choice.clients.tolist() == [2, 3]
+    assert choice.ids.tolist() == [2, 3]
     assert asked == [([1, 1, 1, 2, 1], 4, 5)]
 
 
@@ -375,8 +375,8 @@ def test_annealing_gives_whole_cohorts_of_those_there_never_better_than_the_exac
         there = rng.random(K) < 0.7
         view = view_of(t, clients, there)
         ucb, g = values_of(exact, state, clients, t)
-        best = objective(exact.select(state, view, rng).clients, ucb, g, 2.0, m)
-        found = annealing.select(state, view, rng).clients
+        best = objective(exact.select(state, view, rng).ids, ucb, g, 2.0, m)
+        found = annealing.select(state, view, rng).ids
         assert len(set(found.tolist())) == m
         assert there[found].all()
         assert objective(found, ucb, g, 2.0, m) <= best + 1e-9
@@ -389,7 +389,7 @@ def test_annealing_improves_on_the_random_cohort_that_it_starts_from(solver):
     ucb, g = values_of(exact, state, clients, t)
     start = np.mean([objective(c, ucb, g, 2.0, m) for c in combinations(range(K), m)])
     policy, rng = fp.BSFL(m, alpha=2.0, solver=solver, steps=3000), np.random.default_rng(0)
-    ends = [objective(policy.select(state, view_of(t, clients), rng).clients, ucb, g, 2.0, m) for _ in range(runs)]
+    ends = [objective(policy.select(state, view_of(t, clients), rng).ids, ucb, g, 2.0, m) for _ in range(runs)]
     assert np.mean(ends) - start > 4.5 * np.std(ends, ddof=1) / math.sqrt(runs)
 
 
@@ -398,7 +398,7 @@ def test_annealing_improves_on_the_random_cohort_that_it_starts_from(solver):
 def test_every_solver_takes_all_when_no_more_than_m_are_there(solver, m):
     policy, clients = fp.BSFL(m, solver=solver), everyone(4)
     state = play(policy, clients, 3, seed=0)
-    assert policy.select(state, view_of(4, clients), np.random.default_rng(0)).clients.tolist() == [0, 1, 2, 3]
+    assert policy.select(state, view_of(4, clients), np.random.default_rng(0)).ids.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("solver", ["exact", "alsa", "alsa-drop", "sa"])
@@ -431,11 +431,11 @@ def test_the_genie_attains_6_with_the_true_speeds(options):
         choice = policy.select(state, view, rng)
         g = [g_of_the_paper(m * worth[k] / worth.sum(), counts[k], t, beta) for k in range(K)]
         best = max(objective(c, speeds, g, alpha, m) for c in combinations(ids, min(m, len(ids))))
-        assert set(choice.clients) <= set(ids)
+        assert set(choice.ids) <= set(ids)
         assert len(choice) == min(m, len(ids))
-        assert objective(choice.clients, speeds, g, alpha, m) >= best - 1e-12
+        assert objective(choice.ids, speeds, g, alpha, m) >= best - 1e-12
         state = policy.observe(state, view, choice, outcome_of([FAILED] * len(choice), [np.nan] * len(choice)))
-        for k in choice.clients:
+        for k in choice.ids:
             counts[k] += 1
         assert state.counts.tolist() == counts
     if alpha:
@@ -445,7 +445,7 @@ def test_the_genie_attains_6_with_the_true_speeds(options):
 def test_the_genie_takes_all_or_nobody_when_few_are_there():
     policy, clients = fp.Genie(3, 0.5), everyone(4)
     state, rng = policy.init(clients), np.random.default_rng(0)
-    assert policy.select(state, view_of(1, clients, np.array([1, 0, 0, 1], dtype=bool)), rng).clients.tolist() == [0, 3]
+    assert policy.select(state, view_of(1, clients, np.array([1, 0, 0, 1], dtype=bool)), rng).ids.tolist() == [0, 3]
     assert len(policy.select(state, view_of(1, clients, np.zeros(4, dtype=bool)), rng)) == 0
 
 
@@ -465,7 +465,7 @@ def test_enrolment_keeps_what_is_known_of_each_client_beside_it():
     assert (state.speed.fastest, state.speed.slowest) == (fastest, slowest)
     grown = clients.join(new)
     choice = policy.select(state, view_of(21, grown), np.random.default_rng(0))
-    assert {8, 9} <= set(choice.clients.tolist())  # newcomers were never chosen
+    assert {8, 9} <= set(choice.ids.tolist())  # newcomers were never chosen
     state = policy.observe(state, view_of(21, grown), choice, outcome_of([DONE] * 3, [1.0] * 3))
     keep = [9, 0, 5]
     due = state.counts[keep].tolist(), state.speed.rate[keep].tolist()

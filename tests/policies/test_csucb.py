@@ -48,7 +48,7 @@ def test_every_round_takes_the_m_highest_and_moves_the_queues(variant, floor, we
         ids = np.flatnonzero(there).tolist()
         view = view_of(t, clients, there)
         choice = policy.select(state, view, rng)
-        chosen = choice.clients.tolist()
+        chosen = choice.ids.tolist()
         score = {
             k: ucb_of_the_paper(speeds[k], m, t) + (weight * queue[k] if variant == "cs-ucb-q" else 0.0) for k in ids
         }
@@ -77,7 +77,7 @@ def test_clients_never_chosen_come_first_whatever_the_queues_hold():
             state, view_of(t, clients), fp.Choice(np.array([0, 1])), outcome_of([DONE, DONE], [1.0, 1.0])
         )
     state.queue[:2] = 1000.0
-    assert policy.select(state, view_of(20, clients), np.random.default_rng(0)).clients.tolist() == [2, 3]
+    assert policy.select(state, view_of(20, clients), np.random.default_rng(0)).ids.tolist() == [2, 3]
 
 
 def test_ties_are_broken_at_random_and_evenly():
@@ -86,7 +86,7 @@ def test_ties_are_broken_at_random_and_evenly():
     state, rng = policy.init(clients), np.random.default_rng(1)
     counts = np.zeros(K)
     for _ in range(draws):
-        counts[policy.select(state, view_of(1, clients), rng).clients] += 1
+        counts[policy.select(state, view_of(1, clients), rng).ids] += 1
     assert np.abs(counts / draws - m / K).max() <= 4.5 * math.sqrt(m / K * (1 - m / K) / draws)
 
 
@@ -100,7 +100,7 @@ def test_plain_cs_ucb_starves_the_slow_and_the_queues_keep_the_floor():
         for t in range(1, T + 1):
             view = view_of(t, clients)
             choice = policy.select(state, view, rng)
-            slow = np.where(choice.clients < 4, 1.0, 1000.0)
+            slow = np.where(choice.ids < 4, 1.0, 1000.0)
             state = policy.observe(state, view, choice, outcome_of([DONE] * m, slow))
         rates[variant] = state.speed.counts / T
     assert (rates["cs-ucb-q"] >= floor * m / K - state.queue / T - 1e-9).all()
@@ -115,7 +115,7 @@ def test_all_are_taken_when_m_is_at_least_the_number_of_clients(variant, m):
     for t in range(1, 6):
         view = view_of(t, clients)
         choice = policy.select(state, view, np.random.default_rng(t))
-        assert choice.clients.tolist() == [0, 1, 2, 3]
+        assert choice.ids.tolist() == [0, 1, 2, 3]
         state = policy.observe(state, view, choice, outcome_of([DONE] * 4, [1.0, 2.0, 3.0, 4.0]))
     assert state.queue.tolist() == [0.0] * 4  # a floor above 1 cannot be asked for
 
@@ -144,7 +144,7 @@ def test_enrolment_keeps_counts_speeds_and_queues_beside_their_client():
     assert [state.speed.counts.tolist(), state.speed.rate.tolist(), state.queue.tolist()] == [
         [*values, 0, 0] for values in old
     ]
-    assert policy.select(state, view_of(31, everyone(7)), rng).clients.tolist() == [5, 6]
+    assert policy.select(state, view_of(31, everyone(7)), rng).ids.tolist() == [5, 6]
     keep = np.array([False, True, True, False, True, False, True])
     due = [np.array([*values, 0, 0])[keep].tolist() for values in old]
     state = fp.retire(policy, state, keep)

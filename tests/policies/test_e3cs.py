@@ -128,7 +128,7 @@ def play(policy, rates, rounds, seed, state=None, start=1):
     for t in range(start, start + rounds):
         view = view_of(t, clients)
         choice = policy.select(state, view, rng)
-        done = rng.random(len(choice)) < np.asarray(rates)[choice.clients]
+        done = rng.random(len(choice)) < np.asarray(rates)[choice.ids]
         state = policy.observe(state, view, choice, outcome_of(np.where(done, DONE, FAILED)))
         total += int(done.sum())
     return state, total
@@ -289,7 +289,7 @@ def test_every_round_has_the_probabilities_of_algorithm_1(quota, horizon, max_st
         choice = policy.select(state, view, rng)
         assert len(choice) == min(k, len(ids))
         status = rng.choice([LATE, FAILED], len(choice))
-        good = rng.random(len(choice)) < rates[choice.clients]
+        good = rng.random(len(choice)) < rates[choice.ids]
         status[good] = rng.choice([DONE, SURPLUS], good.sum())
         if ids:
             sigma = paper_share(quota, t, horizon) * min(k, len(ids)) / len(ids)
@@ -298,8 +298,8 @@ def test_every_round_has_the_probabilities_of_algorithm_1(quota, horizon, max_st
             due = np.array([float(p[i]) for i in ids])
             found, _ = allocate(state.log_weights[ids], min(k, len(ids)), sigma)
             np.testing.assert_allclose(found, due, rtol=1e-8, atol=1e-300)
-            np.testing.assert_allclose(choice.inclusion, [float(p[i]) for i in choice.clients], rtol=1e-8)
-            twin.learn(ids, sigma, choice.clients.tolist(), good)
+            np.testing.assert_allclose(choice.inclusion, [float(p[i]) for i in choice.ids], rtol=1e-8)
+            twin.learn(ids, sigma, choice.ids.tolist(), good)
         state = policy.observe(state, view, choice, outcome_of(status))
     moved = max(twin.w) > Decimal("1.01")  # the comparison is about something
     assert moved == (quota != 1.0)
@@ -349,7 +349,7 @@ def test_a_client_whose_probability_is_1_without_overflow_still_moves(log_weight
     state.log_weights[:] = log_weights
     choice = policy.select(state, view, np.random.default_rng(0))
     who = k - 2 if k > 1 else 0
-    assert choice.clients.tolist()[who] == who
+    assert choice.ids.tolist()[who] == who
     assert choice.inclusion[who] == 1.0
     status = np.full(k, FAILED)
     status[who] = DONE
@@ -403,10 +403,10 @@ def test_a_callable_quota_is_asked_with_the_round_and_moves_the_floor():
     state.log_weights[:] = [0.0, 0.0, 0.0, -50.0]
     rng = np.random.default_rng(0)
     early = policy.select(state, view_of(4, clients), rng)
-    assert 3 not in early.clients
+    assert 3 not in early.ids
     assert asked == [4]
     late = [policy.select(state, view_of(5, clients), rng) for _ in range(40)]
-    floor = [p for c in late for i, p in zip(c.clients, c.inclusion, strict=True) if i == 3]
+    floor = [p for c in late for i, p in zip(c.ids, c.inclusion, strict=True) if i == 3]
     assert floor
     assert floor == pytest.approx([0.6 * 2 / 4] * len(floor))
 
@@ -450,7 +450,7 @@ def test_a_reward_report_takes_the_place_of_the_success_flag():
         x = []
         for value, ended in zip(reported, status, strict=True):
             x.append(0.0 if math.isnan(value) or ended in (LATE, FAILED) else min(max(value, 0.0), 1.0))
-        twin.learn(list(range(K)), sigma, choice.clients.tolist(), x)
+        twin.learn(list(range(K)), sigma, choice.ids.tolist(), x)
         state = policy.observe(state, view, choice, outcome_of(status, gain=reported))
         due, _ = twin.probabilities(list(range(K)), sigma)
         found, _ = allocate(state.log_weights, k, sigma)
@@ -508,7 +508,7 @@ def test_3000_greedy_rounds_stay_finite_and_beat_a_blind_draw():
     for t in range(1, T + 1):
         view = view_of(t, clients)
         choice = policy.select(state, view, rng)
-        done = rng.random(k) < rates[choice.clients]
+        done = rng.random(k) < rates[choice.ids]
         successes += int(done.sum())
         state = policy.observe(state, view, choice, outcome_of(np.where(done, DONE, FAILED)))
         assert np.isfinite(state.log_weights).all()
@@ -534,7 +534,7 @@ def test_regret_stays_under_the_bound_28_where_no_step_exceeds_1(eta, quota, see
         view = view_of(t, clients)
         p[t - 1], _ = allocate(state.log_weights, k, sigma)
         choice = policy.select(state, view, rng)
-        done = x[t - 1, choice.clients]
+        done = x[t - 1, choice.ids]
         state = policy.observe(state, view, choice, outcome_of(np.where(done, DONE, FAILED)))
     bound = fp.theory.e3cs_bound(T, K, k, sigma, state.eta)
     assert fp.theory.e3cs_regret(x, p, k, sigma) <= bound
@@ -598,8 +598,8 @@ def test_clients_are_chosen_as_often_as_their_probability_says(sampler):
     counts, inclusion = np.zeros(K), np.zeros(K)
     for _ in range(draws):
         choice = policy.select(state, view, rng)
-        counts[choice.clients] += 1
-        inclusion[choice.clients] = choice.inclusion
+        counts[choice.ids] += 1
+        inclusion[choice.ids] = choice.inclusion
     assert counts.sum() == k * draws
     error = np.sqrt(p * (1 - p) / draws)
     assert (np.abs(counts / draws - p) <= 4.5 * error + 1e-12).all()
@@ -614,7 +614,7 @@ def test_the_papers_multinomial_draw_has_no_known_inclusion_and_leaves_sure_clie
     for _ in range(draws):
         choice = policy.select(state, view, rng)
         assert choice.inclusion is None
-        hits += 0 in choice.clients
+        hits += 0 in choice.ids
     due = 5 / 6  # 1 - P(another first) P(another then) = 1 - 1/2 * 1/3, where the paper claims 1
     assert abs(hits / draws - due) <= 4.5 * math.sqrt(due * (1 - due) / draws)
 
@@ -624,7 +624,7 @@ def test_every_sampler_takes_all_when_no_more_than_k_are_there_and_nobody_when_n
     policy, clients = fp.E3CS(4, quota=0.5, sampler=sampler), everyone(6)
     state, rng = policy.init(clients), np.random.default_rng(0)
     there = np.array([True, False, True, False, False, True])
-    assert policy.select(state, view_of(1, clients, there), rng).clients.tolist() == [0, 2, 5]
+    assert policy.select(state, view_of(1, clients, there), rng).ids.tolist() == [0, 2, 5]
     empty = policy.select(state, view_of(1, clients, np.zeros(6, dtype=bool)), rng)
     assert len(empty) == 0
     after = policy.observe(state, view_of(1, clients, np.zeros(6, dtype=bool)), empty, outcome_of([]))
@@ -635,7 +635,7 @@ def test_the_same_seed_gives_the_same_cohort_and_select_leaves_the_state_alone()
     policy, clients = fp.E3CS(5), everyone(20)
     state, _ = play(policy, np.linspace(0, 1, 20), 30, seed=2)
     before, view = state.log_weights.copy(), view_of(31, clients)
-    one, other = (policy.select(state, view, np.random.default_rng(9)).clients.tolist() for _ in range(2))
+    one, other = (policy.select(state, view, np.random.default_rng(9)).ids.tolist() for _ in range(2))
     assert one == other
     assert state.log_weights.tolist() == before.tolist()
 

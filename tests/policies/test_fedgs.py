@@ -50,7 +50,7 @@ def test_every_choice_attains_the_optimum_of_16(alpha, scale):
         counts = state.counts.copy()
         choice = policy.select(state, seen, fp.rng.stream(1, round, "policy"))
         best = max(objective(c, distance, counts, alpha, m, scale) for c in itertools.combinations(ids.tolist(), m))
-        found = objective(choice.clients.tolist(), distance, counts, alpha, m, scale)
+        found = objective(choice.ids.tolist(), distance, counts, alpha, m, scale)
         assert found == pytest.approx(best, abs=1e-9)
         state = policy.observe(state, seen, choice, outcome(choice, np.random.default_rng(round)))
         assert (state.counts - counts).sum() == m
@@ -71,7 +71,7 @@ def test_ties_are_broken_at_random():
     state, rng, draws = policy.init(CLIENTS), np.random.default_rng(0), 5_000
     counts = np.zeros(11)
     for _ in range(draws):
-        counts[policy.select(state, view(CLIENTS), rng).clients] += 1
+        counts[policy.select(state, view(CLIENTS), rng).ids] += 1
     p = 1 / 11
     assert np.all(np.abs(counts / draws - p) <= 4.5 * np.sqrt(p * (1 - p) / draws))
 
@@ -79,7 +79,7 @@ def test_ties_are_broken_at_random():
 def test_weights_are_sizes_normalised_over_the_cohort():
     policy = fp.FedGS(3)
     choice = policy.select(policy.init(CLIENTS), view(CLIENTS), np.random.default_rng(0))
-    sizes = CLIENTS.sizes[choice.clients]
+    sizes = CLIENTS.sizes[choice.ids]
     np.testing.assert_allclose(choice.weights, sizes / sizes.sum())
     assert choice.inclusion is None
 
@@ -94,7 +94,7 @@ def test_cohorts_are_more_balanced_than_uniform_ones():
         for round in range(1, 31):
             seen = view(clients, round)
             choice = policy.select(state, seen, fp.rng.stream(2, round, "policy"))
-            total += np.count_nonzero(labels[choice.clients].sum(axis=0) == 0)
+            total += np.count_nonzero(labels[choice.ids].sum(axis=0) == 0)
             state = policy.observe(state, seen, choice, outcome(choice, np.random.default_rng(round)))
         return total
 
@@ -112,9 +112,9 @@ def test_without_features_the_graph_grows_from_reports():
         seen = view(clients, round)
         choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
         status = np.array([0, 3, 2])  # the third fails: its report is not to be used
-        report = fp.Outcome(status, np.ones(3), np.ones(3), {"embedding": LABELS[choice.clients]})
+        report = fp.Outcome(status, np.ones(3), np.ones(3), {"embedding": LABELS[choice.ids]})
         state = policy.observe(state, seen, choice, report)
-        heard |= set(choice.clients[:2].tolist())
+        heard |= set(choice.ids[:2].tolist())
         known = np.sort(list(heard))
         np.testing.assert_allclose(state.distance[np.ix_(known, known)], twin_distance(LABELS[known]), atol=1e-9)
         others = np.setdiff1d(np.arange(11), known)
@@ -139,7 +139,7 @@ def test_the_graph_is_rebuilt_only_every_so_many_rounds():
     for round in range(1, 7):
         seen = view(clients, round)
         choice = fp.Choice(np.array([round, round + 1, round + 2, round + 3]) % 11)
-        report = fp.Outcome(np.zeros(4, int), np.ones(4), np.ones(4), {"update": LABELS[choice.clients]})
+        report = fp.Outcome(np.zeros(4, int), np.ones(4), np.ones(4), {"update": LABELS[choice.ids]})
         state = policy.observe(state, seen, choice, report)
         sizes.append(int(np.isfinite(state.distance.diagonal()).sum()))
     assert sizes == [0, 0, 6, 6, 6, 9]
@@ -167,13 +167,13 @@ def test_distances_can_be_given():
     line = np.abs(np.subtract.outer(np.arange(11.0), np.arange(11.0)))
     policy = fp.FedGS(2, graph=line)
     choice = policy.select(policy.init(CLIENTS), view(CLIENTS), np.random.default_rng(0))
-    assert choice.clients.tolist() == [0, 10]
+    assert choice.ids.tolist() == [0, 10]
 
 
 def test_the_same_seed_gives_the_same_cohort_whatever_the_restarts_found():
     policy = fp.FedGS(4, restarts=2)
     state = policy.init(CLIENTS)
-    a, b = (policy.select(state, view(CLIENTS), np.random.default_rng(9)).clients for _ in range(2))
+    a, b = (policy.select(state, view(CLIENTS), np.random.default_rng(9)).ids for _ in range(2))
     np.testing.assert_array_equal(a, b)
 
 

@@ -26,11 +26,11 @@ def test_a_choice_and_an_outcome_that_do_not_match_are_an_error_and_change_nothi
     state, seen = policy.init(CLIENTS), fresh(policy)
     choice = fp.Choice(np.array([0, 4, 7]))
     before = copy.deepcopy(state)
-    short = fp.Choice(choice.clients[:-1])
+    short = fp.Choice(choice.ids[:-1])
     with pytest.raises(fp.ContractError, match="give one entry per chosen client"):
         policy.observe(state, seen, choice, outcome(short, np.random.default_rng(0)))
     if not fp.traits(policy).replace:
-        twice = fp.Choice(np.repeat(choice.clients[:1], 2))
+        twice = fp.Choice(np.repeat(choice.ids[:1], 2))
         with pytest.raises(fp.ContractError, match="reports twice"):
             policy.observe(state, seen, twice, outcome(twice, np.random.default_rng(0)))
     stranger = fp.Choice([99])
@@ -54,7 +54,7 @@ def test_whatever_clients_report_the_next_choice_is_sound(name, data):
         choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
         if fp.traits(policy).fixed_size:
             assert len(choice) == fp.traits(policy).asks
-        assert seen.available[choice.clients].all()
+        assert seen.available[choice.ids].all()
         count = len(choice)
         draw = st.lists(NUMBERS, min_size=count, max_size=count)
         reports = {"embedding": np.outer(data.draw(draw), np.ones(4)), "update": np.outer(data.draw(draw), np.ones(6))}
@@ -101,8 +101,8 @@ def test_where_the_share_is_bounded_a_liar_stays_within_it():
         for round in range(1, rounds + 1):
             seen = fresh(policy, round=round)
             choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
-            np.add.at(chosen, choice.clients, 1)
-            lying = choice.clients == 0
+            np.add.at(chosen, choice.ids, 1)
+            lying = choice.ids == 0
             report = fp.Outcome(
                 np.zeros(3, dtype=int),
                 np.where(lying, 1e-9, 1.0),

@@ -34,7 +34,7 @@ def cohort_probabilities(losses, sizes, m, d):
 def empirical(policy, state, seen, draws):
     counts, rng = {}, np.random.default_rng(3)
     for _ in range(draws):
-        cohort = tuple(policy.select(state, seen, rng).clients.tolist())
+        cohort = tuple(policy.select(state, seen, rng).ids.tolist())
         counts[cohort] = counts.get(cohort, 0) + 1
     return counts
 
@@ -65,7 +65,7 @@ def test_candidates_come_from_those_available_only():
     seen = view(CLIENTS, available=[1, 0, 1, 1, 0, 0], probe=probe)
     choice = policy.select(policy.init(CLIENTS), seen, np.random.default_rng(0))
     assert asked == [([0, 2, 3], 16)]  # d is cut to the three that are there
-    assert choice.clients.tolist() == [2, 3]
+    assert choice.ids.tolist() == [2, 3]
     assert choice.inclusion is None
 
 
@@ -84,12 +84,12 @@ def test_rpow_d_prefers_clients_not_yet_heard_then_their_last_loss():
     losses = iter([[0.5, 0.4], [0.3, 0.2], [0.9, 0.1]])
     for _ in range(3):
         choice = policy.select(state, seen, np.random.default_rng(1))
-        heard += choice.clients.tolist()
+        heard += choice.ids.tolist()
         report = fp.Outcome([0, 0], [1.0, 1.0], next(losses))
         state = policy.observe(state, seen, choice, report)
     assert sorted(heard) == list(range(6))  # everybody once before anyone twice
     highest = np.argsort(state.loss)[-2:]
-    assert set(policy.select(state, seen, np.random.default_rng(2)).clients) == set(highest)
+    assert set(policy.select(state, seen, np.random.default_rng(2)).ids) == set(highest)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_client_that_reports_nonsense_ranks_last(nonsense):
     losses[5] = nonsense
     policy = fp.PowerOfChoice(5, 6)
     seen = view(CLIENTS, probe=lambda ids, batch=None: losses[ids])
-    assert policy.select(policy.init(CLIENTS), seen, np.random.default_rng(0)).clients.tolist() == [0, 1, 2, 3, 4]
+    assert policy.select(policy.init(CLIENTS), seen, np.random.default_rng(0)).ids.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_clip_makes_a_liar_tie_with_the_top_instead_of_winning():
@@ -125,7 +125,7 @@ def test_clip_makes_a_liar_tie_with_the_top_instead_of_winning():
 
     def share(policy):
         rng, state = np.random.default_rng(5), policy.init(clients)
-        return np.mean([0 in policy.select(state, seen, rng).clients for _ in range(2_000)])
+        return np.mean([0 in policy.select(state, seen, rng).ids for _ in range(2_000)])
 
     assert share(fp.PowerOfChoice(1, 20)) == 1.0
     # Above the 0.8 quantile lie 4 of 20: they tie with the liar, which wins its quarter of one place.
@@ -139,11 +139,11 @@ def test_a_client_that_always_fails_does_not_keep_its_place_as_unheard():
     for round in range(1, 61):
         seen = view(CLIENTS, round, probe=None)
         choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
-        failed = choice.clients == 0
+        failed = choice.ids == 0
         status = np.where(failed, fp.Status.FAILED, fp.Status.DONE)
         loss = np.where(failed, np.nan, 1.0 + 0.01 * round)
         state = policy.observe(state, seen, choice, fp.Outcome(status, np.ones(2), loss))
-        chosen[choice.clients] += 1
+        chosen[choice.ids] += 1
     assert chosen[0] <= 2
     assert np.isfinite(state.loss).all()
 
@@ -155,7 +155,7 @@ def test_rpow_d_keeps_only_losses_that_can_be_one(reports):
     seen = view(CLIENTS)
     choice = policy.select(state, seen, np.random.default_rng(0))
     state = policy.observe(state, seen, choice, fp.Outcome([0, 0, 0], np.ones(3), reports))
-    known = state.loss[choice.clients]
+    known = state.loss[choice.ids]
     assert np.isfinite(known).all()
     assert np.abs(known).max() <= 1e12
 
@@ -218,7 +218,7 @@ def test_active_fl_draws_as_its_algorithm_says(m, alpha3):
     state.value[:] = value
     counts = np.zeros(6)
     for _ in range(draws):
-        counts[policy.select(state, view(CLIENTS), rng).clients] += 1
+        counts[policy.select(state, view(CLIENTS), rng).ids] += 1
     p = afl_inclusion(value, m, 0.5, 0.8, alpha3)
     assert np.all(np.abs(counts / draws - p) <= 4.5 * np.sqrt(p * (1 - p) / draws) + 1e-12)
 
@@ -236,7 +236,7 @@ def test_active_fl_does_not_leave_out_the_unheard():
     state = policy.init(CLIENTS)
     state.value[:3] = [1.0, 2.0, 3.0]  # the others are unheard and worth the most heard of
     rng = np.random.default_rng(0)
-    chosen = {int(c) for _ in range(300) for c in policy.select(state, view(CLIENTS), rng).clients}
+    chosen = {int(c) for _ in range(300) for c in policy.select(state, view(CLIENTS), rng).ids}
     assert chosen == {2, 3, 4, 5}
 
 

@@ -135,7 +135,7 @@ def test_every_round_attains_p4_with_the_estimates_and_queues_of_algorithm_2(opt
         context = paper_contexts(rng, absent_last) if d == 3 else rng.uniform(-0.5, 2.0, (K, d))
         view = view_of(t, clients, context, there)
         choice = policy.select(state, view, rng)
-        chosen = choice.clients.tolist()
+        chosen = choice.ids.tolist()
         if ids:
             tau = twin.times(t, context)
             best, _ = algorithm_1(tau, m, ids, twin.Z, V)
@@ -194,7 +194,7 @@ def test_times_are_learned_to_what_they_are():
             np.linalg.norm(context[n]) * np.linalg.norm(theta[n]) * np.linalg.eigvalsh(state.h_inverse[n]).max()
             for n in range(K)
         ]
-        chosen = policy.select(state, view_of(t, clients, context), rng).clients
+        chosen = policy.select(state, view_of(t, clients, context), rng).ids
         assert truth[chosen].max() <= np.sort(truth)[m - 1] + 2 * max(errors)
     assert max(errors) < 1.0
 
@@ -204,7 +204,7 @@ def test_equally_good_clients_are_equally_likely_to_be_chosen():
     policy, clients = fp.RBCSF(m), everyone(K)
     state, rng, counts = policy.init(clients), np.random.default_rng(6), np.zeros(K)
     for _ in range(draws):
-        counts[policy.select(state, view_of(1, clients, np.ones((K, 3))), rng).clients] += 1
+        counts[policy.select(state, view_of(1, clients, np.ones((K, 3))), rng).ids] += 1
     assert np.abs(counts / draws - m / K).max() <= 4.5 * math.sqrt(m / K * (1 - m / K) / draws)
 
 
@@ -276,8 +276,8 @@ def run_rates(policy, theta, T, seed):
         longest = max(longest, expected.max())
         view = view_of(t, clients, context)
         choice = policy.select(state, view, rng)
-        counts[choice.clients] += 1
-        duration = expected[choice.clients] * rng.uniform(0.1, 1.9, len(choice))
+        counts[choice.ids] += 1
+        duration = expected[choice.ids] * rng.uniform(0.1, 1.9, len(choice))
         state = policy.observe(state, view, choice, outcome_of([DONE] * len(choice), duration))
     return counts / T, state.queue, longest
 
@@ -327,7 +327,7 @@ def test_the_oracle_attains_p4_with_the_true_times_and_learns_nothing(as_functio
         context = rng.uniform(0.5, 2.0, (K, 3))
         tau = [float(context[n] @ theta[n]) for n in range(K)]
         view = view_of(t, clients, context, there)
-        chosen = policy.select(state, view, rng).clients.tolist()
+        chosen = policy.select(state, view, rng).ids.tolist()
         best = min(p4(c, tau, queue, V) for c in combinations(ids, min(m, len(ids))))
         assert p4(chosen, tau, queue, V) <= best + 1e-9 * max(1.0, abs(best))
         outcome = outcome_of([DONE] * len(chosen), rng.uniform(1, 9, len(chosen)))
@@ -353,12 +353,12 @@ def test_a_callable_exploration_is_asked_with_the_round_and_favours_the_unknown(
         )
     state = policy.observe(state, view_of(21, clients, context), fp.Choice(np.array([1])), outcome_of([DONE], [2200.0]))
     rng = np.random.default_rng(0)
-    assert policy.select(state, view_of(22, clients, context), rng).clients.tolist() == [0]  # 952 against 1100
+    assert policy.select(state, view_of(22, clients, context), rng).ids.tolist() == [0]  # 952 against 1100
     state.theta[1] = 1030.0  # 1030 - 100 sqrt(1/2) = 959 against 952 - 100 sqrt(1/21) = 931
-    assert policy.select(state, view_of(30, clients, context), rng).clients.tolist() == [0]
+    assert policy.select(state, view_of(30, clients, context), rng).ids.tolist() == [0]
     state.theta[1] = 990.0  # 990 - 71 = 919 against 931
-    assert policy.select(state, view_of(29, clients, context), rng).clients.tolist() == [0]
-    assert policy.select(state, view_of(30, clients, context), rng).clients.tolist() == [1]
+    assert policy.select(state, view_of(29, clients, context), rng).ids.tolist() == [0]
+    assert policy.select(state, view_of(30, clients, context), rng).ids.tolist() == [1]
     assert asked == [22, 30, 29, 30]
 
 
@@ -477,15 +477,15 @@ def test_a_client_with_an_unusable_context_is_ranked_slowest(bad):
         choice = fp.Choice(np.arange(5))
         state = policy.observe(state, view_of(t, clients, context), choice, outcome_of([DONE] * 5, [1, 2, 3, 4, 1000]))
     context[0, 1] = bad
-    assert policy.select(state, view_of(11, clients, context), rng).clients.tolist() == [1, 2, 3]
+    assert policy.select(state, view_of(11, clients, context), rng).ids.tolist() == [1, 2, 3]
     there = np.array([True, True, False, False, True])
-    assert policy.select(state, view_of(11, clients, context, there), rng).clients.tolist() == [0, 1, 4]
+    assert policy.select(state, view_of(11, clients, context, there), rng).ids.tolist() == [0, 1, 4]
     state.queue[0] = 1e6  # not even a long queue helps while others can be chosen
-    assert 0 not in policy.select(state, view_of(11, clients, context), rng).clients
+    assert 0 not in policy.select(state, view_of(11, clients, context), rng).ids
     two_bad = context.copy()
     two_bad[1, 2] = bad  # two unusable, four wanted: the longer queue decides
     four = fp.RBCSF(4, guarantee=0.0, exploration=0.0)
-    assert four.select(state, view_of(11, clients, two_bad), rng).clients.tolist() == [0, 2, 3, 4]
+    assert four.select(state, view_of(11, clients, two_bad), rng).ids.tolist() == [0, 2, 3, 4]
 
 
 def test_without_a_penalty_only_the_queues_count_even_beside_unusable_contexts():
@@ -493,7 +493,7 @@ def test_without_a_penalty_only_the_queues_count_even_beside_unusable_contexts()
     state, context = policy.init(clients), np.ones((4, 3))
     context[3] = np.nan
     state.queue[:] = [1.0, 2.0, 3.0, 4.0]
-    assert policy.select(state, view_of(1, clients, context), np.random.default_rng(0)).clients.tolist() == [2, 3]
+    assert policy.select(state, view_of(1, clients, context), np.random.default_rng(0)).ids.tolist() == [2, 3]
 
 
 # Clients come and go -----------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_summary_holds_every_score():
     assert summary["returned"] == 3
     assert summary["hours"] == 30 / 3600
     assert summary["messages"] == 10
-    assert summary["gigabytes"] == 50 / 1024
+    assert summary["gigabytes"] == 50 / 1000
     assert summary["variance"] == pytest.approx(np.var([2, 0, 1, 1, 1, 0]))
     assert summary["staleness"] == 2.0
 

@@ -43,7 +43,13 @@ def test_every_method_meets_every_mode(outcome):
 
 def test_the_loss_is_that_of_a_plain_run(outcome):
     people = split(TINY["data"], "", 8, 1)
-    world = fp.World(people.clients(), fp.world.MoreDataFirst(0.7), fp.world.Reliable(), deadline=None, epochs=(1,))
+    world = fp.World(
+        people.clients,
+        availability=fp.worlds.MoreDataFirst(0.7),
+        volatility=fp.worlds.Reliable(),
+        deadline=None,
+        epochs=(1,),
+    )
     trainer = learn.Trainer(
         people, learn.logistic((60,), 10), lr=lambda t: 0.1 * 0.998 ** (t - 1), batch=10, steps=10, evaluate_every=1
     )

@@ -10,7 +10,7 @@ import pytest
 import fedpick as fp
 from fedpick.data import sources
 from fedpick.errors import DataError, SettingError
-from fedpick.round import Updates
+from fedpick.simulate.round import Updates
 from fedpick.studies import _trained, save
 from fedpick.studies import power_of_choice_trained as trained
 from fedpick.studies._study import conduct
@@ -187,7 +187,7 @@ def test_a_round_that_nobody_used_has_no_loss():
 
 
 def test_halves_take_turns_in_the_ideal_world():
-    world = ideal_world(fp.Clients(np.ones(20)), fp.world.Halves(0.1))
+    world = ideal_world(fp.Clients(np.ones(20)), fp.worlds.Halves(0.1))
     curves = play_trained(fp.PowerOfChoice(9, candidates=20), world, Toy(), rounds=2, seed=0)
     assert curves.counts.sum() == 18
     assert curves.counts.max() == 1  # nobody is there twice in a row

@@ -125,7 +125,7 @@ def test_bsfl_regret_claims():
 
 
 def test_mean_speeds_are_those_of_the_world():
-    world = fp.world.named("bsfl", 4)
+    world = fp.worlds.named("bsfl", 4)
     state = world.init(seed=3)
     ids = np.arange(4)
     drawn = [world.seconds(state, world.draw(state, 3, t), ids) for t in range(1, 4001)]
@@ -189,7 +189,7 @@ def test_simulated_shares_are_those_of_the_policy():
     clients = fp.Clients(problem.p)
     view = fp.View(1, np.ones(12, bool), clients, probe=lambda ids, batch=None: problem.losses(w, ids))
     state, rng = policy.init(clients), np.random.default_rng(0)
-    cohorts = [policy.select(state, view, rng).clients for _ in range(4000)]
+    cohorts = [policy.select(state, view, rng).ids for _ in range(4000)]
     seen = fp.theory.pow_share(cohorts, 12)
     ours = power_of_choice.shares(problem, w[None], 6, 3, 4000, np.random.default_rng(1))[0]
     assert ours.sum() == pytest.approx(1.0)

@@ -8,8 +8,8 @@ from scipy import stats
 
 from fedpick import studies
 from fedpick.errors import StoreError, UnknownNameError
-from fedpick.studies._stats import interval, order, plain, show, steps, verdict
-from fedpick.studies._study import Finding, Outcome
+from fedpick.studies._stats import interval, order, rounded, show, steps, verdict
+from fedpick.studies._study import Finding, Reproduction
 
 # A few rounds of each study: small enough for a test, large enough to go through every line of it.
 TINY = {
@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
 
 def test_a_table_keeps_its_columns():
     finding = Finding("a | b", "none", "1", "in part", "a note")
-    rows = Outcome(studies.STUDIES["e3cs/fig3"], {}, {}, [finding]).table().splitlines()
+    rows = Reproduction(studies.STUDIES["e3cs/fig3"], {}, {}, [finding]).table().splitlines()
     assert rows[2] == "| a \\| b | none | 1 | **in part**: a note |"
 
 
@@ -137,5 +137,5 @@ def test_thinning_keeps_the_ends():
     at = steps(2500, 100)
     assert (at[0], at[-1], len(at)) == (1, 2500, 100)
     assert steps(5).tolist() == [1, 2, 3, 4, 5]
-    assert plain(np.array([[1.23456789]])) == [[1.2346]]
-    assert plain(np.array([3])) == [3]
+    assert rounded(np.array([[1.23456789]])) == [[1.2346]]
+    assert rounded(np.array([3])) == [3]

@@ -143,6 +143,7 @@ class Federated:
         flat = owner * classes + self.dataset.y[self.examples]
         return np.bincount(flat, minlength=len(self) * classes).reshape(len(self), classes)
 
+    @cached_property
     def clients(self) -> Clients:
         """As policies and worlds know them: sizes, label counts, label shares as features."""
         features: Floats | None = None if self.labels is None else self.labels / self.sizes[:, None]

@@ -28,10 +28,10 @@ def _check_size(part: object, size: int | SizeLaw | None) -> None:
         require(size.mean is not None, what, None, "a number here", "made data has no total: size=power-law(mean=200)")
 
 
-def _sizes(size: int | SizeLaw, clients: int, rng: np.random.Generator) -> Ints:
+def _sizes(size: int | SizeLaw, num_clients: int, rng: np.random.Generator) -> Ints:
     if isinstance(size, SizeLaw):
-        return size(clients, rng, round((size.mean or 0.0) * clients))
-    return np.full(clients, int(size))
+        return size(num_clients, rng, round((size.mean or 0.0) * num_clients))
+    return np.full(num_clients, int(size))
 
 
 def _starts(sizes: Ints) -> Ints:
@@ -75,20 +75,20 @@ class Synthetic:
         require(0.0 <= self.test < 1.0, "Synthetic: test", self.test, "in [0, 1)", "it is a share")
         _check_size(self, self.size)
 
-    def __call__(self, clients: int, rng: np.random.Generator) -> Federated:
+    def __call__(self, num_clients: int, rng: np.random.Generator) -> Federated:
         """Make the data of this many clients."""
-        check_whole("Synthetic: clients", clients, 1)
+        check_whole("Synthetic: num_clients", num_clients, 1)
         if self.size is None:
-            sizes = 50 + rng.lognormal(4.0, 2.0, clients).astype(np.int64)
+            sizes = 50 + rng.lognormal(4.0, 2.0, num_clients).astype(np.int64)
         else:
-            sizes = _sizes(self.size, clients, rng)
+            sizes = _sizes(self.size, num_clients, rng)
         starts = _starts(sizes)
-        model_mean = rng.normal(0.0, self.alpha, clients)
-        input_mean = rng.normal(0.0, self.beta, clients)
+        model_mean = rng.normal(0.0, self.alpha, num_clients)
+        input_mean = rng.normal(0.0, self.beta, num_clients)
         deviation = np.arange(1, self.dim + 1) ** -0.6  # the variances are j^-1.2
         x = np.empty((starts[-1], self.dim), np.float32)
         y = np.empty(starts[-1], np.int32)
-        for k in range(clients):  # clients have as many models as they are, and sizes that differ
+        for k in range(num_clients):  # clients have as many models as they are, and sizes that differ
             mine = slice(starts[k], starts[k + 1])
             centre = rng.normal(input_mean[k], 1.0, self.dim)
             w = rng.normal(model_mean[k], 1.0, (self.dim, self.classes))
@@ -134,13 +134,13 @@ class LinearRegression:
         require(self.size is not None, "LinearRegression: size", None, "an integer >= 1 or a law of sizes")
         _check_size(self, self.size)
 
-    def __call__(self, clients: int, rng: np.random.Generator) -> Federated:
+    def __call__(self, num_clients: int, rng: np.random.Generator) -> Federated:
         """Make the data of this many clients."""
-        check_whole("LinearRegression: clients", clients, 1)
-        sizes = _sizes(self.size, clients, rng)
+        check_whole("LinearRegression: num_clients", num_clients, 1)
+        sizes = _sizes(self.size, num_clients, rng)
         w = rng.standard_normal(self.dim)
-        centres = self.shift * rng.standard_normal((clients, self.dim))
-        train = np.repeat(np.arange(clients), sizes)
+        centres = self.shift * rng.standard_normal((num_clients, self.dim))
+        train = np.repeat(np.arange(num_clients), sizes)
         whose = np.concatenate([train, rng.choice(train, self.test)])
         x = (centres[whose] + rng.standard_normal((len(whose), self.dim))).astype(np.float32)
         y = (x @ w + self.noise * rng.standard_normal(len(whose))).astype(np.float32)
@@ -173,16 +173,16 @@ class Quadratic:
         check_whole("Quadratic: v", self.v, 1)
         check_whole("Quadratic: copies", self.copies, 1)
 
-    def __call__(self, clients: int, rng: np.random.Generator) -> Federated:
+    def __call__(self, num_clients: int, rng: np.random.Generator) -> Federated:
         """Make the problem of this many clients."""
-        check_whole("Quadratic: clients", clients, 1)
-        h, size = rng.uniform(1.0, 20.0, clients), rng.random(clients) ** (1 / 3)
-        centres = 1.0 + rng.standard_normal((clients, self.v))
+        check_whole("Quadratic: num_clients", num_clients, 1)
+        h, size = rng.uniform(1.0, 20.0, num_clients), rng.random(num_clients) ** (1 / 3)
+        centres = 1.0 + rng.standard_normal((num_clients, self.v))
         scale = np.sqrt(self.v * h / 2)
         x = (scale[:, None, None] * np.eye(self.v)).reshape(-1, self.v).astype(np.float32)
         y = (scale[:, None] * centres).ravel().astype(np.float32)
         times = np.maximum(np.rint(self.copies * size / size.mean()), 1).astype(np.int64)
-        own = np.arange(clients * self.v).reshape(clients, self.v)
+        own = np.arange(num_clients * self.v).reshape(num_clients, self.v)
         examples = np.repeat(own, times, axis=0).ravel()
         return Federated(Dataset("quadratic", x, y), examples, _starts(times * self.v))
 
@@ -190,17 +190,17 @@ class Quadratic:
 GENERATORS: Makers = {"synthetic": Synthetic, "linear-regression": LinearRegression, "quadratic": Quadratic}
 
 
-def generate(text: str, clients: int, rng: np.random.Generator) -> Federated:
+def generate(text: str, num_clients: int, rng: np.random.Generator) -> Federated:
     """Make data as the text says.
 
     Args:
         text: "synthetic(0.5, 0.5)", "linear-regression(size=log-normal(mean=100), shift=1)", "quadratic".
-        clients: for how many.
+        num_clients: for how many.
         rng: such as fedpick.rng.stream(seed, 0, "data").
 
     >>> generate("synthetic(0.5, 0.5)", 30, np.random.default_rng(0)).dataset.name
     'synthetic(0.5, 0.5)'
     """
     how = make(text, "generator", GENERATORS, values=SIZES, example="synthetic(1, 1) or quadratic")
-    made: Federated = how(clients, rng)
+    made: Federated = how(num_clients, rng)
     return made

@@ -68,7 +68,7 @@ def _check_law(law: "PowerLawSizes | LogNormalSizes") -> None:
 
 def _in_proportion(law: "PowerLawSizes | LogNormalSizes", weights: Floats, total: int) -> Ints:
     least = law.at_least * len(weights)
-    what = f"{type(law).__name__}: at_least * clients"
+    what = f"{type(law).__name__}: at_least * num_clients"
     require(least <= total, what, least, f"<= {total}, the examples to give", "take fewer clients or a lower at_least")
     sizes: Ints = law.at_least + share_out(np.array([total - least]), weights[None])[0]
     return sizes
@@ -95,9 +95,9 @@ class PowerLawSizes:
         require(0.01 <= self.a <= 1e6, "PowerLawSizes: a", self.a, "in [0.01, 1e6]", "the paper has 3")
         _check_law(self)
 
-    def __call__(self, clients: int, rng: np.random.Generator, total: int) -> Ints:
+    def __call__(self, num_clients: int, rng: np.random.Generator, total: int) -> Ints:
         """Sizes that sum to `total`."""
-        return _in_proportion(self, rng.random(clients) ** (1.0 / self.a), total)
+        return _in_proportion(self, rng.random(num_clients) ** (1.0 / self.a), total)
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ class LogNormalSizes:
         require(0.0 <= self.sigma <= 10.0, "LogNormalSizes: sigma", self.sigma, "in [0, 10]", "FedProx has 2")
         _check_law(self)
 
-    def __call__(self, clients: int, rng: np.random.Generator, total: int) -> Ints:
+    def __call__(self, num_clients: int, rng: np.random.Generator, total: int) -> Ints:
         """Sizes that sum to `total`."""
-        return _in_proportion(self, rng.lognormal(0.0, self.sigma, clients), total)
+        return _in_proportion(self, rng.lognormal(0.0, self.sigma, num_clients), total)
 
 
 SizeLaw = PowerLawSizes | LogNormalSizes
@@ -139,21 +139,23 @@ def check_size(part: object, size: Size) -> None:
     require(holds, f"{type(part).__name__}: size", size, bound, "laws are power-law and log-normal")
 
 
-def _sizes(part: object, size: Size, dataset: Dataset, clients: int, rng: np.random.Generator, overlap: bool) -> Ints:
+def _sizes(
+    part: object, size: Size, dataset: Dataset, num_clients: int, rng: np.random.Generator, overlap: bool
+) -> Ints:
     """How many examples each client gets."""
     name, there = type(part).__name__, len(dataset)
     if isinstance(size, SizeLaw):
-        sizes = size(clients, rng, there if size.mean is None else round(size.mean * clients))
+        sizes = size(num_clients, rng, there if size.mean is None else round(size.mean * num_clients))
     else:
-        sizes = np.full(clients, there // clients if size is None else int(size))
+        sizes = np.full(num_clients, there // num_clients if size is None else int(size))
     if overlap:
         bound = f"<= {there}, the examples of {dataset.name}"
         require(int(sizes.max()) <= there, f"{name}: largest client", int(sizes.max()), bound, "take a smaller size")
     else:
-        fix = f"take at most {there // max(int(sizes.mean()), 1)} clients, or a size of at most {there // clients}"
+        fix = f"take at most {there // max(int(sizes.mean()), 1)} clients, or a size of at most {there // num_clients}"
         require(
             int(sizes.sum()) <= there,
-            f"{name}: examples for {clients} clients",
+            f"{name}: examples for {num_clients} clients",
             int(sizes.sum()),
             f"<= {there}, for {dataset.name} has no more and nothing is given twice",
             fix + (", or overlap=True" if hasattr(part, "overlap") else ""),
@@ -161,17 +163,17 @@ def _sizes(part: object, size: Size, dataset: Dataset, clients: int, rng: np.ran
     return sizes
 
 
-def _check_clients(part: object, dataset: Dataset, clients: int) -> None:
-    what = f"{type(part).__name__}: clients"
-    check_whole(what, clients, 1)
+def _check_clients(part: object, dataset: Dataset, num_clients: int) -> None:
+    what = f"{type(part).__name__}: num_clients"
+    check_whole(what, num_clients, 1)
     shared = getattr(part, "overlap", False) and getattr(part, "size", None) is not None
     bound = f"<= {len(dataset)}, the number of examples of {dataset.name}"
-    require(shared or clients <= len(dataset), what, clients, bound, "every client needs at least one")
+    require(shared or num_clients <= len(dataset), what, num_clients, bound, "every client needs at least one")
 
 
-def _supply(part: object, dataset: Dataset, clients: int) -> Ints:
+def _supply(part: object, dataset: Dataset, num_clients: int) -> Ints:
     """How many examples of each label there are."""
-    _check_clients(part, dataset, clients)
+    _check_clients(part, dataset, num_clients)
     if not dataset.classes:
         raise SettingError(
             f"{type(part).__name__} goes by label, but {dataset.name} is a regression (classes = 0); use iid"
@@ -235,10 +237,10 @@ class IID:
     def __post_init__(self) -> None:
         check_size(self, self.size)
 
-    def __call__(self, dataset: Dataset, clients: int, rng: np.random.Generator) -> Federated:
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
         """Split the data set."""
-        _check_clients(self, dataset, clients)
-        sizes = _sizes(self, self.size, dataset, clients, rng, self.overlap)
+        _check_clients(self, dataset, num_clients)
+        sizes = _sizes(self, self.size, dataset, num_clients, rng, self.overlap)
         return _deal(self, dataset, np.zeros(len(dataset), np.int64), sizes[:, None], rng, self.overlap)
 
 
@@ -268,10 +270,10 @@ class PrimaryLabel:
         require(0.0 <= self.share <= 1.0, "PrimaryLabel: share", self.share, "in [0, 1]", "the paper has 0.8")
         check_size(self, self.size)
 
-    def __call__(self, dataset: Dataset, clients: int, rng: np.random.Generator) -> Federated:
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
         """Split the data set."""
-        supply = _supply(self, dataset, clients)
-        sizes = _sizes(self, self.size, dataset, clients, rng, self.overlap)
+        supply = _supply(self, dataset, num_clients)
+        sizes = _sizes(self, self.size, dataset, num_clients, rng, self.overlap)
         own = np.rint(self.share * sizes).astype(np.int64)
         left = sizes - own
         enough = (own[:, None] <= supply) & (left[:, None] <= len(dataset) - supply) & (supply > 0)
@@ -284,14 +286,14 @@ class PrimaryLabel:
             )
         primary = np.argmax(enough * (1.0 - rng.random(enough.shape)), axis=1)  # uniform among those that will do
         pool = len(dataset) - supply[primary]
-        wanted = np.zeros((clients, len(supply)), np.int64)
+        wanted = np.zeros((num_clients, len(supply)), np.int64)
         # A uniform draw from the other labels, counted by label: hypergeometric, one label after the other.
         for label, there in enumerate(supply):
             others = np.where(primary == label, 0, there)
             pool = pool - others
             wanted[:, label] = rng.hypergeometric(others, pool, left)
             left = left - wanted[:, label]
-        wanted[np.arange(clients), primary] = own
+        wanted[np.arange(num_clients), primary] = own
         return _deal(self, dataset, dataset.y, wanted, rng, self.overlap)
 
 
@@ -326,13 +328,13 @@ class DirichletLabels:
         _check_alpha(self, self.alpha)
         check_size(self, self.size)
 
-    def __call__(self, dataset: Dataset, clients: int, rng: np.random.Generator) -> Federated:
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
         """Split the data set."""
-        supply = _supply(self, dataset, clients)
-        sizes = _sizes(self, self.size, dataset, clients, rng, self.overlap)
+        supply = _supply(self, dataset, num_clients)
+        sizes = _sizes(self, self.size, dataset, num_clients, rng, self.overlap)
         there = np.flatnonzero(supply)
-        wanted = np.zeros((clients, len(supply)), np.int64)
-        wanted[:, there] = share_out(sizes, rng.dirichlet(np.full(len(there), self.alpha), clients))
+        wanted = np.zeros((num_clients, len(supply)), np.int64)
+        wanted[:, there] = share_out(sizes, rng.dirichlet(np.full(len(there), self.alpha), num_clients))
         return _deal(self, dataset, dataset.y, wanted, rng, self.overlap)
 
 
@@ -362,33 +364,33 @@ class Dirichlet:
         check_whole("Dirichlet: at_least", self.at_least, 1)
         check_whole("Dirichlet: tries", self.tries, 1)
 
-    def _draw(self, supply: Ints, clients: int, rng: np.random.Generator) -> Ints:
+    def _draw(self, supply: Ints, num_clients: int, rng: np.random.Generator) -> Ints:
         """How many of each label each client gets, whether or not that is enough for everyone."""
-        wanted = np.zeros((clients, len(supply)), np.int64)
-        held = np.zeros(clients, np.int64)
+        wanted = np.zeros((num_clients, len(supply)), np.int64)
+        held = np.zeros(num_clients, np.int64)
         for label in np.flatnonzero(supply):
             # Shares of those who are full set to 0 and the others scaled up are a Dirichlet of the others alone.
-            takers = np.flatnonzero(held * clients < supply.sum())
+            takers = np.flatnonzero(held * num_clients < supply.sum())
             shares = rng.dirichlet(np.full(len(takers), self.alpha))
             cuts = np.floor(np.cumsum(shares)[:-1] * supply[label]).astype(np.int64)
             wanted[takers, label] = np.diff(cuts, prepend=0, append=supply[label])
             held += wanted[:, label]
         return wanted
 
-    def __call__(self, dataset: Dataset, clients: int, rng: np.random.Generator) -> Federated:
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
         """Split the data set."""
-        supply = _supply(self, dataset, clients)
-        least, bound = self.at_least * clients, f"<= {len(dataset)}, the examples of {dataset.name}"
+        supply = _supply(self, dataset, num_clients)
+        least, bound = self.at_least * num_clients, f"<= {len(dataset)}, the examples of {dataset.name}"
         fix = "take fewer clients or a lower at_least"
-        require(least <= len(dataset), "Dirichlet: at_least * clients", least, bound, fix)
+        require(least <= len(dataset), "Dirichlet: at_least * num_clients", least, bound, fix)
         best = 0
         for _ in range(self.tries):
-            wanted = self._draw(supply, clients, rng)
+            wanted = self._draw(supply, num_clients, rng)
             best = max(best, int(wanted.sum(axis=1).min()))
             if best >= self.at_least:
                 return _deal(self, dataset, dataset.y, wanted, rng, overlap=False)
         raise SettingError(
-            f"Dirichlet: in {self.tries} tries the poorest of {clients} clients held at most {best} examples, but "
+            f"Dirichlet: in {self.tries} tries the poorest of {num_clients} clients held at most {best} examples, but "
             f"at_least = {self.at_least}; raise alpha = {self.alpha}, lower at_least or take fewer clients"
         )
 
@@ -420,30 +422,30 @@ class LabelsPerClient:
             fix = "every label needs an example"
             require(self.size >= self.labels, "LabelsPerClient: size", self.size, f">= labels = {self.labels}", fix)
 
-    def _holders(self, supply: Ints, clients: int, rng: np.random.Generator) -> Ints:
+    def _holders(self, supply: Ints, num_clients: int, rng: np.random.Generator) -> Ints:
         """(K, L): 1 where the client holds the label. Each takes those whose examples are least in demand."""
-        holds = np.zeros((clients, len(supply)), np.int64)
+        holds = np.zeros((num_clients, len(supply)), np.int64)
         ties, demand = rng.random(holds.shape), np.zeros(len(supply))
         with np.errstate(divide="ignore"):
             per_holder = 1.0 / supply  # infinite for a label without examples: nobody takes it
-        for k in range(clients):  # each choice depends on the ones before
+        for k in range(num_clients):  # each choice depends on the ones before
             taken = np.argsort((demand + ties[k]) * per_holder)[: self.labels]
             demand[taken] += 1.0
             holds[k, taken] = 1
         return holds
 
-    def __call__(self, dataset: Dataset, clients: int, rng: np.random.Generator) -> Federated:
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
         """Split the data set."""
-        supply = _supply(self, dataset, clients)
+        supply = _supply(self, dataset, num_clients)
         there = int(np.count_nonzero(supply))
         bound = f"<= {there}, the labels that {dataset.name} has examples of"
         require(self.labels <= there, "LabelsPerClient: labels", self.labels, bound, "or use iid")
-        sizes = _sizes(self, self.size, dataset, clients, rng, overlap=False)
-        holds = self._holders(supply, clients, rng)
+        sizes = _sizes(self, self.size, dataset, num_clients, rng, overlap=False)
+        holds = self._holders(supply, num_clients, rng)
         if isinstance(self.size, Integral):
             wanted = share_out(sizes, holds.astype(np.float64))
         else:
-            weights = np.ones(clients) if self.size is None else sizes.astype(np.float64)
+            weights = np.ones(num_clients) if self.size is None else sizes.astype(np.float64)
             given = supply if self.size is None else supply * int(sizes.sum()) // len(dataset)
             holders = holds.sum(axis=0)
             scarce = int(np.argmin(given - holders))
@@ -468,13 +470,13 @@ PARTITIONS: Makers = {
 }
 
 
-def partition(text: str, dataset: Dataset, clients: int, rng: np.random.Generator) -> Federated:
+def partition(text: str, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
     """Split a data set as the text says.
 
     Args:
         text: "iid", "primary-label(0.8, size=500)", "dirichlet(alpha=0.3)", "labels-per-client(2, size=power-law)".
         dataset: what is split.
-        clients: among how many.
+        num_clients: among how many.
         rng: such as fedpick.rng.stream(seed, 0, "partition").
 
     >>> data = Dataset("toy", np.zeros((60, 2), np.float32), np.arange(60, dtype=np.int32) % 3, classes=3)
@@ -482,7 +484,7 @@ def partition(text: str, dataset: Dataset, clients: int, rng: np.random.Generato
     array([14, 12, 20, 14])
     """
     how = make(text, "partition", PARTITIONS, values=SIZES, example="dirichlet(alpha=0.3) or iid")
-    split: Federated = how(dataset, clients, rng)
+    split: Federated = how(dataset, num_clients, rng)
     return split
 
 
@@ -506,9 +508,9 @@ def hold_out(federated: Federated, share: float, rng: np.random.Generator) -> Fe
         raise ContractError(
             f"hold_out: {len(federated.held)} examples are held out already; give the split before that"
         )
-    sizes, clients = federated.sizes, len(federated)
+    sizes, num_clients = federated.sizes, len(federated)
     count = np.minimum(np.rint(share * sizes).astype(np.int64), np.maximum(sizes - 1, 0))
-    owner = np.repeat(np.arange(clients), sizes)
+    owner = np.repeat(np.arange(num_clients), sizes)
     shuffled = rng.permutation(len(owner))
     order = shuffled[np.argsort(owner[shuffled], kind="stable")]  # within each client, at random
     first = order[np.arange(len(owner)) - federated.starts[owner] < count[owner]]
@@ -516,7 +518,7 @@ def hold_out(federated: Federated, share: float, rng: np.random.Generator) -> Fe
     tested = np.zeros(len(federated.dataset), bool)
     tested[held] = True
     stays = ~tested[federated.examples]
-    left = np.bincount(owner[stays], minlength=clients)
+    left = np.bincount(owner[stays], minlength=num_clients)
     poorest = int(np.argmin(left))
     require(
         bool(left[poorest] >= 1),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from fedpick.round import ROUND_COLUMNS
+from fedpick.store.records import ROUND_COLUMNS
 
 __all__ = ["label", "metrics"]
 

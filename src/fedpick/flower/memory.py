@@ -25,8 +25,8 @@ from filelock import FileLock, Timeout
 from fedpick._version import __version__
 from fedpick.errors import StateError
 from fedpick.flower.roster import Roster
-from fedpick.round import Record
 from fedpick.state import FORMAT, dump_archive, pack, policy_kind, read_archive, unpack, write_archive
+from fedpick.store.records import Record
 from fedpick.types import Choice, Clients, Outcome, View
 
 __all__ = ["Memory", "Turn"]
@@ -52,7 +52,7 @@ class Turn:
     def pack(self, widths: dict[str, int]) -> bytes:
         """As the bytes of an entry."""
         arrays: dict[str, Any] = {"available": np.packbits(self.view.available)}
-        for name in ("clients", "inclusion", "weights"):
+        for name in ("ids", "inclusion", "weights"):
             arrays[f"choice/{name}"] = getattr(self.choice, name)
         for name in ("status", "duration", "loss"):
             arrays[f"outcome/{name}"] = getattr(self.outcome, name)
@@ -90,25 +90,19 @@ def _replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> Rec
     for i, names in enumerate(meta["newcomers"]):
         roster.enrol([str(name) for name in names], Clients(**_under(arrays, f"new/{i}/")))
     assert roster.clients is not None
-    numbers = meta["record"]
+    numbers = dict(meta["record"])
     if meta["enrolled"] != len(roster.names):
         raise ValueError(f"{meta['enrolled']} clients were enrolled, but {len(roster.names)} are known")
     available = np.unpackbits(arrays["available"], count=len(roster.names)).astype(np.bool_)
     view = View(int(numbers["round"]), available, roster.clients, arrays.get("context"))
-    choice = Choice(**_under(arrays, "choice/"))
+    chosen = _under(arrays, "choice/")
+    choice = Choice(chosen.get("ids", chosen.get("clients")), chosen.get("inclusion"), chosen.get("weights"))
     outcome = Outcome(**_under(arrays, "outcome/"), reports=_under(arrays, "report/"))
     roster.learn(view, choice, outcome)
     roster.clock = float(numbers["clock"])
     roster.widths = {str(name): int(width) for name, width in meta["widths"].items()}
-    return Record(
-        **numbers,
-        available=int(np.count_nonzero(available)),
-        clients=choice.clients,
-        inclusion=np.full(len(choice), np.nan) if choice.inclusion is None else choice.inclusion,
-        status=outcome.status,
-        duration=outcome.duration,
-        loss=outcome.loss,
-    )
+    del numbers["round"]  # the view's
+    return Record.of(view, choice, outcome, **numbers)
 
 
 class Memory:

@@ -33,14 +33,14 @@ class Presence:
     Args:
         roster: in which they are enrolled.
         identity: by what a client is known when it comes back.
-        clients: says what newcomers hold: a function of their identities, "ask", or None.
+        describe: says what newcomers hold: a function of their identities, "ask", or None.
         need_features: whether the policy cannot do without features.
     """
 
     def __init__(
-        self, roster: Roster, identity: str | Identity, clients: Describe | str | None, need_features: bool
+        self, roster: Roster, identity: str | Identity, describe: Describe | str | None, need_features: bool
     ) -> None:
-        self.roster, self.identity, self.clients, self.need_features = roster, identity, clients, need_features
+        self.roster, self.identity, self.describe, self.need_features = roster, identity, describe, need_features
         self._settled: int | None = None  # how many clients we stopped waiting for more at
         self._said: dict[int, describing.Said] = {}  # by node id
         self._asked: Counter[int] = Counter()
@@ -97,7 +97,7 @@ class Presence:
         new = [name for name in found if name not in roster.index]
         if not new:
             return
-        if self.clients == "ask":
+        if self.describe == "ask":
             said = self._ask(grid, [found[name] for name in new], limit)
             before = None if roster.clients is None else roster.clients.features
             width = None if roster.clients is None else 0 if before is None else before.shape[1]
@@ -105,11 +105,11 @@ class Presence:
             newcomers = describing.together(answers, width, self.need_features)
             # Once enrolled, the name is all that is needed.
             self._said |= {node: describing.Said(each.name) for node, each in said.items()}
-        elif callable(self.clients):
-            newcomers = self.clients(list(new))
+        elif callable(self.describe):
+            newcomers = self.describe(list(new))
             if len(newcomers) != len(new):
                 raise ContractError(
-                    f"Selected: clients() described {len(newcomers)} clients, but was asked for {len(new)}: give one "
+                    f"Selected: describe() described {len(newcomers)} clients, but was asked for {len(new)}: give one "
                     "each"
                 )
         else:

@@ -8,8 +8,8 @@ from typing import Any
 from fedpick.errors import StoreError
 from fedpick.flower.memory import Memory
 from fedpick.flower.roster import Roster
-from fedpick.round import Record
 from fedpick.store import Tables
+from fedpick.store.records import Record
 
 __all__ = ["ENGINE", "Recording"]
 

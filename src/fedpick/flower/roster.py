@@ -112,6 +112,6 @@ class Roster:
         """Let the policy learn from a round; returns who was enrolled since the one before."""
         self.state = self.policy.observe(self.state, view, choice, outcome)
         self.round = view.round
-        self.last = sorted(set(choice.clients.tolist()))
+        self.last = sorted(set(choice.ids.tolist()))
         newcomers, self.newcomers = self.newcomers, []
         return newcomers

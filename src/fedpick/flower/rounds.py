@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedpick.flower.grids import Exchange, Watched
 from fedpick.flower.replies import Heard, read
-from fedpick.round import Record
+from fedpick.store.records import Record
 from fedpick.types import Choice, Floats, Outcome, Status, View
 
 __all__ = ["Asked"]
@@ -125,19 +125,15 @@ class Asked:
     def record(self, clock: float, answered: int, outcome: Outcome, learning: float) -> Record:
         """The round as the store keeps it; `clock` is what rounds before took, `learning` the policy's own time."""
         seconds = self.probing + self._exchange.seconds
-        model = sum(len(array.data) for array in self.arrays.values()) / 2**20
+        model = sum(len(array.data) for array in self.arrays.values()) / 1e6
         asked, choice = len(self.messages), self.choice
-        return Record(
-            round=self.number,
+        return Record.of(
+            self.view,
+            choice,
+            outcome,
             clock=clock + seconds,
             seconds=seconds,
-            available=int(np.count_nonzero(self.view.available)),
             messages=asked + answered + 2 * self.probes,
             megabytes=model * (asked + answered + self.probes),
-            clients=choice.clients,
-            inclusion=np.full(len(choice), np.nan) if choice.inclusion is None else choice.inclusion,
-            status=outcome.status,
-            duration=outcome.duration,
-            loss=outcome.loss,
             wall={"selection": self.wall + learning},
         )

@@ -28,7 +28,7 @@ from fedpick.flower.replies import Heard, agree, read, table
 from fedpick.flower.roster import Identity, Roster, check_identity
 from fedpick.flower.rounds import Asked
 from fedpick.protocol import Policy, traits
-from fedpick.round import Record
+from fedpick.store.records import Record
 from fedpick.types import Bools, Choice, Floats, Ints, Status, View
 
 __all__ = ["ContextFn", "NotEnoughClientsError", "Selected"]
@@ -59,7 +59,7 @@ class Selected(Strategy):
         wait: seconds to wait for enough clients to connect.
         too_few: what then: "smaller" cohorts or an "error". Nobody at all is always an error.
         context: (round, identities, idle) -> (K, d) array, for RBCSF.
-        clients: identities of newcomers -> fp.Clients (sizes, features); "ask" asks their ClientApps, which answer by
+        describe: identities of newcomers -> fp.Clients (sizes, features); "ask" asks their ClientApps, which answer by
             `fedpick.flower.describe`; None: every size is 1.
         embed: arrays of a client's trained model -> vector, for FedGS's graph, such as fp.graph.functional_embedding;
             None: the metric `embedding`, if clients report one.
@@ -84,7 +84,7 @@ class Selected(Strategy):
         wait: float = 60.0,
         too_few: str = "smaller",
         context: ContextFn | None = None,
-        clients: Describe | str | None = None,
+        describe: Describe | str | None = None,
         embed: Embed | None = None,
         identity: str | Identity = "auto",
         durations: str = "reported",
@@ -102,20 +102,20 @@ class Selected(Strategy):
         require(durations in DURATIONS, "Selected: durations", durations, f"one of {', '.join(DURATIONS)}")
         require(checkpoint_every >= 1, "Selected: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
         require(seed >= 0, "Selected: seed", seed, "an integer >= 0")
-        require(callable(clients) or clients in ("ask", None), "Selected: clients", clients, "'ask' or a function")
+        require(callable(describe) or describe in ("ask", None), "Selected: describe", describe, "'ask' or a function")
         check_identity(identity)
         self.base, self.policy, self.traits = base, policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"Selected: {type(policy).__name__} needs a context: give context=function")
-        if "features" in self.traits.needs and clients is None:
+        if "features" in self.traits.needs and describe is None:
             raise MissingError(
-                f"Selected: {type(policy).__name__} needs features: give clients=function, or clients='ask'"
+                f"Selected: {type(policy).__name__} needs features: give describe=function, or describe='ask'"
             )
         self.deadline, self.wait, self.too_few = deadline, wait, too_few
         self.context, self.embed = context, embed
         self.durations, self.seed = durations, seed
         self.roster = Roster(policy)
-        self._presence = Presence(self.roster, identity, clients, "features" in self.traits.needs)
+        self._presence = Presence(self.roster, identity, describe, "features" in self.traits.needs)
         self.memory = None if state is None else Memory(Path(state), self.roster, checkpoint_every)
         self.records = None if records is None else Path(records)
         self.last: Record | None = None
@@ -293,13 +293,13 @@ class Selected(Strategy):
         begun = perf_counter()
         choice = self.policy.select(roster.state, view, rngs.stream(self.seed, number, "policy"))
         wall = perf_counter() - begun - asked[1]
-        away = [int(k) for k in choice.clients if int(k) not in node_of]
+        away = [int(k) for k in choice.ids if int(k) not in node_of]
         if away:
             raise ContractError(
                 f"the policy chose client {away[0]}, which is not available: see fp.checks.check_policy"
             )
 
-        nodes = [node_of[int(k)] for k in choice.clients]
+        nodes = [node_of[int(k)] for k in choice.ids]
         shown = list(dict.fromkeys(nodes))  # a client drawn twice trains once
         with self._at_most(len(shown), fraction_train=1.0):
             messages = list(self._base("configure_train")(number, arrays, config, Restricted(grid, shown)))
@@ -312,7 +312,7 @@ class Selected(Strategy):
             )
         if len(by_node) < len(shown):  # the base asks fewer: the others had no chance to fail
             kept = np.array([node in by_node for node in nodes])
-            choice = Choice(choice.clients[kept], *(None if a is None else a[kept] for a in _aligned(choice)))
+            choice = Choice(choice.ids[kept], *(None if a is None else a[kept] for a in _aligned(choice)))
             nodes = [node for node in nodes if node in by_node]
         if self.deadline is not None:
             for message in messages:

@@ -2,7 +2,7 @@
 
 people = fp.data.Dirichlet(alpha=0.3)(fp.data.load("fashion-mnist"), 100, fp.rng.stream(0, 0, "data"))
 trainer = fp.learn.Trainer(people, fp.learn.mlp((28, 28, 1), 10, hidden=(64, 30)), lr=0.005, batch=64, steps=30)
-run = fp.Run(fp.Uniform(10), fp.World(people.clients()), seed=1, trainer=trainer)
+run = fp.Run(fp.Uniform(10), fp.World(people.clients), seed=1, trainer=trainer)
 """
 
 from fedpick import devices
@@ -17,7 +17,6 @@ except ImportError as error:
 
 from fedpick.learn.aggregation import AGGREGATIONS, SERVERS  # noqa: E402
 from fedpick.learn.models import MODELS, Model, cnn, linear, logistic, mlp, model  # noqa: E402
-from fedpick.learn.together import play_together  # noqa: E402
 from fedpick.learn.trainer import Trainer  # noqa: E402
 
 __all__ = [
@@ -31,5 +30,4 @@ __all__ = [
     "logistic",
     "mlp",
     "model",
-    "play_together",
 ]

@@ -18,7 +18,7 @@ __all__ = ["AGGREGATIONS", "SERVERS", "combine", "fedadam", "fedavgm", "fedyogi"
 
 def fedavg(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
     """n_k over the sum of those that returned: FedAvg; FedGS (18). A policy's own weights stand in n_k's place."""
-    held = np.where(returned, sizes[choice.clients] if choice.weights is None else choice.weights, 0.0)
+    held = np.where(returned, sizes[choice.ids] if choice.weights is None else choice.weights, 0.0)
     weights: Floats = held / max(held.sum(), np.finfo(np.float64).tiny)  # a policy may weigh all of them 0
     return weights
 
@@ -30,7 +30,7 @@ def mean(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
 
 def o2(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
     """n_k over all K clients' examples: the old model stands in for all who did not return (E3CS, section III)."""
-    return np.where(returned, sizes[choice.clients] / sizes.sum(), 0.0)
+    return np.where(returned, sizes[choice.ids] / sizes.sum(), 0.0)
 
 
 def horvitz_thompson(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
@@ -40,7 +40,7 @@ def horvitz_thompson(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
             "aggregation 'horvitz-thompson' divides by Choice.inclusion, but this policy does not know it; use one "
             "that does, such as e3cs(sampler='pivotal'), or another aggregation"
         )
-    return np.where(returned, sizes[choice.clients] / sizes.sum() / choice.inclusion, 0.0)
+    return np.where(returned, sizes[choice.ids] / sizes.sum() / choice.inclusion, 0.0)
 
 
 AGGREGATIONS: dict[str, Callable[[Choice, Bools, Ints], Floats]] = {

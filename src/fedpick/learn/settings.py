@@ -77,10 +77,10 @@ def _plain_name(settings: Mapping[str, Any]) -> str:
     return name.split("(")[0].strip().lower().replace("_", "-")
 
 
-def build_data(settings: Mapping[str, Any], clients: int) -> data.Federated:
+def build_data(settings: Mapping[str, Any], num_clients: int) -> data.Federated:
     """The data of so many clients.
 
-    >>> build_data({"name": "synthetic(1, 1)"}, clients=30).dataset.classes
+    >>> build_data({"name": "synthetic(1, 1)"}, num_clients=30).dataset.classes
     10
     """
     for key in settings:
@@ -92,14 +92,14 @@ def build_data(settings: Mapping[str, Any], clients: int) -> data.Federated:
     if name in data.GENERATORS:
         if "partition" in settings:
             raise ConfigError(f"[data] partition: {name} makes data client by client; leave the partition out")
-        people = data.generate(settings["name"], clients, rngs.stream(seed, 0, "data"))
+        people = data.generate(settings["name"], num_clients, rngs.stream(seed, 0, "data"))
     else:
         if name not in data.SOURCES:
             raise unknown_name("data", settings["name"], [*data.SOURCES, *data.GENERATORS])
         text = settings.get("partition", DEFAULTS[name]["partition"])
         if not isinstance(text, str):
             raise ConfigError(f"[data] partition = {text!r}, but must be a text such as 'dirichlet(alpha=0.3)'")
-        people = data.partition(text, _load(name), clients, rngs.stream(seed, 0, "partition"))
+        people = data.partition(text, _load(name), num_clients, rngs.stream(seed, 0, "partition"))
     return data.hold_out(people, share, rngs.stream(seed, 0, "hold out")) if share else people
 
 

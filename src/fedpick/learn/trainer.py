@@ -1,14 +1,15 @@
-"""The trainer of `fedpick.round`: data, a model, and how clients and server learn."""
+"""The trainer of `fedpick.simulate.round`: data, a model, and how clients and server learn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from numpy.typing import NDArray
 
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
@@ -16,9 +17,8 @@ from fedpick.errors import ContractError, SettingError, require, unknown_name
 from fedpick.learn import aggregation, batches, cohort, evaluation
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of, prepare
-from fedpick.round import Updates
 from fedpick.text import make
-from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status
+from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
 __all__ = ["Trainer"]
 
@@ -34,6 +34,14 @@ def _embed(model: Model, sent: Any, delta: Any, noise: jax.Array) -> jax.Array:
         return model.apply(jax.tree.map(jnp.add, sent, update), noise, None).mean(axis=0)
 
     return jax.lax.map(one, delta)
+
+
+class Drawn(NamedTuple):
+    """What a cohort's local training needs beside the model, padded to a shape that stays."""
+
+    batches: batches.Batches
+    keys: NDArray[np.uint32]  # (clients, 2), of dropout
+    lr: NDArray[np.float32]  # (clients)
 
 
 @dataclass(eq=False)
@@ -60,7 +68,7 @@ class Trainer:
         form: "scan", "vmap", or "auto" for the one that suits the machine and the model.
 
     >>> from fedpick import data, learn
-    >>> people = data.Synthetic(1.0, 1.0)(clients=10, rng=rngs.stream(0, 0, "data"))
+    >>> people = data.Synthetic(1.0, 1.0)(num_clients=10, rng=rngs.stream(0, 0, "data"))
     >>> trainer = Trainer(people, learn.logistic((60,), 10), lr=0.05, batch=50, steps=5)
     >>> sorted(trainer.evaluate(trainer.init(seed=1), round=10))
     ['accuracy', 'spread', 'test_loss', 'train_loss', 'worst_decile']
@@ -197,8 +205,8 @@ class Trainer:
         trained = self.train_all(model["params"], self.draw(ids, at, epochs, round, rng))
         return self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
 
-    def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> tuple[Any, ...]:
-        """Batches, dropout keys and learning rates of the clients that train, in arrays that keep their shape."""
+    def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> "Drawn":
+        """What the clients that train need, in arrays that keep their shape from round to round."""
         times = epochs[at].astype(np.int64)
         longest = np.array([self.data.sizes.max()])
         steps = int(batches.steps_of(longest, np.array([times.max(initial=1)]), self.batch, self.steps)[0])
@@ -208,12 +216,11 @@ class Trainer:
         keys = np.zeros((room[0], 2), np.uint32)
         keys[: len(at)] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
         rate = self.lr(round) if callable(self.lr) else self.lr
-        return drawn, keys, np.full(room[0], rate, np.float32)
+        return Drawn(drawn, keys, np.full(room[0], rate, np.float32))
 
-    def train_all(self, params: Any, work: tuple[Any, ...], owner: Any = None) -> cohort.Trained:
+    def train_all(self, params: Any, drawn: "Drawn", owner: Any = None) -> cohort.Trained:
         """Train what `draw` drew; with an `owner`, from several stacked models (see `cohort.train`)."""
-        drawn, keys, lr = work
-        return cohort.train(self.model, self._local, self.form, self._arrays, params, drawn, keys, lr, owner)
+        return cohort.train(self.model, self._local, self.form, self._arrays, params, *drawn, owner)
 
     def updates(self, sent: Any, trained: cohort.Trained, at: Ints, chosen: int, slots: Ints) -> Updates:
         """What was trained, for the round: `at` of the `chosen` clients trained, in these slots."""

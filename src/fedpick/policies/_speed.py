@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick.state import shared
+from fedpick.state import shared_field
 from fedpick.types import Choice, Floats, Ints, Outcome
 
 __all__ = ["SpeedState", "fresh_speed", "learn_speed", "mean_speed", "upper_bound"]
@@ -19,8 +19,8 @@ class SpeedState:
 
     counts: Ints
     rate: Floats
-    fastest: float = shared()
-    slowest: float = shared()
+    fastest: float = shared_field()
+    slowest: float = shared_field()
 
 
 def fresh_speed(clients: int) -> SpeedState:
@@ -52,7 +52,7 @@ def learn_speed(
         seconds = np.maximum(seconds, tau_min)  # nobody is faster than the fastest possible
     with np.errstate(divide="ignore"):
         rate = np.nan_to_num(1.0 / seconds, nan=0.0)
-    ids = choice.clients
+    ids = choice.ids
     state.counts[ids] += 1
     state.rate[ids] += (rate - state.rate[ids]) / state.counts[ids]
     return SpeedState(state.counts, state.rate, fastest, slowest)

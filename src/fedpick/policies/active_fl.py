@@ -85,6 +85,6 @@ class ActiveFL:
         """Value the clients that reported a loss."""
         check_outcome(view, choice, outcome)
         heard = outcome.succeeded & valid_losses(outcome.loss)
-        ids = choice.clients[heard]
+        ids = choice.ids[heard]
         state.value[ids] = np.sqrt(view.clients.sizes[ids]) * outcome.loss[heard]
         return ActiveFLState(state.value)

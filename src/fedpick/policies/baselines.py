@@ -48,7 +48,7 @@ class Uniform:
     def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
         """Count who was chosen."""
         check_outcome(view, choice, outcome)
-        return counted(state, choice.clients)
+        return counted(state, choice.ids)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class SizeWeighted:
     def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
         """Count who was chosen."""
         check_outcome(view, choice, outcome, replace=self.replace)
-        return counted(state, choice.clients)
+        return counted(state, choice.ids)
 
 
 @dataclass
@@ -143,5 +143,5 @@ class FixedProbabilities:
     ) -> FixedProbabilitiesState:
         """Count who was chosen."""
         check_outcome(view, choice, outcome)
-        state.counts[choice.clients] += 1
+        state.counts[choice.ids] += 1
         return FixedProbabilitiesState(state.p, state.counts)

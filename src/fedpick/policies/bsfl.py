@@ -200,5 +200,5 @@ class Genie:
     def observe(self, state: GenieState, view: View, choice: Choice, outcome: Outcome) -> GenieState:
         """Count who was chosen; there is nothing to learn."""
         check_outcome(view, choice, outcome)
-        state.counts[choice.clients] += 1
+        state.counts[choice.ids] += 1
         return GenieState(state.speed, state.worth, state.counts)

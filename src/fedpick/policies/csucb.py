@@ -80,6 +80,6 @@ class CSUCB:
         queue = state.queue
         if self.variant == "cs-ucb-q":
             queue += self.floor * min(self.cohort_size / len(queue), 1.0)
-            queue[choice.clients] -= 1.0
+            queue[choice.ids] -= 1.0
             np.maximum(queue, 0.0, out=queue)
         return CSUCBState(speed, queue)

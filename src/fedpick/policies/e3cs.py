@@ -20,7 +20,7 @@ from fedpick.errors import MissingError, SettingError, require, unknown_name
 from fedpick.policies._common import check_cohort_size, check_number, check_whole, nobody, present
 from fedpick.protocol import check_outcome
 from fedpick.schedules import Cosine, Linear, Schedule, Step
-from fedpick.state import shared
+from fedpick.state import shared_field
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["E3CS", "E3CSState", "allocate"]
@@ -63,7 +63,7 @@ class E3CSState:
     """The logarithms of the weights w_{i,t}, up to a common constant."""
 
     log_weights: Floats
-    eta: float = shared()
+    eta: float = shared_field()
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class E3CS:
             x *= np.clip(np.nan_to_num(reported, nan=0.0), 0.0, 1.0)
         if len(choice) == 0:
             return E3CSState(state.log_weights, state.eta)
-        logs, ids = state.log_weights, choice.clients
+        logs, ids = state.log_weights, choice.ids
         if choice.inclusion is None:  # the paper's sampler; the state and the view are those of select
             there, n, k, sigma, everyone = self._allocate(state, view)
             p = everyone[np.searchsorted(there, ids)]

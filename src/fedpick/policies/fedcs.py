@@ -110,5 +110,5 @@ class FedCS:
     def observe(self, state: FedCSState, view: View, choice: Choice, outcome: Outcome) -> FedCSState:
         """Count who was chosen."""
         check_outcome(view, choice, outcome)
-        state.counts[choice.clients] += 1
+        state.counts[choice.ids] += 1
         return FedCSState(state.known, state.counts)

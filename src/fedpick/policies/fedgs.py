@@ -20,7 +20,7 @@ from fedpick import solvers
 from fedpick.errors import ContractError, MissingError, SettingError, require, unknown_name
 from fedpick.policies._common import check_cohort_size, check_number, nobody, present
 from fedpick.protocol import check_outcome
-from fedpick.state import pairs
+from fedpick.state import pairwise_field
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["FedGS", "FedGSState"]
@@ -38,7 +38,7 @@ class FedGSState:
 
     counts: Ints
     vectors: Floats
-    distance: NDArray[np.floating] = pairs()
+    distance: NDArray[np.floating] = pairwise_field()
 
 
 def _known(vectors: Floats) -> Bools:
@@ -200,9 +200,9 @@ class FedGS:
                     raise ContractError(
                         f"FedGS: a report has {report.shape[1]} columns, but earlier ones had {vectors.shape[1]}"
                     )
-                vectors[choice.clients[usable]] = report[usable]
+                vectors[choice.ids[usable]] = report[usable]
                 fresh = view.round % self.rebuild_every == 0
-        state.counts[choice.clients] += 1
+        state.counts[choice.ids] += 1
         distance = state.distance
         if isinstance(self.graph, str):
             placed = len(distance) == len(vectors)

@@ -126,7 +126,7 @@ class PowerOfChoice:
         """Keep the losses that came (rpow-d ranks by them)."""
         check_outcome(view, choice, outcome)
         heard = outcome.succeeded & valid_losses(outcome.loss)
-        ids = choice.clients
+        ids = choice.ids
         state.loss[ids[heard]] = outcome.loss[heard]
         # Chosen and still not heard: no longer +inf, or a client that always fails would always be chosen.
         typical = float(np.median(outcome.loss[heard])) if heard.any() else 0.0

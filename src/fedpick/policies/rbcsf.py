@@ -214,7 +214,7 @@ class RBCSF:
         """Learn the times, move the queues by (6)."""
         check_outcome(view, choice, outcome)
         context = self._context(view)
-        ids = choice.clients
+        ids = choice.ids
         if self.theta is None:
             times = np.where(outcome.succeeded, outcome.duration, np.nan if self.deadline is None else self.deadline)
             with np.errstate(invalid="ignore"):

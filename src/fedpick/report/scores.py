@@ -55,9 +55,9 @@ def success_ratio(rounds: pa.Table) -> float:
     return float(answered / asked) if asked else 0.0
 
 
-def counts(selections: pa.Table, clients: int) -> Ints:
+def counts(selections: pa.Table, num_clients: int) -> Ints:
     """How often each client was chosen."""
-    found: Ints = np.bincount(selections["client"].to_numpy(), minlength=clients)
+    found: Ints = np.bincount(selections["client"].to_numpy(), minlength=num_clients)
     return found
 
 
@@ -72,21 +72,21 @@ def jain(values: ArrayLike) -> float:
     return float(array.sum() ** 2 / square) if square else 1.0
 
 
-def never_chosen(selections: pa.Table, clients: int) -> float:
+def never_chosen(selections: pa.Table, num_clients: int) -> float:
     """The share of clients never chosen."""
-    return float(np.mean(counts(selections, clients) == 0))
+    return float(np.mean(counts(selections, num_clients) == 0))
 
 
-def staleness(selections: pa.Table, clients: int, last_round: int) -> Ints:
+def staleness(selections: pa.Table, num_clients: int, last_round: int) -> Ints:
     """Rounds since each client was last chosen, at the end; as many as there were for those never chosen."""
-    last = np.zeros(clients, dtype=np.int64)
+    last = np.zeros(num_clients, dtype=np.int64)
     np.maximum.at(last, selections["client"].to_numpy(), selections["round"].to_numpy())
     return last_round - last
 
 
-def queue_lengths(selections: pa.Table, clients: int, last_round: int, beta: float) -> Floats:
+def queue_lengths(selections: pa.Table, num_clients: int, last_round: int, beta: float) -> Floats:
     """RBCS-F's queues (6) that these selections leave, (T, K), whatever policy made them."""
-    queue, lengths = np.zeros(clients), np.empty((last_round, clients))
+    queue, lengths = np.zeros(num_clients), np.empty((last_round, num_clients))
     round, client = selections["round"].to_numpy(), selections["client"].to_numpy()
     edges = np.searchsorted(round, np.arange(1, last_round + 2))
     for t in range(last_round):
@@ -135,13 +135,13 @@ def reach(rounds: pa.Table, metric: str, target: float) -> dict[str, float] | No
     return {
         "rounds": float(at + 1),
         "hours": float(rounds["clock"][at].as_py()) / 3600.0,
-        "gigabytes": float(_column(rounds, "megabytes")[: at + 1].sum()) / 1024.0,
+        "gigabytes": float(_column(rounds, "megabytes")[: at + 1].sum()) / 1e3,
     }
 
 
-def summary(rounds: pa.Table, selections: pa.Table, clients: int) -> dict[str, float]:
+def summary(rounds: pa.Table, selections: pa.Table, num_clients: int) -> dict[str, float]:
     """The scores that a comparison shows."""
-    chosen, last = counts(selections, clients), int(rounds["round"][-1].as_py())
+    chosen, last = counts(selections, num_clients), int(rounds["round"][-1].as_py())
     return {
         "returned": float(cep(rounds)[-1]),
         "success": success_ratio(rounds),
@@ -149,9 +149,9 @@ def summary(rounds: pa.Table, selections: pa.Table, clients: int) -> dict[str, f
         "jain": jain(chosen),
         "variance": float(np.var(chosen)),
         "never": float(np.mean(chosen == 0)),
-        "staleness": float(staleness(selections, clients, last).mean()),
+        "staleness": float(staleness(selections, num_clients, last).mean()),
         "messages": float(pc.sum(rounds["messages"]).as_py()),
-        "gigabytes": float(pc.sum(rounds["megabytes"]).as_py()) / 1024.0,
+        "gigabytes": float(pc.sum(rounds["megabytes"]).as_py()) / 1e3,
         **learned(rounds),
     }
 

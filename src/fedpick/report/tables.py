@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedpick import store
-from fedpick.config import Config, build_world
 from fedpick.errors import StoreError
+from fedpick.experiment.config import Config, build_world
 from fedpick.report import scores
 from fedpick.types import Status
 

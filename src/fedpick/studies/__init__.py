@@ -23,9 +23,9 @@ from fedpick.studies import (
     power_of_choice_trained,
     rbcsf,
 )
-from fedpick.studies._study import Finding, Outcome, Study, conduct, save, save_index
+from fedpick.studies._study import Finding, Reproduction, Study, conduct, save, save_index
 
-__all__ = ["STUDIES", "Finding", "Outcome", "Study", "reproduce", "save", "save_index"]
+__all__ = ["STUDIES", "Finding", "Reproduction", "Study", "reproduce", "save", "save_index"]
 
 STUDIES: dict[str, Study] = {
     study.id: study
@@ -58,7 +58,7 @@ def reproduce(
     executor: str = "local",
     on_done: Callable[[int], None] | None = None,
     **changes: Any,
-) -> Outcome:
+) -> Reproduction:
     """Run a study by its id and compare it with its paper.
 
     Args:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.run import Run, policy_for
+from fedpick.simulate.run import Run, policy_for
 from fedpick.types import Floats, Ints, Status
-from fedpick.world import named
+from fedpick.worlds import named
 
 __all__ = ["Measured", "play_scheme", "scheme_items"]
 
@@ -52,9 +52,9 @@ def play_scheme(item: Mapping[str, Any]) -> Measured:
     counts = np.zeros(len(world.clients), dtype=np.int64)
     for t, record in enumerate(run.rounds(rounds)):
         successes[t] = np.count_nonzero((record.status == Status.DONE) | (record.status == Status.SURPLUS))
-        chosen[t], seconds[t] = len(record.clients), record.seconds
+        chosen[t], seconds[t] = len(record.ids), record.seconds
         lengths = getattr(run.state.policy, "queue", None)
         if lengths is not None:
             queue[t] = lengths.mean()
-        np.add.at(counts, record.clients, 1)  # drawn with replacement, a client counts each time
+        np.add.at(counts, record.ids, 1)  # drawn with replacement, a client counts each time
     return Measured(successes, chosen, seconds, queue, counts)

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 from fedpick.studies._study import Verdict
 from fedpick.types import Floats, Ints
 
-__all__ = ["Interval", "Order", "band", "interval", "order", "plain", "show", "steps", "verdict"]
+__all__ = ["Interval", "Order", "band", "interval", "order", "rounded", "show", "steps", "verdict"]
 
 
 class Interval(NamedTuple):
@@ -124,11 +124,11 @@ def band(curves: ArrayLike) -> tuple[Floats, Floats]:
     return y.mean(axis=0), stdtrit(len(y) - 1, 0.975) * y.std(axis=0, ddof=1) / np.sqrt(len(y))
 
 
-def plain(values: ArrayLike, digits: int = 5) -> Any:
+def rounded(values: ArrayLike, digits: int = 5) -> Any:
     """Numbers for a small JSON file: rounded to so many significant digits."""
     array = np.asarray(values)
     if array.dtype.kind in "iub":
         return array.tolist()
     if array.ndim == 0:
         return float(f"{float(array):.{digits}g}")
-    return [plain(row, digits) for row in array]
+    return [rounded(row, digits) for row in array]

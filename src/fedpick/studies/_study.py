@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedpick import store, sweep
+from fedpick import store
 from fedpick.errors import StoreError, unknown_name
+from fedpick.experiment import executors
 from fedpick.studies import _plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Finding", "Outcome", "Result", "Settings", "Study", "Verdict", "conduct", "save", "save_index"]
+__all__ = ["Finding", "Reproduction", "Result", "Settings", "Study", "Verdict", "conduct", "save", "save_index"]
 
 Settings = Mapping[str, Any]
 Result = dict[str, Any]
@@ -86,14 +87,14 @@ class Study:
         executor: str = "local",
         on_done: Callable[[int], None] | None = None,
     ) -> Result:
-        """Measure; arguments as in `fedpick.sweep.each`."""
+        """Measure; arguments as in `fedpick.experiment.executors.each`."""
         items = self.items(settings)
-        done = sweep.each(self.job, items, workers=workers, executor=executor, on_done=on_done)
+        done = executors.each(self.job, items, workers=workers, executor=executor, on_done=on_done)
         return self.gather(settings, done)
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Reproduction:
     """A study that was run."""
 
     study: Study
@@ -117,11 +118,11 @@ def conduct(
     workers: int | None = None,
     executor: str = "local",
     on_done: Callable[[int], None] | None = None,
-) -> Outcome:
+) -> Reproduction:
     """Run a study at these settings and score it."""
     # Through JSON, so that a result scores and plots the same when it is read back from its file.
     result: Result = json.loads(json.dumps(study.run(settings, workers, executor, on_done)))
-    return Outcome(study, settings, result, study.score(result))
+    return Reproduction(study, settings, result, study.score(result))
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> Path:
@@ -138,7 +139,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> Path:
     return path
 
 
-def save(outcome: Outcome, folder: str | os.PathLike[str]) -> list[Path]:
+def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
     """Write result.json, findings.md, figure.png, figure.svg and manifest.json into the folder; returns their paths."""
     at, study = Path(folder), outcome.study
     try:
@@ -161,7 +162,7 @@ def save(outcome: Outcome, folder: str | os.PathLike[str]) -> list[Path]:
     ]
 
 
-def save_index(outcomes: Sequence[Outcome], folder: str | os.PathLike[str]) -> Path:
+def save_index(outcomes: Sequence[Reproduction], folder: str | os.PathLike[str]) -> Path:
     """Write index.md: a line for each study saved under the folder, with how many of its claims hold."""
     head = ["study", "what", "claims reproduced", "in part", "not"]
     lines = [head, ["---", "---", "---:", "---:", "---:"]]

@@ -15,11 +15,10 @@ from numpy.typing import ArrayLike
 from fedpick import data
 from fedpick import rng as rngs
 from fedpick.errors import require
-from fedpick.protocol import Policy
-from fedpick.round import Trainer, Updates
-from fedpick.run import Run
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status
-from fedpick.world import World, availability, latency, volatility
+from fedpick.protocol import Policy, TrainerLike
+from fedpick.simulate.run import Run
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates
+from fedpick.worlds import World, availability, latency, volatility
 
 __all__ = ["Curves", "Halved", "dataset", "ideal_world", "play_trained", "reached", "split"]
 
@@ -56,7 +55,7 @@ class Curves:
 class _Timed:
     """A trainer with a stopwatch."""
 
-    trainer: Trainer
+    trainer: TrainerLike
     spent: dict[str, float] = field(default_factory=dict)
     saved: float = 0.0  # what working side by side would save
 
@@ -95,7 +94,7 @@ class _Timed:
         return found
 
 
-def play_trained(policy: Policy[Any], world: World, trainer: Trainer, rounds: int, seed: int) -> Curves:
+def play_trained(policy: Policy[Any], world: World, trainer: TrainerLike, rounds: int, seed: int) -> Curves:
     """Play a run and keep its curves.
 
     Args:
@@ -120,7 +119,7 @@ def play_trained(policy: Policy[Any], world: World, trainer: Trainer, rounds: in
         used = record.status == Status.DONE
         if used.any():
             losses[t] = record.loss[used].mean()
-        np.add.at(counts, record.clients, 1)
+        np.add.at(counts, record.ids, 1)
         if record.metrics:
             at.append(record.round)
             clock.append(record.clock)
@@ -169,7 +168,7 @@ def dataset(name: str) -> data.Dataset:
 
 
 @lru_cache(maxsize=8)
-def split(name: str, partition: str, clients: int, seed: int) -> data.Federated:
+def split(name: str, partition: str, num_clients: int, seed: int) -> data.Federated:
     """A data set given to clients, the same for every policy at one seed; without a partition, data that is made.
 
     >>> len(split("digits", "dirichlet(alpha=2)", 20, seed=0)), len(split("synthetic(1, 1)", "", 30, seed=0))
@@ -177,12 +176,17 @@ def split(name: str, partition: str, clients: int, seed: int) -> data.Federated:
     """
     rng = rngs.stream(seed, 0, "data")
     if not partition:
-        return data.generate(name, clients, rng)
-    return data.partition(partition, dataset(name), clients, rng)
+        return data.generate(name, num_clients, rng)
+    return data.partition(partition, dataset(name), num_clients, rng)
 
 
 def ideal_world(clients: Clients, there: Any = None) -> World:
     """Everyone succeeds at once with one local epoch; `there` is the availability, everyone always unless said."""
     return World(
-        clients, there or availability.Always(), volatility.Reliable(), latency.PerClient(), deadline=None, epochs=(1,)
+        clients,
+        availability=there or availability.Always(),
+        volatility=volatility.Reliable(),
+        latency=latency.PerClient(),
+        deadline=None,
+        epochs=(1,),
     )

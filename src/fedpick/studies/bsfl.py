@@ -10,12 +10,12 @@ from fedpick import rng as rngs
 from fedpick import solvers, theory
 from fedpick.policies.bsfl import generalisation
 from fedpick.policies.text import policy as policy_from_text
-from fedpick.run import Run
+from fedpick.simulate.run import Run
 from fedpick.studies import _plots
-from fedpick.studies._stats import band, interval, order, plain, show, steps, verdict
+from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
 from fedpick.studies._study import Finding, Result, Settings, Study
 from fedpick.types import Floats
-from fedpick.world import Gamma, World, named
+from fedpick.worlds import Gamma, World, named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ def _anneal(item: Mapping[str, Any]) -> dict[str, Any]:
             solvers.anneal(value, bonus, m, item["steps"], walk, neighbours, energies=energies)
             last[name][i], top[name][i] = energies[-1], energies.max()
             if i == 0:
-                curves[name] = plain(energies[at - 1])
+                curves[name] = rounded(energies[at - 1])
 
     def wins(of: Mapping[str, Floats]) -> dict[str, float]:
         return {name: float((of[name] > of["SA"]).mean()) for name in WALKS if name != "SA"}
@@ -78,16 +78,16 @@ def _gather4(settings: Settings, done: list[dict[str, Any]]) -> Result:
     result: Result = {
         "steps": settings["steps"],
         "runs": seeds * settings["batch"],
-        "at": plain(steps(settings["steps"])),
+        "at": rounded(steps(settings["steps"])),
         "curves": done[0]["curves"],
-        "optimum": plain(done[0]["optimum"]),
+        "optimum": rounded(done[0]["optimum"]),
         "sizes": {},
     }
     for i, (K, m) in enumerate(settings["sizes"]):
         part = done[i * seeds : (i + 1) * seeds]
         result["sizes"][f"{m} of {K}"] = {
             key: {
-                when: {name: plain([one[key][when][name] for one in part]) for name in part[0][key][when]}
+                when: {name: rounded([one[key][when][name] for one in part]) for name in part[0][key][when]}
                 for when in ("reached", "ends")
             }
             for key in ("wins", "gaps")
@@ -199,7 +199,7 @@ def _regret(item: Mapping[str, Any]) -> dict[str, Any]:
     world = named(item["world"], item["clients"])
     policy = policy_from_text(item["policy"], cohort_size=item["cohort_size"])
     rounds, K, m = item["rounds"], item["clients"], item["cohort_size"]
-    cohorts = [record.clients for record in Run(policy, world, seed=item["seed"]).rounds(rounds)]
+    cohorts = [record.ids for record in Run(policy, world, seed=item["seed"]).rounds(rounds)]
     counts, g = np.zeros(K, dtype=np.int64), np.empty((rounds, K))
     for t, cohort in enumerate(cohorts):
         g[t] = generalisation(counts, t + 1, m / K, item["beta"])
@@ -224,17 +224,17 @@ def _gather_regret(settings: Settings, done: list[dict[str, Any]]) -> Result:
     seeds, rounds = settings["seeds"], settings["rounds"]
     at = np.union1d(steps(rounds, 120), np.geomspace(1, rounds, 60).astype(np.int64))  # for both scales of the plot
     result: Result = {"rounds": rounds, "clients": settings["clients"], "cohort_size": settings["cohort_size"]}
-    result |= {"at": plain(at), "curves": {}, "final": {}, "exponent": {}, "early_exponent": {}}
+    result |= {"at": rounded(at), "curves": {}, "final": {}, "exponent": {}, "early_exponent": {}}
     for i, name in enumerate(settings["schemes"]):
         part = done[i * seeds : (i + 1) * seeds]
         regret = np.array([one["regret"] for one in part])
         mean, half = band(regret[:, at - 1])
-        result["curves"][name] = {"mean": plain(mean), "half": plain(half)}
-        result["final"][name] = plain(regret[:, -1])
-        result["exponent"][name] = plain([_exponent(one) for one in regret])
-        result["early_exponent"][name] = plain([_exponent(one[: max(rounds // 10, 4)]) for one in regret])
+        result["curves"][name] = {"mean": rounded(mean), "half": rounded(half)}
+        result["final"][name] = rounded(regret[:, -1])
+        result["exponent"][name] = rounded([_exponent(one) for one in regret])
+        result["early_exponent"][name] = rounded([_exponent(one[: max(rounds // 10, 4)]) for one in regret])
         if name == "BSFL":
-            result["bound"] = plain(
+            result["bound"] = rounded(
                 [
                     theory.bsfl_bound(
                         rounds, settings["clients"], settings["cohort_size"], one["delta_max"], one["least"]

@@ -9,15 +9,15 @@ import numpy as np
 from fedpick import theory
 from fedpick.policies.bsfl import generalisation
 from fedpick.policies.text import policy as policy_from_text
-from fedpick.run import Run
+from fedpick.simulate.run import Run
 from fedpick.studies import _plots
-from fedpick.studies._stats import band, interval, order, plain, show, steps, verdict
+from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
 from fedpick.studies._study import Finding, Result, Settings, Study
 from fedpick.studies._trained import play_trained, split
 from fedpick.studies.bsfl import PAPER, mean_speeds
 from fedpick.studies.bsfl import _exponent as exponent
 from fedpick.types import Floats
-from fedpick.world import named
+from fedpick.worlds import named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ def _job(item: Mapping[str, Any]) -> dict[str, Any]:
     from fedpick import learn
 
     people = split(item["data"], "", item["clients"], item["seed"])
-    clients, rounds, seed, m = people.clients(), item["rounds"], item["seed"], item["cohort_size"]
+    clients, rounds, seed, m = people.clients, item["rounds"], item["seed"], item["cohort_size"]
     world = replace(named(item["world"], item["clients"]), clients=clients)
     policy = policy_from_text(item["policy"], cohort_size=m)
     trainer = learn.Trainer(
@@ -57,7 +57,7 @@ def _job(item: Mapping[str, Any]) -> dict[str, Any]:
     start = trainer.evaluate(trainer.init(seed), 0)["test_loss"]
 
     # None of these policies looks at losses: without training they choose the same.
-    cohorts = [record.clients for record in Run(policy, world, seed=seed).rounds(rounds)]
+    cohorts = [record.ids for record in Run(policy, world, seed=seed).rounds(rounds)]
     worth = clients.sizes if item["by_size"] else np.ones(len(clients))
     counts, g = np.zeros(len(clients), dtype=np.int64), np.empty((rounds, len(clients)))
     for t, cohort in enumerate(cohorts):
@@ -81,7 +81,7 @@ def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
     seeds, rounds, schemes = settings["seeds"], settings["rounds"], list(settings["schemes"])
     at, share = steps(rounds, 100), np.geomspace(0.002, 1.0, 80)
     result: Result = {name: settings[name] for name in ("rounds", "clients", "cohort_size", "seeds")}
-    result |= {"data": dict(settings["data"]), "at": plain(at), "share": plain(share)}
+    result |= {"data": dict(settings["data"]), "at": rounded(at), "share": rounded(share)}
     result |= {"final": {}, "exponent": {}, "regret": {}, "seconds": {}, "loss": {}, "curves": {}}
     runs = iter(range(0, len(done), seeds))
     for i, kind in enumerate(settings["data"]):
@@ -90,25 +90,25 @@ def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
         ends = np.min([[run["clock"][-1] for run in part] for part in parts.values()], axis=0)
         result["loss"][kind] = {
             moment: {
-                name: plain([_at(run, np.array([f * end]))[0] for run, end in zip(part, ends, strict=True)])
+                name: rounded([_at(run, np.array([f * end]))[0] for run, end in zip(part, ends, strict=True)])
                 for name, part in parts.items()
             }
             for moment, f in MOMENTS.items()
         }
         result["curves"][kind] = {
-            name: plain(np.mean([_at(run, share * end) for run, end in zip(part, ends, strict=True)], axis=0))
+            name: rounded(np.mean([_at(run, share * end) for run, end in zip(part, ends, strict=True)], axis=0))
             for name, part in parts.items()
         }
         result["seconds"][kind] = {
-            name: plain([run["clock"][-1] / rounds for run in part]) for name, part in parts.items()
+            name: rounded([run["clock"][-1] / rounds for run in part]) for name, part in parts.items()
         }
         if i == 0:  # regret is that of the choices, and the first kind of data is the paper's
             for name, part in parts.items():
                 regret = np.array([run["regret"] for run in part])
                 mean, half = band(regret[:, at - 1])
-                result["regret"][name] = {"mean": plain(mean), "half": plain(half)}
-                result["final"][name] = plain(regret[:, -1])
-                result["exponent"][name] = plain([exponent(one) for one in regret])
+                result["regret"][name] = {"mean": rounded(mean), "half": rounded(half)}
+                result["final"][name] = rounded(regret[:, -1])
+                result["exponent"][name] = rounded([exponent(one) for one in regret])
     return result
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import Measured, play_scheme, scheme_items
-from fedpick.studies._stats import band, interval, order, plain, show, steps, verdict
+from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
 from fedpick.studies._study import Finding, Result, Settings, Study
 
 if TYPE_CHECKING:
@@ -51,16 +51,18 @@ def _gather3(settings: Settings, done: list[Measured]) -> Result:
     return {
         "rounds": settings["rounds"],
         "success_rates": settings["success_rates"],
-        "counts": {name: plain(runs[0]) for name, runs in counts.items()},  # of the first seed: the paper shows one run
-        "variance": {name: plain([run.var() for run in runs]) for name, runs in counts.items()},
+        "counts": {
+            name: rounded(runs[0]) for name, runs in counts.items()
+        },  # of the first seed: the paper shows one run
+        "variance": {name: rounded([run.var() for run in runs]) for name, runs in counts.items()},
         "jain": {
-            name: plain([run.sum() ** 2 / (len(run) * (run.astype(float) ** 2).sum()) for run in runs])
+            name: rounded([run.sum() ** 2 / (len(run) * (run.astype(float) ** 2).sum()) for run in runs])
             for name, runs in counts.items()
         },
-        "outside_best": {name: plain([run[:-size].mean() for run in runs]) for name, runs in counts.items()},
+        "outside_best": {name: rounded([run[:-size].mean() for run in runs]) for name, runs in counts.items()},
         "best_used": {
             # Clients of the best class with at least a tenth of an equal share of all selections.
-            name: plain([int((run[-size:] >= 0.1 * run.sum() / size).sum()) for run in runs])
+            name: rounded([int((run[-size:] >= 0.1 * run.sum() / size).sum()) for run in runs])
             for name, runs in counts.items()
         },
         "best": size,
@@ -176,7 +178,7 @@ def _gather4(settings: Settings, done: list[Measured]) -> Result:
         "early": early,
         "same": settings["same"],
         "check": settings["check"] if rounds == BASE["rounds"] else None,
-        "at": plain(at),
+        "at": rounded(at),
         "cep": {},
         "cep_early": {},
         "late_ratio": {},
@@ -193,9 +195,9 @@ def _gather4(settings: Settings, done: list[Measured]) -> Result:
             ("late_ratio", wins[:, -max(rounds // 10, 1) :].mean(axis=1) / k),
             ("turned_ratio", wins[:, early:].mean(axis=1) / k),
         ):
-            result[key].setdefault(variant, {})[name] = plain(value)
+            result[key].setdefault(variant, {})[name] = rounded(value)
         mean, half = band(total[:, at - 1])
-        result["curves"].setdefault(variant, {})[name] = {"cep": plain(mean), "half": plain(half)}
+        result["curves"].setdefault(variant, {})[name] = {"cep": rounded(mean), "half": rounded(half)}
     return result
 
 

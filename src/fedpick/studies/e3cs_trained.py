@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike
 
 from fedpick import data
 from fedpick import rng as rngs
-from fedpick.run import Run, policy_for
+from fedpick.simulate.run import Run, policy_for
 from fedpick.studies import _plots
-from fedpick.studies._stats import interval, order, plain, show, steps, verdict
+from fedpick.studies._stats import interval, order, rounded, show, steps, verdict
 from fedpick.studies._study import Finding, Result, Settings, Study
 from fedpick.studies._trained import reached, split
 from fedpick.studies.e3cs import PAPER, SCHEMES
 from fedpick.types import Floats, Status
-from fedpick.world import Always, PerClient, SuccessRates, World
+from fedpick.worlds import Always, PerClient, SuccessRates, World
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,7 +79,12 @@ def _job(item: Mapping[str, Any]) -> dict[str, Any]:
 
     people = _people(item["data"], item["partition"], item["held"], item["clients"], item["seed"])
     world = World(
-        people.clients(), Always(), SuccessRates(tuple(item["rates"])), PerClient(1.0), None, tuple(item["epochs"])
+        people.clients,
+        availability=Always(),
+        volatility=SuccessRates(tuple(item["rates"])),
+        latency=PerClient(1.0),
+        deadline=None,
+        epochs=tuple(item["epochs"]),
     )
     trainer = learn.Trainer(
         people,
@@ -115,18 +120,18 @@ def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
             at, accuracy = some[0]["at"], np.array([one["accuracy"] for one in some])
             shown = steps(len(at), 100) - 1
             last = max(len(at) // 20, 1)
-            result["at"][part] = plain(at[shown])
-            result["curves"][part][name] = plain(accuracy.mean(axis=0)[shown])
+            result["at"][part] = rounded(at[shown])
+            result["curves"][part][name] = rounded(accuracy.mean(axis=0)[shown])
             # A level that is not reached counts as one round after the end.
             never = settings["rounds"][part] + 1
             result["first"][part][name] = [
                 [int(np.nan_to_num(reached(at, row, level), nan=never)) for row in accuracy] for level in levels
             ]
-            result["final"][part][name] = plain(accuracy[:, -last:].mean(axis=1))
+            result["final"][part][name] = rounded(accuracy[:, -last:].mean(axis=1))
             before = accuracy[:, max(3 * len(at) // 4 - last, 0) : max(3 * len(at) // 4, 1)].mean(axis=1)
-            result["rise"][part][name] = plain(accuracy[:, -last:].mean(axis=1) - before)
-            result["cep"][part][name] = plain([one["returned"].sum() for one in some])
-            result["early"][part][name] = plain([one["returned"][:quarter].sum() for one in some])
+            result["rise"][part][name] = rounded(accuracy[:, -last:].mean(axis=1) - before)
+            result["cep"][part][name] = rounded([one["returned"].sum() for one in some])
+            result["early"][part][name] = rounded([one["returned"][:quarter].sum() for one in some])
     return result
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import Measured, play_scheme, scheme_items
-from fedpick.studies._stats import interval, order, plain, show, verdict
+from fedpick.studies._stats import interval, order, rounded, show, verdict
 from fedpick.studies._study import Finding, Result, Settings, Study
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def _gather(settings: Settings, done: list[Measured]) -> Result:
         for name in settings["schemes"]:
             start = next(runs)
             part = [run.counts for run in done[start : start + seeds]]
-            result["variance"][mode][name] = plain([counts.var() for counts in part])
-            result["counts"][mode][name] = plain(part[0])  # of the first seed: the paper shows one run
+            result["variance"][mode][name] = rounded([counts.var() for counts in part])
+            result["counts"][mode][name] = rounded(part[0])  # of the first seed: the paper shows one run
     return result
 
 

@@ -10,11 +10,11 @@ from scipy.special import stdtrit
 
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
-from fedpick.studies._stats import interval, order, plain, show, steps, verdict
+from fedpick.studies._stats import interval, order, rounded, show, steps, verdict
 from fedpick.studies._study import Finding, Result, Settings, Study, Verdict
 from fedpick.studies._trained import ideal_world, play_trained, split
-from fedpick.world import World
-from fedpick.world.availability import Always, LessDataFirst, LogNormal, MoreDataFirst, SinLogNormal
+from fedpick.worlds import World
+from fedpick.worlds.availability import Always, LessDataFirst, LogNormal, MoreDataFirst, SinLogNormal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ def _items(settings: Settings) -> Sequence[dict[str, Any]]:
 def _world(item: Mapping[str, Any]) -> World:
     people = split(item["data"], "", item["clients"], item["seed"])
     part: Any = PARTS[item["mode"]]
-    return ideal_world(people.clients(), part() if item["mode"] == "IDL" else part(beta=item["beta"]))
+    return ideal_world(people.clients, part() if item["mode"] == "IDL" else part(beta=item["beta"]))
 
 
 def _present(world: World, rounds: int, seed: int) -> float:
@@ -104,13 +104,13 @@ def _job(item: Mapping[str, Any]) -> dict[str, Any]:
 def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
     modes, at = list(settings["modes"]), steps(settings["rounds"], 60)
     result: Result = {name: settings[name] for name in ("rounds", "clients", "cohort_size", "seeds")}
-    result |= {"at": plain(at), "loss": {}, "present": {}, "curves": {}}
+    result |= {"at": rounded(at), "loss": {}, "present": {}, "curves": {}}
     for i, mode in enumerate(modes):
         part = done[i :: len(modes)]
         curves = {name: np.array([one["loss"][name] for one in part]) for name in settings["methods"]}
-        result["loss"][mode] = {name: plain(np.nanmin(y, axis=1)) for name, y in curves.items()}
-        result["present"][mode] = plain([one["present"] for one in part])
-        result["curves"][mode] = {name: plain(y.mean(axis=0)[at - 1]) for name, y in curves.items()}
+        result["loss"][mode] = {name: rounded(np.nanmin(y, axis=1)) for name, y in curves.items()}
+        result["present"][mode] = rounded([one["present"] for one in part])
+        result["curves"][mode] = {name: rounded(y.mean(axis=0)[at - 1]) for name, y in curves.items()}
     return result
 
 

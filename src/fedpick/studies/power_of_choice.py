@@ -15,7 +15,7 @@ from fedpick import rng as rngs
 from fedpick import theory
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
-from fedpick.studies._stats import band, interval, order, plain, show, steps, verdict
+from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
 from fedpick.studies._study import Finding, Result, Settings, Study
 from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
 
@@ -120,7 +120,7 @@ def _train(item: Mapping[str, Any]) -> dict[str, Any]:
     for t in range(1, rounds + 1):
         view = View(t, everyone, clients, probe=probe)
         choice = policy.select(state, view, rngs.stream(seed, t, "policy"))
-        ids = choice.clients
+        ids = choice.ids
         local = problem.centres[ids] + shrink[ids, None] * (w - problem.centres[ids])
         w = local.mean(axis=0)  # the plain mean over the cohort, copies counted
         state = policy.observe(state, view, choice, done)
@@ -156,7 +156,7 @@ def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
     seeds, rounds = settings["seeds"], settings["rounds"]
     at = steps(rounds, 100)
     numbers = ("reached", "missed", "floor", "rho_bar", "rho_tilde", "rho_path", "follows_size")
-    result: Result = {"rounds": rounds, "at": plain(at), "curves": {}, "profile": {}}
+    result: Result = {"rounds": rounds, "at": rounded(at), "curves": {}, "profile": {}}
     result |= {"check": settings["check"], **{name: {} for name in numbers}}
     start = 0
     for K, schemes in settings["schemes"].items():
@@ -166,11 +166,11 @@ def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
             part = done[start : start + seeds]
             start += seeds
             mean, half = band(np.log10([one["gaps"][at - 1] for one in part]))
-            result["curves"][K][scheme] = {"log10": plain(mean), "half": plain(half)}
-            result["profile"][K][scheme] = plain(part[0]["frequency"])  # of the first seed: the paper shows one run
+            result["curves"][K][scheme] = {"log10": rounded(mean), "half": rounded(half)}
+            result["profile"][K][scheme] = rounded(part[0]["frequency"])  # of the first seed: the paper shows one run
             for name in numbers:
-                result[name][K][scheme] = plain([one[name] for one in part])
-        result["profile"][K]["data size"] = plain(done[start - 1 - (seeds - 1)]["p"])
+                result[name][K][scheme] = rounded([one[name] for one in part])
+        result["profile"][K]["data size"] = rounded(done[start - 1 - (seeds - 1)]["p"])
     return result
 
 

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
-from fedpick.studies._stats import Interval, Order, interval, order, plain, show, verdict
+from fedpick.studies._stats import Interval, Order, interval, order, rounded, show, verdict
 from fedpick.studies._study import Finding, Result, Settings, Study
 from fedpick.studies._trained import Halved, ideal_world, play_trained, reached, split
 from fedpick.types import Floats
-from fedpick.world import Halves
+from fedpick.worlds import Halves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ def _train(item: Mapping[str, Any]) -> dict[str, Any]:
         spread_every=item["loss_every"],
         reports=(),
     )
-    world = ideal_world(people.clients(), None if item["away"] is None else Halves(item["away"]))
+    world = ideal_world(people.clients, None if item["away"] is None else Halves(item["away"]))
     policy = policy_from_text(item["policy"], cohort_size=item["cohort_size"])
     curves = play_trained(policy, world, trainer, item["rounds"], item["seed"])
     in_a_row, parallel = curves.mean_t_comp()
@@ -84,7 +84,7 @@ def _tail(curves: ArrayLike, over: int) -> Floats:
 
 
 def _curve(runs: Sequence[Mapping[str, Any]], name: str) -> Result:
-    return {"at": plain(runs[0][f"{name}_at"]), "mean": plain(np.mean([run[name] for run in runs], axis=0))}
+    return {"at": rounded(runs[0][f"{name}_at"]), "mean": rounded(np.mean([run[name] for run in runs], axis=0))}
 
 
 def _for_good(rounds: ArrayLike, values: ArrayLike, level: float) -> float:
@@ -163,7 +163,7 @@ def _gather4(settings: Settings, done: list[dict[str, Any]]) -> Result:
                 start += seeds
                 hits = [reached(r["train_loss_at"], r["train_loss"], settings["level"], below=True) for r in runs]
                 one["reached"][name] = _or_none(hits)
-                one["end"][name] = plain(_tail([r["train_loss"] for r in runs], over))
+                one["end"][name] = rounded(_tail([r["train_loss"] for r in runs], over))
                 one["curves"][name] = _curve(runs, "train_loss")
             by_size[str(m)] = one
         result["problems"][problem] = by_size
@@ -371,12 +371,12 @@ def _gather_fashion(settings: Settings, done: list[dict[str, Any]]) -> Result:
         at, accuracy = runs[0]["accuracy_at"], np.array([run["accuracy"] for run in runs])
         one = result["partitions"].setdefault(partition, {}).setdefault(f"{rate:g}", {})
         for key, value in (
-            ("accuracy", plain(100 * _tail(accuracy, settings["over"]))),
+            ("accuracy", rounded(100 * _tail(accuracy, settings["over"]))),
             ("first", _or_none([reached(at, run, level) for run in accuracy])),
             ("for_good", _or_none([_for_good(at, run, level) for run in accuracy])),
             ("of_mean", _or_none([reached(at, accuracy.mean(axis=0), level)])[0]),
-            ("t_comp", plain([run["t_comp"] for run in runs])),
-            ("parallel", plain([run["parallel"] for run in runs])),
+            ("t_comp", rounded([run["t_comp"] for run in runs])),
+            ("parallel", rounded([run["parallel"] for run in runs])),
             ("curves", {metric: _curve(runs, metric) for metric in ("accuracy", "train_loss") if metric in runs[0]}),
         ):
             one.setdefault(key, {})[name] = value

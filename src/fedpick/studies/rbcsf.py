@@ -7,7 +7,7 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import Measured, play_scheme, scheme_items
-from fedpick.studies._stats import band, interval, order, plain, show, steps, verdict
+from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
 from fedpick.studies._study import Finding, Result, Settings, Study
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _items2(settings: Settings) -> Sequence[dict[str, Any]]:
 def _gather2(settings: Settings, done: list[Measured]) -> Result:
     rounds = settings["rounds"]
     at, tail = steps(rounds), max(rounds // 10, 1)
-    result: Result = {"rounds": rounds, "flat": settings["flat"], "at": plain(at)}
+    result: Result = {"rounds": rounds, "flat": settings["flat"], "at": rounded(at)}
     result |= {
         "curves": {},
         "level": {},
@@ -84,18 +84,18 @@ def _gather2(settings: Settings, done: list[Measured]) -> Result:
     }
     for name, runs in _by_name(settings, done).items():
         whole = np.array([run.queue for run in runs])
-        result["later"][name] = plain(
+        result["later"][name] = rounded(
             (whole[:, -1] - whole[:, -1 - tail]) / tail if len(whole[0]) > tail else whole[:, 0]
         )
         queue = whole[:, :rounds]
         level = queue[:, -tail:].mean(axis=1)
         mean, half = band(queue[:, at - 1])
-        result["curves"][name] = {"mean": plain(mean), "half": plain(half)}
-        result["level"][name] = plain(level)
+        result["curves"][name] = {"mean": rounded(mean), "half": rounded(half)}
+        result["level"][name] = rounded(level)
         # The first round at 90% of the level of the last tenth: how fast the curve converges.
-        result["reached"][name] = plain(np.argmax(queue >= 0.9 * level[:, None], axis=1) + 1)
-        result["start"][name] = plain(queue[:, tail - 1] / tail)  # growth a round, first and last tenth
-        result["growth"][name] = plain((queue[:, -1] - queue[:, -1 - tail]) / tail if rounds > tail else level * 0)
+        result["reached"][name] = rounded(np.argmax(queue >= 0.9 * level[:, None], axis=1) + 1)
+        result["start"][name] = rounded(queue[:, tail - 1] / tail)  # growth a round, first and last tenth
+        result["growth"][name] = rounded((queue[:, -1] - queue[:, -1 - tail]) / tail if rounds > tail else level * 0)
     return result
 
 
@@ -171,15 +171,15 @@ CHECK = {"Random": 15.2, "RBCS-F(1)": 10.0, "RBCS-F(10)": 8.5, "RBCS-F(50)": 5.7
 def _gather3(settings: Settings, done: list[Measured]) -> Result:
     rounds = settings["rounds"]
     at = steps(rounds, 100)
-    result: Result = {"rounds": rounds, "cohort_size": settings["cohort_size"], "at": plain(at)}
+    result: Result = {"rounds": rounds, "cohort_size": settings["cohort_size"], "at": rounded(at)}
     result |= {"check": settings["check"] if rounds == BASE["rounds"] else None}
     result |= {"curves": {}, "seconds": {}, "size": {}}
     for name, runs in _by_name(settings, done).items():
         seconds = np.array([run.seconds for run in runs])
         mean, half = band(seconds.cumsum(axis=1)[:, at - 1])
-        result["curves"][name] = {"mean": plain(mean), "half": plain(half)}
-        result["seconds"][name] = plain(seconds.mean(axis=1))
-        result["size"][name] = plain([run.chosen.mean() for run in runs])
+        result["curves"][name] = {"mean": rounded(mean), "half": rounded(half)}
+        result["seconds"][name] = rounded(seconds.mean(axis=1))
+        result["size"][name] = rounded([run.chosen.mean() for run in runs])
     return result
 
 
@@ -269,9 +269,9 @@ def _gather4(settings: Settings, done: list[Measured]) -> Result:
         "rounds": settings["rounds"],
         "guarantee": settings["guarantee"],
         # The paper shows one run, clients in ascending order of pulls; we show the mean over seeds of each rank.
-        "pulls": {name: plain(np.mean([np.sort(run.counts) for run in of], axis=0)) for name, of in runs.items()},
-        "spread": {name: plain([run.counts.std() / run.counts.mean() for run in of]) for name, of in runs.items()},
-        "least": {name: plain([run.counts.min() / settings["rounds"] for run in of]) for name, of in runs.items()},
+        "pulls": {name: rounded(np.mean([np.sort(run.counts) for run in of], axis=0)) for name, of in runs.items()},
+        "spread": {name: rounded([run.counts.std() / run.counts.mean() for run in of]) for name, of in runs.items()},
+        "least": {name: rounded([run.counts.min() / settings["rounds"] for run in of]) for name, of in runs.items()},
     }
 
 

@@ -66,7 +66,7 @@ def play(grid: Grid, out: Path, name: str, policy: fp.Policy, rounds: int, deadl
         assert last is not None
         tell(
             "round",
-            chosen=[strategy.roster.names[k] for k in last.clients],
+            chosen=[strategy.roster.names[k] for k in last.ids],
             status=last.status.tolist(),
             loss=last.loss.tolist(),
             seconds=last.seconds,

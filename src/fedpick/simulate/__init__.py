@@ -1,0 +1,5 @@
+"""Runs: one round top to bottom (`round`), many of them (`run`), several runs in one compiled call (`together`)."""
+
+from fedpick.simulate.run import Run, check_fit, policy_for
+
+__all__ = ["Run", "check_fit", "policy_for"]

@@ -1,0 +1,143 @@
+"""ONE round, top to bottom."""
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedpick import rng as rngs
+from fedpick.errors import ContractError
+from fedpick.protocol import Policy, TrainerLike, traits
+from fedpick.store.checkpoint import RunState
+from fedpick.store.records import Record
+from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates, View
+from fedpick.worlds import Draw, Timing, World, WorldState
+
+__all__ = ["Chosen", "Work", "choose", "judge", "play", "settle", "work"]
+
+
+@dataclass
+class _Meter:
+    """Counts what probes cost while the policy chooses."""
+
+    world: World
+    state: WorldState
+    draw: Draw
+    trainer: TrainerLike
+    model: Any
+    rng: np.random.Generator
+    asked: int = 0
+    seconds: float = 0.0
+
+    def __call__(self, ids: Ints, /, *, batch: int | None = None) -> Floats:
+        took = self.world.probe_share * self.world.seconds(self.state, self.draw, ids)
+        self.seconds += float(took.max(initial=0.0))  # the server waits for the slowest
+        self.asked += len(ids)
+        return self.trainer.probe(self.model, ids, batch, self.rng)
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """A round whose clients are chosen and timed, and not yet trained."""
+
+    round: int
+    view: View
+    choice: Choice
+    timing: Timing
+    probes: int
+    wall: float  # real seconds that the policy took
+
+
+def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None = None) -> Record:
+    """Play the next round; the state moves on in place."""
+    chosen = choose(policy, world, state, seed, trainer)
+    start = time.perf_counter()
+    if trainer is None:
+        outcome = chosen.timing.report()
+    else:
+        updates = trainer.train(*work(chosen, state, seed))
+        outcome = judge(chosen, updates)
+        if (outcome.status == Status.DONE).any():
+            state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates)
+    return settle(policy, world, state, chosen, outcome, trainer, time.perf_counter() - start)
+
+
+def choose(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None) -> Chosen:
+    """The first half of a round: who is there, who is asked, and when they answer."""
+    round = state.round + 1
+    draw = world.draw(state.world, seed, round)
+
+    meter = None
+    if trainer is not None:
+        meter = _Meter(world, state.world, draw, trainer, state.model, rngs.stream(seed, round, "probe"))
+    view = world.view(state.world, draw, meter)
+
+    start = time.perf_counter()
+    choice = policy.select(state.policy, view, rngs.stream(seed, round, "policy"))
+    wall = time.perf_counter() - start
+
+    probing, probes = (0.0, 0) if meter is None else (meter.seconds, meter.asked)
+    timing = world.close(state.world, draw, choice, traits(policy).cohort_size, probing)
+    return Chosen(round, view, choice, timing, probes, wall)
+
+
+class Work(NamedTuple):
+    """What `TrainerLike.train` is called with."""
+
+    model: Any
+    ids: Ints
+    used: Bools
+    epochs: Floats
+    round: int
+    rng: np.random.Generator
+
+
+def work(chosen: Chosen, state: RunState, seed: int) -> Work:
+    """The local work of a round."""
+    ids, round = chosen.choice.ids, chosen.round
+    rng = rngs.stream(seed, round, "train")
+    return Work(state.model, ids, chosen.timing.used, state.world.epochs[ids], round, rng)
+
+
+def judge(chosen: Chosen, updates: Updates) -> Outcome:
+    """What the server sees: an unusable update turns DONE into FAILED; it took its time and its message, though."""
+    timing = chosen.timing
+    usable = np.isfinite(updates.loss)
+    if updates.valid is not None:
+        usable = usable & updates.valid
+    if usable.shape != timing.status.shape:
+        raise ContractError(
+            f"Trainer.train gave losses of shape {usable.shape}, but {len(timing.status)} clients were chosen: give "
+            "one each, NaN for those whose work is not used"
+        )
+    status = np.where(timing.used & ~usable, Status.FAILED, timing.status).astype(np.int8)
+    return replace(timing, status=status).report(np.where(timing.used, updates.loss, np.nan), updates.reports)
+
+
+def settle(
+    policy: Policy[Any],
+    world: World,
+    state: RunState,
+    chosen: Chosen,
+    outcome: Outcome,
+    trainer: TrainerLike | None,
+    wall: float,
+) -> Record:
+    """The end of a round: the policy learns, the model is evaluated; the state moves on in place."""
+    choice, timing = chosen.choice, chosen.timing
+    state.policy = policy.observe(state.policy, chosen.view, choice, outcome)
+    state.round = chosen.round
+
+    answered = int(np.count_nonzero(timing.status != Status.FAILED))  # an unusable update is a message, too
+    return Record.of(
+        chosen.view,
+        choice,
+        outcome,
+        clock=state.world.clock,
+        seconds=timing.seconds,
+        messages=len(choice) + answered + 2 * chosen.probes,
+        megabytes=world.model_megabytes * (len(choice) + answered + chosen.probes),  # a probe's answer is one number
+        metrics={} if trainer is None else trainer.evaluate(state.model, chosen.round),
+        wall={"selection": chosen.wall, "training": wall},
+    )

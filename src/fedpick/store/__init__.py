@@ -1,0 +1,38 @@
+"""What is kept of a run: manifest, records, checkpoint; see `fedpick.store.folder` for the files.
+
+`Record` and `RunState` need NumPy alone; what reads and writes Parquet is imported when it is used (extra `cli`).
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fedpick.store.checkpoint import RunState
+from fedpick.store.manifest import machine, read_manifest
+from fedpick.store.records import ROUND_COLUMNS, Record
+
+if TYPE_CHECKING:
+    from fedpick.store.folder import Folder, Tables
+    from fedpick.store.tables import read_clients, read_rounds, read_selections
+
+__all__ = [
+    "ROUND_COLUMNS",
+    "Folder",
+    "Record",
+    "RunState",
+    "Tables",
+    "machine",
+    "read_clients",
+    "read_manifest",
+    "read_rounds",
+    "read_selections",
+]
+
+_PARQUET = {"Folder": "folder", "Tables": "folder"} | dict.fromkeys(
+    ("read_clients", "read_rounds", "read_selections"), "tables"
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PARQUET:
+        return getattr(importlib.import_module(f"fedpick.store.{_PARQUET[name]}"), name)
+    raise AttributeError(f"module 'fedpick.store' has no attribute {name!r}")

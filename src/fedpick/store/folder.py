@@ -1,0 +1,278 @@
+"""A run's folder: manifest, rounds, selections, checkpoints. Whatever happens, what is written is whole.
+
+    manifest.json         config, seed, versions, git commit, machine
+    rounds.parquet        a row per round                      } written when the run ends;
+    selections.parquet    a row per chosen client and round    } until then in parts/, a pair per checkpoint
+    clients.parquet       names of the clients, where they have some (a deployment)
+    checkpoint.npz        everything needed to go on from the last checkpoint; what came after is replayed
+    run.lock              held while a process works in the folder
+
+Every file is written to a temporary name and renamed, parts before the checkpoint that covers them: a run killed at any
+moment goes on from its last checkpoint, and its finished files hold what an uninterrupted run's hold.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from fedpick import atomic
+from fedpick._version import __version__
+from fedpick.errors import StoreError, require
+from fedpick.state import FORMAT, read_archive, write_archive
+from fedpick.store.checkpoint import RunState, pack_run, unpack_run
+from fedpick.store.manifest import MANIFEST, as_json, machine, read_manifest, same_run, write_manifest
+from fedpick.store.records import Record
+from fedpick.store.tables import (
+    NUMBER,
+    REACHED,
+    TABLES,
+    covers,
+    joined_tables,
+    last_part,
+    last_round,
+    read_table,
+    rounds_table,
+    selections_table,
+    table_files,
+)
+from fedpick.types import Clients
+
+__all__ = ["Folder", "Tables"]
+
+
+@contextmanager
+def _careful(path: Path, what: str) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into a StoreError that says what is safe."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StoreError(
+            f"{path}: cannot write {what} ({reason}); what was written before is whole. Free space or choose a folder "
+            "you may write to, then go on with: fedpick resume " + str(path)
+        ) from None
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with atomic.replacing(path) as temporary:
+        pq.write_table(table, temporary)
+
+
+class Tables:
+    """Manifest and tables of one run in a folder, locked while it is open.
+
+    Args:
+        path: of the folder; made if it is not there.
+        config: what the run is; kept in the manifest. None opens a folder that has one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None) -> None:
+        self.path = Path(path)
+        if config is None:
+            read_manifest(self.path)  # before anything is made
+        with _careful(self.path, "the folder"):
+            (self.path / "parts").mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.path / "run.lock", timeout=0)
+            try:
+                self._lock.acquire()
+            except Timeout:
+                raise StoreError(
+                    f"{self.path}: another process is working in this folder; wait for it, or choose another folder"
+                ) from None
+        try:
+            self.config = self._settle(config)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where the manifest is."""
+        return self.path / MANIFEST
+
+    def _settle(self, config: dict[str, Any] | None) -> dict[str, Any]:
+        """Read the manifest, or write it; a folder keeps the run it was made for."""
+        wanted = None if config is None else as_json(config)
+        if self.manifest_path.is_file():
+            found = self._manifest()["config"]
+            if wanted is not None and not same_run(wanted, found):
+                raise StoreError(
+                    f"{self.path}: holds a run of another configuration ({found.get('policy')}, seed "
+                    f"{found.get('seed')}); choose another folder, or remove this one"
+                )
+            return found if config is None else config
+        files = ("checkpoint.npz", "rounds.parquet", "selections.parquet")
+        there = [name for name in files if (self.path / name).exists()]
+        if there or wanted is None:
+            raise StoreError(
+                f"{self.path}: has {there[0] if there else 'no run'}, but no manifest.json that says of which run; put "
+                "the manifest back, or choose another folder"
+            )
+        self._write_manifest({"config": wanted, **machine()})
+        assert config is not None
+        return config
+
+    def _manifest(self) -> dict[str, Any]:
+        return read_manifest(self.path)
+
+    def _write_manifest(self, content: dict[str, Any]) -> None:
+        with _careful(self.path, "the manifest"):
+            write_manifest(self.path, content)
+
+    def write(self, records: list[Record], metrics: list[str]) -> None:
+        """Write rounds to a part of their own; one that ends with the same round is replaced."""
+        last = records[-1].round
+        with _careful(self.path, f"rounds {records[0].round} to {last}"):
+            rounds, selections = rounds_table(records, metrics), selections_table(records)
+            parts = self.path / "parts"
+            for name, table in (("rounds", rounds), ("selections", selections)):
+                _write_table(parts / f"{name}-{last:09d}.parquet", table)
+
+    def join(self, reached: int) -> None:
+        """Join the parts to rounds.parquet and selections.parquet, which hold all rounds up to `reached`."""
+        with _careful(self.path, "the joined files"):
+            for name in TABLES:
+                self._join(name, reached)
+            for part in self._parts():
+                part.unlink()
+
+    def drop_after(self, round: int) -> None:
+        """Remove parts that hold later rounds, and what a killed process left half written."""
+        with _careful(self.path, "the folder"):
+            for part in self._parts():
+                if last_round(part) > round:
+                    part.unlink()
+            for place in (self.path, self.path / "parts"):
+                for leftover in place.glob(atomic.LEFTOVERS):
+                    leftover.unlink()
+
+    def name_clients(self, names: Sequence[str]) -> None:
+        """Write clients.parquet: who is behind each number, where a run's clients have names."""
+        table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
+        with _careful(self.path, "the clients' names"):
+            _write_table(self.path / "clients.parquet", table)
+
+    @property
+    def reached(self) -> int:
+        """The last round that is written."""
+        whole = self.path / "rounds.parquet"
+        return max(last_part(self.path), covers(whole) if whole.is_file() else 0)
+
+    def _parts(self) -> list[Path]:
+        return sorted((self.path / "parts").glob(f"*-{NUMBER}.parquet"))
+
+    def _join(self, name: str, reached: int) -> None:
+        whole = self.path / f"{name}.parquet"
+        files = table_files(self.path, name)
+        if files and files != [whole]:
+            # Said in the file: the last rounds may have no row, when nobody was there.
+            table = joined_tables(files).combine_chunks().replace_schema_metadata({REACHED: str(reached)})
+            _write_table(whole, table)
+
+    def close(self) -> None:
+        """Let another process work in the folder."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Folder(Tables):
+    """The folder of one run of the simulator: its tables, and checkpoints from which it goes on.
+
+    Args:
+        path: of the folder; made if it is not there.
+        config: what the run is; kept in the manifest. None opens a folder that has one.
+        every: rounds between checkpoints.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None, every: int = 100) -> None:
+        require(every >= 1, "Folder: every", every, "a number of rounds >= 1")
+        self.every = every
+        self._records: list[Record] = []
+        self._metrics: list[str] = []
+        self._next = 1  # the round that comes next
+        self._saved = 0  # the round of the checkpoint
+        super().__init__(path, config)
+
+    def restore(self, template: RunState, clients: Clients) -> RunState:
+        """The state at the last checkpoint, or the template if there is none; drops what came after it."""
+        checkpoint = self.path / "checkpoint.npz"
+        state = template
+        if checkpoint.is_file():
+            try:
+                arrays, meta = read_archive(checkpoint)
+                state = unpack_run(template, arrays, len(clients), str(checkpoint))
+                self._metrics = [str(name) for name in meta["metrics"]]
+            except Exception as error:  # a damaged file can raise anything
+                raise StoreError(
+                    f"{self.path}: its checkpoint cannot be used, and nothing was changed; put a whole one back, or "
+                    f"remove the folder to start anew ({type(error).__name__}: {error})"
+                ) from None
+        self._check(state.round)
+        self.drop_after(state.round)
+        wanted = as_json(self.config)
+        if self._manifest()["config"] != wanted:  # continued past its first horizon: `fedpick resume` reads it here
+            self._write_manifest({**self._manifest(), "config": wanted})
+        self._next, self._saved = state.round + 1, state.round
+        return state
+
+    def _check(self, reached: int) -> None:
+        """Raise unless the tables hold all of rounds 1 to `reached`, and no more is asked than to go on."""
+        rows = chosen = selected = 0
+        for path in table_files(self.path, "rounds", reached):
+            table = read_table(path, ["round", "chosen"])
+            rows, chosen = rows + table.num_rows, chosen + int(table["chosen"].to_numpy().sum())
+        for path in table_files(self.path, "selections", reached):
+            selected += read_table(path, ["round"]).num_rows
+        if (rows, selected) != (reached, chosen):
+            raise StoreError(
+                f"{self.path}: its checkpoint is of round {reached}, but its tables hold {rows} rounds and {selected} "
+                f"of {chosen} selections; files were removed or changed. Put them back, or remove the folder to start "
+                "anew"
+            )
+        rounds = self.config.get("rounds")
+        if rounds is not None and reached > rounds:
+            raise StoreError(
+                f"{self.path}: holds {reached} rounds already, but rounds = {rounds}; ask for {reached} or more, or "
+                "choose another folder"
+            )
+
+    def append(self, record: Record, state: RunState) -> None:
+        """Keep a record; every so many rounds, write a part and a checkpoint."""
+        if record.round != self._next or (self._next == 1 and (self.path / "checkpoint.npz").exists()):
+            raise StoreError(
+                f"{self.path}: was given round {record.round}, which is not the next; call restore first, and go on "
+                "from the state it gives"
+            )
+        self._next += 1
+        self._records.append(record)
+        self._metrics += [name for name in record.metrics if name not in self._metrics]
+        if record.round % self.every == 0:
+            self.flush(state)
+
+    def flush(self, state: RunState) -> None:
+        """Write what is held, then the checkpoint that covers it."""
+        if self._records:
+            self.write(self._records, self._metrics)
+        if self._saved == state.round > 0:
+            return
+        with _careful(self.path, "the checkpoint"):
+            meta = {"format": FORMAT, "fedpick": __version__, "round": state.round, "metrics": self._metrics}
+            write_archive(self.path / "checkpoint.npz", pack_run(state), meta)
+        self._records, self._saved = [], state.round
+
+    def finish(self, state: RunState) -> None:
+        """Write what is held, and join the parts to rounds.parquet and selections.parquet."""
+        self.flush(state)
+        self.join(state.round)

@@ -1,0 +1,74 @@
+"""What a run's manifest says: the configuration, and where the result came from."""
+
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedpick import atomic
+from fedpick._version import __version__
+from fedpick.errors import StoreError
+
+__all__ = ["as_json", "machine", "read_manifest", "same_run", "write_manifest"]
+
+MANIFEST = "manifest.json"
+
+
+def machine() -> dict[str, Any]:
+    """Versions, commit and machine: where a result came from."""
+
+    def installed(name: str) -> str | None:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return None
+
+    describe = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        commit = subprocess.run(describe, capture_output=True, text=True, check=False, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git here
+        commit = ""
+    names = ("numpy", "scipy", "numba", "pyarrow", "jax", "flwr")
+    return {
+        "fedpick": __version__,
+        "versions": {name: installed(name) for name in names if installed(name)},
+        "python": platform.python_version(),
+        "commit": commit or None,
+        "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
+    }
+
+
+def as_json(value: Any) -> Any:
+    """As JSON gives it back: a configuration is compared with the one in the manifest."""
+    return json.loads(json.dumps(value, default=lambda x: x.tolist() if hasattr(x, "tolist") else str(x)))
+
+
+def same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """More rounds are the same run, continued; how often it is written changes no record."""
+    free = {"rounds": 0, "checkpoint_every": 0}
+    return {**one, **free} == {**other, **free}
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a run's manifest says; `config` is a table in it."""
+    manifest = Path(path) / "manifest.json"
+    if not manifest.is_file():
+        raise StoreError(f"{path}: is not a run's folder, it has no manifest.json; start one with fedpick run")
+    try:
+        content = json.loads(manifest.read_text())
+        if not isinstance(content["config"], dict):
+            raise TypeError("its config is not a table")
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise StoreError(
+            f"{manifest}: cannot be read ({type(error).__name__}: {error}); put a whole one back, or choose another "
+            "folder"
+        ) from None
+    return dict(content)
+
+
+def write_manifest(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    """Replace a run's manifest."""
+    atomic.write_text(Path(path) / MANIFEST, json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,70 @@
+"""A round's record: one row of the rounds' table, and one of the selections' for each chosen client."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpick.types import Choice, Floats, Ints, Outcome, Status, View
+
+__all__ = ["ROUND_COLUMNS", "Record"]
+
+# The columns that every table of rounds has; metrics have other names.
+ROUND_COLUMNS = (
+    *("round", "clock", "seconds", "available", "chosen"),
+    *(status.name.lower() for status in Status),
+    *("messages", "megabytes"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What happened in a round; `Record.of` makes one."""
+
+    round: int
+    clock: float  # seconds at the end of the round, simulated or real
+    seconds: float  # that it lasted
+    available: int
+    messages: int
+    megabytes: float  # sent both ways, in units of 1e6 bytes
+    ids: Ints
+    inclusion: Floats  # NaN where the policy does not know it
+    status: NDArray[np.int8]
+    duration: Floats
+    loss: Floats
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    wall: Mapping[str, float] = field(default_factory=dict)  # real seconds of "selection" and "training"; not stored
+
+    @classmethod
+    def of(cls, view: View, choice: Choice, outcome: Outcome, **rest: Any) -> Self:
+        """The record of a round that was played, simulated or on real machines.
+
+        Args:
+            view: what the policy saw.
+            choice: whom it chose.
+            outcome: how it ended.
+            rest: clock, seconds, messages, megabytes, and what else a record holds.
+        """
+        return cls(
+            round=view.round,
+            available=int(np.count_nonzero(view.available)),
+            ids=choice.ids,
+            inclusion=np.full(len(choice), np.nan) if choice.inclusion is None else choice.inclusion,
+            status=outcome.status,
+            duration=outcome.duration,
+            loss=outcome.loss,
+            **rest,
+        )
+
+    @property
+    def clients(self) -> Ints:
+        """The name of `ids` before 0.2; warns."""
+        warnings.warn(
+            "Record.clients is now Record.ids; the old name goes with the next minor release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.ids

@@ -1,0 +1,251 @@
+"""How long clients take, in simulated seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedpick.errors import ContractError, require
+from fedpick.types import Bools, Clients, Floats, Ints
+from fedpick.worlds._parts import PartState, at_least, numbers, per_client
+from fedpick.worlds.volatility import by_class
+
+Drawn = Mapping[str, NDArray[Any]]
+MODEL_MEGABYTES = 5.0
+
+
+class _NoContext:
+    """A law whose times the server cannot foresee."""
+
+    def context(self, memory: PartState, drawn: Drawn, idle: Bools) -> Floats | None:
+        """Nothing is known beforehand."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class PerClient(_NoContext):
+    """The same time in every round: a number of seconds, or one per client (0 for worlds without time)."""
+
+    times: ArrayLike = 0.0
+
+    def __post_init__(self) -> None:
+        at_least("PerClient: times", self.times, 0.0, " seconds")
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """Each client's time."""
+        return {"times": per_client("PerClient: times", self.times, clients)}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
+        """Nothing is drawn."""
+        return {}
+
+    def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
+        """How long these clients take."""
+        times: Floats = memory["times"][ids]
+        return times
+
+
+@dataclass(frozen=True)
+class Gamma(_NoContext):
+    """tau = shift + Gamma with a mean of its own for each client, U(low, high), and the given shape.
+
+    The law of the BSFL studies: the paper gives none. It is of the whole round, whatever the client's epochs.
+    """
+
+    shift: float = 1.0
+    shape: float = 4.0
+    low: float = 0.2
+    high: float = 8.0
+
+    def __post_init__(self) -> None:
+        at_least("Gamma: shift", self.shift, 0.0, " seconds")
+        at_least("Gamma: shape", self.shape, 0.0, above=True)
+        at_least("Gamma: low, high", (self.low, self.high), 0.0, " seconds", above=True)
+        require(self.low <= self.high, "Gamma: low, high", (self.low, self.high), "low <= high")
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """Each client's mean."""
+        return {"mean": rng.uniform(self.low, self.high, len(clients))}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
+        """Gamma noise of mean 1."""
+        return {"noise": rng.standard_gamma(self.shape, len(clients)) / self.shape}
+
+    def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
+        """How long these clients take."""
+        times: Floats = self.shift + memory["mean"][ids] * drawn["noise"][ids]
+        return times
+
+
+@dataclass(frozen=True)
+class LogNormalTime(_NoContext):
+    """tau = median of the client's class, times a log-normal factor."""
+
+    medians: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0)
+    sigma: float = 0.4
+
+    def __post_init__(self) -> None:
+        at_least("LogNormalTime: medians", self.medians, 0.0, " seconds", above=True)
+        at_least("LogNormalTime: sigma", self.sigma, 0.0)
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """Each client's median."""
+        return {"median": by_class(self.medians, len(clients))}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
+        """Log-normal noise of median 1."""
+        return {"noise": np.exp(self.sigma * rng.standard_normal(len(clients)))}
+
+    def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
+        """How long these clients take."""
+        times: Floats = memory["median"][ids] * drawn["noise"][ids]
+        return times
+
+
+@dataclass(frozen=True)
+class Linear:
+    """RBCS-F's law (14): tau = c'theta + noise, c = [1/mu, s, M/B], theta = [tau_b, tau_s, 1/eta].
+
+    mu ~ U[0.5, 2] is the free computing capacity, B ~ U[2, 4] MHz the bandwidth, M the model's size; s is 1 for one
+    that did not take part in the last round (the cold start). The noise is uniform on (-c'theta, c'theta). The paper
+    does not say the base of eta = log(1 + SNR): 2, as Shannon's formula has it.
+
+    Args:
+        compute: tau_b of each class, seconds.
+        cold_start: tau_s, seconds.
+        snr: signal-to-noise ratio of each class.
+        megabits: M.
+    """
+
+    compute: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)
+    cold_start: float = 1.0
+    snr: tuple[float, ...] = (1000.0, 100.0, 10.0, 1.0)
+    megabits: float = 20.0
+
+    def __post_init__(self) -> None:
+        at_least("Linear: compute", self.compute, 0.0, " seconds")
+        at_least("Linear: cold_start", self.cold_start, 0.0, " seconds")
+        at_least("Linear: snr", self.snr, 0.0, above=True)
+        at_least("Linear: megabits", self.megabits, 0.0)
+
+    def theta(self, clients: Clients) -> Floats:
+        """The true coefficients (K, 3), for oracles."""
+        count = len(clients)
+        rate = np.log2(1.0 + by_class(self.snr, count))
+        return np.column_stack([by_class(self.compute, count), np.full(count, self.cold_start), 1.0 / rate])
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """The coefficients of each client."""
+        return {"theta": self.theta(clients)}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
+        """Capacity, bandwidth and noise of this round."""
+        count = len(clients)
+        return {
+            "inverse_mu": 1.0 / rng.uniform(0.5, 2.0, count),
+            "transfer": self.megabits / rng.uniform(2.0, 4.0, count),
+            "noise": rng.uniform(-1.0, 1.0, count),
+        }
+
+    def context(self, memory: PartState, drawn: Drawn, idle: Bools) -> Floats | None:
+        """c for every client."""
+        return np.column_stack([drawn["inverse_mu"], idle, drawn["transfer"]])
+
+    def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
+        """How long these clients take."""
+        c = np.column_stack([drawn["inverse_mu"][ids], idle[ids], drawn["transfer"][ids]])
+        times: Floats = (c * memory["theta"][ids]).sum(axis=1) * (1.0 + drawn["noise"][ids])
+        return times
+
+
+@dataclass(frozen=True)
+class Device:
+    """Cold start + download + compute + upload, from each client's device, link and data: a fleet of phones.
+
+    Device speeds are log-normal around the median, links too; both waver from round to round. The context it shows the
+    server is [size / speed, s, transfer], seconds as last measured, without this round's wavering; s is 1 for one that
+    did not take part in the last round. A client's true coefficients are then [epochs, cold_start, 1].
+
+    Args:
+        examples_per_second: median speed of a device in training.
+        megabits_per_second: median bandwidth; upload is a third of it.
+        model_megabytes: size of the model; None is the world's.
+        spread: standard deviation of the logarithm of speed and bandwidth between clients.
+        waver: the same between rounds.
+        cold_start: seconds to load the data, for one that did not take part in the last round.
+    """
+
+    examples_per_second: float = 200.0
+    megabits_per_second: float = 20.0
+    model_megabytes: float | None = None
+    spread: float = 0.7
+    waver: float = 0.25
+    cold_start: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("examples_per_second", "megabits_per_second"):
+            at_least(f"Device: {name}", getattr(self, name), 0.0, above=True)
+        for name in ("spread", "waver", "cold_start"):
+            at_least(f"Device: {name}", getattr(self, name), 0.0)
+        if self.model_megabytes is not None:
+            at_least("Device: model_megabytes", self.model_megabytes, 0.0)
+
+    def sized(self, model_megabytes: float) -> "Device":
+        """This law for a model of that size, unless it says its own."""
+        return self if self.model_megabytes is not None else replace(self, model_megabytes=model_megabytes)
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """Seconds of computing (one epoch) and of transfer that each client typically takes."""
+        count = len(clients)
+        speed = self.examples_per_second * np.exp(self.spread * rng.standard_normal(count))
+        link = self.megabits_per_second * np.exp(self.spread * rng.standard_normal(count))
+        megabits = 8.0 * (MODEL_MEGABYTES if self.model_megabytes is None else self.model_megabytes)
+        return {"compute": clients.sizes / speed, "transfer": megabits / link + megabits / (link / 3.0)}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
+        """This round's wavering of computing and transfer."""
+        noise = np.exp(self.waver * rng.standard_normal((2, len(clients))))
+        return {"compute": noise[0], "transfer": noise[1]}
+
+    def context(self, memory: PartState, drawn: Drawn, idle: Bools) -> Floats | None:
+        """What a server can know: typical computing and transfer times, and who starts cold."""
+        return np.column_stack([memory["compute"], idle, memory["transfer"]])
+
+    def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
+        """How long these clients take."""
+        compute = memory["compute"][ids] * epochs * drawn["compute"][ids]
+        times: Floats = self.cold_start * idle[ids] + compute + memory["transfer"][ids] * drawn["transfer"][ids]
+        return times
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed(_NoContext):
+    """Seconds from a (T, K) matrix; after its last row it starts again."""
+
+    matrix: ArrayLike
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """Check the matrix."""
+        times = numbers("Replayed: matrix", self.matrix)
+        if times.ndim != 2 or times.shape[1] != len(clients) or not len(times):
+            raise ContractError(f"Replayed: matrix has shape {times.shape}, but must be (T, {len(clients)})")
+        if not (np.isfinite(times).all() and (times >= 0).all()):
+            raise ContractError(
+                "Replayed: matrix holds a time that is negative, NaN or infinite; for one that never answers, give "
+                "volatility ReplayedFlags"
+            )
+        return {"times": times}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
+        """The row of this round."""
+        return {"row": memory["times"][(round - 1) % len(memory["times"])]}
+
+    def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
+        """How long these clients take."""
+        times: Floats = drawn["row"][ids]
+        return times
+
+
+__all__ = ["Device", "Gamma", "Linear", "LogNormalTime", "PerClient", "Replayed"]

@@ -1,0 +1,137 @@
+"""Who would return a model, if asked: the x_{i,t} of E3CS."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick.errors import ContractError
+from fedpick.types import Bools, Clients, Floats
+from fedpick.worlds._parts import PartState, at_least, numbers, probability
+
+
+def by_class(values: ArrayLike, count: int) -> Floats:
+    """Split `count` clients into equal classes in order, and give each class its value; one number is for all.
+
+    >>> by_class([0.1, 0.9], 5).tolist()
+    [0.1, 0.1, 0.1, 0.9, 0.9]
+    """
+    each = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    return each[np.arange(count) * len(each) // count]
+
+
+@dataclass(frozen=True)
+class Reliable:
+    """Nobody fails."""
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """Nothing to draw."""
+        return {}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """Everyone."""
+        return np.ones(len(clients), dtype=bool)
+
+
+@dataclass(frozen=True)
+class SuccessRates:
+    """Each client succeeds with its class's rate, independently (E3CS: 0.1, 0.3, 0.6, 0.9)."""
+
+    rates: tuple[float, ...] = (0.1, 0.3, 0.6, 0.9)
+
+    def __post_init__(self) -> None:
+        probability(f"{type(self).__name__}: rates", self.rates)
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """The rate of each client."""
+        return {"rate": by_class(self.rates, len(clients))}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """Who would succeed."""
+        works: Bools = rng.random(len(clients)) < memory["rate"]
+        return works
+
+
+@dataclass(frozen=True)
+class Bursts(SuccessRates):
+    """Crashes that last: a Markov chain with the class's success rate in the long run (E3CS argues for such).
+
+    Args:
+        rates: long-run success rate of each class.
+        spell: mean number of rounds that a crash lasts, at least 1; 1/rate is what independent draws give. A class
+            whose rate is under 1/(1 + spell) crashes after every success, and its crashes last (1 - rate)/rate.
+    """
+
+    spell: float = 10.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("Bursts: spell", self.spell, 1.0, " round")
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """Start in the steady state."""
+        rate = by_class(self.rates, len(clients))
+        return {"rate": rate, "works": rng.random(len(clients)) < rate}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """One step of every client's chain (none in round 1)."""
+        works, rate = memory["works"], memory["rate"]
+        if round > 1:
+            # rate = recover / (recover + crash) in the long run, and neither may exceed 1
+            recover = np.minimum(1.0 / self.spell, rate / np.maximum(1.0 - rate, 1e-12))
+            crash = np.minimum((1.0 - rate) / (self.spell * np.maximum(rate, 1e-12)), 1.0)
+            works ^= rng.random(len(works)) < np.where(works, crash, recover)
+        return works.copy()
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Success rates that change at a round: clients move, networks break.
+
+    Args:
+        before: success rate of each class through round `at`.
+        after: success rate of each class from then on.
+        at: the last round of `before`.
+    """
+
+    before: tuple[float, ...] = (0.1, 0.3, 0.6, 0.9)
+    after: tuple[float, ...] = (0.9, 0.6, 0.3, 0.1)
+    at: int = 500
+
+    def __post_init__(self) -> None:
+        probability("Shift: before", self.before)
+        probability("Shift: after", self.after)
+        at_least("Shift: at", self.at, 0)
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """Both rates of each client."""
+        return {"before": by_class(self.before, len(clients)), "after": by_class(self.after, len(clients))}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """Who would succeed."""
+        works: Bools = rng.random(len(clients)) < memory["before" if round <= self.at else "after"]
+        return works
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedFlags:
+    """Success flags from a (T, K) matrix; after its last row it starts again."""
+
+    flags: ArrayLike
+
+    def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
+        """Check the matrix."""
+        flags = numbers("ReplayedFlags: flags", self.flags)
+        if flags.ndim != 2 or flags.shape[1] != len(clients) or not len(flags):
+            raise ContractError(f"ReplayedFlags: flags has shape {flags.shape}, but must be (T, {len(clients)})")
+        if not ((flags == 0) | (flags == 1)).all():
+            raise ContractError("ReplayedFlags: flags holds something else than 0 and 1; give a matrix of flags")
+        return {"flags": flags == 1}
+
+    def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
+        """The row of this round."""
+        row: Bools = memory["flags"][(round - 1) % len(memory["flags"])]
+        return row
+
+
+__all__ = ["Bursts", "Reliable", "ReplayedFlags", "Shift", "SuccessRates", "by_class"]

@@ -1,0 +1,205 @@
+"""The world that composes the parts: what it draws, what it shows, and how it ends a round."""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpick import rng as rngs
+from fedpick.errors import ContractError, require
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, Status, View
+from fedpick.worlds._parts import Availability, Latency, PartState, Volatility, at_least, numbers
+from fedpick.worlds.availability import Diurnal
+from fedpick.worlds.latency import MODEL_MEGABYTES, Device
+from fedpick.worlds.volatility import SuccessRates
+
+__all__ = ["Draw", "Timing", "World", "WorldState", "phone_clients"]
+
+
+def phone_clients(count: int = 100, seed: int = 0) -> Clients:
+    """A fleet of phones: log-normal data sizes and a few of ten labels each.
+
+    >>> len(phone_clients(50))
+    50
+    """
+    rng = rngs.stream(seed, 0, "clients")
+    sizes = np.maximum(np.round(rng.lognormal(5.5, 0.8, count)), 10.0)
+    mix = rng.dirichlet(np.full(10, 0.3), count)
+    return Clients(sizes, labels=np.round(mix * sizes[:, None]), features=mix)
+
+
+@dataclass
+class WorldState:
+    """What the world remembers between rounds: its parts' memories, who trained last, and the time."""
+
+    availability: PartState
+    volatility: PartState
+    latency: PartState
+    epochs: Floats
+    idle: Bools  # who did not take part in the last round
+    clock: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """What the world drew for a round: the same for every policy."""
+
+    round: int
+    presence: NDArray[Any]
+    works: Bools
+    latency: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """How a round ended: each chosen client's status and time, and how long the round lasted."""
+
+    status: NDArray[np.int8]
+    duration: Floats
+    seconds: float
+
+    @property
+    def used(self) -> Bools:
+        """Whose update is used: only their work need be done."""
+        mask: Bools = self.status == Status.DONE
+        return mask
+
+    def report(self, loss: Floats | None = None, reports: Mapping[str, Any] | None = None) -> Outcome:
+        """The outcome that the policy learns from.
+
+        Given losses, a DONE client whose loss is NaN or infinite becomes FAILED: its training ran away, and its update
+        is not used. Its duration stays: it did answer.
+        """
+        if loss is None:
+            return Outcome(self.status, self.duration, np.full(len(self.status), np.nan), reports)
+        outcome = Outcome(self.status, self.duration, loss, reports)  # checks the shapes
+        ruined = self.used & ~np.isfinite(outcome.loss)
+        status = np.where(ruined, Status.FAILED, self.status).astype(np.int8)
+        return Outcome(status, outcome.duration, outcome.loss, outcome.reports)
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Clients that are away, slow or fail.
+
+    Args:
+        clients: the K clients; a fleet of 100 phones unless said. All that follows goes by name only.
+        availability: who is there.
+        volatility: who would return a model.
+        latency: how long it takes.
+        deadline: seconds after which answers are dropped (LATE); None waits for the slowest, so that a client that
+            fails costs the time it would have taken.
+        epochs: local epochs; a client gets one of these for good.
+        probe_share: a probe takes this share of a client's round time.
+        model_megabytes: what one message with a model carries.
+        wait: seconds until the server tries again when nobody is there.
+
+    >>> world = World()
+    >>> state = world.init(seed=0)
+    >>> draw = world.draw(state, seed=0, round=1)
+    >>> len(world.view(state, draw).clients)
+    100
+    """
+
+    clients: Clients = field(default_factory=phone_clients)
+    _: KW_ONLY
+    availability: Availability = field(default_factory=Diurnal)
+    volatility: Volatility = field(default_factory=lambda: SuccessRates((0.7, 0.85, 0.95, 0.99)))
+    latency: Latency = field(default_factory=Device)
+    deadline: float | None = 30.0
+    epochs: tuple[int, ...] = (1, 2, 3, 4)
+    probe_share: float = 0.1
+    model_megabytes: float = MODEL_MEGABYTES
+    wait: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.deadline is not None:
+            fits = 0 < self.deadline < np.inf
+            require(fits, "World: deadline", self.deadline, "> 0 seconds and finite", "None waits for the slowest")
+        epochs = numbers("World: epochs", self.epochs)
+        fits = epochs.ndim == 1 and len(epochs) > 0 and bool(((epochs >= 1) & (epochs < np.inf)).all())
+        require(fits, "World: epochs", self.epochs, "one or more numbers >= 1", "as (1, 2, 3, 4), or (1,) for all")
+        require(0 <= self.probe_share <= 1, "World: probe_share", self.probe_share, "in [0, 1]")
+        at_least("World: model_megabytes", self.model_megabytes, 0.0)
+        at_least("World: wait", self.wait, 0.0, " seconds", above=True)
+
+    def init(self, seed: int) -> WorldState:
+        """Draw what stays the same in all rounds."""
+        clients = self.clients
+        latency = self.latency.sized(self.model_megabytes) if isinstance(self.latency, Device) else self.latency
+        return WorldState(
+            self.availability.init(clients, rngs.stream(seed, 0, "availability")),
+            self.volatility.init(clients, rngs.stream(seed, 0, "volatility")),
+            latency.init(clients, rngs.stream(seed, 0, "latency")),
+            rngs.stream(seed, 0, "epochs").choice(np.asarray(self.epochs, dtype=np.float64), len(clients)),
+            np.ones(len(clients), dtype=bool),
+        )
+
+    def draw(self, state: WorldState, seed: int, round: int) -> Draw:
+        """Draw the round, for all clients; advances the memory of chains, and reads nothing that policies caused."""
+        clients = self.clients
+        return Draw(
+            round,
+            self.availability.draw(state.availability, clients, round, rngs.stream(seed, round, "availability")),
+            self.volatility.draw(state.volatility, clients, round, rngs.stream(seed, round, "volatility")),
+            self.latency.draw(state.latency, clients, round, rngs.stream(seed, round, "latency")),
+        )
+
+    def view(self, state: WorldState, draw: Draw, probe: Probe | None = None) -> View:
+        """What the server may know before it chooses."""
+        mask = self.availability.mask(state.availability, draw.presence, self.clients, draw.round, state.clock)
+        context = self.latency.context(state.latency, draw.latency, state.idle)
+        return View(draw.round, mask, self.clients, context=context, probe=probe)
+
+    def seconds(self, state: WorldState, draw: Draw, ids: Ints) -> Floats:
+        """How long these clients take in this round, if asked."""
+        return self.latency.seconds(state.latency, draw.latency, state.idle, ids, state.epochs[ids])
+
+    def close(
+        self, state: WorldState, draw: Draw, choice: Choice, keep: int | None = None, spent: float = 0.0
+    ) -> Timing:
+        """End the round: who is DONE, LATE, FAILED or SURPLUS, and when; moves the clock.
+
+        The round lasts until the last answer that is needed. Where one is missing (the server cannot tell a failure
+        from a slow client) it lasts until the deadline, or without one as long as the slowest would have taken. Where
+        nobody is there it lasts `wait`, so that the clock reaches the hour at which someone comes; where someone is,
+        but the policy chose nobody, it takes no time.
+
+        Args:
+            state: its clock and its record of who took part move on.
+            draw: of this round.
+            choice: of the policy.
+            keep: how many answers are needed; later ones are SURPLUS. None needs all.
+            spent: seconds that probes took before.
+        """
+        ids = choice.ids
+        wrong = ids[(ids < 0) | (ids >= len(self.clients))]
+        if len(wrong):
+            raise ContractError(
+                f"the choice holds client {wrong[0]}, but clients are numbered 0 to {len(self.clients) - 1}"
+            )
+        took = self.seconds(state, draw, ids)
+        late = took > (np.inf if self.deadline is None else self.deadline)
+        works = draw.works[ids]
+        status = np.where(~works, Status.FAILED, np.where(late, Status.LATE, Status.DONE)).astype(np.int8)
+        done = np.flatnonzero(status == Status.DONE)
+        seconds = 0.0
+        if keep is not None and len(done) >= keep > 0:
+            in_time = done[np.argsort(took[done], kind="stable")]
+            status[in_time[keep:]] = Status.SURPLUS
+            seconds = float(took[in_time[keep - 1]])  # the round closes with the last answer that is needed
+        elif len(ids):
+            # An answer is missing: wait for the deadline, or as long as the slowest would have taken.
+            missing = len(done) < len(ids)
+            seconds = self.deadline if missing and self.deadline is not None else float(took.max())
+        elif not self.view(state, draw).available.any():
+            seconds = self.wait
+        duration = np.where(status == Status.FAILED, np.nan, took)
+        if self.deadline is not None:
+            duration = np.where(status == Status.LATE, self.deadline, duration)
+        state.idle[:] = True
+        state.idle[ids] = False
+        state.clock += seconds + spent
+        return Timing(status, duration, seconds + spent)

@@ -1,0 +1,193 @@
+"""Whole worlds: the same draws for every policy, every named world plays, a million clients fit."""
+
+import copy
+import tracemalloc
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import fedpick as fp
+from fedpick.worlds import WORLDS, Bernoulli, Bursts, Device, Diurnal, Linear, MarkovOnOff, World, named, phone_clients
+
+ROUNDS = 20
+NOTHING_DRAWN = {"ideal", "fedgs-idl"}  # everyone is there, nobody fails, times are given
+WHOLE = [
+    *WORLDS,
+    "markov",  # and parts that no named world has
+]
+
+
+def world_of(name):
+    if name == "markov":
+        return World(phone_clients(60), availability=MarkovOnOff(5.0, 3.0), volatility=Bursts(), latency=Linear())
+    return named(name)
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The first clients that are there: as unlike Uniform as can be."""
+
+    cohort_size: int
+
+    def init(self, clients):
+        return None
+
+    def select(self, state, view, rng):
+        return fp.Choice(np.flatnonzero(view.available)[: self.cohort_size])
+
+    def observe(self, state, view, choice, outcome):
+        return None
+
+
+def flat(thing):
+    """All arrays of a draw or a memory, copied, in one dict."""
+    if isinstance(thing, dict):
+        return {f"{key}.{name}": a for key, value in thing.items() for name, a in flat(value).items()}
+    return {"": np.array(thing)}
+
+
+def watch(monkeypatch, policy, world, seed, rounds=ROUNDS):
+    """Every draw of a run, every memory after it, and its records."""
+    seen = []
+    inner = World.draw
+
+    def draw(self, state, seed, round):
+        drawn = inner(self, state, seed, round)
+        parts = {"presence": drawn.presence, "works": drawn.works, "latency": dict(drawn.latency)}
+        memory = {name: getattr(state, name) for name in ("availability", "volatility", "latency", "epochs")}
+        seen.append(flat({"draw": parts, "memory": memory}))
+        return drawn
+
+    run = fp.Run(policy, world, seed)
+    with monkeypatch.context() as patch:
+        patch.setattr(World, "draw", draw)
+        records = list(run.rounds(rounds))
+    assert len(seen) == rounds
+    return seen, records
+
+
+def same(a, b):
+    return all(x.keys() == y.keys() and all(np.array_equal(x[k], y[k]) for k in x) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_draws_are_the_same_for_every_policy(monkeypatch, name):
+    uniform, records = watch(monkeypatch, fp.Uniform(10), world_of(name), seed=5)
+    greedy, others = watch(monkeypatch, Greedy(3), world_of(name), seed=5)
+    learner, _ = watch(monkeypatch, fp.E3CS(10), world_of(name), seed=5)
+    assert same(uniform, greedy)
+    assert same(uniform, learner)
+    assert not all(np.array_equal(a.ids, b.ids) for a, b in zip(records, others, strict=True))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_draws_go_by_the_seed(monkeypatch, name):
+    first, records = watch(monkeypatch, fp.Uniform(10), world_of(name), seed=5)
+    again, repeated = watch(monkeypatch, fp.Uniform(10), world_of(name), seed=5)
+    other, _ = watch(monkeypatch, fp.Uniform(10), world_of(name), seed=6)
+    assert same(first, again)
+    for a, b in zip(records, repeated, strict=True):
+        for field in ("round", "clock", "seconds", "ids", "inclusion", "status", "duration", "available"):
+            np.testing.assert_array_equal(getattr(a, field), getattr(b, field))
+    assert same(first, other) == (name in NOTHING_DRAWN)
+
+
+@pytest.mark.parametrize("policy", [fp.Uniform(10), fp.E3CS(10, quota=0.5)], ids=["uniform", "e3cs"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_named_world_plays_without_nan(monkeypatch, name, policy):
+    draws, records = watch(monkeypatch, policy, world_of(name), seed=1)
+    for arrays in draws:
+        for key, array in arrays.items():
+            assert np.isfinite(array).all(), key
+    clock = 0.0
+    for record in records:
+        assert len(record.ids) == min(10, record.available)
+        assert record.seconds >= 0
+        clock += record.seconds
+        assert record.clock == clock
+        assert np.array_equal(np.isnan(record.duration), record.status == fp.Status.FAILED)
+
+
+@pytest.mark.parametrize("name", ["markov", "bursts", "phones"])
+def test_a_copied_state_goes_on_as_the_original_does(name):
+    world = world_of(name)
+    state = world.init(3)
+    for round in range(1, 6):
+        world.draw(state, 3, round)
+    twin = copy.deepcopy(state)
+    for round in range(6, 12):
+        a, b = world.draw(state, 3, round), world.draw(twin, 3, round)
+        np.testing.assert_array_equal(a.presence, b.presence)
+        np.testing.assert_array_equal(a.works, b.works)
+
+
+def test_named_worlds_have_as_many_clients_as_asked():
+    for name in WORLDS:
+        assert len(named(name, 37).clients) == 37
+    assert {name: len(named(name).clients) for name in ("e3cs", "rbcs-f", "bsfl", "phones")} == {
+        "e3cs": 100,
+        "rbcs-f": 40,
+        "bsfl": 20,
+        "phones": 100,
+    }
+
+
+def test_the_clients_of_a_named_world_are_the_same_every_time():
+    for name in WORLDS:
+        a, b = named(name).clients, named(name).clients
+        np.testing.assert_array_equal(a.sizes, b.sizes)
+        assert (a.labels is None) == (b.labels is None)
+        if a.labels is not None:
+            np.testing.assert_array_equal(a.labels, b.labels)
+    assert not np.array_equal(phone_clients(100, seed=1).sizes, phone_clients(100).sizes)
+
+
+def test_the_fedgs_worlds_give_two_labels_to_each_client():
+    labels = named("fedgs-yc", 200).clients.labels
+    assert np.all((labels > 0).sum(axis=1) == 2)
+    np.testing.assert_allclose(labels.sum(axis=1), named("fedgs-yc", 200).clients.sizes)
+
+
+def test_every_named_world_says_what_it_is():
+    for name, make in WORLDS.items():
+        assert make.__doc__, name
+        assert len(make.__doc__.strip().splitlines()[0]) > 20
+
+
+def test_the_rbcs_f_world_carries_a_model_of_20_megabits():
+    assert named("rbcs-f").model_megabytes * 8 == named("rbcs-f").latency.megabits == 20.0
+
+
+def test_a_name_that_is_not_there_suggests_the_nearest():
+    message = r"unknown world 'volatil'; did you mean 'volatile'\? There are: bsfl, bursts, e3cs, fedgs-idl"
+    with pytest.raises(fp.errors.UnknownNameError, match=message):
+        named("volatil")
+
+
+def test_a_world_needs_clients():
+    with pytest.raises(fp.errors.SettingError, match="world 'e3cs': num_clients = 0, but must be >= 1"):
+        named("e3cs", 0)
+
+
+def test_phones_at_home_are_interesting():
+    statuses = np.concatenate([r.status for r in fp.Run(fp.Uniform(20), World(), 0).rounds(300)])
+    shares = np.bincount(statuses, minlength=4) / len(statuses)
+    assert shares[fp.Status.DONE] > 0.5
+    assert shares[fp.Status.LATE] > 0.01
+    assert shares[fp.Status.FAILED] > 0.01
+
+
+@pytest.mark.parametrize("availability", [Diurnal(), Bernoulli(0.8), MarkovOnOff()], ids=lambda a: type(a).__name__)
+def test_a_million_clients_fit_in_memory(availability):
+    world = World(
+        fp.Clients(np.full(1_000_000, 100.0)), availability=availability, volatility=Bursts(), latency=Device()
+    )
+    tracemalloc.start()
+    try:
+        records = list(fp.Run(fp.Uniform(1000), world).rounds(2))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [len(r.ids) for r in records] == [1000, 1000]
+    assert peak < 500e6
