@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -229,3 +230,38 @@ def sweep(
         for job in jobs:
             with suppress(OSError):
                 Path(str(job[2])).unlink()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be played in a folder."""
+
+    config: Config
+    folder: Path
+
+
+def play(
+    jobs: Sequence[Job],
+    *,
+    executor: str = "auto",
+    workers: int | None = None,
+    device: str = "auto",
+    tell: Callable[[int, int], None] | None = None,
+) -> None:
+    """Play jobs."""
+    done = None if tell is None else (lambda i: tell(i, jobs[i].config.rounds))
+    if executor == "serial":
+        for i, job in enumerate(jobs):
+            execute(job.config, job.folder)
+            if done:
+                done(i)
+        return
+    list(
+        sweep(
+            [job.config for job in jobs],
+            [job.folder for job in jobs],
+            workers=workers,
+            executor="ray" if executor == "ray" else "local",
+            on_done=done,
+        )
+    )

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from fedpick import store
 from fedpick.errors import StoreError
-from fedpick.experiment.config import Config, build_world
+from fedpick.experiment.building import build_world
+from fedpick.experiment.config import Config
 from fedpick.report import scores
 from fedpick.types import Status
 

@@ -33,10 +33,9 @@ from fedpick.store.tables import (
     NUMBER,
     REACHED,
     TABLES,
-    covers,
     joined_tables,
-    last_part,
     last_round,
+    reached,
     read_table,
     rounds_table,
     selections_table,
@@ -162,8 +161,7 @@ class Tables:
     @property
     def reached(self) -> int:
         """The last round that is written."""
-        whole = self.path / "rounds.parquet"
-        return max(last_part(self.path), covers(whole) if whole.is_file() else 0)
+        return reached(self.path)
 
     def _parts(self) -> list[Path]:
         return sorted((self.path / "parts").glob(f"*-{NUMBER}.parquet"))
