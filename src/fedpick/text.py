@@ -23,6 +23,7 @@ class _Reader:
 
     values: Makers
     extra: Mapping[str, Any]
+    told: Callable[[Callable[..., Any]], Mapping[str, Any]]
 
     def call(self, node: ast.Call, maker: Callable[..., Any], shown: str) -> Any:
         if any(keyword.arg is None for keyword in node.keywords):
@@ -34,7 +35,8 @@ class _Reader:
             if name not in settings:
                 raise unknown_name(f"setting of {shown}", name, settings)
         said = (*settings[: len(positional)], *named)
-        extra = {name: value for name, value in self.extra.items() if name in settings and name not in said}
+        more = {**self.extra, **self.told(maker)}
+        extra = {name: value for name, value in more.items() if name in settings and name not in said}
         try:
             return maker(*positional, **named, **extra)
         except FedpickError:
@@ -59,7 +61,16 @@ class _Reader:
             raise SettingError(f"{where}: cannot read {shown!r}; settings are numbers, texts or lists") from None
 
 
-def make(text: str, kind: str, known: Makers, *, values: Makers, example: str, **extra: Any) -> Any:
+def make(
+    text: str,
+    kind: str,
+    known: Makers,
+    *,
+    values: Makers,
+    example: str,
+    told: Callable[[Callable[..., Any]], Mapping[str, Any]] = lambda maker: {},
+    **extra: Any,
+) -> Any:
     """Make what the text names, such as "e3cs(quota=0.5)".
 
     Args:
@@ -68,6 +79,7 @@ def make(text: str, kind: str, known: Makers, *, values: Makers, example: str, *
         known: names it may start with, and what each makes.
         values: names that may stand as values of settings.
         example: a text that works, for errors.
+        told: further settings for one maker alone, such as what the world tells an oracle.
         extra: settings for whatever is made and takes them; what the text says wins.
 
     >>> make("range(2, step=3)", "range", {"range": lambda stop, step: (stop, step)}, values={}, example="range(1)")
@@ -86,4 +98,4 @@ def make(text: str, kind: str, known: Makers, *, values: Makers, example: str, *
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
         raise SettingError(f"cannot read the {kind} {text!r}; write it like {example}")
     name = text.strip().split("(")[0].strip()
-    return _Reader(values, extra).call(node, find_name(name, known, kind), name)
+    return _Reader(values, extra, told).call(node, find_name(name, known, kind), name)

@@ -130,9 +130,9 @@ class Config:
             people = settings.build_data(self.data, len(world.clients))
             world = replace(world, clients=people.clients)
         try:
-            policy, trainer = policy_for(self.policy, world, self.cohort_size), None
+            policy, trainer = policy_for(self.policy, world, self.cohort_size, self.seed), None
             if people is not None and self.data is not None:
-                reports = tuple(name for name in ("embedding", "update") if name in traits(policy).needs)
+                reports = tuple(traits(policy).collect(world.clients))
                 trainer = settings.build_trainer(people, self.data, self.train, reports)
                 if "model_megabytes" not in self.world:
                     world = replace(world, model_megabytes=trainer.megabytes)
