@@ -13,7 +13,7 @@ from typing import Any
 from fedpick import own
 from fedpick.errors import FedpickError, SettingError, bare_name, find_name, unknown_name
 
-__all__ = ["Makers", "canonical", "make", "makers_named"]
+__all__ = ["Makers", "canonical", "make"]
 
 Makers = Mapping[str, Callable[..., Any]]
 
@@ -48,11 +48,9 @@ class _Reader:
     """What may stand as a value, and settings that everything made gets unless it says otherwise."""
 
     values: Makers
-    extra: Callable[[Callable[..., Any]], Mapping[str, Any]]
+    extra: Mapping[str, Any]
+    told: Callable[[Callable[..., Any]], Mapping[str, Any]]
     own: Mapping[str, str]
-
-    def shown(self, name: str) -> str:
-        return self.own.get(name, name)
 
     def make(self, node: ast.Call, known: Makers, kind: str, shown: str | None = None) -> Any:
         name = node.func.id  # type: ignore[attr-defined]
@@ -75,7 +73,8 @@ class _Reader:
             if name not in settings:
                 raise unknown_name(f"setting of {shown}", name, settings)
         said = (*settings[: len(positional)], *named)
-        extra = {name: value for name, value in self.extra(maker).items() if name in settings and name not in said}
+        more = {**self.extra, **self.told(maker)}
+        extra = {name: value for name, value in more.items() if name in settings and name not in said}
         try:
             return maker(*positional, **named, **extra)
         except FedpickError:
@@ -115,7 +114,16 @@ def _head(text: str) -> str:
     return text.strip().split("(")[0].strip()
 
 
-def make(text: str, kind: str, known: Makers, *, values: Makers, example: str, **extra: Any) -> Any:
+def make(
+    text: str,
+    kind: str,
+    known: Makers,
+    *,
+    values: Makers,
+    example: str,
+    told: Callable[[Callable[..., Any]], Mapping[str, Any]] = lambda maker: {},
+    **extra: Any,
+) -> Any:
     """Make what the text names, such as "e3cs(quota=0.5)" or "my_policy.py:EpsGreedy(eps=0.1)".
 
     Args:
@@ -124,26 +132,14 @@ def make(text: str, kind: str, known: Makers, *, values: Makers, example: str, *
         known: names it may start with, and what each makes.
         values: names that may stand as values of settings.
         example: a text that works, for errors.
+        told: settings for one maker alone, by what it says about itself.
         extra: settings for whatever is made and takes them; what the text says wins.
 
     >>> make("range(2, step=3)", "range", {"range": lambda stop, step: (stop, step)}, values={}, example="range(1)")
     (2, 3)
     """
     parsed = _parse(text, kind, example)
-    return _Reader(values, lambda maker: extra, parsed.own).make(parsed.call, known, kind, _head(text))
-
-
-def makers_named(text: str, kind: str, known: Makers, *, values: Makers, example: str) -> list[Callable[..., Any]]:
-    """Whatever the text would call, outermost first: what a class says about itself can be read before it is made."""
-    parsed = _parse(text, kind, example)
-    found = []
-    for node in ast.walk(parsed.call):
-        if isinstance(node, ast.Name):
-            if node.id in parsed.own:
-                found.append(own.load(parsed.own[node.id]))
-            elif bare_name(node.id) in map(bare_name, [*known, *values]):
-                found.append(find_name(node.id, {**values, **known}, kind))
-    return found
+    return _Reader(values, extra, told, parsed.own).make(parsed.call, known, kind, _head(text))
 
 
 def canonical(text: str, kind: str, known: Makers, *, values: Makers, example: str) -> str:

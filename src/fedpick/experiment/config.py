@@ -173,7 +173,7 @@ class Config:
         try:
             policy, trainer = self._policy(world), None
             if people is not None and self.data is not None:
-                reports = tuple(name for name in ("embedding", "update") if name in traits(policy).needs)
+                reports = tuple(traits(policy).collect(world.clients))
                 trainer = settings.build_trainer(people, self.data, self.train, reports)
                 if "model_megabytes" not in self.world and hasattr(trainer, "megabytes"):
                     world = replace(world, model_megabytes=trainer.megabytes)
@@ -186,14 +186,14 @@ class Config:
     def _policy(self, world: Any) -> Any:
         made = self.made.get("policy")
         if made is None:
-            return policy_for(self.policy, world, self.cohort_size)
+            return policy_for(self.policy, world, self.cohort_size, self.seed)
         if isinstance(made, type) or not hasattr(made, "select"):
             return made(cohort_size=self.cohort_size)
         return made
 
     def about(self, run: Run) -> dict[str, Any]:
         """What a report needs to know of the run, so that it never has to build one."""
-        oracle = bool(getattr(traits(run.policy), "oracle", False))
+        oracle = traits(run.policy).oracle
         return {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
 
 

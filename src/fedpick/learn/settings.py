@@ -24,7 +24,7 @@ from fedpick import data, schedules
 from fedpick import rng as rngs
 from fedpick.errors import ConfigError, unknown_name
 from fedpick.learn.models import model
-from fedpick.learn.trainer import Trainer
+from fedpick.learn.trainer import REPORTS, Trainer
 from fedpick.text import Makers, make
 
 __all__ = ["DEFAULTS", "build_data", "build_trainer"]
@@ -112,7 +112,7 @@ def build_trainer(
         people: who holds what.
         of: the [data] settings it was made of: they say what is usual for it.
         settings: the [train] settings.
-        reports: what the policy needs to hear from clients.
+        reports: what the policy would hear from clients; those that this trainer cannot give are left out.
     """
     known = [entry.name for entry in fields(Trainer) if entry.init and entry.name not in ("data", "reports")]
     for key in settings:
@@ -131,4 +131,5 @@ def build_trainer(
             raise ConfigError(f"[train] {key} = {value!r}, but must be a {'text' if kind is str else 'number'}")
     chosen["steps"] = chosen["steps"] or None
     network = model(text, people.dataset.inputs, people.dataset.classes or 1)
-    return Trainer(people, network, lr=rate, reports=("update_norm", *reports), **chosen)
+    given = ("update_norm", *(name for name in reports if name in REPORTS and name != "update_norm"))
+    return Trainer(people, network, lr=rate, reports=given, **chosen)

@@ -24,6 +24,7 @@ __all__ = ["Trainer"]
 
 TINY = 20_000  # parameters: below, a CPU trains clients side by side in one call
 NOISE = 256  # inputs of noise in a functional embedding
+REPORTS = ("update_norm", "embedding", "update")  # all that clients can be asked to tell
 
 
 @partial(jax.jit, static_argnums=0)
@@ -103,7 +104,7 @@ class Trainer:
             (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
             (self.precision, ["float32", "bfloat16"], "precision"),
             (self.form, ["auto", "scan", "vmap"], "form"),
-            *((name, ["update_norm", "embedding", "update"], "report") for name in self.reports),
+            *((name, list(REPORTS), "report") for name in self.reports),
         ):
             if value not in known:
                 raise unknown_name(what, value, known)

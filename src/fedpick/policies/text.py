@@ -60,13 +60,15 @@ def _values(known: Mapping[str, Any]) -> Makers:
     return {name.lower(): getattr(schedules, name) for name in schedules.__all__ if name != "Schedule"} | dict(known)
 
 
-def policy(text: str, **settings: Any) -> Any:
+def policy(text: str, *, truth: Callable[[], Mapping[str, Any]] | None = None, **settings: Any) -> Any:
     """Make a policy from its text form.
 
     Args:
         text: a name, with settings in brackets if wanted: "uniform", "e3cs(quota=0.5, sampler='systematic')",
             "pow-d(candidates=30, schedule=halving(100, every=50))", "over-select(e3cs(quota=0.5), 1.3)"; one of your
             own as "FILE.py:Class(setting=...)" or "package.module:Class(...)", also inside a wrapper.
+        truth: gives what oracles may be told, by name; each policy named in the text gets those of its `truths` that
+            the text leaves open. Called only if there is such a policy.
         settings: further settings, `cohort_size` above all; what the text says wins.
 
     >>> import fedpick as fp
@@ -82,7 +84,14 @@ def policy(text: str, **settings: Any) -> Any:
         for setting in settings:
             if setting not in everything:
                 raise unknown_name("setting of a policy", setting, sorted(everything))
-    return make(text, "policy", known, values=_values(known), example=_EXAMPLE, **settings)
+
+    def told(maker: Callable[..., Any]) -> Mapping[str, Any]:
+        truths = getattr(maker.func if isinstance(maker, partial) else maker, "truths", ())
+        if truth is None or not isinstance(truths, tuple) or not truths:
+            return {}
+        return {name: value for name, value in truth().items() if name in truths}
+
+    return make(text, "policy", known, values=_values(known), example=_EXAMPLE, told=told, **settings)
 
 
 def canonical_policy(text: str) -> str:
