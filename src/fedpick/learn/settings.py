@@ -3,8 +3,8 @@
 [data]
 name = "fashion-mnist"                  # a data set, or a generator such as "synthetic(1, 1)"
 partition = "dirichlet(alpha=0.3)"      # who holds what of a data set
-hold_out = 0.1                          # share of each client's data kept for testing; 0 unless said
-seed = 0                                # of the partition: the same clients at every seed of the run
+hold_out = 0.1                          # share of each client's data kept for testing; default 0
+seed = 0                                # of the partition; independent of the run's seeds
 
 [train]
 model = "mlp(hidden=(64, 30), dropout=0.5)"
@@ -12,7 +12,7 @@ lr = 0.05                               # or "halving(0.05, every=300)"
 batch = 64
 steps = 30                              # local steps an epoch; 0: one pass over the client's data
 
-What is not said is taken from `DEFAULTS`.
+Settings that are not given are taken from `DEFAULTS`.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from typing import Any
 
 from fedpick import data, schedules
 from fedpick import rng as rngs
-from fedpick.errors import ConfigError, unknown_name
+from fedpick.errors import ConfigError, find_name, unknown_name
 from fedpick.learn.models import model
 from fedpick.learn.trainer import Trainer
 from fedpick.text import Makers, make
@@ -70,15 +70,17 @@ def _load(name: str) -> data.Dataset:
     return data.load(name)
 
 
-def _plain_name(settings: Mapping[str, Any]) -> str:
+def _known_name(settings: Mapping[str, Any]) -> str:
+    """The data set or generator that is meant, as SOURCES and GENERATORS spell it."""
     name = settings.get("name")
     if not isinstance(name, str):
         raise ConfigError(f"[data] name = {name!r}, but must be a text such as 'fashion-mnist' or 'synthetic(1, 1)'")
-    return name.split("(")[0].strip().lower().replace("_", "-")
+    known = {key: key for key in (*data.SOURCES, *data.GENERATORS)}
+    return find_name(name.split("(")[0].strip(), known, "data")
 
 
 def build_data(settings: Mapping[str, Any], num_clients: int) -> data.Federated:
-    """The data of so many clients.
+    """The data of this many clients.
 
     >>> build_data({"name": "synthetic(1, 1)"}, num_clients=30).dataset.classes
     10
@@ -86,7 +88,7 @@ def build_data(settings: Mapping[str, Any], num_clients: int) -> data.Federated:
     for key in settings:
         if key not in _DATA:
             raise unknown_name("setting of [data]", key, list(_DATA))
-    name, seed, share = _plain_name(settings), settings.get("seed", 0), settings.get("hold_out", 0)
+    name, seed, share = _known_name(settings), settings.get("seed", 0), settings.get("hold_out", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"[data] seed = {seed!r}, but must be a whole number >= 0")
     if name in data.GENERATORS:
@@ -94,8 +96,6 @@ def build_data(settings: Mapping[str, Any], num_clients: int) -> data.Federated:
             raise ConfigError(f"[data] partition: {name} makes data client by client; leave the partition out")
         people = data.generate(settings["name"], num_clients, rngs.stream(seed, 0, "data"))
     else:
-        if name not in data.SOURCES:
-            raise unknown_name("data", settings["name"], [*data.SOURCES, *data.GENERATORS])
         text = settings.get("partition", DEFAULTS[name]["partition"])
         if not isinstance(text, str):
             raise ConfigError(f"[data] partition = {text!r}, but must be a text such as 'dirichlet(alpha=0.3)'")
@@ -110,15 +110,15 @@ def build_trainer(
 
     Args:
         people: who holds what.
-        of: the [data] settings it was made of: they say what is usual for it.
+        of: the [data] settings it was made from, which decide the defaults.
         settings: the [train] settings.
-        reports: what the policy needs to hear from clients.
+        reports: names of the reports that the policy needs from clients.
     """
     known = [entry.name for entry in fields(Trainer) if entry.init and entry.name not in ("data", "reports")]
     for key in settings:
         if key not in known:
             raise unknown_name("setting of [train]", key, known)
-    usual = {key: value for key, value in DEFAULTS[_plain_name(of)].items() if key != "partition"}
+    usual = {key: value for key, value in DEFAULTS[_known_name(of)].items() if key != "partition"}
     chosen = {**usual, **settings}
     text, rate = chosen.pop("model"), chosen.pop("lr")
     if not isinstance(text, str):
