@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from fedpick.data import Federated, sources
-from fedpick.data.fetch import cache_folder
+from fedpick.data.sources.cache import cache_folder
 from fedpick.errors import MissingError, SettingError
 from fedpick.rng import stream
 

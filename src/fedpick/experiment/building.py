@@ -10,10 +10,11 @@ from typing import Any
 from fedpick import own, worlds
 from fedpick import rng as rngs
 from fedpick.errors import ConfigError, FedpickError, unknown_name
+from fedpick.protocol import TrainerLike
 from fedpick.text import Makers, make
 from fedpick.worlds import World
 
-__all__ = ["PARTS", "build_world", "current_names", "trace_beside", "world_label", "world_settings"]
+__all__ = ["PARTS", "build_trainer", "build_world", "current_names", "trace_beside", "world_label", "world_settings"]
 
 PARTS: dict[str, Makers] = {
     "availability": {
@@ -79,7 +80,7 @@ def build_world(settings: dict[str, Any]) -> World:
 
 
 def _own_world(text: str, count: int | None) -> World:
-    extra = {} if count is None else {"num_clients": count}
+    extra: dict[str, Any] = {} if count is None else {"num_clients": count}
     try:
         made = make(text, "world", {}, values=PART_NAMES, example="my_world.py:hospital(num_clients=30)", **extra)
     except FedpickError:
@@ -91,6 +92,38 @@ def _own_world(text: str, count: int | None) -> World:
     if count is not None and len(made.clients) != count:
         raise ConfigError(f"{text}: has {len(made.clients)} clients, but num_clients = {count}; leave one of them out")
     return made
+
+
+def build_trainer(people: Any, data: dict[str, Any], settings: dict[str, Any], reports: tuple[str, ...]) -> TrainerLike:
+    """fedpick's trainer, or one of the user's own: train = {"trainer": "loop.py:Trainer(lr=0.1)"}.
+
+    Args:
+        people: who holds what; an own trainer gets it as `data`.
+        data: the [data] settings, which decide the defaults.
+        settings: of [train].
+        reports: what the policy would hear from clients; an own trainer gets it, if it has such a setting.
+    """
+    text = settings.get("trainer")
+    if text is None:
+        from fedpick.learn.settings import build_trainer as make_trainer  # JAX is an extra
+
+        return make_trainer(people, data, settings, reports)
+    if not own.is_reference(text) or len(settings) > 1:
+        raise ConfigError(
+            f"[train] trainer = {text!r} with {len(settings) - 1} other settings, but must be one of your own and "
+            "stand alone, with its settings in brackets: trainer = 'loop.py:Trainer(lr=0.1)'"
+        )
+    try:
+        made = make(text, "trainer", {}, values={}, example="loop.py:Trainer(lr=0.1)", data=people, reports=reports)
+    except FedpickError:
+        raise
+    except Exception as error:  # it is the user's code
+        raise ConfigError(f"{text}: {type(error).__name__}: {error}") from None
+    lacking = [name for name in ("init", "probe", "train", "aggregate", "evaluate") if not hasattr(made, name)]
+    if lacking:
+        raise ConfigError(f"{text}: has no method {lacking[0]}; see fedpick.protocol.TrainerLike for what a trainer is")
+    trainer: TrainerLike = made
+    return trainer
 
 
 def world_settings(text: str) -> dict[str, Any]:

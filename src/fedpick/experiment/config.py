@@ -34,11 +34,11 @@ from typing import Any
 from fedpick import own
 from fedpick._version import __version__
 from fedpick.errors import ConfigError, FedpickError, bare_name
-from fedpick.experiment.building import MISTAKES, build_world, current_names, world_label
+from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, world_label
 from fedpick.policies.text import canonical_policy
 from fedpick.protocol import traits
 from fedpick.simulate.run import Run, policy_for
-from fedpick.worlds import WORLDS
+from fedpick.worlds import WORLDS, World
 
 __all__ = ["Config"]
 
@@ -156,15 +156,13 @@ class Config:
 
     def build(self) -> Run:
         """The run itself."""
-        people, world = self.made.get("data"), self.made.get("world")
-        if world is None:
-            world = build_world(self.world)
+        people, world = self.made.get("data"), self.made.get("world") or build_world(self.world)
         if self.data is not None:
-            from fedpick.learn import settings  # training is an extra
+            from fedpick.data.settings import build_data  # training is an extra
 
             if people is None:
-                people = settings.build_data(self.data, len(world.clients))
-            world = replace(world, clients=people.clients)
+                people = build_data(self.data, len(world.clients))
+            world = self._populated(world, people)
         if self.cohort_size > len(world.clients):
             raise ConfigError(
                 f"cohort_size = {self.cohort_size}, but there are only {len(world.clients)} clients; choose fewer, or "
@@ -174,7 +172,7 @@ class Config:
             policy, trainer = self._policy(world), None
             if people is not None and self.data is not None:
                 reports = tuple(traits(policy).collect(world.clients))
-                trainer = settings.build_trainer(people, self.data, self.train, reports)
+                trainer = build_trainer(people, self.data, self.train, reports)
                 if "model_megabytes" not in self.world and hasattr(trainer, "megabytes"):
                     world = replace(world, model_megabytes=trainer.megabytes)
             return Run(policy, world, self.seed, trainer)
@@ -182,6 +180,17 @@ class Config:
             raise
         except MISTAKES as error:  # a setting of a kind that the policy did not expect
             raise ConfigError(f"policy = {self.policy!r}: {error}; see fedpick policies for its settings") from None
+
+    def _populated(self, world: World, people: Any) -> World:
+        """The world with the clients that hold the data: as many as the world has, unless it says nothing of them."""
+        if len(people) != len(world.clients):
+            if "world" in self.made or "num_clients" in current_names(self.world):
+                raise ConfigError(
+                    f"the data has {len(people)} clients, but the world {len(world.clients)}; make them the same, or "
+                    "leave num_clients out"
+                )
+            world = build_world({**self.world, "num_clients": len(people)})
+        return replace(world, clients=people.clients)
 
     def _policy(self, world: Any) -> Any:
         made = self.made.get("policy")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedpick import store
+from fedpick import atomic, store
 from fedpick.errors import StoreError, unknown_name
 from fedpick.experiment import executors
 from fedpick.studies import _plots
@@ -126,16 +126,13 @@ def conduct(
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> Path:
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        write(temporary)
-        os.replace(temporary, path)
+        with atomic.replacing(path) as temporary:
+            write(temporary)
     except OSError as error:
         raise StoreError(
             f"{path}: cannot write ({error.strerror or error}); choose a folder you may write to"
         ) from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

@@ -4,6 +4,7 @@ OCR letters have no split of their own: x, y, word, fold.
 """
 
 import gzip
+import importlib
 import io
 import json
 import math
@@ -17,12 +18,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.data.fetch import Arrays
+from fedpick.data.sources.cache import Arrays
 from fedpick.errors import DamagedError, DataError
 
 __all__ = [
     "read_cifar_binary",
     "read_debian_fashion",
+    "read_digits",
     "read_emnist",
     "read_emnist_digits",
     "read_emnist_letters",
@@ -168,3 +170,15 @@ def read_ocr_letters(folder: Path) -> Arrays:
         words = np.unique([int(row[3]) for row in rows], return_inverse=True)[1]
         folds = np.array([int(row[5]) for row in rows], np.uint8)
         return {"x": x.reshape(-1, 16, 8), "y": letters - ord("a"), "word": words.astype(np.int32), "fold": folds}
+
+
+def read_digits() -> Arrays:
+    """The digits that come with scikit-learn."""
+    try:
+        bundled = importlib.import_module("sklearn.datasets").load_digits()
+    except ImportError:
+        raise DataError("digits comes with scikit-learn, which is not installed: pip install scikit-learn") from None
+    x = np.round(bundled.images * (255 / 16)).astype(np.uint8)[..., None]
+    y = bundled.target.astype(np.uint8)
+    first = len(x) * 9 // 10
+    return {"x": x[:first], "y": y[:first], "test_x": x[first:], "test_y": y[first:]}
