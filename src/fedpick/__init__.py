@@ -55,8 +55,10 @@ from fedpick.worlds import World
 
 def __getattr__(name: str) -> Any:
     """Rooms that need an extra are imported when they are used; old names warn."""
-    if name in ("data", "experiment", "flower", "learn", "nvflare", "report", "store", "studies"):
+    if name in ("data", "experiment", "flower", "learn", "nvflare", "report", "server", "store", "studies"):
         return importlib.import_module(f"fedpick.{name}")
+    if name == "Session":
+        return importlib.import_module("fedpick.server").Session
     if name in _RENAMED:
         new, value = _RENAMED[name]
         warnings.warn(
@@ -99,6 +101,7 @@ __all__ = [
     "PowerOfChoice",
     "Record",
     "Run",
+    "Session",
     "SettingError",
     "SizeWeighted",
     "StateError",
