@@ -19,7 +19,7 @@ CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dir
 def played(policy, rounds=4, clients=CLIENTS):
     state = policy.init(clients)
     for round in range(1, rounds + 1):
-        context = {"context": np.full((len(clients), getattr(policy, "context", 3)), 1.0)}
+        context = {"context": np.full((len(clients), fp.traits(policy).context or 3), 1.0)}
         seen = view(clients, round, **context)
         choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
         state = policy.observe(state, seen, choice, outcome(choice, np.random.default_rng(round)))
