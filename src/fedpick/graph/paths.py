@@ -12,6 +12,8 @@ from fedpick.errors import ContractError, require, unknown_name
 from fedpick.graph._arrays import CHUNK, cosine_rows, square, unit_rows
 from fedpick.types import Bools, Floats
 
+__all__ = ["shortest_paths", "three_dg", "three_dg_from_vectors"]
+
 TINY = np.finfo(np.float64).tiny  # the smallest normal number: shorter than any edge, and not 0
 
 
