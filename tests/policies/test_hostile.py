@@ -95,8 +95,8 @@ def test_one_client_s_lies_do_not_change_what_is_kept_of_the_others(name):
 
 
 def test_where_the_share_is_bounded_a_liar_stays_within_it():
-    """E3CS promises [sigma, 1]; Uniform and FedGS (alpha = 0) give equal shares whatever is reported."""
-    for policy in (fp.Uniform(3), fp.FedGS(3, alpha=0.0), fp.SizeWeighted(3)):
+    """Uniform, FedGS (alpha = 0) and E3CS (quota = 1) give equal shares whatever is reported, SizeWeighted its own."""
+    for policy in (fp.Uniform(3), fp.FedGS(3, alpha=0.0), fp.E3CS(3, quota=1.0), fp.SizeWeighted(3)):
         state, chosen, rounds = policy.init(CLIENTS), np.zeros(12), 600
         for round in range(1, rounds + 1):
             seen = fresh(policy, round=round)
@@ -112,6 +112,27 @@ def test_where_the_share_is_bounded_a_liar_stays_within_it():
             state = policy.observe(state, seen, choice, report)
         share = 3 * (CLIENTS.sizes[0] / CLIENTS.sizes.sum() if isinstance(policy, fp.SizeWeighted) else 1 / 12)
         assert chosen[0] / rounds <= share + 4.5 * np.sqrt(share * (1 - share) / rounds)
+
+
+def test_under_e3cs_a_liar_leaves_everyone_the_share_that_the_quota_promises():
+    """A client that always says DONE, among others that often fail, gains: but every p stays in [sigma, 1]."""
+    policy, rounds = fp.E3CS(3, quota=0.5), 600
+    sigma = 0.5 * 3 / 12
+    state, chosen, rng = policy.init(CLIENTS), np.zeros(12), np.random.default_rng(5)
+    for round in range(1, rounds + 1):
+        seen = fresh(policy, round=round)
+        choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
+        assert choice.inclusion is not None
+        assert (choice.inclusion >= sigma - 1e-9).all()
+        assert (choice.inclusion <= 1.0).all()
+        chosen[choice.ids] += 1
+        lying = choice.ids == 0
+        status = np.where(lying | (rng.random(3) < 0.5), fp.Status.DONE, fp.Status.FAILED)
+        report = fp.Outcome(status, np.where(lying, 1e-9, 1.0), np.where(lying, 1e300, 1.0))
+        state = policy.observe(state, seen, choice, report)
+    # The lie pays (else this shows nothing), and yet each of the others has its sigma, within the sampling error.
+    assert chosen[0] > 2 * chosen[1:].mean()
+    assert (chosen[1:] >= rounds * sigma - 4.5 * np.sqrt(rounds * sigma * (1 - sigma))).all()
 
 
 def test_a_fast_liar_takes_no_more_than_the_fastest_honest_client_could():

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.types import Bools, Floats, Ints
 
+__all__ = ["pivotal", "systematic"]
+
 _CERTAIN = 1.0 - 1e-12  # probabilities closer to 1 than this are 1: rounding must not lose a sure client
 
 
