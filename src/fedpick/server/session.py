@@ -7,21 +7,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick import rng as rngs
-from fedpick.errors import ContractError, FedpickError, MissingError, require
+from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
+from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.store.records import ROUND_COLUMNS, Record
 from fedpick.types import Bools, Clients, Floats, Ints, Outcome, Status, View
 
-__all__ = ["ContextFn", "Describe", "NotEnoughClientsError", "ProbeFn", "Session", "reports_of"]
+__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session", "reports_of"]
 
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
@@ -30,10 +31,6 @@ MOST_METRICS = 50  # names a round; each is a column
 ContextFn = Callable[[int, Sequence[str], Bools], Floats]
 Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
 ProbeFn = Callable[[list[str], int | None], ArrayLike]  # names, examples to use (None: all) -> losses
-
-
-class NotEnoughClientsError(FedpickError, RuntimeError):
-    """Too few clients are there for a round."""
 
 
 def reports_of(policy: Any) -> dict[str, int | None]:
@@ -45,6 +42,18 @@ def reports_of(policy: Any) -> dict[str, int | None]:
         found.setdefault("embedding", None)
     reward = getattr(inner, "reward", None)  # E3CS's is a number, also in a round in which nobody reports it
     return {name: 0 if name == reward else width for name, width in found.items()}
+
+
+class Options(TypedDict, total=False):
+    """Settings of a session that an adapter passes on."""
+
+    state: str | os.PathLike[str] | None
+    records: str | os.PathLike[str] | None
+    deadline: float | None
+    durations: str
+    context: ContextFn | None
+    checkpoint_every: int
+    seed: int
 
 
 class Session:

@@ -1,19 +1,15 @@
-"""Who is enrolled: identity -> index, and what the policy has learned of them."""
+"""By what a client is known when it comes back."""
 
 import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from fedpick.errors import unknown_name
 from fedpick.flower.grids import own
-from fedpick.protocol import Policy
-from fedpick.state import admit
-from fedpick.types import Choice, Clients, Outcome, View
 
-__all__ = ["Identity", "Roster", "check_identity", "identities"]
+__all__ = ["Identity", "check_identity", "identities"]
 
 log = logging.getLogger("flwr.fedpick")
 
@@ -74,44 +70,3 @@ def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int
                 name += "'"
         found[name] = node.node_id
     return found
-
-
-@dataclass
-class Roster:
-    """The enrolled clients, the policy's state, and how far the rounds have come.
-
-    Args:
-        policy: whose state it is.
-    """
-
-    policy: Policy[Any]
-    names: list[str] = field(default_factory=list)
-    index: dict[str, int] = field(default_factory=dict)
-    clients: Clients | None = None
-    state: Any = None
-    round: int = 0
-    clock: float = 0.0
-    widths: dict[str, int] = field(default_factory=dict)  # of the reports, see replies.table
-    last: list[int] = field(default_factory=list)  # who took part in the last round
-    newcomers: list[tuple[list[str], Clients]] = field(default_factory=list)  # since the last round
-
-    def enrol(self, names: list[str], newcomers: Clients) -> None:
-        """Give newcomers the next indices."""
-        if self.clients is None:
-            self.clients, self.state = newcomers, self.policy.init(newcomers)
-        else:
-            joined = self.clients.join(newcomers)  # which may raise: before anything is changed
-            self.state = admit(self.policy, self.state, newcomers)
-            self.clients = joined
-        for name in names:
-            self.index[name] = len(self.names)
-            self.names.append(name)
-        self.newcomers.append((names, newcomers))
-
-    def learn(self, view: View, choice: Choice, outcome: Outcome) -> list[tuple[list[str], Clients]]:
-        """Let the policy learn from a round; returns who was enrolled since the one before."""
-        self.state = self.policy.observe(self.state, view, choice, outcome)
-        self.round = view.round
-        self.last = sorted(set(choice.ids.tolist()))
-        newcomers, self.newcomers = self.newcomers, []
-        return newcomers
