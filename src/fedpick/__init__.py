@@ -57,6 +57,8 @@ def __getattr__(name: str) -> Any:
     """Rooms that need an extra are imported when they are used; old names warn."""
     if name in ("data", "experiment", "flower", "learn", "nvflare", "report", "store", "studies"):
         return importlib.import_module(f"fedpick.{name}")
+    if name == "load":
+        return importlib.import_module("fedpick.report.results").load
     if name in _RENAMED:
         new, value = _RENAMED[name]
         warnings.warn(
