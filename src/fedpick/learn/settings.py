@@ -15,6 +15,7 @@ steps = 30                              # local steps an epoch; 0: one pass over
 What is not said is taken from `DEFAULTS`.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
@@ -86,6 +87,12 @@ def build_data(settings: Mapping[str, Any], num_clients: int) -> data.Federated:
     for key in settings:
         if key not in _DATA:
             raise unknown_name("setting of [data]", key, list(_DATA))
+    return _build(json.dumps(dict(settings), sort_keys=True, default=repr), num_clients)
+
+
+@lru_cache(maxsize=8)  # the runs of one process share the clients' data, too
+def _build(text: str, num_clients: int) -> data.Federated:
+    settings = json.loads(text)
     name, seed, share = _plain_name(settings), settings.get("seed", 0), settings.get("hold_out", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"[data] seed = {seed!r}, but must be a whole number >= 0")
@@ -96,10 +103,10 @@ def build_data(settings: Mapping[str, Any], num_clients: int) -> data.Federated:
     else:
         if name not in data.SOURCES:
             raise unknown_name("data", settings["name"], [*data.SOURCES, *data.GENERATORS])
-        text = settings.get("partition", DEFAULTS[name]["partition"])
-        if not isinstance(text, str):
-            raise ConfigError(f"[data] partition = {text!r}, but must be a text such as 'dirichlet(alpha=0.3)'")
-        people = data.partition(text, _load(name), num_clients, rngs.stream(seed, 0, "partition"))
+        split = settings.get("partition", DEFAULTS[name]["partition"])
+        if not isinstance(split, str):
+            raise ConfigError(f"[data] partition = {split!r}, but must be a text such as 'dirichlet(alpha=0.3)'")
+        people = data.partition(split, _load(name), num_clients, rngs.stream(seed, 0, "partition"))
     return data.hold_out(people, share, rngs.stream(seed, 0, "hold out")) if share else people
 
 
