@@ -10,9 +10,6 @@ import json
 import math
 import re
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,8 +23,7 @@ from rich.table import Table
 from fedpick import __version__, checks, policy_names, store
 from fedpick.cli import data as cli_data
 from fedpick.errors import CheckError, ConfigError, FedpickError, unknown_name
-from fedpick.experiment import config
-from fedpick.experiment import executors as sweep
+from fedpick.experiment import config, executors
 from fedpick.report import plots, tables
 from fedpick.worlds import WORLDS
 
@@ -54,45 +50,21 @@ Data = Annotated[str, typer.Option("--data", "-d", help="What clients train on; 
 Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")]
 
 
-@contextmanager
-def _bars(total: dict[str, int], folders: list[Path]) -> Iterator[Progress]:
-    """One bar for each run, fed from the files in which runs say how far they are."""
-    progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=err
-    )
-    tasks = [progress.add_task(escape(name), total=rounds) for name, rounds in total.items()]
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.3):
-            for task, folder in zip(tasks, folders, strict=True):
-                note = Path(str(folder) + ".progress")
-                if note.is_file():
-                    text = note.read_text()
-                    progress.update(task, completed=int(text) if text.isdigit() else 0)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    with progress:
-        watcher.start()
-        try:
-            yield progress
-        finally:
-            stop.set()
-            watcher.join()
-
-
 def _run_all(
     configs: list[config.Config], names: list[str], folders: list[Path], workers: int | None, executor: str
 ) -> None:
-    if executor not in sweep.EXECUTORS:
-        raise unknown_name("executor", executor, list(sweep.EXECUTORS))
-    total = {name: c.rounds for name, c in zip(names, configs, strict=True)}
-    with _bars(total, folders) as progress:
-
-        def done(i: int) -> None:
-            progress.update(progress.task_ids[i], completed=configs[i].rounds)
-
-        list(sweep.sweep(configs, folders, workers=workers, executor=executor, on_done=done))
+    progress = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=err
+    )
+    tasks = [progress.add_task(escape(name), total=c.rounds) for name, c in zip(names, configs, strict=True)]
+    jobs = [executors.Job(c, folder) for c, folder in zip(configs, folders, strict=True)]
+    with progress:
+        executors.play(
+            jobs,
+            executor=executor,
+            workers=workers,
+            tell=lambda i, rounds: progress.update(tasks[i], completed=rounds),
+        )
 
 
 @app.command()
