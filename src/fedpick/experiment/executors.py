@@ -35,6 +35,7 @@ def each(
     *,
     workers: int | None = None,
     executor: str = "local",
+    on_result: Callable[[int, R], None] | None = None,
     on_done: Callable[[int], None] | None = None,
 ) -> list[R]:
     """The results of function(item), in order, computed in parallel processes.
@@ -44,20 +45,27 @@ def each(
         items: one call each.
         workers: processes; None is one per core, 1 stays in this process.
         executor: "local", or "ray" for the Ray cluster that is running (or a local one).
+        on_result: called in this process with the index and the result of each item as soon as it is done.
         on_done: called with the index of each item that is done.
     """
+
+    def told(i: int, result: R) -> None:
+        if on_result:
+            on_result(i, result)
+        if on_done:
+            on_done(i)
+
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, list(EXECUTORS))
     require(workers is None or workers >= 1, "workers", workers, "a number of processes >= 1", "None is one per core")
     if executor == "ray":
-        return _on_ray(function, items, on_done)
+        return _on_ray(function, items, told)
     count = min(workers or os.cpu_count() or 1, len(items))
     results: dict[int, R] = {}
     if count <= 1:
         for i, item in enumerate(items):
             results[i] = function(item)
-            if on_done:
-                on_done(i)
+            told(i, results[i])
         return [results[i] for i in range(len(items))]
     # Spawned, not forked: threads of NumPy and JAX do not survive a fork.
     context = multiprocessing.get_context("spawn")
@@ -69,8 +77,7 @@ def each(
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
                     results[futures[future]] = future.result()
-                    if on_done:
-                        on_done(futures[future])
+                    told(futures[future], results[futures[future]])
         except BrokenProcessPool:
             _stop(pool)
             raise FedpickError(
@@ -110,7 +117,7 @@ def _stop(pool: ProcessPoolExecutor) -> None:
             process.kill()
 
 
-def _on_ray(function: Callable[[T], R], items: Iterable[T], on_done: Callable[[int], None] | None) -> list[R]:
+def _on_ray(function: Callable[[T], R], items: Iterable[T], told: Callable[[int, R], None]) -> list[R]:
     try:
         import ray
     except ImportError:
@@ -131,8 +138,7 @@ def _on_ray(function: Callable[[T], R], items: Iterable[T], on_done: Callable[[i
                 done, pending = ray.wait(pending)
                 for reference in done:
                     results[order[reference]] = ray.get(reference)
-                    if on_done:
-                        on_done(order[reference])
+                    told(order[reference], results[order[reference]])
         except BaseException:
             for reference in pending:
                 ray.cancel(reference, force=True)
