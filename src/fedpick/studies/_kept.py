@@ -12,6 +12,7 @@ from fedpick.studies._study import Measurement
 
 __all__ = ["read", "write"]
 
+FORMAT = 1  # raised when a file written before cannot be read any more
 _ARRAY = "an array of this file"
 
 
@@ -32,7 +33,7 @@ def write(path: Path, measurement: Measurement, about: dict[str, Any]) -> None:
 
     tree = plain(measurement)
     try:
-        write_archive(path, arrays, {"about": about, "measured": tree})
+        write_archive(path, arrays, {"format": FORMAT, "about": about, "measured": tree})
     except OSError as error:
         raise StoreError(
             f"{path}: cannot write ({error.strerror or error}); what was written before is whole. Free space or choose "
@@ -42,7 +43,10 @@ def write(path: Path, measurement: Measurement, about: dict[str, Any]) -> None:
 
 def read(path: Path, about: dict[str, Any]) -> Measurement:
     """What `write` kept; a StateError if the file is damaged or of another job."""
-    arrays, meta = read_archive(path)
+    try:
+        arrays, meta = read_archive(path)
+    except StateError:
+        raise StateError(f"{path}: is damaged, or not whole") from None
 
     def whole(value: Any) -> Any:
         if isinstance(value, dict):
@@ -50,7 +54,7 @@ def read(path: Path, about: dict[str, Any]) -> Measurement:
         return [whole(part) for part in value] if isinstance(value, list) else value
 
     try:
-        if meta["about"] != json.loads(json.dumps(about)):
+        if meta["format"] != FORMAT or meta["about"] != json.loads(json.dumps(about)):
             raise StateError(f"{path}: is of another job")
         found: Measurement = whole(meta["measured"])
     except (KeyError, TypeError, AttributeError) as error:
