@@ -289,26 +289,41 @@ def worlds() -> None:
 def reproduce(
     study: Annotated[str | None, typer.Argument(help="Id of a study; all of them if not given.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and seeds.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the study's own if not given.", min=1)] = None,
+    seed0: Annotated[int, typer.Option("--seed0", help="The first seed.", min=0)] = 0,
     folder: Annotated[Path, typer.Option("--out", help="Folder for results and plots.")] = Path("fedpick-studies"),
     workers: Workers = None,
     executor: Executor = "local",
+    device: Annotated[str, typer.Option(help="What models are trained on: 'auto', 'cpu' or 'gpu'.")] = "auto",
 ) -> None:
-    """Rerun the papers' experiments and set our figures beside what they print."""
+    """Rerun the papers' experiments and set our figures beside what they print.
+
+    Jobs that are done are kept in the folder: the same command goes on where it was stopped.
+    """
     from fedpick import studies
 
     if study is not None and study not in studies.STUDIES:
         raise unknown_name("study", study, list(studies.STUDIES))
+    how: dict[str, Any] = {"quick": quick, "seeds": seeds, "seed0": seed0, "workers": workers}
+    how |= {"executor": executor, "device": device}
     outcomes = []
     for name in [study] if study else list(studies.STUDIES):
         entry = studies.STUDIES[name]
-        with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=err) as progress:
-            task = progress.add_task(name, total=entry.jobs(entry.choose(quick)))
+        with Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=err
+        ) as bar:
+            task = bar.add_task(name, total=None, told="")
 
-            def done(_: int, progress: Progress = progress, task: Any = task) -> None:
-                progress.advance(task)
+            def tell(now: studies.Progress, bar: Progress = bar, task: Any = task) -> None:
+                bar.update(task, completed=now.done, total=now.total, told=str(now))
 
-            outcome = studies.reproduce(name, quick=quick, workers=workers, executor=executor, on_done=done)
-        paths = studies.save(outcome, folder / name)
+            try:
+                outcome = studies.reproduce(name, out=folder, tell=tell, **how)
+            except (KeyboardInterrupt, SystemExit) as stop:
+                bar.stop()
+                err.print("\nstopped; every job that was done is kept. Go on with:")
+                err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
+                raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else int(stop.code or 1)) from None
         outcomes.append(outcome)
         table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
         for heading in ("claim", "paper", "ours", "verdict", "note"):
@@ -319,7 +334,7 @@ def reproduce(
             claim, paper, ours, note = map(escape, (finding.claim, finding.paper, finding.ours, finding.note))
             table.add_row(claim, paper, ours, verdict, note)
         out.print(table)
-        out.print(f"written to {Path(paths[0]).parent}")
+        out.print(f"written to {escape(str(folder / name))}")
     if study is None:
         out.print(f"all of them: {studies.save_index(outcomes, folder)}")
 

@@ -1,11 +1,10 @@
 """Power-of-Choice, quadratic simulation: global loss (Fig. 2), selection skew (Fig. 3) and who is chosen (Fig. 7).
 
-Local steps are in closed form: F_k(w) = h_k/2 |w - c_k|^2 with c_k = e_k/h_k, so that tau steps of gradient descent at
-rate eta take w to c_k + (1 - eta h_k)^tau (w - c_k).
+Local steps are in closed form: tau steps of gradient descent at rate eta take w to c_k + (1 - eta h_k)^tau (w - c_k).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,71 +15,29 @@ from fedpick import theory
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
 from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
-from fedpick.studies._study import Finding, Result, Settings, Study
-from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
+from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
+from fedpick.studies.power_of_choice._common import PAPER
+from fedpick.studies.power_of_choice._problem import Quadratic, shares
+from fedpick.types import Clients, Ints, Outcome, Status, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["QUADRATIC", "Quadratic"]
+__all__ = ["STUDY"]
 
 
-@dataclass(frozen=True, eq=False)
-class Quadratic:
-    """The problem (86) of one seed."""
-
-    h: Floats  # (K) curvatures
-    centres: Floats  # (K, v) each client's own optimum e_k / h_k
-    p: Floats  # (K) data fractions
-
-    @classmethod
-    def draw(cls, K: int, v: int, seed: int) -> "Quadratic":
-        """h ~ U(1, 20); e_k = h_k N(1, I), the paper's "arbitrary"; sizes by the power law P(x) = 3 x^2."""
-        rng = rngs.stream(seed, 0, f"quadratic {K}")
-        h, size = rng.uniform(1.0, 20.0, K), rng.random(K) ** (1 / 3)
-        # A zero-mean e_k would put the optimum where the training starts.
-        return cls(h, 1.0 + rng.standard_normal((K, v)), size / size.sum())
-
-    @property
-    def optimum(self) -> Floats:
-        """w* of the global objective."""
-        weight = self.p * self.h
-        best: Floats = weight @ self.centres / weight.sum()
-        return best
-
-    def losses(self, w: Floats, ids: Ints | slice = slice(None)) -> Floats:
-        """F_k(w); every client's own minimum is 0."""
-        apart = self.centres[ids] - w
-        loss: Floats = 0.5 * self.h[ids] * np.einsum("kv,kv->k", apart, apart)
-        return loss
-
-    def gap(self, w: Floats) -> float:
-        """F(w) - F*."""
-        apart = w - self.optimum
-        return float(0.5 * (self.p @ self.h) * (apart @ apart))
-
-
-def shares(problem: Quadratic, points: Floats, d: int, m: int, draws: int, rng: np.random.Generator) -> Floats:
-    """E[(1/m) 1{k in S}] of pow-d at each of these models, over simulated draws of the candidates."""
-    K = len(problem.p)
-    # Candidates without replacement by size are the d first of an exponential race.
-    race = rng.standard_exponential((draws, K)) / problem.p
-    candidate = race <= np.partition(race, d - 1, axis=1)[:, d - 1 : d]
-    out = np.empty((len(points), K))
-    for i, w in enumerate(points):
-        by_loss = np.argsort(-problem.losses(w))
-        ranked = candidate[:, by_loss]
-        out[i, by_loss] = (ranked & (ranked.cumsum(axis=1) <= m)).mean(axis=0) / m
-    return out
-
-
-def _items(settings: Settings) -> Sequence[dict[str, Any]]:
+def _item(settings: Settings, K: str, name: str, seed: int) -> dict[str, Any]:
     shared = {name: settings[name] for name in ("fraction", "rounds", "v", "tau", "learning_rate", "draws", "grid")}
+    policy, d = _text(name, int(K), settings["rounds"]), _candidates(name)
+    return {**shared, "K": int(K), "policy": policy, "d": d, "seed": seed}
+
+
+def _items(settings: Settings) -> Sequence[Item]:
     return [
-        {**shared, "K": int(K), "policy": _text(name, int(K), settings["rounds"]), "d": _candidates(name), "seed": seed}
+        _item(settings, K, name, seed)
         for K, schemes in settings["schemes"].items()
         for name in schemes
-        for seed in range(settings["seeds"])
+        for seed in seeds_of(settings)
     ]
 
 
@@ -97,7 +54,7 @@ def _candidates(name: str) -> int | None:
     return int(name.removeprefix("d=")) if name.startswith("d=") else None
 
 
-def _train(item: Mapping[str, Any]) -> dict[str, Any]:
+def _train(item: Item, _: Path) -> Measurement:
     """One policy on one problem."""
     K, rounds, seed = item["K"], item["rounds"], item["seed"]
     m = max(round(item["fraction"] * K), 1)
@@ -152,25 +109,23 @@ def _train(item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
-    seeds, rounds = settings["seeds"], settings["rounds"]
+def _gather(settings: Settings, found: Found) -> Result:
+    rounds = settings["rounds"]
     at = steps(rounds, 100)
     numbers = ("reached", "missed", "floor", "rho_bar", "rho_tilde", "rho_path", "follows_size")
     result: Result = {"rounds": rounds, "at": rounded(at), "curves": {}, "profile": {}}
     result |= {"check": settings["check"], **{name: {} for name in numbers}}
-    start = 0
     for K, schemes in settings["schemes"].items():
         for name in ("curves", "profile", *numbers):
             result[name][K] = {}
         for scheme in schemes:
-            part = done[start : start + seeds]
-            start += seeds
+            part = [found[_item(settings, K, scheme, seed)] for seed in seeds_of(settings)]
             mean, half = band(np.log10([one["gaps"][at - 1] for one in part]))
             result["curves"][K][scheme] = {"log10": rounded(mean), "half": rounded(half)}
             result["profile"][K][scheme] = rounded(part[0]["frequency"])  # of the first seed: the paper shows one run
             for name in numbers:
                 result[name][K][scheme] = rounded([one[name] for one in part])
-        result["profile"][K]["data size"] = rounded(done[start - 1 - (seeds - 1)]["p"])
+        result["profile"][K]["data size"] = rounded(part[0]["p"])
     return result
 
 
@@ -381,13 +336,10 @@ def _plot(result: Result) -> "Figure":
     return figure
 
 
-QUADRATIC = Study(
+STUDY = Study(
     id="power-of-choice/quadratic",
     title="Quadratic simulation: global loss, selection skew, selected clients",
-    paper=(
-        "Cho, Wang & Joshi (2021), Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice "
-        "Selection Strategies, Fig. 2, 3, 7 and appendix F"
-    ),
+    paper=PAPER + ", Fig. 2, 3, 7 and appendix F",
     settings={
         "schemes": {
             "30": ["rand", "d=6", "d=9", "d=15", "d=30", "ada"],

@@ -1,9 +1,9 @@
 """E3CS, Table II and Fig. 5 in small: seven schemes train on handwritten letters, non-iid, with volatile clients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,16 +14,16 @@ from fedpick import rng as rngs
 from fedpick.simulate.run import Run, policy_for
 from fedpick.studies import _plots
 from fedpick.studies._stats import interval, order, rounded, show, steps, verdict
-from fedpick.studies._study import Finding, Result, Settings, Study
+from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import reached, split
-from fedpick.studies.e3cs import PAPER, SCHEMES
+from fedpick.studies.e3cs._common import PAPER, SCHEMES
 from fedpick.types import Floats, Status
 from fedpick.worlds import Always, PerClient, SuccessRates, World
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["LETTERS"]
+__all__ = ["STUDY"]
 
 # Table II, FedAvg, non-iid: first round to reach 65, 75 and 85% (None: never), final accuracy in %.
 PRINTED: dict[str, tuple[int, int, int | None, float]] = {
@@ -43,25 +43,26 @@ def _played(settings: Settings) -> list[str]:
     return [part for part in settings["parts"] if settings["rounds"][part]]
 
 
-def _seeds(settings: Settings, part: str) -> int:
-    """How many seeds: a part that takes long may have fewer."""
-    return int(min(settings["seeds"], settings["parts"][part].get("seeds", settings["seeds"])))
+def _seeds(settings: Settings, part: str) -> range:
+    """Its seeds: a part that takes long may have fewer."""
+    all_of_them = seeds_of(settings)
+    return all_of_them[: settings["parts"][part].get("seeds", len(all_of_them))]
 
 
-def _items(settings: Settings) -> Sequence[dict[str, Any]]:
-    left_out = ("parts", "schemes", "rounds", "seeds", "levels")
+def _item(settings: Settings, part: str, policy: str, seed: int) -> dict[str, Any]:
+    left_out = ("parts", "schemes", "rounds", "seeds", "seed0", "levels")
     shared = {name: value for name, value in settings.items() if name not in left_out}
+    of_part = {name: value for name, value in settings["parts"][part].items() if name != "seeds"}
+    rounds = settings["rounds"][part]
+    return {**shared, **of_part, "rounds": rounds, "policy": policy.replace("{rounds}", str(rounds)), "seed": seed}
+
+
+def _items(settings: Settings) -> Sequence[Item]:
     return [
-        {
-            **shared,
-            **settings["parts"][part],
-            "rounds": settings["rounds"][part],
-            "policy": text.replace("{rounds}", str(settings["rounds"][part])),
-            "seed": seed,
-        }
+        _item(settings, part, policy, seed)
         for part in _played(settings)
-        for text in settings["schemes"].values()
-        for seed in range(_seeds(settings, part))
+        for policy in settings["schemes"].values()
+        for seed in _seeds(settings, part)
     ]
 
 
@@ -73,7 +74,7 @@ def _people(name: str, partition: str, held: float, clients: int, seed: int) -> 
     return replace(people, dataset=replace(letters, test_x=letters.x[:0], test_y=letters.y[:0]))
 
 
-def _job(item: Mapping[str, Any]) -> dict[str, Any]:
+def _job(item: Item, _: Path) -> Measurement:
     """One scheme at one seed: accuracy over the rounds, and how many clients returned in each."""
     from fedpick import learn
 
@@ -107,16 +108,16 @@ def _job(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"returned": returned, "at": np.array(at), "accuracy": np.array(accuracy)}
 
 
-def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
-    parts, levels, left = _played(settings), settings["levels"], iter(done)
+def _gather(settings: Settings, found: Found) -> Result:
+    parts, levels = _played(settings), settings["levels"]
     result: Result = {name: settings[name] for name in ("clients", "cohort_size", "seeds", "levels", "data")}
     result |= {"parts": {part: dict(settings["parts"][part]) for part in parts}}
     result |= {"rounds": {part: settings["rounds"][part] for part in parts}}
     result |= {key: {part: {} for part in parts} for key in ("at", "curves", "first", "final", "rise", "cep", "early")}
     for part in parts:
         quarter = max(settings["rounds"][part] // 4, 1)
-        for name in settings["schemes"]:
-            some = list(islice(left, _seeds(settings, part)))
+        for name, policy in settings["schemes"].items():
+            some = [found[_item(settings, part, policy, seed)] for seed in _seeds(settings, part)]
             at, accuracy = some[0]["at"], np.array([one["accuracy"] for one in some])
             shown = steps(len(at), 100) - 1
             last = max(len(at) // 20, 1)
@@ -299,7 +300,7 @@ def _plot(result: Result) -> "Figure":
     return figure
 
 
-LETTERS = Study(
+STUDY = Study(
     id="e3cs/letters-quick",
     title="Accuracy over rounds on OCR letters, non-iid, seven schemes",
     paper=PAPER + ", Fig. 5 and Table II (FedAvg, non-iid)",
@@ -337,4 +338,5 @@ LETTERS = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    trains=True,
 )

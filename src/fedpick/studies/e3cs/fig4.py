@@ -1,142 +1,21 @@
-"""E3CS, section VI-B1: who is chosen (Fig. 3), and how much participation is effective (Fig. 4)."""
+"""E3CS, section VI-B1, Fig. 4: how much participation is effective."""
 
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedpick.studies import _plots
-from fedpick.studies._runs import Measured, play_scheme, scheme_items
+from fedpick.studies._runs import play_scheme, scheme_item, scheme_runs
 from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
-from fedpick.studies._study import Finding, Result, Settings, Study
+from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
+from fedpick.studies.e3cs._common import BASE, PAPER, SCHEMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FIG3", "FIG4"]
-
-PAPER = (
-    "Huang, Lin, Shen, Li & Zomaya (2022), Stochastic Client Selection for Federated Learning with Volatile Clients, "
-    "IEEE Internet of Things Journal"
-)
-SCHEMES = {
-    "FedCS": "fedcs",
-    "E3CS-0": "e3cs(quota=0.0, learning_rate=0.5)",
-    "E3CS-0.5": "e3cs(quota=0.5, learning_rate=0.5)",
-    "E3CS-0.8": "e3cs(quota=0.8, learning_rate=0.5)",
-    "E3CS-inc": "e3cs(quota='inc', learning_rate=0.5, horizon={rounds})",
-    "Random": "uniform",
-}
-BASE = {
-    "clients": 100,
-    "cohort_size": 20,
-    "rounds": 2500,
-    "seeds": 10,
-    "success_rates": [0.1, 0.3, 0.6, 0.9],  # of the four equal classes: those of the world "e3cs"
-}
-
-
-def _one_world(settings: Settings) -> Sequence[dict[str, Any]]:
-    return scheme_items(settings, {"iid": settings["world"]})
-
-
-# --- Fig. 3: selections per class --------------------------------------------------------------------------------
-
-
-def _gather3(settings: Settings, done: list[Measured]) -> Result:
-    seeds, names = settings["seeds"], list(settings["schemes"])
-    counts = {name: [run.counts for run in done[i * seeds : (i + 1) * seeds]] for i, name in enumerate(names)}
-    size = settings["clients"] // len(settings["success_rates"])
-    return {
-        "rounds": settings["rounds"],
-        "success_rates": settings["success_rates"],
-        "counts": {
-            name: rounded(runs[0]) for name, runs in counts.items()
-        },  # of the first seed: the paper shows one run
-        "variance": {name: rounded([run.var() for run in runs]) for name, runs in counts.items()},
-        "jain": {
-            name: rounded([run.sum() ** 2 / (len(run) * (run.astype(float) ** 2).sum()) for run in runs])
-            for name, runs in counts.items()
-        },
-        "outside_best": {name: rounded([run[:-size].mean() for run in runs]) for name, runs in counts.items()},
-        "best_used": {
-            # Clients of the best class with at least a tenth of an equal share of all selections.
-            name: rounded([int((run[-size:] >= 0.1 * run.sum() / size).sum()) for run in runs])
-            for name, runs in counts.items()
-        },
-        "best": size,
-    }
-
-
-def _score3(result: Result) -> list[Finding]:
-    fair = order(result["variance"], "FedCS > E3CS-0 > E3CS-0.5 > E3CS-0.8 > Random")
-    jain = "; ".join(f"{name} {show(result['jain'][name], 3)}" for name in result["jain"])
-    wrong = interval(result["outside_best"]["E3CS-0"])
-    share = result["outside_best"]["E3CS-0"]
-    used = result["best_used"]
-    all_used, few_used = min(used["E3CS-0"]), max(used["FedCS"])
-    return [
-        Finding(
-            "Fairness of selection: Random > E3CS-0.8 > (pow-d) > E3CS-0.5 > E3CS-0 > FedCS",
-            "the order, read off box plots",
-            f"variance of selection counts (the lower, the fairer): {fair.shown}",
-            verdict(fair.holds),
-            ". ".join(
-                [*fair.broken, "pow-d is left out: it ranks clients by loss, which needs training", f"Jain: {jain}"]
-            ),
-        ),
-        Finding(
-            "E3CS-0 wrongly selects suboptimal classes only dozens of times",
-            "'dozens of times over a total of 2500 rounds'",
-            f"{show(share)} selections per client outside the best class in {result['rounds']:,} rounds",
-            verdict([12 <= wrong.mean < 100]),
-            "read as selections per client, and 'dozens' as 12 to 99",
-        ),
-        Finding(
-            f"E3CS-0 shares its choice over all {result['best']} clients of the best class, FedCS does not",
-            "FedCS: 20 of 25; E3CS-0: all 25",
-            f"best-class clients with at least a tenth of an equal share: E3CS-0 {show(used['E3CS-0'], 1)}, "
-            f"FedCS {show(used['FedCS'], 1)}",
-            verdict([all_used == result["best"], few_used < result["best"]]),
-            ""
-            if all_used == result["best"]
-            else f"E3CS-0 gathers its probability on about as many clients as it chooses (fewest of the best class in "
-            f"a seed: {all_used} of {result['best']}); whoever falls behind early is hardly tried again",
-        ),
-    ]
-
-
-def _plot3(result: Result) -> "Figure":
-    names = list(result["counts"])
-    rates = result["success_rates"]
-    figure, axes = _plots.figure(10, 3, columns=len(names), sharey=True)
-    for axis, name in zip(axes[0], names, strict=True):
-        classes = np.split(np.asarray(result["counts"][name]), len(rates))
-        boxes = axis.boxplot(classes, patch_artist=True, widths=0.6, medianprops={"color": "black"})
-        for box, colour in zip(boxes["boxes"], _plots.COLOURS, strict=False):
-            box.set_facecolor(colour)
-        axis.set_xticks(range(1, len(rates) + 1), [f"{rate:g}" for rate in rates])
-        axis.set_title(name, fontsize=10)
-    figure.supxlabel("success rate of the class", fontsize=9)
-    axes[0][0].set_ylabel(f"times of selection in {result['rounds']:,} rounds")
-    return figure
-
-
-FIG3 = Study(
-    id="e3cs/fig3",
-    title="Times of selection over four classes of volatile clients",
-    paper=PAPER + ", Fig. 3",
-    settings={**BASE, "world": "e3cs", "schemes": SCHEMES},
-    quick={"rounds": 1000, "seeds": 4},
-    items=_one_world,
-    job=play_scheme,
-    gather=_gather3,
-    score=_score3,
-    plot=_plot3,
-)
-
-# --- Fig. 4: success ratio and cumulative effective participation ------------------------------------------------
+__all__ = ["STUDY"]
 
 # Our own check with another program, 40 seeds and an exact sampling design: mean CEP at T = 2500.
 CHECK = {
@@ -152,25 +31,24 @@ EARLY = "FedCS > E3CS-0 > E3CS-inc > E3CS-0.5 > E3CS-0.8 > Random"
 SAMPLED = ("E3CS-0", "E3CS-0.5", "E3CS-0.8", "E3CS-inc")  # schemes that the sampler matters to
 
 
-def _variants(settings: Settings) -> list[tuple[str, str, str]]:
-    """(variant, scheme, policy) of every row."""
-    schemes = settings["schemes"]
-    rows = [(variant, name, schemes[name]) for variant, name in product(settings["worlds"], schemes)]
-    return rows + [
-        ("multinomial", name, schemes[name].replace("e3cs(", "e3cs(sampler='multinomial', ")) for name in SAMPLED
+def _variants(settings: Settings) -> list[tuple[str, str, str, str]]:
+    """(variant, scheme, world, policy) of every row."""
+    schemes, worlds = settings["schemes"], settings["worlds"]
+    rows = [(variant, name, worlds[variant], schemes[name]) for variant, name in product(worlds, schemes)]
+    drawn = {name: schemes[name].replace("e3cs(", "e3cs(sampler='multinomial', ") for name in SAMPLED}
+    return rows + [("multinomial", name, worlds["iid"], policy) for name, policy in drawn.items()]
+
+
+def _items(settings: Settings) -> Sequence[Item]:
+    return [
+        scheme_item(settings, world, policy, seed)
+        for _, _, world, policy in _variants(settings)
+        for seed in seeds_of(settings)
     ]
 
 
-def _items4(settings: Settings) -> Sequence[dict[str, Any]]:
-    items = []
-    for variant, name, policy in _variants(settings):
-        world = settings["worlds"].get(variant, settings["worlds"]["iid"])
-        items += scheme_items({**settings, "schemes": {name: policy}}, {variant: world})
-    return items
-
-
-def _gather4(settings: Settings, done: list[Measured]) -> Result:
-    rounds, seeds = settings["rounds"], settings["seeds"]
+def _gather(settings: Settings, found: Found) -> Result:
+    rounds = settings["rounds"]
     early, at = max(rounds // 4, 1), steps(rounds, 100)
     result: Result = {
         "rounds": rounds,
@@ -185,8 +63,8 @@ def _gather4(settings: Settings, done: list[Measured]) -> Result:
         "turned_ratio": {},
         "curves": {},
     }
-    for i, (variant, name, _) in enumerate(_variants(settings)):
-        wins = np.array([run.successes for run in done[i * seeds : (i + 1) * seeds]])
+    for variant, name, world, policy in _variants(settings):
+        wins = np.array([run["successes"] for run in scheme_runs(settings, found, world, policy)])
         total = wins.cumsum(axis=1)
         k = settings["cohort_size"]
         for key, value in (
@@ -201,7 +79,7 @@ def _gather4(settings: Settings, done: list[Measured]) -> Result:
     return result
 
 
-def _score4(result: Result) -> list[Finding]:
+def _score(result: Result) -> list[Finding]:
     cep, early = result["cep"]["iid"], result["cep_early"]["iid"]
     tolerance = result["same"] * result["cohort_size"] * result["rounds"]
     whole = order(cep, ORDER, same=tolerance)
@@ -292,7 +170,7 @@ def _score4(result: Result) -> list[Finding]:
     return findings
 
 
-def _plot4(result: Result) -> "Figure":
+def _plot(result: Result) -> "Figure":
     at = np.asarray(result["at"])
     figure, axes = _plots.figure(10, 5.6, columns=3, rows=2, sharex=True, sharey="row")
     titles = {"iid": "independent failures (the paper)", "markov": "crashes that last (Markov)"}
@@ -316,7 +194,7 @@ def _plot4(result: Result) -> "Figure":
     return figure
 
 
-FIG4 = Study(
+STUDY = Study(
     id="e3cs/fig4",
     title="Success ratio and cumulative effective participation (CEP) over rounds",
     paper=PAPER + ", Fig. 4",
@@ -328,9 +206,9 @@ FIG4 = Study(
         "check": CHECK,
     },
     quick={"rounds": 1000, "seeds": 4},
-    items=_items4,
+    items=_items,
     job=play_scheme,
-    gather=_gather4,
-    score=_score4,
-    plot=_plot4,
+    gather=_gather,
+    score=_score,
+    plot=_plot,
 )

@@ -1,38 +1,36 @@
 """FedGS, Fig. 4: how often each client is chosen under the seven modes of availability, without training."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedpick.studies import _plots
-from fedpick.studies._runs import Measured, play_scheme, scheme_items
+from fedpick.studies._runs import play_scheme, scheme_items, scheme_runs
 from fedpick.studies._stats import interval, order, rounded, show, verdict
-from fedpick.studies._study import Finding, Result, Settings, Study
+from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study
+from fedpick.studies.fedgs._common import PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COUNTS"]
+__all__ = ["STUDY"]
 
 MODES = ("IDL", "MDF", "LDF", "YMF", "YC", "LN", "SLN")
 SHOWN = ("YMF", "LN")  # of the paper's figure: YMF-0.9 and LN-0.5
 
 
-def _items(settings: Settings) -> Sequence[dict[str, Any]]:
-    return scheme_items(settings, settings["modes"])
+def _items(settings: Settings) -> Sequence[Item]:
+    return scheme_items(settings, list(settings["modes"].values()))
 
 
-def _gather(settings: Settings, done: list[Measured]) -> Result:
-    seeds = settings["seeds"]
+def _gather(settings: Settings, found: Found) -> Result:
     result: Result = {name: settings[name] for name in ("rounds", "cohort_size", "clients")}
     result |= {"variance": {}, "counts": {}}
-    runs = iter(range(0, len(done), seeds))
-    for mode in settings["modes"]:
+    for mode, world in settings["modes"].items():
         result["variance"][mode], result["counts"][mode] = {}, {}
-        for name in settings["schemes"]:
-            start = next(runs)
-            part = [run.counts for run in done[start : start + seeds]]
+        for name, policy in settings["schemes"].items():
+            part = [run["counts"] for run in scheme_runs(settings, found, world, policy)]
             result["variance"][mode][name] = rounded([counts.var() for counts in part])
             result["counts"][mode][name] = rounded(part[0])  # of the first seed: the paper shows one run
     return result
@@ -117,13 +115,10 @@ def _plot(result: Result) -> "Figure":
     return figure
 
 
-COUNTS = Study(
+STUDY = Study(
     id="fedgs/fig4-counts",
     title="Client sampling counts under seven modes of availability",
-    paper=(
-        "Wang et al. (2023), FedGS: Federated Graph-Based Sampling with Arbitrary Client Availability, AAAI, Fig. 4 "
-        "and Table 1"
-    ),
+    paper=PAPER + ", Fig. 4 and Table 1",
     settings={
         "clients": 100,
         "cohort_size": 10,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,15 +12,16 @@ from scipy.special import stdtrit
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
 from fedpick.studies._stats import interval, order, rounded, show, steps, verdict
-from fedpick.studies._study import Finding, Result, Settings, Study, Verdict
+from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, Verdict, seeds_of
 from fedpick.studies._trained import ideal_world, play_trained, split
+from fedpick.studies.fedgs._common import PAPER
 from fedpick.worlds import World
 from fedpick.worlds.availability import Always, LessDataFirst, LogNormal, MoreDataFirst, SinLogNormal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TABLE2"]
+__all__ = ["STUDY"]
 
 PARTS = {"IDL": Always, "LN": LogNormal, "SLN": SinLogNormal, "LDF": LessDataFirst, "MDF": MoreDataFirst}
 # Table 2, Synthetic(0.5, 0.5): IDL, LN, SLN, LDF, MDF.
@@ -53,17 +55,17 @@ class Decay:
         return float(self.start * self.factor ** (round - 1))
 
 
-def _items(settings: Settings) -> Sequence[dict[str, Any]]:
+def _item(settings: Settings, mode: str, seed: int) -> dict[str, Any]:
+    shared = {name: value for name, value in settings.items() if name not in ("modes", "seeds", "seed0")}
+    return {**shared, "mode": mode, "beta": settings["modes"][mode], "seed": seed}
+
+
+def _items(settings: Settings) -> Sequence[Item]:
     """An item for each mode and seed: all methods meet the same data and the same clients."""
-    shared = {name: value for name, value in settings.items() if name not in ("modes", "seeds")}
-    return [
-        {**shared, "mode": mode, "beta": beta, "seed": seed}
-        for seed in range(settings["seeds"])
-        for mode, beta in settings["modes"].items()
-    ]
+    return [_item(settings, mode, seed) for seed in seeds_of(settings) for mode in settings["modes"]]
 
 
-def _world(item: Mapping[str, Any]) -> World:
+def _world(item: Item) -> World:
     people = split(item["data"], "", item["clients"], item["seed"])
     part: Any = PARTS[item["mode"]]
     return ideal_world(people.clients, part() if item["mode"] == "IDL" else part(beta=item["beta"]))
@@ -75,7 +77,7 @@ def _present(world: World, rounds: int, seed: int) -> float:
     return float(np.mean([world.view(state, world.draw(state, seed, t)).available.sum() for t in range(1, rounds + 1)]))
 
 
-def _job(item: Mapping[str, Any]) -> dict[str, Any]:
+def _job(item: Item, _: Path) -> Measurement:
     """All methods under one mode at one seed: test loss after every round."""
     from fedpick import learn
 
@@ -101,12 +103,12 @@ def _job(item: Mapping[str, Any]) -> dict[str, Any]:
     return {"loss": loss, "present": _present(world, item["rounds"], item["seed"])}
 
 
-def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
-    modes, at = list(settings["modes"]), steps(settings["rounds"], 60)
+def _gather(settings: Settings, found: Found) -> Result:
+    at = steps(settings["rounds"], 60)
     result: Result = {name: settings[name] for name in ("rounds", "clients", "cohort_size", "seeds")}
     result |= {"at": rounded(at), "loss": {}, "present": {}, "curves": {}}
-    for i, mode in enumerate(modes):
-        part = done[i :: len(modes)]
+    for mode in settings["modes"]:
+        part = [found[_item(settings, mode, seed)] for seed in seeds_of(settings)]
         curves = {name: np.array([one["loss"][name] for one in part]) for name in settings["methods"]}
         result["loss"][mode] = {name: rounded(np.nanmin(y, axis=1)) for name, y in curves.items()}
         result["present"][mode] = rounded([one["present"] for one in part])
@@ -314,12 +316,10 @@ def _plot(result: Result) -> "Figure":
     return figure
 
 
-TABLE2 = Study(
+STUDY = Study(
     id="fedgs/table2-synthetic",
     title="Lowest test loss on Synthetic(0.5, 0.5) under five modes of availability",
-    paper=(
-        "Wang et al. (2023), FedGS: Federated Graph-Based Sampling with Arbitrary Client Availability, AAAI, Table 2"
-    ),
+    paper=PAPER + ", Table 2",
     settings={
         "data": "synthetic(0.5, 0.5)",
         "clients": 30,
@@ -349,4 +349,5 @@ TABLE2 = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    trains=True,
 )

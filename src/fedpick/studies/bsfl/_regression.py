@@ -1,73 +1,87 @@
 """BSFL, Fig. 5 and 8: linear regression with 5 of 20 clients; regret over rounds, test loss over simulated time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpick import theory
-from fedpick.policies.bsfl import generalisation
-from fedpick.policies.text import policy as policy_from_text
-from fedpick.simulate.run import Run
+from fedpick.experiment import Config
 from fedpick.studies import _plots
+from fedpick.studies._runs import Played, column
 from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
-from fedpick.studies._study import Finding, Result, Settings, Study
-from fedpick.studies._trained import play_trained, split
-from fedpick.studies.bsfl import PAPER, mean_speeds
-from fedpick.studies.bsfl import _exponent as exponent
+from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
+from fedpick.studies.bsfl._common import PAPER, exponent, mean_speeds, regret_of
 from fedpick.types import Floats
-from fedpick.worlds import named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FIG5", "FIG8"]
+__all__ = ["MOMENTS", "study"]
 
 MOMENTS = {"a hundredth": 0.01, "a tenth": 0.1, "all": 1.0}  # of the time that the fastest scheme needs for its rounds
+BASE = {
+    "clients": 20,
+    "cohort_size": 5,
+    "rounds": 2000,
+    "seeds": 20,
+    "world": "bsfl",
+    "alpha": 1.0,
+    "beta": 1.0,
+    "tau_min": 1.0,
+    "tau_max": 20.0,
+    "batch": 10,
+    "lr": 0.01,
+}
+QUICK = {"rounds": 500, "seeds": 5}
 
 
-def _items(settings: Settings) -> Sequence[dict[str, Any]]:
-    shared = {name: value for name, value in settings.items() if name not in ("data", "schemes", "seeds")}
+def _item(settings: Settings, data: str, policy: str, seed: int) -> dict[str, Any]:
+    left_out = ("data", "schemes", "seeds", "seed0")
+    shared = {name: value for name, value in settings.items() if name not in left_out}
+    return {**shared, "data": data, "policy": policy, "seed": seed}
+
+
+def _items(settings: Settings) -> Sequence[Item]:
     return [
-        {**shared, "data": text, "policy": policy, "seed": seed}
-        for text in settings["data"].values()
+        _item(settings, data, policy, seed)
+        for data in settings["data"].values()
         for policy in settings["schemes"].values()
-        for seed in range(settings["seeds"])
+        for seed in seeds_of(settings)
     ]
 
 
-def _job(item: Mapping[str, Any]) -> dict[str, Any]:
-    """One policy at one seed on one kind of data: regret after every round, and test loss with the time of each."""
-    from fedpick import learn
-
-    people = split(item["data"], "", item["clients"], item["seed"])
-    clients, rounds, seed, m = people.clients, item["rounds"], item["seed"], item["cohort_size"]
-    world = replace(named(item["world"], item["clients"]), clients=clients)
-    policy = policy_from_text(item["policy"], cohort_size=m)
-    trainer = learn.Trainer(
-        people,
-        learn.linear(people.dataset.inputs),
-        lr=item["lr"],
-        batch=item["batch"],
-        evaluate_every=1,
-        spread_every=0,
+def _config(item: Item) -> Config:
+    return Config(
+        policy=item["policy"],
+        cohort_size=item["cohort_size"],
+        rounds=item["rounds"],
+        seed=item["seed"],
+        world={"name": item["world"], "num_clients": item["clients"]},
+        checkpoint_every=500,
+        data={"name": item["data"], "seed": item["seed"]},
+        train={
+            "model": "linear",
+            "lr": item["lr"],
+            "batch": item["batch"],
+            "steps": 0,  # a pass over the client's data
+            "evaluate_every": 1,
+            "spread_every": 0,
+        },
     )
-    curves = play_trained(policy, world, trainer, rounds, seed)
-    start = trainer.evaluate(trainer.init(seed), 0)["test_loss"]
 
-    # None of these policies looks at losses: without training they choose the same.
-    cohorts = [record.ids for record in Run(policy, world, seed=seed).rounds(rounds)]
-    worth = clients.sizes if item["by_size"] else np.ones(len(clients))
-    counts, g = np.zeros(len(clients), dtype=np.int64), np.empty((rounds, len(clients)))
-    for t, cohort in enumerate(cohorts):
-        g[t] = generalisation(counts, t + 1, m * worth / worth.sum(), item["beta"])
-        counts[cohort] += 1
-    speeds = mean_speeds(world, seed, item["tau_min"], item["tau_max"])
+
+def _read(item: Item, folder: Path) -> Measurement:
+    """Regret after every round, and test loss with the time of each."""
+    run = _config(item).build()
+    trainer: Any = run.trainer
+    worth = run.world.clients.sizes if item["by_size"] else np.ones(item["clients"])
+    speeds = mean_speeds(run.world, item["seed"], item["tau_min"], item["tau_max"])
+    start = trainer.evaluate(trainer.init(item["seed"]), 0)["test_loss"]
     return {
-        "regret": theory.bsfl_regret(cohorts, speeds, g, item["alpha"]),
-        "clock": np.concatenate([[0.0], curves.clock]),
-        "loss": np.concatenate([[start], curves.metrics["test_loss"]]),
+        "regret": regret_of(item, folder, speeds, item["cohort_size"] * worth / worth.sum()),
+        "clock": np.concatenate([[0.0], column(folder, "clock")]),
+        "loss": np.concatenate([[start], column(folder, "test_loss")]),
     }
 
 
@@ -77,15 +91,17 @@ def _at(run: Mapping[str, Any], times: Floats) -> Floats:
     return found
 
 
-def _gather(settings: Settings, done: list[dict[str, Any]]) -> Result:
-    seeds, rounds, schemes = settings["seeds"], settings["rounds"], list(settings["schemes"])
+def _gather(settings: Settings, found: Found) -> Result:
+    rounds = settings["rounds"]
     at, share = steps(rounds, 100), np.geomspace(0.002, 1.0, 80)
     result: Result = {name: settings[name] for name in ("rounds", "clients", "cohort_size", "seeds")}
     result |= {"data": dict(settings["data"]), "at": rounded(at), "share": rounded(share)}
     result |= {"final": {}, "exponent": {}, "regret": {}, "seconds": {}, "loss": {}, "curves": {}}
-    runs = iter(range(0, len(done), seeds))
-    for i, kind in enumerate(settings["data"]):
-        parts = {name: done[start : start + seeds] for name, start in zip(schemes, runs, strict=False)}
+    for i, (kind, text) in enumerate(settings["data"].items()):
+        parts = {
+            name: [found[_item(settings, text, policy, seed)] for seed in seeds_of(settings)]
+            for name, policy in settings["schemes"].items()
+        }
         # The same time for all: that of the scheme whose rounds are shortest, seed by seed.
         ends = np.min([[run["clock"][-1] for run in part] for part in parts.values()], axis=0)
         result["loss"][kind] = {
@@ -202,69 +218,18 @@ def _plot(result: Result) -> "Figure":
     return figure
 
 
-BASE = {
-    "clients": 20,
-    "cohort_size": 5,
-    "rounds": 2000,
-    "seeds": 20,
-    "world": "bsfl",
-    "alpha": 1.0,
-    "beta": 1.0,
-    "tau_min": 1.0,
-    "tau_max": 20.0,
-    "batch": 10,
-    "lr": 0.01,
-}
-QUICK = {"rounds": 500, "seeds": 5}
-
-FIG5 = Study(
-    id="bsfl/fig5",
-    title="Linear regression, iid: regret over iterations, test loss over latency",
-    paper=PAPER + ", section VI, Fig. 5",
-    settings={
-        **BASE,
-        "by_size": False,
-        "data": {
-            "10 examples a client": "linear-regression(dim=10, size=10, noise=1.0)",
-            "100 examples a client": "linear-regression(dim=10, size=100, noise=1.0)",
-        },
-        "schemes": {
-            "BSFL": "bsfl(alpha=1.0, beta=1.0, tau_min=1.0, tau_max=20.0)",
-            "CS-UCB": "cs-ucb(tau_min=1.0, tau_max=20.0)",
-            "Random": "uniform",
-        },
-    },
-    quick=QUICK,
-    items=_items,
-    job=_job,
-    gather=_gather,
-    score=_score,
-    plot=_plot,
-)
-
-FIG8 = Study(
-    id="bsfl/fig8",
-    title="Linear regression, non-iid: regret over iterations, test loss over latency",
-    paper=PAPER + ", section VI, Fig. 8",
-    settings={
-        **BASE,
-        "by_size": True,
-        "data": {
-            "sizes differ": "linear-regression(dim=10, size=log-normal(sigma=1.0, mean=20, at_least=5), noise=1.0)",
-            "sizes and inputs differ": (
-                "linear-regression(dim=10, size=log-normal(sigma=1.0, mean=20, at_least=5), noise=1.0, shift=1.0)"
-            ),
-        },
-        "schemes": {
-            "BSFL": "bsfl(alpha=1.0, beta=1.0, quality=1.0, tau_min=1.0, tau_max=20.0)",
-            "CS-UCB-Q": "cs-ucb-q(tau_min=1.0, tau_max=20.0)",
-            "Random by size": "size-weighted(replace=False)",
-        },
-    },
-    quick=QUICK,
-    items=_items,
-    job=_job,
-    gather=_gather,
-    score=_score,
-    plot=_plot,
-)
+def study(figure: int, title: str, by_size: bool, data: dict[str, str], schemes: dict[str, str]) -> Study:
+    """One of the two figures."""
+    return Study(
+        id=f"bsfl/fig{figure}",
+        title=f"Linear regression, {title}: regret over iterations, test loss over latency",
+        paper=f"{PAPER}, section VI, Fig. {figure}",
+        settings={**BASE, "by_size": by_size, "data": data, "schemes": schemes},
+        quick=QUICK,
+        items=_items,
+        job=Played(_config, _read),
+        gather=_gather,
+        score=_score,
+        plot=_plot,
+        trains=True,
+    )
