@@ -109,10 +109,6 @@ def __dir__() -> list[str]:
 logging.getLogger("fedpick").addHandler(logging.NullHandler())  # the application decides what is shown
 
 __all__ = [
-    "load",
-    "compare",
-    "Results",
-    "Experiment",
     "BSFL",
     "CSUCB",
     "E3CS",
@@ -123,6 +119,7 @@ __all__ = [
     "Clients",
     "ConfigError",
     "ContractError",
+    "Experiment",
     "FedCS",
     "FedGS",
     "FedpickError",
@@ -135,6 +132,7 @@ __all__ = [
     "PowerOfChoice",
     "Record",
     "Report",
+    "Results",
     "Run",
     "Session",
     "SettingError",
@@ -149,8 +147,10 @@ __all__ = [
     "__version__",
     "admit",
     "checks",
+    "compare",
     "errors",
     "graph",
+    "load",
     "load_state",
     "policy",
     "policy_names",

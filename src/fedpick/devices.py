@@ -56,6 +56,21 @@ def environment() -> dict[str, str]:
     return {"XLA_FLAGS": flags(1), "JAX_PLATFORMS": "cpu"}
 
 
+def stay_on_cpu() -> None:
+    """Let JAX compute on the CPU in this process: others can claim the GPU. Without effect once JAX is imported."""
+    if "jax" in sys.modules or not gpu_there():
+        return
+    before = os.environ.get("JAX_PLATFORMS")
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    try:
+        import jax  # noqa: F401  (reads the variable now)
+    finally:
+        if before is None:
+            del os.environ["JAX_PLATFORMS"]  # processes that are started from here decide for themselves
+        else:
+            os.environ["JAX_PLATFORMS"] = before
+
+
 def gpu_there() -> bool:
     """Whether JAX would find a GPU; JAX is not asked, which would claim it."""
     platforms = os.environ.get("JAX_PLATFORMS", "")

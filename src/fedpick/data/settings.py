@@ -27,10 +27,11 @@ from fedpick.text import make
 __all__ = ["build_data", "known_name"]
 
 SETTINGS = ("name", "partition", "hold_out", "seed")
-PARTITION, SMALL = (
-    "dirichlet(alpha=0.3)",
-    "dirichlet(alpha=0.5, at_least=2)",
-)  # unless said; the second for few examples
+PARTITION = "dirichlet(alpha=0.3)"  # unless said
+PARTITIONS = {
+    "digits": "dirichlet(alpha=0.5, at_least=2)",
+    "cifar10": "primary-label(share=0.8, size=500)",  # E3CS, Table I
+}
 
 
 @lru_cache(maxsize=2)  # the runs of one process share the arrays

@@ -75,7 +75,7 @@ class Seat:
     def note(self, played: str) -> None:
         """Say in the manifest where and how it is played."""
         device = "cpu" if self.run.trainer is None else devices.describe()
-        self.store.note(self.job.about | {"device": device, "played": played})
+        self.store.note(self.job.config.about(self.run) | self.job.about | {"device": device, "played": played})
 
     def keep(self, record: Record) -> None:
         """Take in a round."""
