@@ -188,7 +188,7 @@ def _carry_out(
         playing.carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
     results = comparing.results_of(work, target=target)
     _show(results)
-    made, missed = comparing.write(results, shelf.path, "compare")
+    made, missed = comparing.write(results, shelf.path, "results")
     console.written(shelf.path, [*made, "runs/"], missed)
 
 
@@ -208,8 +208,6 @@ class _stoppable:
 
 def _show(results: Results) -> None:
     console.out.print(results.table())
-    for note in results.notes:
-        console.out.print(note, markup=False)
 
 
 @app.command()
