@@ -486,17 +486,36 @@ def test_an_oracle_that_cannot_be_told_says_what_it_wants() -> None:
 # --- policies and parts of a user's own, which can do all that ours can ---
 
 
-@dataclasses.dataclass(frozen=True)
-class Clairvoyant(Spy):
-    """Takes those in the best mood, which only its world knows."""
+CLAIRVOYANT = """
+from dataclasses import dataclass
 
-    mood: Any = None
+import numpy as np
+
+import fedpick as fp
+
+
+@dataclass
+class State:
+    counts: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Clairvoyant:
+    cohort_size: int
+    mood: np.ndarray  # which only its world knows
 
     truths = ("mood",)
 
-    def select(self, state: Heard, view: fp.View, rng: np.random.Generator) -> fp.Choice:
+    def init(self, clients):
+        return State(np.zeros(len(clients)))
+
+    def select(self, state, view, rng):
         there = np.flatnonzero(view.available)
         return fp.Choice(there[np.argsort(-self.mood[there], kind="stable")][: self.cohort_size])
+
+    def observe(self, state, view, choice, outcome):
+        return state
+"""
 
 
 class Moody(worlds.Reliable):
@@ -504,14 +523,14 @@ class Moody(worlds.Reliable):
         return {"mood": np.arange(len(clients)) % 4, "weather": np.zeros(len(clients))}
 
 
-@pytest.mark.parametrize(("text", "chosen"), [("clairvoyant", [3, 7]), ("over-select(clairvoyant, 1.5)", [2, 3, 7])])
+@pytest.mark.parametrize(("form", "chosen"), [("{}", [3, 7]), ("over-select({}, 1.5)", [2, 3, 7])])
 def test_an_oracle_of_ones_own_is_told_what_a_part_of_ones_own_knows(
-    text: str, chosen: list[int], monkeypatch: pytest.MonkeyPatch
+    form: str, chosen: list[int], tmp_path: Any
 ) -> None:
-    names = {**fp.policy_names(), "clairvoyant": Clairvoyant}
-    monkeypatch.setattr("fedpick.policies.text.policy_names", lambda: names)
+    file = tmp_path / "clairvoyant.py"
+    file.write_text(CLAIRVOYANT)
     world = dataclasses.replace(fleet([1.0] * 8), volatility=Moody())
-    run = Run(policy_for(text, world, 2), world)
+    run = Run(policy_for(form.format(f"{file}:Clairvoyant"), world, 2), world)
     assert sorted(next(run.rounds(1)).ids.tolist()) == chosen
     assert fp.traits(run.policy).oracle
 
