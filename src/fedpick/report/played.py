@@ -47,8 +47,8 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int) -> Played:
     lacking = [name for name in SELECTIONS if name not in selections.column_names]
     if lacking:
         raise StoreError(
-            f"{info.folder}: its selections have no column {lacking[0]!r}, so that it is no table of selections; put "
-            "it back"
+            f"{info.folder}: selections.parquet has no column {lacking[0]!r}, so that it is no table of selections; "
+            "put it back"
         )
     selections, common = _until(selections, last), _until(rounds, last)
     names = None if info.simulated else store.read_clients(info.folder)

@@ -40,6 +40,11 @@ class Panel:
         """All of them."""
         return [seed for seeds in self.curves.values() for seed in seeds]
 
+    @property
+    def takes_time(self) -> bool:
+        """Whether there is anything to draw over time."""
+        return any(seed["clock"][-1] > 0 for seed in self.seeds)
+
 
 def _figure(width: float, height: float) -> Any:
     """A figure that belongs to nobody but the caller: no pyplot, so that nothing global stays open."""
@@ -78,37 +83,38 @@ def _unit(seconds: float) -> tuple[float, str]:
 
 
 def _plain(text: str) -> str:
-    return text.replace("$", r"\$")  # no formula
+    """Text as it stands: no formula, and nothing that matplotlib leaves out of a legend."""
+    return text.replace("$", r"\$").replace("_", " _", int(text.startswith("_")))
+
+
+def _line(place: Any, x: Any, curves: Any, look: Mapping[str, Any]) -> None:
+    """The mean over seeds, and its 95% t-interval as a band where there are several."""
+    mean, half = band(curves)
+    place.plot(x, mean, **look, marker="." if len(mean) == 1 else None)
+    if len(curves) > 1:
+        place.fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def _draw_panel(axes: Sequence[Any], panel: Panel, metric: str, looks: Mapping[str, dict[str, Any]]) -> None:
-    over_rounds, over_time, fairness = axes
+    over_rounds, *over_time, fairness = axes
     unit, called = _unit(max(float(seed["clock"][-1]) for seed in panel.seeds))
     for name, seeds in panel.curves.items():
-        look = looks[name]
         curves: Floats = np.array([seed[metric] for seed in seeds], dtype=np.float64)
         at = np.flatnonzero(np.isfinite(curves).all(axis=0))
-        time = np.array([seed["clock"] for seed in seeds]).mean(axis=0)[at] / unit
-        mean, half = band(curves[:, at])
-        for place, x in (
-            (over_rounds, np.asarray(seeds[0].get("round", np.arange(1, curves.shape[1] + 1)))[at]),
-            (over_time, time),
-        ):
-            place.plot(x, mean, **look, marker="." if len(at) == 1 else None)
-            if len(seeds) > 1:
-                place.fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)
+        rounds = np.asarray(seeds[0].get("round", np.arange(1, curves.shape[1] + 1)))
+        _line(over_rounds, rounds[at], curves[:, at], looks[name])
+        for place in over_time:
+            time = np.array([seed["clock"] for seed in seeds]).mean(axis=0) / unit
+            _line(place, time[at], curves[:, at], looks[name])
         ranked = [np.sort(seed["counts"]) for seed in seeds]
         width = max(map(len, ranked))
         ranked = [np.pad(each, (width - len(each), 0)) for each in ranked]  # some deployments saw more clients
-        mean, half = band(ranked)
-        share = np.linspace(0, 100, width)
-        fairness.plot(share, mean, **look)
-        if len(seeds) > 1:
-            fairness.fill_between(share, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)
+        _line(fairness, np.linspace(0, 100, width), ranked, looks[name])
     over_rounds.set(xlabel="round", ylabel=LABELS.get(metric, _plain(metric)), title=_plain(panel.title))
     over_rounds.xaxis.get_major_locator().set_params(integer=True)
-    over_time.set(xlabel=called, title="the same over time")
-    over_time.set_visible(any(seed["clock"][-1] > 0 for seed in panel.seeds))
+    for place in over_time:
+        place.set(xlabel=called, title="the same over time")
+        place.set_visible(panel.takes_time)
     fairness.set(xlabel="clients, least chosen first (%)", ylabel="times chosen", title="who was chosen")
     for each in axes:
         each.grid(alpha=0.3)
@@ -130,8 +136,9 @@ def draw(panels: Sequence[Panel], title: str, metric: str | None = None) -> Any:
     most = max(len(seeds) for panel in panels for seeds in panel.curves.values())
     said = "bands: 95% t-intervals of the mean over seeds" if most > 1 else "one seed: no intervals"
     chosen = metric or _measure(panels)
-    figure = _figure(14, 0.8 + 3.9 * len(panels))
-    rows = figure.subplots(len(panels), 3, squeeze=False)
+    timed = any(panel.takes_time for panel in panels)
+    figure = _figure(14 if timed else 9.5, 0.8 + 3.9 * len(panels))
+    rows = figure.subplots(len(panels), 3 if timed else 2, squeeze=False)
     for axes, panel in zip(rows, panels, strict=True):
         _draw_panel(axes, panel, chosen, looks)
     entries: dict[str, Any] = {}  # each policy once, below the axes, where no curve is

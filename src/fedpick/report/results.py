@@ -166,12 +166,14 @@ class Results:
                 accuracy, else test loss, else "cep", whichever all runs have.
         """
         groups = [row.group for row in self._rows]
-        blocks = list(dict.fromkeys(group.block for group in groups))
-        panels = []
-        for block in blocks:
-            inside = [group for group in groups if group.block == block]
-            title = tables.place_name(inside[0]) if len(blocks) > 1 else ""
-            panels.append(plots.Panel(title, {tables.group_name(group): curves(group) for group in inside}))
+        blocks: dict[Any, list[Group]] = {}
+        for group in groups:
+            blocks.setdefault(group.block, []).append(group)
+        titles = tables.place_names([inside[0] for inside in blocks.values()])
+        panels = [
+            plots.Panel(title, {tables.group_name(group): curves(group) for group in inside})
+            for title, inside in zip(titles, blocks.values(), strict=True)
+        ]
         everywhere = set.intersection(*(set(seed) for panel in panels for seed in panel.seeds))
         known = sorted(everywhere - {"round", "counts", "clock"})
         if metric is not None and metric not in known:

@@ -12,7 +12,7 @@ from fedpick.report.intervals import Interval
 from fedpick.report.layout import Cell, Row, Sheet
 from fedpick.report.runs import read_info
 
-__all__ = ["as_data", "finite", "group_name", "make_sheet", "place_name", "printable", "trouble_table"]
+__all__ = ["as_data", "finite", "group_name", "make_sheet", "place_names", "printable", "trouble_table"]
 
 COLUMNS = {  # score -> heading, digits; the data hold the other scores, too
     "returned": ("models returned", 0),
@@ -153,11 +153,12 @@ def _place(group: Group) -> dict[str, str]:
     }
 
 
-def place_name(group: Group) -> str:
-    """Where a group stands, in few words."""
-    place = _place(group)
-    size = f"{place['clients a round']} clients a round"
-    return ", ".join([size if key == "clients a round" else text for key, text in place.items() if text not in _USUAL])
+def place_names(groups: Sequence[Group]) -> list[str]:
+    """Where each group stands, as far as they stand in different places."""
+    places = [_place(group) for group in groups]
+    varies = [key for key in places[0] if len({place[key] for place in places}) > 1]
+    shown = {"clients a round": "{} clients a round", "data": "data: {}", "training": "training: {}"}
+    return [", ".join(shown.get(key, "{}").format(place[key]) for key in varies) for place in places]
 
 
 def _title(rows: Sequence[Summary], fixed: dict[str, str]) -> str:
