@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -28,12 +29,35 @@ def test_the_contract_s_names_are_there_and_listed():
         assert getattr(fp, name) is not None
 
 
+def private(name):
+    return any(part.startswith("_") for part in name.split("."))
+
+
+def complaints(module):
+    """What is wrong with a module's docstring and list of public names."""
+    name, found = module.__name__, []
+    if not module.__doc__:
+        found.append(f"{name} has no docstring")
+    if not private(name) and not hasattr(module, "__all__"):
+        found.append(f"{name} has no __all__: list its public names, or begin its own name with _")
+    missing = [offered for offered in getattr(module, "__all__", []) if not hasattr(module, offered)]
+    found += [f"{name}.__all__ names {offered}, which is not there" for offered in missing]
+    return found
+
+
 @pytest.mark.parametrize("name", modules())
 def test_every_module_lists_what_it_offers_or_is_private(name):
-    module = importlib.import_module(name)
-    for offered in getattr(module, "__all__", []):
-        assert hasattr(module, offered), f"{name}.__all__ names {offered}, which is not there"
-    assert module.__doc__, f"{name} does not say what it is for"
+    assert complaints(importlib.import_module(name)) == []
+
+
+def test_a_module_without_a_list_of_public_names_is_noticed():
+    module = types.ModuleType("fedpick.policies.mine", "A policy.")
+    assert complaints(module) == [
+        "fedpick.policies.mine has no __all__: list its public names, or begin its own name with _"
+    ]
+    module.__all__ = ["Mine"]
+    assert complaints(module) == ["fedpick.policies.mine.__all__ names Mine, which is not there"]
+    assert complaints(types.ModuleType("fedpick.policies._mine")) == ["fedpick.policies._mine has no docstring"]
 
 
 def test_the_version_is_one():
@@ -43,6 +67,7 @@ def test_the_version_is_one():
 def test_the_core_imports_without_any_extra():
     code = """
 import sys
+import types
 extras = 'jax optax flwr nvflare typer rich matplotlib pandas pyarrow jinja2'.split()
 class Block:
     def find_spec(self, name, path=None, target=None):

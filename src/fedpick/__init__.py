@@ -20,6 +20,7 @@ from fedpick._version import __version__
 
 if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imported when it is first used
     from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, state, theory, worlds
+    from fedpick.comparison import compare
     from fedpick.errors import (
         CheckError,
         ConfigError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
         StoreError,
         UnknownNameError,
     )
+    from fedpick.experiment import Experiment
     from fedpick.policies import (
         BSFL,
         CSUCB,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
     )
     from fedpick.policies.text import policy, policy_names
     from fedpick.protocol import Policy, Report, traits
+    from fedpick.report.results import Results, load
     from fedpick.server import Session
     from fedpick.simulate.run import Run
     from fedpick.state import admit, load_state, retire, save_state
@@ -65,7 +68,10 @@ _NAMES = {
     "policies": "BSFL CSUCB E3CS RBCSF ActiveFL FedCS FedGS FixedProbabilities Genie OverSelect PowerOfChoice "
     "SizeWeighted Uniform",
     "policies.text": "policy policy_names",
+    "comparison": "compare",
+    "experiment": "Experiment",
     "protocol": "Policy Report traits",
+    "report.results": "Results load",
     "server": "Session",
     "simulate.run": "Run",
     "state": "admit load_state retire save_state",
@@ -113,6 +119,7 @@ __all__ = [
     "Clients",
     "ConfigError",
     "ContractError",
+    "Experiment",
     "FedCS",
     "FedGS",
     "FedpickError",
@@ -125,6 +132,7 @@ __all__ = [
     "PowerOfChoice",
     "Record",
     "Report",
+    "Results",
     "Run",
     "Session",
     "SettingError",
@@ -139,8 +147,10 @@ __all__ = [
     "__version__",
     "admit",
     "checks",
+    "compare",
     "errors",
     "graph",
+    "load",
     "load_state",
     "policy",
     "policy_names",

@@ -67,14 +67,14 @@ def compare(
         seeds=seeds,
         rounds=rounds,
     )
-    work = work_of(experiment, Shelf(OUT if out is None else out))
+    work = work_of(experiment, Shelf(OUT if out is None else out), executor, device)
     carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
     return results_of(work, target=target)
 
 
 def results_of(work: Work, *, target: float | None = None) -> Results:
     """The results of a plan whose runs are there, in the plan's order."""
-    return Results(work.folders, rounds=work.experiment.rounds, title=work.experiment.title, target=target)
+    return Results(work.folders, rounds=work.experiment.rounds, target=target)
 
 
 def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[str]]:

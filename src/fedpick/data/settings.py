@@ -8,6 +8,7 @@ hold_out = 0.1                          # share of each client's data kept for t
 seed = 0                                # of the partition: the same clients at every seed of the run
 """
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -26,10 +27,11 @@ from fedpick.text import make
 __all__ = ["build_data", "known_name"]
 
 SETTINGS = ("name", "partition", "hold_out", "seed")
-PARTITION, SMALL = (
-    "dirichlet(alpha=0.3)",
-    "dirichlet(alpha=0.5, at_least=2)",
-)  # unless said; the second for few examples
+PARTITION = "dirichlet(alpha=0.3)"  # unless said
+PARTITIONS = {
+    "digits": "dirichlet(alpha=0.5, at_least=2)",
+    "cifar10": "primary-label(share=0.8, size=500)",  # E3CS, Table I
+}
 
 
 @lru_cache(maxsize=2)  # the runs of one process share the arrays
@@ -83,6 +85,17 @@ def build_data(settings: Mapping[str, Any], num_clients: int) -> Federated:
     for key in settings:
         if key not in SETTINGS:
             raise unknown_name("setting of [data]", key, list(SETTINGS))
+    if known_name(settings) is None:  # the user's own, which may change
+        return _build(settings, num_clients)
+    return _build_known(json.dumps(dict(settings), sort_keys=True, default=repr), num_clients)
+
+
+@lru_cache(maxsize=8)  # the runs of one process share the clients' data, too
+def _build_known(text: str, num_clients: int) -> Federated:
+    return _build(json.loads(text), num_clients)
+
+
+def _build(settings: Mapping[str, Any], num_clients: int) -> Federated:
     name, seed, share = known_name(settings), settings.get("seed", 0), settings.get("hold_out", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"[data] seed = {seed!r}, but must be a whole number >= 0")

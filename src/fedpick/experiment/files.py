@@ -4,6 +4,7 @@ Paths in a file (a trace, a file of one's own) are as seen from the file's folde
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
@@ -15,9 +16,10 @@ from fedpick.experiment.building import trace_beside
 from fedpick.experiment.config import Config
 from fedpick.experiment.plan import Experiment
 
-__all__ = ["load", "load_experiment"]
+__all__ = ["experiment_from", "load", "load_experiment"]
 
 DATA_FILES = (".npz", ".parquet")
+USUAL_DATA = "synthetic(1, 1)"  # what a comparison trains on unless told otherwise
 
 
 def _read(source: Path) -> dict[str, Any]:
@@ -95,22 +97,60 @@ def load_experiment(path: str | PathLike[str]) -> Experiment:
     [train]
     lr = [0.05, 0.1]
     """
-    source = Path(path)
-    data = _here(_read(source), source.parent)
-    known = [entry.name for entry in fields(Experiment)]
+    return experiment_from(Path(path), {})
+
+
+def experiment_from(
+    file: Path | None,
+    given: Mapping[str, Any],
+    *,
+    num_clients: int | None = None,
+    partition: str | None = None,
+    train: Mapping[str, Any] | None = None,
+) -> Experiment:
+    """An experiment from a file, or from settings, or from both: what is given takes the place of what the file says.
+
+    Args:
+        file: TOML, see `load_experiment`; None: the usual settings of a comparison.
+        given: settings of an experiment.
+        num_clients: of every world.
+        partition: of all data.
+        train: settings of [train].
+    """
+    settings: dict[str, Any] = {"data": USUAL_DATA} if file is None else _read_experiment(file)
+    settings |= given
+    said = "" if file is None else f"{file}: "
+    try:
+        if "policy" not in settings:
+            raise ConfigError("no policy is given; name them with -p uniform -p 'e3cs(quota=0.5)', or in a file")
+        if num_clients is not None:
+            worlds = Experiment(**settings).world
+            settings["world"] = [{**each, "num_clients": num_clients} for each in worlds]
+        if partition is not None:
+            data = Experiment(**{**settings, "train": {}}).data
+            settings["data"] = [None if each is None else {**each, "partition": partition} for each in data]
+        if train:
+            every = settings.get("train", {})
+            settings["train"] = [{**each, **train} for each in (every if isinstance(every, list) else [every])]
+        return Experiment(**settings)
+    except FedpickError as error:
+        raise ConfigError(f"{said}{error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{said}{error}; see fedpick compare --help, and docs/worlds.md for a file") from None
+
+
+def _read_experiment(source: Path) -> dict[str, Any]:
+    data: dict[str, Any] = _here(_read(source), source.parent)
+    known = [entry.name for entry in fields(Experiment) if entry.name != "code"]
     try:
         for key in data:
             if key not in known:
                 raise unknown_name("setting", key, known)
-        if "policy" not in data:
-            raise ConfigError("policy is missing; write policy = ['uniform', 'e3cs(quota=0.5)']")
         for name, vary in (("world", ("name", "num_clients", "deadline")), ("data", ("name", "partition", "seed"))):
             if name in data:
                 data[name] = _varied(data[name], name, vary)
         if "train" in data:
             data["train"] = _varied(data["train"], "train", None)
-        return Experiment(**data)
     except FedpickError as error:
         raise ConfigError(f"{source}: {error}") from None
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{source}: {error}; see fedpick compare --help for a file that works") from None
+    return data

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fedpick import own
-from fedpick.errors import ConfigError, bare_name, unknown_name
+from fedpick.errors import ConfigError, bare_name
 from fedpick.experiment.building import current_names, world_label, world_settings
 from fedpick.experiment.config import Config
 from fedpick.policies.text import canonical_policy, label
@@ -258,11 +258,3 @@ def _code(policy: Any) -> dict[str, str]:
         methods = [getattr(value, "__code__", None) for value in vars(kind).values()]
         source = repr([(code.co_code, code.co_consts) for code in methods if code is not None])
     return {label(policy): hashlib.sha256(source.encode()).hexdigest()[:16]}
-
-
-def check_settings(given: Mapping[str, Any]) -> None:
-    """Raise for a setting that an experiment does not have."""
-    known = [entry.name for entry in fields(Experiment)]
-    for key in given:
-        if key not in known:
-            raise unknown_name("setting", key, known)

@@ -58,7 +58,7 @@ class Shelf:
 
     def check(self) -> None:
         """Raise unless the folder is ours, or free to be."""
-        if (self.path / "compare.json").is_file():
+        if (self.path / "compare.json").is_file() and not self.is_one(self.path):
             raise ConfigError(
                 f"{self.path}: holds a comparison of fedpick before 0.2, which cannot grow; `fedpick report "
                 f"{self.path}` still shows it. Choose another folder with --out"

@@ -13,6 +13,8 @@ from fedpick.types import Bools, Floats
 if TYPE_CHECKING:  # SciPy's graphs take half a second to import: each function does so when it is called
     from scipy.sparse import csr_array
 
+__all__ = ["shortest_paths", "three_dg", "three_dg_from_vectors"]
+
 TINY = np.finfo(np.float64).tiny  # the smallest normal number: shorter than any edge, and not 0
 
 

@@ -10,6 +10,8 @@ from fedpick.errors import ContractError, require
 from fedpick.graph._arrays import square
 from fedpick.types import Bools
 
+__all__ = ["BestEdges", "EdgeScores", "edge_scores", "sweep"]
+
 
 class EdgeScores(NamedTuple):
     """How well edges were found.

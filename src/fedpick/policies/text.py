@@ -1,6 +1,7 @@
 """Policies from one line of text: "e3cs(quota=0.5)", or "my_policy.py:EpsGreedy(eps=0.1)" for one of your own."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -49,10 +50,11 @@ def installed_policies() -> dict[str, EntryPoint]:
 def _known(text: str) -> dict[str, Callable[..., Any]]:
     """The built-in names, and those of installed packages that the text mentions; a built-in name wins."""
     known = policy_names()
-    mentioned = bare_name(text)
-    for name, entry in installed_policies().items():
-        if bare_name(name) in mentioned and bare_name(name) not in map(bare_name, known):
-            known[name] = entry.load()
+    unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
+    mentioned = {bare_name(name) for name in re.findall(r"(?<![\w.:])[A-Za-z_][\w-]*(?![\w.:]|\s*=)", unquoted)}
+    foreign = mentioned - {bare_name(name) for name in _values(known)}
+    if foreign:  # looking through the installed packages takes a while
+        known |= {name: entry.load() for name, entry in installed_policies().items() if bare_name(name) in foreign}
     return known
 
 

@@ -5,8 +5,9 @@
         send(r.chosen)                                  # then, as answers come, from any thread:
         r.done(name, loss=0.7, seconds=3.1)             # or r.failed(name)
 
-`session` is the way through: enrol, choose, hear, learn, keep. `round` is one round; `roster` who is enrolled; `reading`
-what clients say, read with distrust; `memory` and `journal` what survives; `recording` the rounds' records.
+`session` is the way through: enrol, choose, hear, learn, keep. `round` is one round; `roster` who is enrolled;
+`reading` and `updates` what clients send, read with distrust; `memory` and `journal` what survives; `recording` the
+records.
 
 Needs `pip install "fedpick[server]"` for `state=` and `records=`; the parts are imported when they are used.
 """
@@ -15,13 +16,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedpick.server.gathering import NotEnoughClientsError
     from fedpick.server.masks import masked
     from fedpick.server.round import Round
-    from fedpick.server.session import NotEnoughClientsError, Session
+    from fedpick.server.session import Session
 
 __all__ = ["NotEnoughClientsError", "Round", "Session", "masked"]
 
-_HOME = {"NotEnoughClientsError": "session", "Round": "round", "Session": "session", "masked": "masks"}
+_HOME = {"NotEnoughClientsError": "gathering", "Round": "round", "Session": "session", "masked": "masks"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What clients say, read with distrust: numbers, losses, reports, arrays, descriptions of themselves.
+"""What clients say, read with distrust: numbers, losses, reports, descriptions of themselves.
 
 Nothing here raises for what a client sent: nonsense reads as NaN, None or a text that says what is wrong.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedpick.errors import MissingError
 from fedpick.types import Clients, Floats
 
-__all__ = ["LOSSES", "array_fault", "described", "loss_of", "number", "printable", "report", "seconds_of", "table"]
+__all__ = ["LOSSES", "described", "loss_of", "number", "printable", "report", "seconds_of", "table"]
 
 LOSSES = ("train_loss", "loss", "train-loss")  # names of the metric; the first that is there is read
 SECONDS = "seconds"
@@ -54,24 +54,6 @@ def loss_of(metrics: Mapping[str, Any]) -> tuple[float | None, str]:
 def seconds_of(metrics: Mapping[str, Any]) -> float:
     """The seconds that a client says it took, NaN if it does not say."""
     return number(metrics.get(SECONDS))
-
-
-def array_fault(name: str, values: Any, shape: tuple[int, ...] | None = None) -> str:
-    """What makes an array of an update unusable, "" if nothing.
-
-    Args:
-        name: of the array.
-        values: what the client sent.
-        shape: of the model's array in its place; None: any.
-    """
-    array = np.asarray(values)
-    if array.dtype.kind not in "biufc":
-        return f"array {name!r} of type {array.dtype}"
-    if shape is not None and array.shape != shape:
-        return f"array {name!r} of shape {array.shape} instead of {shape}"
-    if array.dtype.kind in "fc" and not np.isfinite(array).all():
-        return f"NaN or infinity in array {name!r}"
-    return ""
 
 
 def _entries(value: Any, longest: int) -> list[float] | None:

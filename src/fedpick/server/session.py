@@ -7,21 +7,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick import rng as rngs
-from fedpick.errors import ContractError, FedpickError, MissingError, require
+from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
+from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.store.records import ROUND_COLUMNS, Record
 from fedpick.types import Bools, Clients, Floats, Ints, Outcome, Status, View
 
-__all__ = ["ContextFn", "Describe", "NotEnoughClientsError", "ProbeFn", "Session", "reports_of"]
+__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session", "reports_of"]
 
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
@@ -32,13 +33,21 @@ Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is k
 ProbeFn = Callable[[list[str], int | None], ArrayLike]  # names, examples to use (None: all) -> losses
 
 
-class NotEnoughClientsError(FedpickError, RuntimeError):
-    """Too few clients are there for a round."""
-
-
 def reports_of(policy: Any) -> dict[str, int | None]:
     """Names of the reports that a policy learns from, with their widths where it knows them (0: a number)."""
     return traits(policy).collect()
+
+
+class Options(TypedDict, total=False):
+    """Settings of a session that an adapter passes on."""
+
+    state: str | os.PathLike[str] | None
+    records: str | os.PathLike[str] | None
+    deadline: float | None
+    durations: str
+    context: ContextFn | None
+    checkpoint_every: int
+    seed: int
 
 
 class Session:

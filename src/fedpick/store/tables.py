@@ -110,8 +110,8 @@ def covers(whole: Path) -> int:
 def table_files(folder: Path, name: str, until: int | None = None) -> list[Path]:
     """The joined file, then the parts it does not hold yet (a crash can leave parts that it does)."""
     whole = folder / f"{name}.parquet"
-    reached = covers(whole) if whole.is_file() else 0
     parts = sorted((folder / "parts").glob(f"{name}-{NUMBER}.parquet"))
+    reached = covers(whole) if parts and whole.is_file() else 0  # without parts there is nothing to tell apart
     parts = [part for part in parts if last_round(part) > reached and (until is None or last_round(part) <= until)]
     return [whole, *parts] if whole.is_file() else parts
 
