@@ -1,4 +1,4 @@
-"""How many devices JAX makes of this machine's cores: one each, set before JAX is imported.
+"""One JAX device per core of this machine, set before JAX is imported.
 
 A cohort splits by clients. One single-threaded XLA device per core trains whole clients side by side, where one device
 with many threads would split each small matrix product (1.5-2x slower on the models of the papers).
@@ -25,7 +25,7 @@ def flags(count: int) -> str:
 
 
 def reserve(count: int | None = None) -> None:
-    """Give JAX this many host devices; None: one per core, unless XLA_FLAGS says a number already.
+    """Give JAX this many host devices; None: one per core, unless XLA_FLAGS already sets a number.
 
     Without effect once JAX is imported. Processes that share a machine (`fedpick.experiment.executors`) take one each.
     """
