@@ -16,7 +16,7 @@ NUMBERS = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0, 1e-300, 1
 
 
 def fresh(policy, **changes):
-    width = policy.context if isinstance(getattr(policy, "context", None), int) else 3
+    width = fp.traits(policy).context or 3
     return view(CLIENTS, **{"context": np.full((12, width), 1.0), **changes})
 
 
@@ -47,7 +47,7 @@ def test_whatever_clients_report_the_next_choice_is_sound(name, seed):
     policy, rng = zoo(3)[name], np.random.default_rng(seed)
     state = policy.init(CLIENTS)
     for round in range(1, 5):
-        width = policy.context if isinstance(getattr(policy, "context", None), int) else 3
+        width = fp.traits(policy).context or 3
         context, told = rng.choice(NUMBERS, (12, width)), rng.choice(NUMBERS, 12)
         seen = fresh(policy, round=round, context=context, probe=lambda ids, batch=None, told=told: told[ids])
         choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))

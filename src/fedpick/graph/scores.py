@@ -32,7 +32,7 @@ class BestEdges(NamedTuple):
 
 
 def edge_scores(similarity: ArrayLike, oracle: ArrayLike, epsilon: float, oracle_epsilon: float = 0.1) -> EdgeScores:
-    """Precision, recall and F1 of the edges, the pairs of clients with similarity >= epsilon.
+    """Precision, recall and F1 of the edges, the pairs of clients with similarity above epsilon.
 
     Args:
         similarity: (K, K) similarities to be judged.
@@ -76,7 +76,7 @@ def sweep(
 
 
 def _edges(what: str, similarity: ArrayLike, epsilon: float) -> Bools:
-    """Mask of the pairs i < j that are edges."""
+    """Mask of the pairs i < j that are edges: above epsilon, or at epsilon = 0 every pair would be one."""
     require(0 <= epsilon <= 1, f"the epsilon of {what}", epsilon, "between 0 and 1")
-    mask: Bools = np.triu(square(what, similarity) >= epsilon, k=1)
+    mask: Bools = np.triu(square(what, similarity) > epsilon, k=1)
     return mask

@@ -24,6 +24,7 @@ __all__ = ["Trainer"]
 
 TINY = 20_000  # parameters; models up to this size are trained with "vmap" on a CPU too
 NOISE = 256  # number of random inputs for a functional embedding
+REPORTS = ("update_norm", "embedding", "update")  # all reports that a trainer can give
 
 
 @partial(jax.jit, static_argnums=0)
@@ -104,7 +105,7 @@ class Trainer:
             (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
             (self.precision, ["float32", "bfloat16"], "precision"),
             (self.form, ["auto", "scan", "vmap"], "form"),
-            *((name, ["update_norm", "embedding", "update"], "report") for name in self.reports),
+            *((name, list(REPORTS), "report") for name in self.reports),
         ):
             if value not in known:
                 raise unknown_name(what, value, known)

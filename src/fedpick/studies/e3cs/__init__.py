@@ -1,0 +1,1 @@
+"""E3CS: Huang, Lin, Shen, Li & Zomaya (2022), a file for each figure."""
