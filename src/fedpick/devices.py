@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""One JAX device per core of this machine, set before JAX is imported.
-=======
-"""Where JAX computes: which devices there are, and how many it makes of this machine's cores.
->>>>>>> main
+"""Where JAX computes: which devices there are, and one CPU device for each core of this machine.
 
 A cohort splits by clients. One single-threaded XLA device per core trains whole clients side by side, where one device
 with many threads would split each small matrix product (1.5-2x slower on the models of the papers).
