@@ -4,7 +4,7 @@ A reply that Flower's strategies could not aggregate (other keys or shapes than 
 ServerApp with an exception, so it counts as that client's failure here and never reaches them.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from fedpick.server.reading import printable
 from fedpick.server.updates import Update, arrays_fault, metrics_fault
 
-__all__ = ["Heard", "metrics", "read"]
-
-# What Flower's own templates call what a report calls otherwise.
-TRAINED = {"loss": "train_loss", "train-loss": "train_loss", "accuracy": "train_accuracy", "acc": "train_accuracy"}
-EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
+__all__ = ["Heard", "read"]
 
 
 @dataclass(kw_only=True)
@@ -86,8 +82,3 @@ def read(
         heard.why = f"unreadable: {type(error).__name__}: {error}"
     heard.why = printable(heard.why)
     return heard
-
-
-def metrics(measured: Mapping[str, Any], trained: bool = False) -> dict[str, Any]:
-    """What was measured, under the names of a report."""
-    return {(TRAINED if trained else EVALUATED).get(name, name): value for name, value in measured.items()}

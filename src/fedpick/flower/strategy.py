@@ -18,7 +18,7 @@ from fedpick.flower.grids import Restricted, Watched, own
 from fedpick.flower.identity import Identity, check_identity
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, retold
 from fedpick.flower.presence import Presence
-from fedpick.flower.replies import metrics, read
+from fedpick.flower.replies import read
 from fedpick.protocol import Policy, traits
 from fedpick.server.gathering import Gathering
 from fedpick.server.roster import Roster
@@ -138,9 +138,9 @@ class Selected(Strategy):
             raise self._broken  # not one client's doing: it never worked
         return result
 
-    def _measure(self, found: MetricRecord | None, trained: bool = False) -> None:
+    def _measure(self, found: MetricRecord | None, training: bool = False) -> None:
         if isinstance(found, MetricRecord):
-            self.session.measure(metrics(found, trained))
+            self.session.measure(found, training=training)
 
     def summary(self) -> None:
         """Log who chooses, then what the base says."""
@@ -218,7 +218,7 @@ class Selected(Strategy):
             self._broken = error
             return None, None
         self._aggregated = True
-        self._measure(result[1], trained=True)
+        self._measure(result[1], training=True)
         return result
 
     def configure_evaluate(

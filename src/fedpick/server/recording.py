@@ -105,7 +105,7 @@ class Recording:
             if self.roster.round - self._joined >= JOIN_EVERY:
                 self._join()
         except StoreError as error:
-            self.log.error("%s", error)
+            self.log.error("%s. %d rounds wait, and it is tried again after the next", error, len(self._waiting))
         return not self._waiting
 
     def name(self) -> None:

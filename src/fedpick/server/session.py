@@ -27,6 +27,9 @@ __all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session", "reports_of
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
 MOST_METRICS = 50  # names a round; each is a column
+# What the frameworks' templates call what a report calls otherwise.
+TRAINED = {"loss": "train_loss", "train-loss": "train_loss", "accuracy": "train_accuracy", "acc": "train_accuracy"}
+EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
 # (round, names of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
 ContextFn = Callable[[int, Sequence[str], Bools], Floats]
 Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
@@ -212,14 +215,20 @@ class Session:
             self._round = Round(self, view, choice, probes=int(meter[0]), wall=wall, begun=begun)
             return self._round
 
-    def measure(self, metrics: Mapping[str, Any]) -> None:
-        """Add what was measured after the last round (accuracy, test_loss, ...) to its record, before the next."""
+    def measure(self, metrics: Mapping[str, Any], *, training: bool = False) -> None:
+        """Add what was measured after the last round (accuracy, test_loss, ...) to its record, before the next.
+
+        Args:
+            metrics: numbers by name; others have no column.
+            training: whether they are the training clients' own, so that "loss" is their training loss.
+        """
         with self.guard:
             if self.last is None or not self._fresh:
                 return
             found = {}
             for name, value in list(metrics.items())[:MOST_METRICS]:
-                if not isinstance(value, bool) and isinstance(value, int | float | np.number):  # lists have no column
+                if not isinstance(value, bool) and isinstance(value, int | float | np.number):
+                    name = (TRAINED if training else EVALUATED).get(name, name)
                     found[f"metric_{name}" if name in ROUND_COLUMNS else name] = float(value)
             self.last = replace(self.last, metrics={**self.last.metrics, **found})
 
