@@ -107,7 +107,7 @@ def test_an_exception_abandons_the_round_and_its_number_is_played_again(tmp_path
     session = fp.Session(fp.E3CS(3), state=tmp_path)
     play(session, NAMES)
     before = session.roster.state.log_weights.copy()
-    with pytest.raises(ZeroDivisionError), session.round([*NAMES, "new"]) as r:
+    with pytest.raises(ZeroDivisionError), session.round([*NAMES, "new"]) as r:  # noqa: PT012
         first = r.chosen
         r.done(first[0])
         1 / 0  # noqa: B018
@@ -322,7 +322,10 @@ def test_a_retired_client_comes_back_as_a_newcomer_and_keeps_its_old_rows(tmp_pa
     session.close()
     names, told = store.read_clients(tmp_path / "run"), store.read_selections(tmp_path / "run")
     assert names == ["a", "b", "a"]
-    rows = {(r, names[c], c): s for r, c, s in zip(*(told[k].to_pylist() for k in ("round", "client", "status")))}
+    rows = {
+        (r, names[c], c): s
+        for r, c, s in zip(*(told[k].to_pylist() for k in ("round", "client", "status")), strict=True)
+    }
     assert rows == {
         (1, "a", 0): "FAILED",
         (1, "b", 1): "DONE",
