@@ -351,7 +351,7 @@ def reproduce(
                 bar.stop()
                 err.print("\nstopped; every job that was done is kept. Go on with:")
                 err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
-                raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else int(stop.code or 1)) from None
+                raise typer.Exit(stop.code if isinstance(stop, SystemExit) else 130) from None
         outcomes.append(outcome)
         table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
         for heading in ("claim", "paper", "ours", "verdict", "note"):
