@@ -10,6 +10,8 @@ import numpy as np
 
 from fedpick.errors import require
 
+__all__ = ["stream"]
+
 
 def stream(seed: int, round: int, name: str) -> np.random.Generator:
     """Return the generator that belongs to this seed, round and name.

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fedpick.cli import data as cli_data
 from fedpick.data import sources
-from fedpick.data.fetch import write_arrays
+from fedpick.data.sources.cache import write_arrays
 from fedpick.errors import DataError, FedpickError, MissingError, SettingError, UnknownNameError
 
 

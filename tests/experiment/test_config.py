@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import fedpick as fp
 from fedpick import worlds
 from fedpick.errors import ConfigError, FedpickError, SettingError, UnknownNameError
-from fedpick.experiment import config as configs
-from fedpick.experiment.config import PARTS, Config, build_world, load
+from fedpick.experiment import PARTS, Config, build_world, load
+from fedpick.experiment import building as configs
 
 
 def written(folder: Path, text: str) -> Path:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedpick.data.federated import Dataset, Federated
-from fedpick.data.partitions import SIZES, SizeLaw, check_size, check_whole, hold_out
+from fedpick.data.partitions.held_out import hold_out
+from fedpick.data.partitions.sizes import SIZES, SizeLaw, check_size, check_whole
 from fedpick.errors import require
 from fedpick.text import Makers, make
 from fedpick.types import Ints

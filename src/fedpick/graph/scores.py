@@ -10,6 +10,8 @@ from fedpick.errors import ContractError, require
 from fedpick.graph._arrays import square
 from fedpick.types import Bools
 
+__all__ = ["BestEdges", "EdgeScores", "edge_scores", "sweep"]
+
 
 class EdgeScores(NamedTuple):
     """How well edges were found.
@@ -30,7 +32,7 @@ class BestEdges(NamedTuple):
 
 
 def edge_scores(similarity: ArrayLike, oracle: ArrayLike, epsilon: float, oracle_epsilon: float = 0.1) -> EdgeScores:
-    """Precision, recall and F1 of the edges, the pairs of clients with similarity >= epsilon.
+    """Precision, recall and F1 of the edges, the pairs of clients with similarity above epsilon.
 
     Args:
         similarity: (K, K) similarities to be judged.
@@ -74,7 +76,7 @@ def sweep(
 
 
 def _edges(what: str, similarity: ArrayLike, epsilon: float) -> Bools:
-    """Mask of the pairs i < j that are edges."""
+    """Mask of the pairs i < j that are edges: above epsilon, or at epsilon = 0 every pair would be one."""
     require(0 <= epsilon <= 1, f"the epsilon of {what}", epsilon, "between 0 and 1")
-    mask: Bools = np.triu(square(what, similarity) >= epsilon, k=1)
+    mask: Bools = np.triu(square(what, similarity) > epsilon, k=1)
     return mask

@@ -16,21 +16,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
-from fedpick.data.federated import Dataset
 from fedpick.learn.batches import Batches
 from fedpick.learn.models import Model
-from fedpick.learn.objective import Affine, affine_of, losses, prepare
-from fedpick.types import Ints
+from fedpick.learn.objective import Affine, losses, prepare
+from fedpick.learn.placement import Arrays, deal, everywhere, mesh
 
-__all__ = ["Arrays", "Local", "Trained", "deal", "everywhere", "mesh", "place", "train"]
+__all__ = ["Local", "Trained", "train"]
 
 Params = Any
 
@@ -114,17 +112,6 @@ def _cast(params: Params, precision: str) -> Params:
     return params if precision == "float32" else jax.tree.map(lambda w: w.astype(precision), params)
 
 
-@lru_cache
-def mesh(devices: int) -> Mesh:
-    """The first so many devices, side by side."""
-    return Mesh(np.array(jax.local_devices()[:devices]), ("core",))
-
-
-def everywhere(devices: int) -> NamedSharding:
-    """A copy on each of them."""
-    return NamedSharding(mesh(devices), PartitionSpec())
-
-
 @lru_cache  # one compiled function for all trainers with the same model and settings
 def _compiled(model: Model, local: Local, form: str, stacked: bool, devices: int) -> Callable[..., Any]:
     def cohort(sent: Params, affine: Affine, x: Any, y: Any, clients: tuple[Any, ...]) -> Any:
@@ -147,47 +134,6 @@ def _compiled(model: Model, local: Local, form: str, stacked: bool, devices: int
         check_vma=False,
     )
     return jax.jit(spread)
-
-
-def deal(steps: Ints, devices: int) -> Ints:
-    """An order of the clients such that equal shares of it are equal work, nearly: most work first, to the least busy.
-
-    >>> deal(np.array([5, 1, 1, 5]), devices=2)
-    array([0, 1, 3, 2])
-    """
-    room = len(steps) // devices
-    hands: list[list[int]] = [[] for _ in range(devices)]
-    load = np.zeros(devices)
-    for client in np.argsort(-steps, kind="stable"):
-        free = [d for d in range(devices) if len(hands[d]) < room]
-        to = min(free, key=lambda d: load[d])
-        hands[to].append(int(client))
-        load[to] += steps[client]
-    return np.array([client for hand in hands for client in hand], dtype=np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Arrays:
-    """Examples on the devices: everywhere, since any client may train anywhere."""
-
-    x: jax.Array
-    y: jax.Array
-    affine: Affine
-    devices: int
-
-
-_PLACED: WeakKeyDictionary[Dataset, dict[tuple[str, int], Arrays]] = WeakKeyDictionary()
-
-
-def place(dataset: Dataset, part: str, devices: int) -> Arrays:
-    """Put the "train" or "test" examples on the devices, once for all trainers that share the data set."""
-    placed = _PLACED.setdefault(dataset, {})
-    if (part, devices) not in placed:
-        where = jax.local_devices()[0] if devices == 1 else everywhere(devices)
-        x, y = (dataset.x, dataset.y) if part == "train" else (dataset.test_x, dataset.test_y)
-        x, y, affine = jax.device_put((x, y, affine_of(dataset)), where)
-        placed[part, devices] = Arrays(x, y, affine, devices)
-    return placed[part, devices]
 
 
 def train(

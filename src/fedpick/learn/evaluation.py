@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from fedpick.learn.cohort import Arrays, mesh
 from fedpick.learn.models import Model
 from fedpick.learn.objective import Affine, correct, losses, prepare
+from fedpick.learn.placement import Arrays, mesh
 from fedpick.types import Floats, Ints
 
 __all__ = ["score", "segment_means"]

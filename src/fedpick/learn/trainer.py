@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
 from fedpick.errors import ContractError, SettingError, require, unknown_name
-from fedpick.learn import aggregation, batches, cohort, evaluation
+from fedpick.learn import aggregation, batches, cohort, evaluation, placement
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of, prepare
 from fedpick.text import make
@@ -24,6 +24,7 @@ __all__ = ["Trainer"]
 
 TINY = 20_000  # parameters: below, a CPU trains clients side by side in one call
 NOISE = 256  # inputs of noise in a functional embedding
+REPORTS = ("update_norm", "embedding", "update")  # all that clients can be asked to tell
 
 
 @partial(jax.jit, static_argnums=0)
@@ -103,7 +104,7 @@ class Trainer:
             (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
             (self.precision, ["float32", "bfloat16"], "precision"),
             (self.form, ["auto", "scan", "vmap"], "form"),
-            *((name, ["update_norm", "embedding", "update"], "report") for name in self.reports),
+            *((name, list(REPORTS), "report") for name in self.reports),
         ):
             if value not in known:
                 raise unknown_name(what, value, known)
@@ -169,15 +170,15 @@ class Trainer:
     # ---- the data, on the devices
 
     @property
-    def _arrays(self) -> cohort.Arrays:
-        return cohort.place(self.data.dataset, "train", self._devices)
+    def _arrays(self) -> placement.Arrays:
+        return placement.place(self.data.dataset, "train", self._devices)
 
     @property
-    def _test(self) -> cohort.Arrays:
-        return cohort.place(self.data.dataset, "test", self._devices)
+    def _test(self) -> placement.Arrays:
+        return placement.place(self.data.dataset, "test", self._devices)
 
     def _spread_params(self, params: Any) -> Any:
-        return params if self._devices == 1 else jax.device_put(params, cohort.everywhere(self._devices))
+        return params if self._devices == 1 else jax.device_put(params, placement.everywhere(self._devices))
 
     # ---- the round
 

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.types import Bools, Floats, Ints
 
+__all__ = ["pivotal", "systematic"]
+
 _CERTAIN = 1.0 - 1e-12  # probabilities closer to 1 than this are 1: rounding must not lose a sure client
 
 
@@ -50,6 +52,23 @@ def _settled(p: Floats, k: int) -> Floats:
     return settled
 
 
+@njit(cache=True)
+def _march(p: Floats, points: Floats) -> Ints:
+    """Clients lie end to end on a line, client i over a length p[i]: the positions of those at each of the points.
+
+    The points rise. What rounding leaves open at the far end of the line belongs to the last client.
+    """
+    hits = np.full(len(points), len(p) - 1)
+    end = 0.0
+    at = 0
+    for i in range(len(p) - 1):
+        end += p[i]
+        while at < len(points) and points[at] < end:
+            hits[at] = i
+            at += 1
+    return hits
+
+
 def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
     """Draw k = sum(p) clients, client i with probability p[i]: equal steps through the clients in random order.
 
@@ -61,11 +80,9 @@ def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
     if k <= 0:
         return np.flatnonzero(sure)
     order = _random_order(probabilities, sure, rng)
-    steps = np.cumsum(_settled(probabilities[order], k))
-    steps[-1] = k
     whole = np.arange(float(k))
     points = np.minimum(whole + rng.random(), np.nextafter(whole + 1.0, 0.0))  # a start near 1 must not round up to 1
-    hits = np.searchsorted(steps, points, side="right")
+    hits = _march(_settled(probabilities[order], k), points)
     return np.sort(np.concatenate([np.flatnonzero(sure), order[hits]]))
 
 

@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.types import Bools, Floats
 
+__all__ = ["capped", "proportional"]
+
 
 def capped(log_weights: ArrayLike, total: float, cap: float) -> tuple[Floats, Bools]:
     """Shares min(cap, c w) that sum to `total`, and the mask of those whose weight lies above the cap (strictly).

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.types import Floats, Ints
 
+__all__ = ["multinomial_nr", "weighted", "with_replacement"]
+
 
 def _check(weights: ArrayLike, k: int, *, distinct: bool) -> Floats:
     array = np.asarray(weights, dtype=np.float64)

@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError, require, unknown_name
 from fedpick.types import Bools, Floats, Ints
 
+__all__ = ["NEIGHBOURS", "anneal"]
+
 NEIGHBOURS = ("sa", "alsa", "alsa-drop")
 
 

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.types import Floats, Ints
 
+__all__ = ["bottleneck", "masked", "top"]
+
 _PRUNE_FROM = 4096  # below, sorting everything is cheaper than finding out what need not be sorted
 
 

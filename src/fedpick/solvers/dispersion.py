@@ -14,6 +14,8 @@ from fedpick.errors import ContractError, require
 from fedpick.solvers.bottleneck import masked, top
 from fedpick.types import Bools, Floats, Ints
 
+__all__ = ["disperse"]
+
 
 @njit(cache=True)
 def _finite(distance: NDArray[np.floating], ids: Ints) -> bool:

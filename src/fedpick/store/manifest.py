@@ -4,17 +4,20 @@ import json
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedpick import atomic
+from fedpick import atomic, own
 from fedpick._version import __version__
-from fedpick.errors import StoreError
+from fedpick.errors import FedpickError, StoreError
+from fedpick.policies.text import canonical_policy
 
-__all__ = ["as_json", "machine", "read_manifest", "same_run", "write_manifest"]
+__all__ = ["as_json", "last_said", "machine", "read_manifest", "said_after", "same_run", "write_manifest"]
 
 MANIFEST = "manifest.json"
+_THEN = ", then "
 
 
 def machine() -> dict[str, Any]:
@@ -47,9 +50,37 @@ def as_json(value: Any) -> Any:
 
 
 def same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """More rounds are the same run, continued; how often it is written changes no record."""
-    free = {"rounds": 0, "checkpoint_every": 0}
-    return {**one, **free} == {**other, **free}
+    """More rounds are the same run, continued; how often it is written changes no record, nor how a text is spaced."""
+    return _what(one) == _what(other)
+
+
+def _what(config: dict[str, Any]) -> dict[str, Any]:
+    """What of a configuration decides the records, under the names of today."""
+    found = {**config, "rounds": 0, "checkpoint_every": 0}
+    with suppress(FedpickError, KeyError, TypeError, AttributeError):  # a deployment's is in other words
+        found["policy"] = own.shown(canonical_policy(config["policy"]))
+    world = config.get("world")
+    if isinstance(world, dict) and "clients" in world:  # before 0.2
+        found["world"] = {("num_clients" if key == "clients" else key): value for key, value in world.items()}
+    return found
+
+
+def said_after(before: Any, now: Any) -> Any:
+    """What "about" says of a run that goes on in another way: texts stand one after another, else the last counts.
+
+    >>> said_after("cpu", "gpu: NVIDIA H200")
+    'cpu, then gpu: NVIDIA H200'
+    >>> said_after("cpu, then gpu: NVIDIA H200", "gpu: NVIDIA H200")
+    'cpu, then gpu: NVIDIA H200'
+    """
+    if not (isinstance(before, str) and isinstance(now, str)):
+        return now
+    return before if last_said(before) == now else before + _THEN + now
+
+
+def last_said(text: str) -> str:
+    """The last of the texts that `said_after` put together."""
+    return text.rsplit(_THEN, 1)[-1]
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
