@@ -1,10 +1,8 @@
 """Many runs at once: in order, with the same records wherever they are computed, and no process left behind."""
 
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -14,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from experiment.plays import children, configs, contents, folders, jobs
 from fedpick.errors import ConfigError, FedpickError, MissingError, SettingError, StoreError, UnknownNameError
-from experiment.plays import children, configs, contents, ended, folders, jobs
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import Job, Stopped, each, execute, play, stopping
 from fedpick.store import Folder, read_manifest, read_rounds

@@ -30,9 +30,11 @@ def _source_hash() -> str:
     return found.hexdigest()
 
 
-def _commit(checkout: Path) -> str | None:
-    """The commit that a checkout of fedpick stands at, read from its files: starting git would run what a folder says."""
+def _commit() -> str | None:
+    """The commit that the working directory stands at, read from its files: git would run what a folder's says."""
     try:
+        here = Path.cwd()
+        checkout = next(folder for folder in (here, *here.parents) if (folder / ".git").exists())
         git = checkout / ".git"
         if git.is_file():  # a worktree
             git = checkout / git.read_text().removeprefix("gitdir:").strip()
@@ -47,7 +49,7 @@ def _commit(checkout: Path) -> str | None:
                 return (place / ref).read_text().strip()[:40]
         packed = (common / "packed-refs").read_text().splitlines()
         return next((line.split()[0] for line in packed if line.endswith(f" {ref}")), None)
-    except (OSError, UnicodeDecodeError, IndexError):
+    except (OSError, UnicodeDecodeError, IndexError, StopIteration):
         return None
 
 
@@ -66,7 +68,7 @@ def machine() -> dict[str, Any]:
         "versions": {name: installed(name) for name in names if installed(name)},
         "python": platform.python_version(),
         "source": _source_hash(),
-        "commit": _commit(Path(__file__).parents[3]),
+        "commit": _commit(),
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
     }
 
