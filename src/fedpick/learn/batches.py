@@ -81,7 +81,7 @@ def draw(
     batch: int,
     steps: int | None,
     rng: np.random.Generator,
-    room: tuple[int, int],
+    padded: tuple[int, int],
 ) -> Batches:
     """Draw the batches of these clients.
 
@@ -92,16 +92,16 @@ def draw(
         batch: examples per step; a client with fewer takes all it has.
         steps: steps per epoch, in full batches; None: an epoch is one pass, and its last batch is what is left.
         rng: one number is drawn for each example seen, regardless of padding.
-        room: padded shape (C, S) of the arrays, at least as large as needed; a shape seen before is not compiled again.
+        padded: shape (C, S) of the arrays, at least as large as needed; a shape seen before is not compiled again.
     """
     sizes = data.sizes[ids]
     each = steps_of(sizes, epochs, batch, steps)
     seen = int((epochs * sizes).sum() if steps is None else (each * np.minimum(batch, sizes)).sum())
-    index = np.zeros((*room, batch), np.int32)
+    index = np.zeros((*padded, batch), np.int32)
     # Padding is one of the client's own examples: it is masked out, but a NaN from another client's would still spread.
     index[: len(ids)] = data.examples[data.starts[ids]][:, None, None]
-    count = np.zeros(room, np.int32)
+    count = np.zeros(padded, np.int32)
     _fill(data.examples, data.starts[ids], sizes, each, batch, steps is None, rng.random(seen), index, count)
-    total = np.zeros(room[0], np.int32)
+    total = np.zeros(padded[0], np.int32)
     total[: len(ids)] = each
     return Batches(index, count, total)

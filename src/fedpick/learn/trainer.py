@@ -91,7 +91,7 @@ class Trainer:
     reports: tuple[str, ...] = ("update_norm",)
     precision: str = "float32"
     form: str = "auto"
-    _room: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
+    _padded: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
         require(self.batch >= 1, "Trainer: batch", self.batch, ">= 1 example")
@@ -213,12 +213,12 @@ class Trainer:
         longest = np.array([self.data.sizes.max()])
         steps = int(batches.steps_of(longest, np.array([times.max(initial=1)]), self.batch, self.steps)[0])
         clients = -(-len(ids) // self._devices) * self._devices
-        self._room = room = max(clients, self._room[0]), max(steps, self._room[1])
-        drawn = batches.draw(self.data, ids[at], times, self.batch, self.steps, rng, room)
-        keys = np.zeros((room[0], 2), np.uint32)
+        self._padded = padded = max(clients, self._padded[0]), max(steps, self._padded[1])
+        drawn = batches.draw(self.data, ids[at], times, self.batch, self.steps, rng, padded)
+        keys = np.zeros((padded[0], 2), np.uint32)
         keys[: len(at)] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
         rate = self.lr(round) if callable(self.lr) else self.lr
-        return Drawn(drawn, keys, np.full(room[0], rate, np.float32))
+        return Drawn(drawn, keys, np.full(padded[0], rate, np.float32))
 
     def train_all(self, params: Any, drawn: "Drawn", owner: Any = None) -> cohort.Trained:
         """Train on what `draw` returned; with an `owner`, from several stacked models (see `cohort.train`)."""
