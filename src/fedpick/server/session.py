@@ -247,7 +247,7 @@ class Session:
             self.open()
             self._settle()
             if self._recording is not None:
-                self._recording.name()  # while they have one
+                self._recording.note_names()  # while they have one
             self.roster.retire(gone)
             if self.memory is not None:
                 self._fold()  # the journal has no word for it
@@ -302,7 +302,7 @@ class Session:
             losses = np.asarray(probe([roster.names[k] for k in ids], batch), dtype=np.float64)
             if losses.shape != ids.shape:
                 raise ContractError(
-                    f"{self.owner}: probe gave {losses.shape} losses, but {len(ids)} clients were asked"
+                    f"{self.owner}: probe gave losses of shape {losses.shape}, but {len(ids)} clients were asked"
                 )
             meter[0] += len(ids)
             meter[1] += perf_counter() - before
