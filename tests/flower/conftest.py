@@ -2,17 +2,18 @@ import pytest
 from fake_flower import Clock
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpick.flower import grids, presence, strategy
+from fedpick.flower import grids
+from fedpick.server import gathering, round, session
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that only moves when the server sleeps."""
     fake = Clock()
-    for module in (grids, presence):
+    for module in (grids, gathering, round, session):
         monkeypatch.setattr(module, "monotonic", fake.monotonic)
+    for module in (grids, gathering):
         monkeypatch.setattr(module, "sleep", fake.sleep)
-    monkeypatch.setattr(strategy, "monotonic", fake.monotonic)
     for name in ("run_id", "task_id", "node_id"):
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
     return fake

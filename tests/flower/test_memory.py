@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.flower import Selected, memory
+from fedpick.flower import Selected
+from fedpick.server import journal, memory
 from fedpick.state import pack, read_archive
 
 
@@ -43,11 +44,11 @@ def past(clock: Clock, tmp_path):
     return tmp_path / "past", after
 
 
-def ends(journal):
+def ends(file):
     """Where each entry of a journal ends."""
-    data, at, found = journal.read_bytes(), 0, []
+    data, at, found = file.read_bytes(), 0, []
     while at < len(data):
-        at += memory.HEAD.size + memory.HEAD.unpack(data[at : at + memory.HEAD.size])[1]
+        at += journal.HEAD.size + journal.HEAD.unpack(data[at : at + journal.HEAD.size])[1]
         found.append(at)
     assert at == len(data)
     return found
@@ -58,7 +59,7 @@ def test_a_large_state_is_not_rewritten_each_round(clock: Clock, tmp_path) -> No
     written, journals = [], []
     for _ in range(10):
         strategy.start(world(clock), model(), num_rounds=1)
-        written.append(read_archive(tmp_path / "state.npz")[1]["flower"]["round"])
+        written.append(read_archive(tmp_path / "state.npz")[1]["session"]["round"])
         journals.append((tmp_path / "journal").exists())
     assert written == [0, 0, 0, 4, 4, 4, 4, 8, 8, 8]
     assert [round for round, there in enumerate(journals, 1) if not there] == [4, 8]
@@ -222,7 +223,7 @@ def test_interrupted_at_the_end_of_a_round_and_started_again(clock: Clock, tmp_p
         if where == "fsync":
             patch.setattr(os, "fsync", stop)
         elif where == "keep":
-            patch.setattr(strategy.memory, "keep", stop)
+            patch.setattr(strategy.session.memory, "keep", stop)
         else:
             patch.setattr(strategy.policy.__class__, "observe", stop)
         with pytest.raises(KeyboardInterrupt):
@@ -234,12 +235,12 @@ def test_interrupted_at_the_end_of_a_round_and_started_again(clock: Clock, tmp_p
 
 
 def test_numbers_that_look_like_the_mark_of_an_entry_do_no_harm(clock: Clock, tmp_path) -> None:
-    loss = float(np.frombuffer(memory.MARK, dtype="<f8")[0])
+    loss = float(np.frombuffer(journal.MARK, dtype="<f8")[0])
     grid = FakeGrid(clock, {node: trains(train_loss=loss) for node in range(4)})
     strategy = server(tmp_path)
     strategy.start(grid, model(), num_rounds=2)
     whole = (tmp_path / "journal").read_bytes()
-    assert whole.count(memory.MARK) > 2
+    assert whole.count(journal.MARK) > 2
     (tmp_path / "journal").write_bytes(whole[:-1])
     assert server(tmp_path).round == 1
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 import fedpick as fp
 from fedpick import cli, store
 from fedpick.experiment import executors
-from fedpick.flower import Selected, measures, recording
+from fedpick.flower import Selected
+from fedpick.server import recording
 from fedpick.store import folder
 
 
@@ -170,8 +171,8 @@ def test_records_do_not_run_ahead_of_the_state(clock: Clock, tmp_path, monkeypat
 
         def full(round, arrays):
             if round == 2:
-                patch.setattr(strategy.memory, "_append", broken)
-                patch.setattr(strategy.memory, "_checkpoint", broken)
+                patch.setattr(strategy.session.memory.journal, "append", broken)
+                patch.setattr(strategy.session.memory, "_checkpoint", broken)
 
         def broken(*args):
             raise OSError(28, "No space left on device")
@@ -211,10 +212,10 @@ def test_names_are_there_while_it_runs(clock: Clock, tmp_path) -> None:
 
 
 def test_the_label_is_the_policy_as_people_write_it() -> None:
-    assert measures.label(fp.Uniform(3)) == "Uniform"
-    assert measures.label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5)) == "OverSelect(E3CS(quota=0.2), factor=1.5)"
-    assert measures.label(fp.FedCS(3, success=np.ones(5))) == "FedCS"
-    assert measures.label(object()) == "object"
+    assert recording.label(fp.Uniform(3)) == "Uniform"
+    assert recording.label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5)) == "OverSelect(E3CS(quota=0.2), factor=1.5)"
+    assert recording.label(fp.FedCS(3, success=np.ones(5))) == "FedCS"
+    assert recording.label(object()) == "object"
 
 
 def report(*arguments) -> str:

@@ -91,6 +91,7 @@ def test_killed_in_mid_round_the_round_is_played_again(clock: Clock, tmp_path) -
     Selected(base(), policy, state=tmp_path).start(world(clock), model(), num_rounds=2)
     killed = Selected(base(), policy, state=tmp_path)
     first = [m.metadata.dst_node_id for m in killed.configure_train(1, model(), ConfigRecord(), world(clock))]
+    killed.session.memory.unlock()  # as the end of its process does
     again = Selected(base(), policy, state=tmp_path)
     second = [m.metadata.dst_node_id for m in again.configure_train(1, model(), ConfigRecord(), world(clock))]
     assert again.round == 2
@@ -107,7 +108,7 @@ def _rewrite(path, names=None, **notes):
     arrays, meta = read_archive(path)
     if names is not None:
         arrays["names"] = np.frombuffer(json.dumps(names).encode(), dtype=np.uint8)
-    meta["flower"].update(notes)
+    meta["session"].update(notes)
     write_archive(path, arrays, meta)
 
 

@@ -5,8 +5,8 @@
 Needs the extra: `pip install "fedpick[flower]"`. See docs/flower.md.
 """
 
-from fedpick.flower.describing import describe, masked
-from fedpick.flower.probing import PROBE, probe
-from fedpick.flower.strategy import NotEnoughClientsError, Selected
+from fedpick.flower.asking import PROBE, describe, probe
+from fedpick.flower.strategy import Selected
+from fedpick.server import NotEnoughClientsError, masked
 
 __all__ = ["PROBE", "NotEnoughClientsError", "Selected", "describe", "masked", "probe"]

@@ -6,18 +6,19 @@ from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Any
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
-__all__ = ["Exchange", "Restricted", "Watched", "exchange", "own"]
+__all__ = ["Arrivals", "Restricted", "Watched", "exchange", "own"]
 
 log = logging.getLogger("flwr.fedpick")
 
-SHORTEST, LONGEST, LONGER = (
-    0.01,
-    1.0,
-    1.25,
-)  # seconds between two looks for replies; Flower's own 3 s would blur the durations
+# Seconds between two looks for replies, and their growth; Flower's own 3 s would blur the durations.
+SHORTEST, LONGEST, LONGER = 0.01, 1.0, 1.25
+
+
+def _as_inside(name: str) -> Any:
+    return lambda self, *args, **options: getattr(self.grid, name)(*args, **options)
 
 
 class _Around(Grid):
@@ -26,40 +27,15 @@ class _Around(Grid):
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
 
-    def set_run(self, run: Any) -> None:
-        """As the grid inside."""
-        self.grid.set_run(run)
+    set_run, create_message = _as_inside("set_run"), _as_inside("create_message")
+    get_node_ids, get_nodes = _as_inside("get_node_ids"), _as_inside("get_nodes")
+    push_messages, pull_messages = _as_inside("push_messages"), _as_inside("pull_messages")
+    send_and_receive = _as_inside("send_and_receive")
 
     @property
     def run(self) -> Any:
         """As the grid inside."""
         return self.grid.run
-
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        """As the grid inside."""
-        return self.grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """As the grid inside."""
-        return self.grid.get_node_ids()
-
-    def get_nodes(self) -> Iterable[Any]:
-        """As the grid inside."""
-        return self.grid.get_nodes()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """As the grid inside."""
-        return self.grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """As the grid inside."""
-        return self.grid.pull_messages(message_ids)
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """As the grid inside."""
-        return self.grid.send_and_receive(messages, timeout=timeout)
 
     def __getattr__(self, name: str) -> Any:
         if name == "grid":  # not set yet: copying and unpickling look here first
@@ -92,7 +68,7 @@ class Restricted(_Around):
 
 
 @dataclass
-class Exchange:
+class Arrivals:
     """Replies in the order of arrival, seconds that each took by the id of its message, and those never sent."""
 
     replies: list[Message] = field(default_factory=list)
@@ -102,9 +78,9 @@ class Exchange:
     seconds: float = 0.0
 
 
-def exchange(grid: Grid, messages: list[Message], limit: float | None) -> Exchange:
+def exchange(grid: Grid, messages: list[Message], limit: float | None) -> Arrivals:
     """Send messages and collect replies until all are there or `limit` seconds have passed."""
-    done = Exchange(limit=limit)
+    done = Arrivals(limit=limit)
     if limit is not None:
         for message in messages:  # else a straggler works through old rounds for 12 h
             message.metadata.ttl = min(message.metadata.ttl, limit)
@@ -142,14 +118,14 @@ class Watched(_Around):
     def __init__(self, grid: Grid, deadline: float | None) -> None:
         super().__init__(grid)
         self.deadline = deadline
-        self.last = Exchange(limit=deadline)
+        self.last = Arrivals(limit=deadline)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send, wait, return the replies in the order of arrival."""
         bounds = [bound for bound in (timeout, self.deadline) if bound is not None]
         done = exchange(self.grid, list(messages), min(bounds, default=None))
         last = self.last
-        self.last = Exchange(
+        self.last = Arrivals(
             last.replies + done.replies,
             last.took | done.took,
             last.refused | done.refused,
@@ -160,4 +136,4 @@ class Watched(_Around):
 
     def begin(self) -> None:
         """Forget the exchanges of earlier rounds; one round may have several."""
-        self.last = Exchange(limit=self.deadline)
+        self.last = Arrivals(limit=self.deadline)

@@ -68,8 +68,8 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
     )
 
 
-def read_runs(runs: Sequence[RunInfo]) -> tuple[list[Played], list[RunInfo]]:
-    """Read the runs and score the rounds that all have; also those that have no rounds yet."""
+def read_runs(runs: Sequence[RunInfo], most: int | None = None) -> tuple[list[Played], list[RunInfo]]:
+    """Read the runs and score the rounds that all have, `most` of them; also those that have no rounds yet."""
     arrow = needed("pyarrow", "reading a run", "report")
     from fedpick import store
     from fedpick.store.tables import last_part
@@ -83,6 +83,8 @@ def read_runs(runs: Sequence[RunInfo]) -> tuple[list[Played], list[RunInfo]]:
         if not len(table):
             raise StoreError(f"{run.folder}: has no rounds in its rounds.parquet; put the right one back")
     last = min(_last(table) for table in tables)
+    if most is not None:
+        tables, last = [_until(table, most) for table in tables], min(last, most)
     for run, table in zip(begun, tables, strict=True):
         try:
             found.append(_score(run, table, last, alone=len(begun) == 1))

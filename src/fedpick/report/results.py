@@ -58,10 +58,16 @@ class Results:
         reference: the policy that the others are compared with, seed by seed; the first unless said.
         target: the test accuracy to which rounds, hours and gigabytes are counted. Unless said, 95% of what the
             reference has at the end (mean over seeds), down to a whole percent, for each world, cohort size and data.
+        rounds: how many are compared; None: as many as all runs have.
     """
 
     def __init__(
-        self, runs: Sequence[RunInfo | Path], *, reference: str | None = None, target: float | None = None
+        self,
+        runs: Sequence[RunInfo | Path],
+        *,
+        reference: str | None = None,
+        target: float | None = None,
+        rounds: int | None = None,
     ) -> None:
         if target is not None:
             number = isinstance(target, int | float) and not isinstance(target, bool) and 0 < target <= 1
@@ -72,10 +78,11 @@ class Results:
         self.runs, self._twice = _once(found)
         self.reference = reference_policy(reference, [run.policy for run in self.runs])
         self._target = target
+        self._most = rounds
 
     @cached_property
     def _read(self) -> tuple[list[Played], list[RunInfo]]:
-        return read_runs(self.runs)
+        return read_runs(self.runs, self._most)
 
     @cached_property
     def _summarised(self) -> tuple[list[Summary], list[str]]:

@@ -129,9 +129,23 @@ def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
         raise StoreError(
             f"{path}: has no runs, no {MANIFEST} in it or up to {DEEPEST} levels below; start one with fedpick run"
         )
-    order = _planned(path)
-    found.sort(key=lambda run: order.get(run.policy, len(order)))  # stable: else by the folders' names
+    order, keys = _planned(path), _planned_runs(path)
+    found.sort(  # stable: else by the folders' names
+        key=lambda run: (keys.get(run.folder.name.rsplit("_", 1)[-1], len(keys)), order.get(run.policy, len(order)))
+    )
     return [run if run.folder == path else replace(run, source=path) for run in found]
+
+
+def _planned_runs(folder: Path) -> dict[str, int]:
+    """In which order an experiment's plans name their runs, by key; a plan that cannot be read says nothing."""
+    named: dict[str, int] = {}
+    for file in sorted((folder / "plans").glob("*.json")):
+        try:
+            for key in json.loads(file.read_text(encoding="utf-8"))["runs"]:
+                named.setdefault(str(key), len(named))
+        except (ValueError, KeyError, TypeError, OSError):
+            continue
+    return named
 
 
 def _planned(folder: Path) -> dict[str, int]:

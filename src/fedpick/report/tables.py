@@ -86,7 +86,7 @@ def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes
                 "seeds": group.seeds,
                 "rounds": len(group.runs[0].rounds),
                 "target": row.target,
-                "folders": [str(run.info.folder) for run in group.runs],
+                "folders": [run.info.folder.name for run in group.runs],
                 "scores": {name: _score_data(score, row.base) for name, score in row.scores.items()},
             }
         )

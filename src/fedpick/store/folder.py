@@ -12,8 +12,8 @@ moment goes on from its last checkpoint, and its finished files hold what an uni
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,16 +27,15 @@ from fedpick._version import __version__
 from fedpick.errors import StoreError, require
 from fedpick.state import FORMAT, read_archive, write_archive
 from fedpick.store.checkpoint import RunState, pack_run, unpack_run
-from fedpick.store.manifest import MANIFEST, as_json, machine, read_manifest, same_run, write_manifest
+from fedpick.store.manifest import MANIFEST, as_json, machine, read_manifest, said_after, same_run, write_manifest
 from fedpick.store.records import Record
 from fedpick.store.tables import (
     NUMBER,
     REACHED,
     TABLES,
-    covers,
     joined_tables,
-    last_part,
     last_round,
+    reached,
     read_table,
     rounds_table,
     selections_table,
@@ -48,16 +47,13 @@ __all__ = ["Folder", "Tables"]
 
 
 @contextmanager
-def _careful(path: Path, what: str) -> Iterator[None]:
+def _careful(path: Path, what: str, fix: str) -> Iterator[None]:
     """Turn a full disk or a forbidden folder into a StoreError that says what is safe."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StoreError(
-            f"{path}: cannot write {what} ({reason}); what was written before is whole. Free space or choose a folder "
-            "you may write to, then go on with: fedpick resume " + str(path)
-        ) from None
+        raise StoreError(f"{path}: cannot write {what} ({reason}); what was written before is whole. {fix}") from None
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
@@ -73,11 +69,16 @@ class Tables:
         config: what the run is; kept in the manifest. None opens a folder that has one.
     """
 
+    fix = "Free space, or start the server with records= in a folder that it may write to"  # a full disk
+
+    def _careful(self, what: str) -> AbstractContextManager[None]:
+        return _careful(self.path, what, self.fix.format(path=self.path))
+
     def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
         if config is None:
             read_manifest(self.path)  # before anything is made
-        with _careful(self.path, "the folder"):
+        with self._careful("the folder"):
             (self.path / "parts").mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / "run.lock", timeout=0)
             try:
@@ -123,13 +124,21 @@ class Tables:
         return read_manifest(self.path)
 
     def _write_manifest(self, content: dict[str, Any]) -> None:
-        with _careful(self.path, "the manifest"):
+        with self._careful("the manifest"):
             write_manifest(self.path, content)
+
+    def note(self, about: Mapping[str, Any]) -> None:
+        """Say more under the manifest's "about": where and how the run was played."""
+        content = self._manifest()
+        before = content.get("about", {})
+        found = before | {key: said_after(before.get(key), value) for key, value in as_json(dict(about)).items()}
+        if found != before:
+            self._write_manifest({**content, "about": found})
 
     def write(self, records: list[Record], metrics: list[str]) -> None:
         """Write rounds to a part of their own; one that ends with the same round is replaced."""
         last = records[-1].round
-        with _careful(self.path, f"rounds {records[0].round} to {last}"):
+        with self._careful(f"rounds {records[0].round} to {last}"):
             rounds, selections = rounds_table(records, metrics), selections_table(records)
             parts = self.path / "parts"
             for name, table in (("rounds", rounds), ("selections", selections)):
@@ -137,7 +146,7 @@ class Tables:
 
     def join(self, reached: int) -> None:
         """Join the parts to rounds.parquet and selections.parquet, which hold all rounds up to `reached`."""
-        with _careful(self.path, "the joined files"):
+        with self._careful("the joined files"):
             for name in TABLES:
                 self._join(name, reached)
             for part in self._parts():
@@ -145,7 +154,7 @@ class Tables:
 
     def drop_after(self, round: int) -> None:
         """Remove parts that hold later rounds, and what a killed process left half written."""
-        with _careful(self.path, "the folder"):
+        with self._careful("the folder"):
             for part in self._parts():
                 if last_round(part) > round:
                     part.unlink()
@@ -156,14 +165,13 @@ class Tables:
     def name_clients(self, names: Sequence[str]) -> None:
         """Write clients.parquet: who is behind each number, where a run's clients have names."""
         table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
-        with _careful(self.path, "the clients' names"):
+        with self._careful("the clients' names"):
             _write_table(self.path / "clients.parquet", table)
 
     @property
     def reached(self) -> int:
         """The last round that is written."""
-        whole = self.path / "rounds.parquet"
-        return max(last_part(self.path), covers(whole) if whole.is_file() else 0)
+        return reached(self.path)
 
     def _parts(self) -> list[Path]:
         return sorted((self.path / "parts").glob(f"*-{NUMBER}.parquet"))
@@ -196,6 +204,8 @@ class Folder(Tables):
         every: rounds between checkpoints.
     """
 
+    fix = "Free space or choose a folder you may write to, then go on with: fedpick resume {path}"
+
     def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None, every: int = 100) -> None:
         require(every >= 1, "Folder: every", every, "a number of rounds >= 1")
         self.every = every
@@ -204,6 +214,11 @@ class Folder(Tables):
         self._next = 1  # the round that comes next
         self._saved = 0  # the round of the checkpoint
         super().__init__(path, config)
+
+    @property
+    def saved(self) -> int:
+        """The round of the last checkpoint."""
+        return self._saved
 
     def restore(self, template: RunState, clients: Clients) -> RunState:
         """The state at the last checkpoint, or the template if there is none; drops what came after it."""
@@ -267,7 +282,7 @@ class Folder(Tables):
             self.write(self._records, self._metrics)
         if self._saved == state.round > 0:
             return
-        with _careful(self.path, "the checkpoint"):
+        with self._careful("the checkpoint"):
             meta = {"format": FORMAT, "fedpick": __version__, "round": state.round, "metrics": self._metrics}
             write_archive(self.path / "checkpoint.npz", pack_run(state), meta)
         self._records, self._saved = [], state.round

@@ -17,6 +17,7 @@ __all__ = [
     "joined_tables",
     "last_part",
     "last_round",
+    "reached",
     "read_clients",
     "read_rounds",
     "read_selections",
@@ -113,6 +114,12 @@ def table_files(folder: Path, name: str, until: int | None = None) -> list[Path]
     reached = covers(whole) if parts and whole.is_file() else 0  # without parts there is nothing to tell apart
     parts = [part for part in parts if last_round(part) > reached and (until is None or last_round(part) <= until)]
     return [whole, *parts] if whole.is_file() else parts
+
+
+def reached(folder: Path) -> int:
+    """The last round that is written of a run; 0 if there is none."""
+    whole = folder / "rounds.parquet"
+    return max(last_part(folder), covers(whole) if whole.is_file() else 0)
 
 
 def joined_tables(files: list[Path], columns: list[str] | None = None) -> pa.Table:

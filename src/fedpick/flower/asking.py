@@ -1,0 +1,129 @@
+"""What is asked of ClientApps besides training, and the handlers by which they answer.
+
+`probe`: the loss of the current model on a client's data, before the choice (Power-of-Choice needs it). `describe`:
+once, when a client is enrolled, how many examples it has, a vector that describes them, and a name.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+from fedpick.errors import MissingError
+from fedpick.flower.grids import exchange
+from fedpick.server.reading import number, printable
+from fedpick.types import Floats
+
+__all__ = ["DESCRIBE", "PROBE", "Said", "ask_descriptions", "ask_losses", "describe", "probe"]
+
+log = logging.getLogger("flwr.fedpick")
+
+# Message types: actions of their own, so that the app's evaluation and queries stay as they are.
+PROBE, DESCRIBE = "evaluate.probe", "query.describe"
+NO_HANDLER = "function registered with name"  # in what Flower says of a ClientApp without one
+CLIENT_ID = "client-id"  # in the SuperNode's --node-config
+LONGEST_NAME = 200
+LossFn = Callable[[ArrayRecord, int | None, Context], float]
+DescribeFn = Callable[[Context], float | tuple[float, Sequence[float]]]
+
+
+@overload
+def probe(app: ClientApp) -> Callable[[LossFn], LossFn]: ...
+@overload
+def probe(app: ClientApp, loss_fn: LossFn) -> LossFn: ...
+def probe(app: ClientApp, loss_fn: LossFn | None = None) -> LossFn | Callable[[LossFn], LossFn]:
+    """Let a ClientApp answer probes: `probe(app, loss_fn)`, or `@probe(app)` above the function.
+
+    Args:
+        app: gets a handler for the message type `evaluate.probe`.
+        loss_fn: (arrays, batch, context) -> mean loss of the model with these arrays on the client's data; `batch` is
+            the number of examples to use, None for all.
+    """
+    if loss_fn is None:
+        return lambda fn: probe(app, fn)
+
+    @app.evaluate(PROBE.split(".")[1])
+    def answer(message: Message, context: Context) -> Message:
+        arrays = next(iter(message.content.array_records.values()))
+        config = next(iter(message.content.config_records.values()))
+        loss = float(loss_fn(arrays, int(config["batch"]) or None, context))  # type: ignore[arg-type]
+        return Message(RecordDict({"metrics": MetricRecord({"loss": loss})}), reply_to=message)
+
+    return loss_fn
+
+
+@overload
+def describe(app: ClientApp) -> Callable[[DescribeFn], DescribeFn]: ...
+@overload
+def describe(app: ClientApp, fn: DescribeFn) -> DescribeFn: ...
+def describe(app: ClientApp, fn: DescribeFn | None = None) -> DescribeFn | Callable[[DescribeFn], DescribeFn]:
+    """Let a ClientApp describe itself when it is enrolled: `describe(app, fn)`, or `@describe(app)` above the function.
+
+    Args:
+        app: gets a handler for the message type `query.describe`.
+        fn: context -> number of examples, or (number of examples, vector of features such as a label histogram).
+    """
+    if fn is None:
+        return lambda function: describe(app, function)
+
+    @app.query(DESCRIBE.split(".")[1])
+    def answer(message: Message, context: Context) -> Message:
+        said = fn(context)
+        size, features = said if isinstance(said, tuple) else (said, None)
+        record = MetricRecord({"size": float(size)})
+        if features is not None:
+            record["features"] = [float(value) for value in features]
+        name = ConfigRecord({CLIENT_ID: str(context.node_config.get(CLIENT_ID, ""))})
+        return Message(RecordDict({"metrics": record, "config": name}), reply_to=message)
+
+    return fn
+
+
+def _replies(
+    grid: Grid, nodes: list[int], kind: str, content: RecordDict, limit: float, fix: str
+) -> dict[int, Message]:
+    """The answers by node id; if no ClientApp has a handler, an error says what to do, unless `fix` is empty."""
+    messages = {node: Message(content, node, kind) for node in nodes}
+    found = {r.metadata.reply_to_message_id: r for r in exchange(grid, list(messages.values()), limit).replies}
+    replies = {node: found[m.metadata.message_id] for node, m in messages.items() if m.metadata.message_id in found}
+    lacking = [r for r in replies.values() if r.has_error() and NO_HANDLER in (r.error.reason or "")]
+    if fix and nodes and len(lacking) == len(nodes):
+        raise MissingError(f"none of {len(nodes)} ClientApps has a handler for {kind!r}: {fix}")
+    return {node: reply for node, reply in replies.items() if not reply.has_error()}
+
+
+def ask_losses(grid: Grid, nodes: list[int], content: RecordDict, limit: float, first: bool) -> Floats:
+    """The loss that each node reports, NaN for those that do not answer in time or answer nonsense."""
+    fix = "add fedpick.flower.probe(app, loss_fn), by which the policy asks for losses, or choose one without probes"
+    replies = _replies(grid, nodes, PROBE, content, limit, fix if first else "")
+    metrics = [[*replies[node].content.metric_records.values()][:1] if node in replies else [] for node in nodes]
+    return np.array([number(each[0].get("loss")) if each else np.nan for each in metrics], dtype=np.float64)
+
+
+class Said(NamedTuple):
+    """A client's answer: the name that it gives itself, and size and features for the session to read."""
+
+    name: str = ""
+    about: dict[str, Any] | None = None
+
+
+def ask_descriptions(grid: Grid, nodes: list[int], limit: float, first: bool) -> dict[int, Said]:
+    """What nodes say of themselves; those that say nothing in time are not in it."""
+    fix = "add fedpick.flower.describe(app, function), by which clients describe themselves"
+    said: dict[int, Said] = {}
+    for node, reply in _replies(grid, nodes, DESCRIBE, RecordDict(), limit, fix if first else "").items():
+        try:
+            metrics = next(iter(reply.content.metric_records.values()), MetricRecord())
+            name = next(iter(reply.content.config_records.values()), ConfigRecord()).get(CLIENT_ID)
+            good = isinstance(name, str) and len(name) <= LONGEST_NAME
+            said[node] = Said(str(name) if good else "", {k: metrics[k] for k in ("size", "features") if k in metrics})
+        except Exception as error:  # records of another kind: the client's doing
+            said[node] = Said()
+            log.warning("node %d describes itself with nonsense: %s", node, printable(error))
+    if len(said) < len(nodes):
+        log.warning("%d of %d newcomers did not describe themselves", len(nodes) - len(said), len(nodes))
+    return said

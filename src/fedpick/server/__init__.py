@@ -1,0 +1,32 @@
+"""A session: any policy behind any server. See docs/session.md.
+
+    session = fp.Session(fp.E3CS(20, quota=0.5), state="state/", records="runs/http")
+    with session.round(available=names) as r:
+        send(r.chosen)                                  # then, as answers come, from any thread:
+        r.done(name, loss=0.7, seconds=3.1)             # or r.failed(name)
+
+`session` is the way through: enrol, choose, hear, learn, keep. `round` is one round; `roster` who is enrolled;
+`reading` and `updates` what clients send, read with distrust; `memory` and `journal` what survives; `recording` the
+records.
+
+Needs `pip install "fedpick[server]"` for `state=` and `records=`; the parts are imported when they are used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedpick.server.gathering import NotEnoughClientsError
+    from fedpick.server.masks import masked
+    from fedpick.server.round import Round
+    from fedpick.server.session import Session
+
+__all__ = ["NotEnoughClientsError", "Round", "Session", "masked"]
+
+_HOME = {"NotEnoughClientsError": "gathering", "Round": "round", "Session": "session", "masked": "masks"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"fedpick.server.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'fedpick.server' has no attribute {name!r}")

@@ -1,0 +1,189 @@
+"""The rounds since a checkpoint, one entry each, in a file that only grows.
+
+    entry    mark (8 bytes), length of the body (8), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
+
+The body is an archive with what `observe` was given and the record of the round. A process killed while it writes
+leaves a torn end. The header has a sum of its own, so that a length can be believed: whatever numbers clients reported,
+bytes inside an entry are never taken for another one.
+"""
+
+import io
+import os
+import struct
+import zlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpick.errors import StateError
+from fedpick.server.roster import Newcomers, Roster
+from fedpick.state import FORMAT, dump_archive
+from fedpick.store.records import Record
+from fedpick.types import Choice, Clients, Ints, Outcome, View
+
+__all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "record_of", "replay", "under"]
+
+MARK = b"\x93fpentry"
+HEAD = struct.Struct("<8sQII")  # mark, bytes of the body, their CRC-32, CRC-32 of the three
+OLD_MARK = b"\x93fpround"  # until 0.1, without the last
+OLD_HEAD = struct.Struct("<8sQI")
+FIX = "the files are left as they are: restore a backup, or move the folder away to start anew"
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A round that has ended: who came, what the policy saw and chose, how it went, and the record of it."""
+
+    view: View
+    choice: Choice
+    outcome: Outcome
+    record: Record
+    newcomers: list[Newcomers] = field(default_factory=list)  # in the order of their enrolment
+
+    def pack(self, widths: dict[str, int]) -> bytes:
+        """As the body of an entry."""
+        arrays: dict[str, Any] = {"available": np.packbits(self.view.available), "record/ids": self.record.ids}
+        for name in ("ids", "inclusion", "weights"):
+            arrays[f"choice/{name}"] = getattr(self.choice, name)
+        for name in ("status", "duration", "loss"):
+            arrays[f"outcome/{name}"] = getattr(self.outcome, name)
+        arrays |= {f"report/{name}": values for name, values in self.outcome.reports.items()}
+        arrays["context"] = self.view.context
+        for i, (_, clients) in enumerate(self.newcomers):
+            arrays |= {f"new/{i}/{name}": values for name, values in vars(clients).items()}
+        numbers = ("round", "clock", "seconds", "messages", "megabytes")
+        meta = {
+            "format": FORMAT,
+            "record": {name: getattr(self.record, name) for name in numbers},
+            "enrolled": len(self.view.available),
+            "newcomers": [names for names, _ in self.newcomers],
+            "widths": widths,
+        }
+        file = io.BytesIO()
+        dump_archive(file, {name: values for name, values in arrays.items() if values is not None}, meta)
+        return file.getvalue()
+
+
+def under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Those arrays whose names begin with this, without it."""
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def _told(arrays: dict[str, Any]) -> tuple[Choice, Outcome]:
+    chosen = under(arrays, "choice/")
+    choice = Choice(chosen.get("ids", chosen.get("clients")), chosen.get("inclusion"), chosen.get("weights"))
+    return choice, Outcome(**under(arrays, "outcome/"), reports=under(arrays, "report/"))
+
+
+def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
+    """The record of an entry's round, without its metrics."""
+    choice, outcome = _told(arrays)
+    numbers = dict(meta["record"])
+    available = np.unpackbits(arrays["available"], count=int(meta["enrolled"])).astype(np.bool_)
+    view = View(int(numbers.pop("round")), available, Clients(np.ones(len(available))))
+    ids: Ints = arrays.get("record/ids", choice.ids)
+    return replace(Record.of(view, choice, outcome, **numbers), ids=ids)
+
+
+def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
+    """Let the policy learn from an entry as it did then."""
+    for i, names in enumerate(meta["newcomers"]):
+        roster.enrol([str(name) for name in names], Clients(**under(arrays, f"new/{i}/")))
+    number = int(meta["record"]["round"])
+    if number != roster.round + 1:
+        raise ValueError(f"it goes on with round {number} after round {roster.round}")
+    if meta["enrolled"] != len(roster.names):
+        raise ValueError(f"{meta['enrolled']} clients were enrolled, but {len(roster.names)} are known")
+    assert roster.clients is not None
+    available = np.unpackbits(arrays["available"], count=len(roster.names)).astype(np.bool_)
+    roster.learn(View(number, available, roster.clients, arrays.get("context")), *_told(arrays))
+    roster.clock = float(meta["record"]["clock"])
+    roster.widths = {str(name): int(width) for name, width in meta["widths"].items()}
+
+
+def _header(data: bytes, at: int) -> tuple[int, int, int] | None:
+    """(where the body begins, its length, its sum) of the entry at this byte; None if there is no whole header."""
+    if data[at : at + len(MARK)] == OLD_MARK and len(data) >= at + OLD_HEAD.size:
+        _, length, check = OLD_HEAD.unpack_from(data, at)
+        return (at + OLD_HEAD.size, length, check) if length else None
+    if data[at : at + len(MARK)] != MARK or len(data) < at + HEAD.size:
+        return None
+    _, length, check, own = HEAD.unpack_from(data, at)
+    good = own == zlib.crc32(data[at : at + HEAD.size - 4]) and length > 0
+    return (at + HEAD.size, length, check) if good else None
+
+
+def _whole(data: bytes, at: int) -> bytes | None:
+    """The body of the entry at this byte; None if there is none that is whole."""
+    if (head := _header(data, at)) is None:
+        return None
+    begin, length, check = head
+    body = data[begin : begin + length]
+    return body if len(body) == length and zlib.crc32(body) == check else None
+
+
+def _goes_on(data: bytes, at: int) -> bool:
+    """Whether a whole entry comes after the broken one at this byte."""
+    head = _header(data, at)
+    if head is not None and data[at : at + len(MARK)] == MARK:  # its length can be believed
+        return _whole(data, head[0] + head[1]) is not None
+    for mark in (MARK, OLD_MARK):
+        later = at
+        while (later := data.find(mark, later + 1)) >= 0:
+            if _whole(data, later) is not None:
+                return True
+    return False
+
+
+class Journal:
+    """The file of the entries.
+
+    Args:
+        path: of the file; made with the first entry.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0  # bytes that are good
+
+    def read(self) -> tuple[list[bytes], bool]:
+        """(bodies of the whole entries, whether the end is torn); damage anywhere else is refused."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        found: list[bytes] = []
+        self.size = 0
+        while self.size < len(data):
+            body = _whole(data, self.size)
+            if body is None:
+                if _goes_on(data, self.size):  # not the end: what was written later would be lost
+                    raise StateError(f"{self.path}: damaged at byte {self.size} of {len(data)}; {FIX}")
+                return found, True
+            found.append(body)
+            head = _header(data, self.size)
+            assert head is not None
+            self.size = head[0] + head[1]
+        return found, False
+
+    def append(self, body: bytes) -> None:
+        """Write an entry and wait until it is on the disk; a torn end is moved aside first."""
+        with self.path.open("r+b" if self.path.exists() else "w+b") as file:
+            file.seek(self.size)
+            if torn := file.read():
+                self.path.with_name("journal.torn").write_bytes(torn)
+                file.truncate(self.size)
+            file.seek(self.size)
+            head = HEAD.pack(MARK, len(body), zlib.crc32(body), 0)[:-4]
+            try:
+                file.write(head + struct.pack("<I", zlib.crc32(head)) + body)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(self.size)
+                raise
+        self.size += HEAD.size + len(body)
+
+    def drop(self) -> None:
+        """Begin anew."""
+        self.path.unlink(missing_ok=True)
+        self.size = 0

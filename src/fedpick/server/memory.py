@@ -1,0 +1,226 @@
+"""What a server keeps: a checkpoint every so many rounds, and a journal of the rounds since.
+
+    state.npz      policy state, roster, number of the round; replaced atomically
+    journal        the rounds since, one entry each; the next start replays what the policy learned from them
+    server.lock    held while a server works with the folder
+
+An entry is on the disk before its round counts. A server that is killed while it writes one leaves a torn end, which
+is moved aside: that round is played again. Damage anywhere else is refused, and nothing is changed. The journal is
+dropped only when both the checkpoint and the records hold its rounds; until then, the records are made up from it.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from fedpick import atomic
+from fedpick._version import __version__
+from fedpick.errors import StateError
+from fedpick.server.journal import FIX, Journal, Turn, record_of, replay, under
+from fedpick.server.roster import Roster
+from fedpick.state import FORMAT, pack, policy_kind, read_archive, unpack, write_archive
+from fedpick.store.records import Record
+from fedpick.types import Clients
+
+__all__ = ["Memory"]
+
+LARGE = 2**20  # bytes; a journal may grow to this, or to the size of the checkpoint, before there is a new one
+
+
+class Memory:
+    """The folder in which a roster survives.
+
+    Args:
+        folder: made if it is not there.
+        roster: empty; it is filled from the folder.
+        every: rounds between checkpoints.
+        describe: what is known of clients by their names, for old states that do not say.
+        log: is told what happens.
+    """
+
+    def __init__(
+        self, folder: Path, roster: Roster, every: int, describe: Callable[[list[str]], Clients], log: logging.Logger
+    ) -> None:
+        self.folder, self.roster, self.every, self.describe, self.log = folder, roster, every, describe, log
+        self.state, self.journal = folder / "state.npz", Journal(folder / "journal")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateError(
+                f"{folder}: cannot be a folder for the state ({error.strerror}); choose another, or free the name"
+            ) from None
+        # Not a lock of one thread: a server may be opened in one and closed in another.
+        self._lock = FileLock(folder / "server.lock", timeout=0, thread_local=False)
+        self._saved = 0  # the round of the checkpoint; 0: there is none
+        self._covered = 0  # bytes of the journal that the checkpoint holds as well
+        self._behind = False  # the folder misses something: only a checkpoint can make up for it
+        self._whole_before = True  # whether it missed nothing before the round that ends now
+        self.journaled: list[Record] = []  # records of the rounds that the journal holds
+        self.load()
+
+    def _stamp(self) -> list[tuple[int, int]]:
+        files = [path.stat() for path in (self.state, self.journal.path) if path.exists()]
+        return [(file.st_size, file.st_mtime_ns) for file in files]
+
+    def lock(self) -> None:
+        """Keep other servers out; what one of them wrote meanwhile is read."""
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise StateError(
+                f"{self.folder.resolve()}: another server is working with this state; wait for its end, or give each "
+                "server a folder of its own"
+            ) from None
+        try:
+            for leftover in self.folder.glob(atomic.LEFTOVERS):  # of a server killed while it wrote
+                leftover.unlink(missing_ok=True)
+            if self._stamp() != self._seen:
+                self.load()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def unlock(self) -> None:
+        """Let other servers in."""
+        self._seen = self._stamp()
+        self._lock.release()
+
+    def load(self) -> None:
+        """Fill the roster with what the folder holds."""
+        roster, self.journaled = self.roster, []
+        self._seen = self._stamp()
+        if not self.state.exists():
+            if self.journal.path.exists() and self.journal.path.stat().st_size:
+                raise StateError(f"{self.journal.path}: there is no state.npz that it goes on from; {FIX}")
+            return
+        try:
+            self._unpack(*read_archive(self.state))
+        except StateError as error:
+            raise StateError(f"{error}; {FIX}") from None
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(
+                f"{self.state}: not the state of a server ({type(error).__name__}: {error}); {FIX}"
+            ) from None
+        self._saved = roster.round
+        entries, torn = self.journal.read()
+        for entry in entries:
+            try:
+                arrays, meta = read_archive(self.journal.path, entry)
+                if int(meta["record"]["round"]) > self._saved:  # else the checkpoint holds it
+                    replay(roster, arrays, meta)
+                self.journaled.append(record_of(arrays, meta))
+            except Exception as error:  # of another policy, or damaged in a way that its sum does not show
+                raise StateError(
+                    f"{self.journal.path}: cannot be replayed by {roster.policy!r} ({type(error).__name__}: {error}); "
+                    f"{FIX}"
+                ) from None
+        if torn:
+            self.log.warning("the last entry of %s is torn: that round is played again", self.journal.path.resolve())
+        where = self.folder.resolve()
+        self.log.info("goes on after round %d with %d clients, from %s", roster.round, len(roster.names), where)
+
+    def _unpack(self, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
+        roster = self.roster
+        if meta["policy"] != policy_kind(roster.policy):
+            raise StateError(
+                f"{self.state}: holds the state of {meta['policy']}, but the policy is {policy_kind(roster.policy)}"
+            )
+        if "nvflare" in meta.get("notes", {}):
+            arrays, notes = self._from_nvflare(arrays, meta["notes"]["nvflare"])
+        else:
+            notes = meta["session"] if "session" in meta else meta["flower"]  # the name until 0.1
+        names = list(map(str, json.loads(arrays["names"].tobytes())))
+        clients = Clients(**under(arrays, "clients/"))
+        last = [int(client) for client in notes["last"]]
+        numbers = arrays["numbers"].tolist() if "numbers" in arrays else list(range(len(names)))
+        issued = int(notes.get("issued", len(names)))
+        if len(set(names)) != len(names) or len(clients) != len(names) or int(notes["round"]) < 0:
+            raise ValueError(f"round {notes['round']}, {len(clients)} clients, {len(set(names))} different names")
+        if any(not 0 <= client < len(names) for client in last):
+            raise ValueError(f"the last cohort {last} is not among {len(names)} clients")
+        if len(set(numbers)) != len(names) or max(numbers, default=-1) >= issued:
+            raise ValueError(f"{len(set(numbers))} different numbers below {issued} for {len(names)} clients")
+        state = unpack(roster.policy.init(clients), under(arrays, "policy/"), len(names), f"{self.state}:")
+        roster.names, roster.index = names, {name: at for at, name in enumerate(names)}
+        roster.numbers, roster.issued = numbers, issued
+        roster.clients, roster.state, roster.last, roster.newcomers = clients, state, last, []
+        roster.round, roster.clock = int(notes["round"]), float(notes["clock"])
+        roster.widths = {str(name): int(width) for name, width in notes["widths"].items()}
+
+    def _from_nvflare(self, arrays: dict[str, Any], notes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What `fedpick.nvflare` wrote until 0.1, in today's form: it did not keep sizes, clock or the last cohort."""
+        names = [str(name) for name in notes["roster"]]
+        packed = {f"policy/{name}": values for name, values in arrays.items()}
+        packed["names"] = np.frombuffer(json.dumps(names).encode(), dtype=np.uint8)
+        packed |= {f"clients/{name}": v for name, v in vars(self.describe(names)).items() if v is not None}
+        return packed, {"round": notes["round"], "clock": 0.0, "widths": {}, "last": []}
+
+    @property
+    def behind(self) -> bool:
+        """Whether the roster knows of rounds that the folder does not."""
+        return self._behind
+
+    def expect(self) -> None:
+        """Make ready for the end of a round: whatever interrupts it from here on, a checkpoint makes up for it."""
+        if not self.state.exists():
+            self.checkpoint()
+        self._whole_before, self._behind = not self._behind, True
+
+    def keep(self, turn: Turn) -> None:
+        """Make a round durable; a full disk is told, and does not end the training."""
+        if self._whole_before and self.state.exists():
+            self._try(lambda: self.journal.append(turn.pack(self.roster.widths)))
+        else:
+            self.checkpoint()
+
+    def _try(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+            self._behind = False
+        except OSError as error:
+            self._behind = True
+            self.log.error(
+                "%s: round %d could not be kept (%s); training goes on, and it is tried again after the next",
+                self.folder.resolve(),
+                self.roster.round,
+                error.strerror or error,
+            )
+
+    def due(self) -> bool:
+        """Whether there should be a new checkpoint: the journal since is long, or larger than the state."""
+        aged = self.roster.round - self._saved >= self.every
+        state = self.state.stat().st_size if self.state.exists() else 0
+        return self._behind or aged or self.journal.size - self._covered > max(LARGE, state)
+
+    def checkpoint(self) -> None:
+        """Write the state whole; the journal stays."""
+        self._try(self._checkpoint)
+
+    def drop_journal(self) -> None:
+        """Begin a new journal, if the checkpoint holds all of this one; the records must as well."""
+        if not self._behind and self._saved == self.roster.round:
+            self.journal.drop()
+            self._covered = 0
+
+    def _checkpoint(self) -> None:
+        roster = self.roster
+        assert roster.clients is not None
+        arrays = {f"policy/{name}": values for name, values in pack(roster.state).items()}
+        arrays |= {f"clients/{name}": v for name, v in vars(roster.clients).items() if v is not None}
+        arrays["names"] = np.frombuffer(json.dumps(roster.names).encode(), dtype=np.uint8)
+        arrays["numbers"] = np.array(roster.numbers, dtype=np.int64)
+        notes = {"round": roster.round, "clock": roster.clock, "widths": roster.widths, "last": roster.last}
+        meta = {
+            "format": FORMAT,
+            "fedpick": __version__,
+            "policy": policy_kind(roster.policy),
+            "settings": repr(roster.policy),
+            "session": notes | {"issued": roster.issued},
+        }
+        write_archive(self.state, arrays, meta)
+        self._saved, self._covered, roster.newcomers = roster.round, self.journal.size, []

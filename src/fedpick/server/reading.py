@@ -1,0 +1,135 @@
+"""What clients say, read with distrust: numbers, losses, reports, descriptions of themselves.
+
+Nothing here raises for what a client sent: nonsense reads as NaN, None or a text that says what is wrong.
+"""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpick.errors import MissingError
+from fedpick.types import Clients, Floats
+
+__all__ = ["LOSSES", "described", "loss_of", "number", "printable", "report", "seconds_of", "table"]
+
+LOSSES = ("train_loss", "loss", "train-loss")  # names of the metric; the first that is there is read
+SECONDS = "seconds"
+LONGEST_REPORT = 100_000  # numbers in one report
+MOST_FEATURES, LARGEST_SIZE = 10_000, 1e12
+
+
+def number(value: Any) -> float:
+    """The value if it is a number, else NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an int beyond 1e308
+        return math.inf if value > 0 else -math.inf
+
+
+def printable(text: object) -> str:
+    """What a client said, short and in one line, for logs.
+
+    >>> printable("first line\\n\\x1b[2J")
+    'first line  [2J'
+    """
+    return "".join(char if char.isprintable() else " " for char in str(text)[:300])
+
+
+def loss_of(metrics: Mapping[str, Any]) -> tuple[float | None, str]:
+    """(the loss among a client's metrics, what is wrong with it): None if there is none, "" if nothing is wrong."""
+    for name in LOSSES:
+        if name in metrics and not isinstance(metrics[name], list):
+            loss = number(metrics[name])
+            return loss, "" if math.isfinite(loss) else f"metric {name!r} is {printable(metrics[name])[:40]}"
+    return None, ""
+
+
+def seconds_of(metrics: Mapping[str, Any]) -> float:
+    """The seconds that a client says it took, NaN if it does not say."""
+    return number(metrics.get(SECONDS))
+
+
+def _entries(value: Any, longest: int) -> list[float] | None:
+    """A vector as a list of numbers; None if it is none, or too long."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist() if value.ndim == 1 and value.dtype.kind in "iuf" and len(value) <= longest else None
+    if not isinstance(value, list | tuple) or len(value) > longest:
+        return None
+    return [number(entry) for entry in value]
+
+
+def report(value: Any) -> float | list[float] | None:
+    """A report as a number or a list of numbers; None for what is neither."""
+    if value is None or isinstance(value, list | tuple | np.ndarray):
+        return _entries(value, LONGEST_REPORT)
+    return number(value)
+
+
+def table(values: Sequence[float | list[float] | None], width: int | None) -> tuple[Floats | None, int | None]:
+    """One report of all chosen clients as an array: a number each (width 0), or a row each.
+
+    Args:
+        values: what each client reported, None where nothing.
+        width: that earlier rounds had; None lets most clients decide. Others become NaN.
+    """
+    if width is None:
+        widths = Counter(len(v) if isinstance(v, list) else 0 for v in values if v is not None and v != [])
+        if not widths:
+            return None, None
+        width, agreed = widths.most_common(1)[0]
+        if agreed < 2:  # one client alone does not decide for all and for good
+            return None, None
+    out = np.full(len(values) if width == 0 else (len(values), width), np.nan)
+    for at, value in enumerate(values):
+        if value is not None and (len(value) if isinstance(value, list) else 0) == width and value != []:
+            out[at] = value
+    return out, width
+
+
+def _description(value: Any) -> tuple[float, list[float] | None]:
+    """(size, features) of a newcomer: 1 and None where it does not say, or says nonsense."""
+    if isinstance(value, Mapping):
+        said, features = value.get("size"), value.get("features")
+    elif isinstance(value, tuple) and len(value) == 2:
+        said, features = value
+    else:
+        said, features = value, None
+    size, vector = number(said), _entries(features, MOST_FEATURES)
+    good = bool(vector) and vector is not None and all(map(math.isfinite, vector))
+    return size if 0.0 < size <= LARGEST_SIZE else 1.0, vector if good else None
+
+
+def described(values: Sequence[Any], enrolled: Clients | None, need: bool, log: logging.Logger) -> Clients:
+    """What newcomers say of themselves, as fp.Clients; a row of zeros stands for features that are not known.
+
+    Args:
+        values: for each newcomer a size, (size, features), {"size": ..., "features": ...}, or None.
+        enrolled: those that came before, whose features decide the width; None lets most of these decide.
+        need: whether the policy cannot do without features.
+        log: is told of features that are ignored.
+    """
+    said = [_description(value) for value in values]
+    if enrolled is None:
+        widths = Counter(len(features) for _, features in said if features is not None)
+        width = widths.most_common(1)[0][0] if widths else 0
+    else:
+        width = 0 if enrolled.features is None else enrolled.features.shape[1]
+    if need and width == 0:
+        raise MissingError(
+            f"the policy needs features, but none of {len(said)} clients told any: return (size, features) where "
+            "clients are described (available= or describe= of a session, fedpick.flower.describe in a ClientApp)"
+        )
+    table: NDArray[np.float64] = np.zeros((len(said), width))
+    for at, (_, features) in enumerate(said):
+        if features is not None and len(features) == width:
+            table[at] = features
+        elif features is not None and width:
+            log.warning("a newcomer told %d features, but others have %d: ignored", len(features), width)
+    return Clients([size for size, _ in said], features=table if width else None)

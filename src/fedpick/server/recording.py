@@ -1,0 +1,133 @@
+"""Rounds of a server in the same store as the simulator's, so that `fedpick report` shows them."""
+
+import logging
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from fedpick.errors import StoreError
+from fedpick.server.roster import Roster
+from fedpick.store import Tables, read_clients
+from fedpick.store.records import Record
+
+__all__ = ["Recording", "label"]
+
+WRITE_EVERY = 2.0  # seconds
+JOIN_EVERY = 100  # rounds
+MOST_COLUMNS = 200  # metrics; clients may choose their names
+
+
+def label(policy: Any) -> str:
+    """A policy as people write it: its class and the plain settings that are not the defaults.
+
+    >>> import fedpick as fp
+    >>> label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5))
+    'OverSelect(E3CS(quota=0.2), factor=1.5)'
+    """
+    if not is_dataclass(policy):
+        return type(policy).__name__
+    said = []
+    for entry in fields(policy):
+        value = getattr(policy, entry.name)
+        if is_dataclass(value):
+            said.append(label(value))
+        elif isinstance(value, str | int | float) and entry.name != "cohort_size" and value != entry.default:
+            said.append(f"{entry.name}={value!r}")
+    return type(policy).__name__ + (f"({', '.join(said)})" if said else "")
+
+
+class Recording:
+    """A run's folder, while a server works with it.
+
+    Args:
+        path: of the folder.
+        config: what the manifest says of the run.
+        roster: whose rounds they are.
+        journaled: records that the state's journal holds; those that are not in the store yet are added.
+        log: is told what happens.
+    """
+
+    def __init__(
+        self, path: Path, config: dict[str, Any], roster: Roster, journaled: list[Record], log: logging.Logger
+    ) -> None:
+        self.roster, self.log = roster, log
+        self.tables = Tables(path, config)
+        self._waiting: list[Record] = []
+        self._written = 0.0  # when
+        self._columns: dict[str, None] = {}  # of metrics
+        try:
+            reached = self.tables.reached
+            if reached > roster.round:
+                raise StoreError(
+                    f"{path}: holds rounds up to {reached}, but this server has played {roster.round}; give records= "
+                    "another folder, or state= the folder that goes with this one"
+                )
+            self.tables.drop_after(reached)
+            self._names = read_clients(path) or []  # by number, those retired included
+        except BaseException:
+            self.tables.close()
+            raise
+        self._joined, self._named = reached, 0
+        missed = [record for record in journaled if record.round > reached]
+        if reached + len(missed) < roster.round:
+            log.warning(
+                "%s: of rounds %d to %d it will hold %d; the others were played without records=, or while its disk "
+                "was full",
+                path,
+                reached + 1,
+                roster.round,
+                len(missed),
+            )
+        for record in missed:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        """Take a round, to be written with the next."""
+        self._waiting.append(record)
+
+    @property
+    def due(self) -> bool:
+        """Whether rounds have waited long enough: those of some seconds are written together."""
+        return monotonic() - self._written >= WRITE_EVERY
+
+    def flush(self) -> bool:
+        """Write what waits, and say whether all is written; what cannot be written now is tried again later."""
+        if not self._waiting:
+            return True
+        names = dict.fromkeys(name for record in self._waiting for name in record.metrics)
+        self._columns |= dict.fromkeys([*self._columns, *names][:MOST_COLUMNS])
+        try:
+            self.tables.write(self._waiting, [name for name in names if name in self._columns])
+            self._waiting, self._written = [], monotonic()
+            if self._named < self.roster.issued:
+                self.name()
+            if self.roster.round - self._joined >= JOIN_EVERY:
+                self._join()
+        except StoreError as error:
+            self.log.error("%s. %d rounds wait, and it is tried again after the next", error, len(self._waiting))
+        return not self._waiting
+
+    def name(self) -> None:
+        """Write down who is behind each number."""
+        roster = self.roster
+        self._names += [""] * (roster.issued - len(self._names))  # of one retired before there were records
+        for number, name in zip(roster.numbers, roster.names, strict=True):
+            self._names[number] = name.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair is no text
+        self.tables.name_clients(self._names)
+        self._named = roster.issued
+
+    def _join(self) -> None:
+        self.name()
+        if self.roster.round:
+            self.tables.join(self.tables.reached)
+            self._joined = self.tables.reached
+
+    def close(self) -> None:
+        """Join what is written, and let others in."""
+        try:
+            self._join()
+        except StoreError as error:
+            self.log.error("%s", error)
+        finally:
+            self.tables.close()

@@ -1,0 +1,242 @@
+"""One round of a session: who was chosen, what was heard of each, how it is judged."""
+
+import math
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from fedpick.errors import ContractError
+from fedpick.server import reading
+from fedpick.store.records import Record
+from fedpick.types import Choice, Floats, Outcome, Status, View
+
+if TYPE_CHECKING:
+    from fedpick.server.session import Session
+
+__all__ = ["Round"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Heard:
+    status: Status
+    seconds: float = math.nan
+    loss: float = math.nan
+    reports: dict[str, float | list[float] | None] = field(default_factory=dict)
+    answered: bool = True
+
+
+class Round:
+    """A round between the choice and what the policy learns from it; made by `Session.round`.
+
+    Used as a block, it ends with it: those never heard of are LATE, and the policy learns. If the block raises, the
+    round is abandoned: nothing is learned, and its number is played again. `done`, `failed` and `skip` may be called
+    from any thread; what they say of a client first is what counts.
+
+    Args:
+        session: whose round it is.
+        view: that the policy chose with.
+        choice: of the policy.
+        probes: how many clients were asked for their loss before.
+        wall: seconds that the policy itself took to choose.
+        begun: when, by the monotonic clock.
+    """
+
+    def __init__(
+        self, session: "Session", view: View, choice: Choice, *, probes: int, wall: float, begun: float
+    ) -> None:
+        self.view, self.choice, self.probes, self.wall = view, choice, probes, wall
+        self.limit = session.deadline  # seconds; LATE clients are said to have taken as long
+        self.megabytes = 0.0  # of the model, for the records; in units of 1e6 bytes
+        self.record: Record | None = None  # when it has ended
+        self._session, self._begun = session, begun
+        self._names = session.roster.names
+        self._index = {self._names[k]: k for k in dict.fromkeys(choice.ids.tolist())}
+        self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
+        self._over = False
+        self._changed = threading.Condition(session.guard)
+
+    @property
+    def number(self) -> int:
+        """1, 2, 3, ..., rounds before a restart included."""
+        return self.view.round
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The names of those who train, each once: a client that was drawn twice trains once."""
+        return tuple(self._index)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The names of those not heard of yet."""
+        with self._changed:
+            return tuple(name for name, k in self._index.items() if k not in self._heard)
+
+    @property
+    def seconds(self) -> float:
+        """Since the round began."""
+        return monotonic() - self._begun
+
+    @property
+    def full(self) -> bool:
+        """Whether as many are DONE as the policy keeps; who answers now is SURPLUS (OverSelect)."""
+        keep = self._session.traits.cohort_size
+        with self._changed:
+            return keep is not None and sum(each.status == Status.DONE for each in self._heard.values()) >= keep
+
+    def done(
+        self,
+        name: str,
+        /,
+        *,
+        loss: float | None = None,
+        seconds: float | None = None,
+        reports: Mapping[str, Any] | None = None,
+        arrived: float | None = None,
+    ) -> Status | None:
+        """Say that a client answered; whatever it reports, the round goes on.
+
+        Returns DONE if its update is to be used, SURPLUS if enough others had answered, FAILED if the loss is not a
+        finite number, and None if the client was not chosen in this round, or the round is over. Said twice, the
+        first counts.
+
+        Args:
+            name: of the client.
+            loss: mean training loss that it reports.
+            seconds: that it reports; where they are impossible, or durations="arrival", `arrived` counts.
+            reports: by name; those that the policy learns from are kept.
+            arrived: seconds from the start of the round to the answer; now, unless you know better.
+        """
+        with self._changed:
+            at = self._waits_for(name)
+            if at is None or at in self._heard:
+                return None if at is None else self._heard[at].status
+            value = math.nan if loss is None else reading.number(loss)
+            if loss is not None and not math.isfinite(value):
+                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be finite")
+            took, said = self.seconds if arrived is None else arrived, reading.number(seconds)
+            possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
+            if self._session.durations == "reported" and possible:
+                took = said
+            told = reports if isinstance(reports, Mapping) else {}
+            kept = {each: reading.report(told[each]) for each in self._session.reports if each in told}
+            status = Status.SURPLUS if self.full else Status.DONE
+            self._hear(at, _Heard(status, took, value, kept))
+            return status
+
+    def failed(self, name: str, why: str = "", /, *, answered: bool = True) -> Status | None:
+        """Say that a client failed: an error, a lost connection, an update that cannot be used.
+
+        Args:
+            name: of the client.
+            why: for the log.
+            answered: whether a message came back, for the records.
+        """
+        with self._changed:
+            at = self._waits_for(name)
+            if at is None or at in self._heard:
+                return None if at is None else self._heard[at].status
+            shown = reading.printable(name), reading.printable(why or "no reason was given")
+            self._session.log.warning("round %d: %s failed: %s", self.number, *shown)
+            self._hear(at, _Heard(Status.FAILED, answered=answered))
+            return Status.FAILED
+
+    def skip(self, names: Collection[str]) -> None:
+        """Take clients out of the round that were not asked after all: they had no chance to fail."""
+        with self._changed:
+            gone = {self._index.pop(name) for name in names if name in self._index}
+            kept = ~np.isin(self.choice.ids, list(gone))
+            aligned: list[Floats | None] = [self.choice.inclusion, self.choice.weights]
+            self.choice = Choice(self.choice.ids[kept], *(None if a is None else a[kept] for a in aligned))
+            self._heard = {at: each for at, each in self._heard.items() if at not in gone}
+            self._changed.notify_all()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until all have been heard of, and say whether they were.
+
+        Args:
+            seconds: since the round began, at most; None: the session's deadline.
+        """
+        with self._changed:
+            self.limit = self.limit if seconds is None else seconds
+            left = None if self.limit is None else max(self.limit - self.seconds, 0.0)
+            self._changed.wait_for(lambda: self._over or not self.waiting, left)
+            return not self.waiting
+
+    def close(self) -> Record:
+        """End the round, and let the policy learn; done by the end of the block."""
+        with self._changed:
+            if self.record is None:
+                if self._over:
+                    raise ContractError(f"round {self.number} was abandoned; it is played again by the next round()")
+                self._end()
+                self.record = self._session._learn(self, self._outcome())
+            return self.record
+
+    def abandon(self) -> None:
+        """End the round without learning anything; its number is played again."""
+        with self._changed:
+            if not self._over:
+                self._end()
+                self._session.log.warning("round %d: abandoned, and will be played again", self.number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None:
+            self.abandon()
+        elif not self._over:
+            self.close()
+
+    def _end(self) -> None:
+        self._over = True
+        self._session._ended(self)
+        self._changed.notify_all()
+
+    def _waits_for(self, name: str) -> int | None:
+        """The index of a client that is in this round; None, and a word in the log, for anybody else."""
+        at = self._index.get(name) if isinstance(name, str) and not self._over else None
+        if at is None:
+            why = "the round is over" if self._over else "was not chosen"
+            self._session.log.info("round %d: unexpected answer of %s: %s", self.number, reading.printable(name), why)
+        return at
+
+    def _hear(self, at: int, heard: _Heard) -> None:
+        self._heard[at] = heard
+        self._changed.notify_all()
+
+    @property
+    def messages(self) -> int:
+        """Sent and received, probes included."""
+        return len(self._index) + self._answers + 2 * self.probes
+
+    @property
+    def traffic(self) -> float:
+        """Megabytes sent both ways; a probe's answer is one number."""
+        return self.megabytes * (len(self._index) + self._answers + self.probes)
+
+    @property
+    def _answers(self) -> int:
+        return sum(each.answered for each in self._heard.values())
+
+    def _outcome(self) -> Outcome:
+        """What the policy learns from, aligned with its choice."""
+        late = _Heard(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
+        heard = [self._heard.get(int(k), late) for k in self.choice.ids]
+        reports: dict[str, Floats] = {}
+        widths = self._session.roster.widths
+        for name, known in self._session.reports.items():
+            # Only of those that succeeded: whoever failed must not decide what a report looks like.
+            array, width = reading.table([each.reports.get(name) for each in heard], widths.get(name, known))
+            if array is not None and width is not None:
+                reports[name], widths[name] = array, width
+        return Outcome(
+            status=np.array([each.status for each in heard], dtype=np.int8),
+            duration=[each.seconds for each in heard],
+            loss=[each.loss for each in heard],
+            reports=reports,
+        )

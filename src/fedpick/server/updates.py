@@ -1,0 +1,126 @@
+"""Updates of clients, looked at before they are used: one that cannot be aggregated is that client's failure.
+
+An update is arrays and metrics by name. What is not a NumPy array (encrypted, or in a form of the user's own) is left
+to the aggregator.
+"""
+
+import math
+import reprlib
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedpick.server.reading import loss_of, number, printable, seconds_of
+
+__all__ = ["Update", "agree", "array_fault", "arrays_fault", "metrics_fault"]
+
+MOST_METRICS = 1_000  # names
+LONGEST_LIST = 1_000_000  # numbers in one of them
+LARGEST_WEIGHT = 1e15  # examples
+
+
+@dataclass
+class Update:
+    """What was read of an update; `why` says what makes it unusable, "" if nothing."""
+
+    why: str = ""
+    loss: float | None = None
+    seconds: float = math.nan
+    reports: dict[str, Any] = field(default_factory=dict)
+    shape: Hashable = None  # what updates must have in common to be aggregated
+    like_sent: bool = False  # whether it has the arrays of the model that was sent
+
+    def say(self, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
+        """Take loss, seconds and the reports of these names from a client's metrics."""
+        self.loss, wrong = loss_of(metrics)
+        self.why, self.seconds = self.why or wrong, seconds_of(metrics)
+        self.reports = {name: metrics[name] for name in names if name in metrics}
+
+
+def array_fault(name: str, values: Any, model: Any = None) -> str:
+    """What makes an array unusable, "" if nothing.
+
+    Args:
+        name: of the array.
+        values: what the client sent.
+        model: the array in whose place it is put (its shape and type are looked at); None: any.
+    """
+    kind = values.dtype.kind
+    if kind not in "biufc":
+        return f"array {name!r} of type {values.dtype}"
+    if model is not None:
+        # Not the type: a mean turns integers into floats, which clients then send back as integers; most decide.
+        was, shape = np.dtype(model.dtype), tuple(model.shape)
+        if kind == "c" != was.kind:
+            return f"array {name!r} of type {values.dtype} instead of {was}"
+        serialised = was == np.uint8 and len(shape) == values.ndim == 1  # a tree model has any length
+        if values.shape != shape and not serialised:
+            return f"array {name!r} of shape {values.shape} instead of {shape}"
+    return f"NaN or infinity in array {name!r}" if kind in "fc" and not np.isfinite(values).all() else ""
+
+
+def arrays_fault(arrays: Mapping[str, Any], model: Mapping[str, Any] | None) -> tuple[Hashable, str]:
+    """(what must be common to all that are aggregated, what is wrong with these arrays).
+
+    Args:
+        arrays: of an update.
+        model: that the mean of the updates replaces, so that names, order and shapes must be its; None: any.
+    """
+    if model and set(arrays) != set(model):
+        return None, f"arrays {_few(arrays)} instead of the model's {_few(model)}"
+    if model and list(arrays) != list(model):  # some aggregators go by the order
+        return None, "its arrays are in another order than the model's"
+    shapes: list[Hashable] = []
+    for name, values in arrays.items():
+        if not isinstance(values, np.ndarray):
+            shapes.append(name)
+            continue
+        if wrong := array_fault(name, values, model[name] if model else None):
+            return None, wrong
+        length = () if values.dtype == np.uint8 and values.ndim == 1 else values.shape
+        shapes.append((name, values.dtype.str, length))
+    return tuple(shapes), ""
+
+
+def _few(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(f"{name[:40]!r}" for name in names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def metrics_fault(metrics: Mapping[str, Any], weight: str | None) -> tuple[Hashable, str]:
+    """(what must be common to all that are aggregated, what is wrong with these metrics).
+
+    Args:
+        metrics: numbers and lists of numbers.
+        weight: the metric by which updates are averaged; None: none.
+    """
+    if len(metrics) > MOST_METRICS:
+        return None, f"{len(metrics)} metrics, but at most {MOST_METRICS} are read"
+    lengths = {name: len(value) if isinstance(value, list) else -1 for name, value in metrics.items()}
+    for name, length in lengths.items():
+        if length > LONGEST_LIST:
+            return None, f"metric {name[:40]!r} has {length} numbers, but at most {LONGEST_LIST} are read"
+    if weight is not None and not 0 < number(metrics.get(weight)) <= LARGEST_WEIGHT:
+        said = printable(reprlib.repr(metrics.get(weight)))
+        return None, f"metric {weight!r} is {said}, but must be a number > 0, at most {LARGEST_WEIGHT:g}"
+    return frozenset(lengths.items()), ""
+
+
+def agree(updates: Sequence[Update], usual: Hashable = None) -> Hashable:
+    """Mark as unusable those whose records differ from most others', which cannot be aggregated with them.
+
+    Returns what the others have in common; `usual`, what the last round's had, and likeness to the model decide ties.
+    """
+    usable = [each for each in updates if not each.why]
+    votes = Counter(each.shape for each in usable)
+    if not votes:
+        return usual
+    like = {each.shape for each in usable if each.like_sent}
+    best = max(votes, key=lambda shape: (votes[shape], shape == usual, shape in like))
+    for each in usable:
+        if each.shape != best:
+            each.why = "its records have other names, shapes or types than those of most clients in this round"
+    return best
