@@ -290,8 +290,10 @@ def test_devices_are_checked():
     import jax
 
     if jax.default_backend() == "cpu":
-        with pytest.raises(MissingError, match=r"device = 'gpu': JAX uses cpu here.*--device cpu"):
-            studies.reproduce("bsfl/fig5", device="gpu", workers=1, **SMALL)
+        with pytest.raises(MissingError, match=r"--device cpu"):
+            studies.reproduce("bsfl/fig5", device="gpu", **SMALL)
+        with pytest.raises(MissingError, match=r"to train on the gpu, but JAX uses the cpu here; use --device cpu"):
+            studies.reproduce("fedgs/table2-synthetic", device="gpu", **SMALL)
 
 
 def test_listing_studies_imports_no_more_than_it_must():
@@ -308,28 +310,38 @@ def test_listing_studies_imports_no_more_than_it_must():
 
 def test_no_estimate_until_a_job_is_done():
     now = [0.0]
-    estimate = Estimate([1.0] * 10, width=1, clock=lambda: now[0])
+    estimate = Estimate(dict.fromkeys(range(10), 1.0), width=1, clock=lambda: now[0])
     now[0] = 100.0
     assert estimate.left() is None
-    estimate.done(1.0, 100.0)
+    estimate.done(0, 100.0)
     assert estimate.left() == 900.0
-    for _ in range(9):
+    for job in range(1, 10):
         now[0] += 100.0
-        estimate.done(1.0, 100.0)
+        estimate.done(job, 100.0)
     assert estimate.left() == 0.0
 
 
 def test_estimates_weigh_jobs_by_their_cost_and_share_them_among_processes():
     now = [10.0]
-    estimate = Estimate([1.0, 1.0, 6.0, 6.0], width=2, clock=lambda: now[0])
+    estimate = Estimate({0: 1.0, 1: 1.0, 2: 6.0, 3: 6.0}, width=2, clock=lambda: now[0])
     now[0] = 20.0
-    estimate.done(1.0, 10.0)
-    estimate.done(1.0, 10.0)
+    estimate.done(0, 10.0)
+    estimate.done(1, 10.0)
     assert estimate.left() == 60.0
     now[0] = 40.0  # both of the others are a third done
     assert estimate.left() == 40.0
     now[0] = 500.0  # longer than thought, never negative
     assert estimate.left() == 0.0
+
+
+def test_runs_that_say_how_far_they_are_are_counted_as_far():
+    now = [0.0]
+    estimate = Estimate({0: 100.0, 1: 100.0, 2: 200.0}, width=2, clock=lambda: now[0])
+    now[0] = 10.0
+    estimate.reach(1, 0.5)
+    assert estimate.left() is None  # none is over
+    estimate.done(0)
+    assert estimate.left() == pytest.approx(10.0 * 250 / 150)
 
 
 def test_progress_in_words():
@@ -355,12 +367,18 @@ def test_the_command_has_all_that_was_said():
 
 
 def kept_files(out):
-    return {path: path.stat().st_mtime_ns for path in Path(out).glob(f"{_jobs.JOBS}/**/measured.npz")}
+    """What is done, with when it was written: measurements, and the tables of runs that are over."""
+    names = ("measured.npz", "rounds.parquet", "selections.parquet")
+    return {path: path.stat().st_mtime_ns for name in names for path in Path(out).glob(f"{_jobs.JOBS}/**/{name}")}
+
+
+def measured(files):
+    return [path for path in files if path.name == "measured.npz"]
 
 
 def wait_for(count, out, process, seconds=120.0):
     until = time.monotonic() + seconds
-    while len(kept_files(out)) < count:
+    while len(measured(kept_files(out))) < count:
         assert process.poll() is None
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -403,11 +421,11 @@ def test_told_to_stop_it_prints_the_command_that_goes_on(number, workers, tmp_pa
     assert process.returncode == 128 + number
     (command,) = re.findall(r"^fedpick reproduce .*$", said, re.MULTILINE)
     before = kept_files(tmp_path / "o")
-    assert 3 <= len(before) < 18
+    assert 3 <= len(measured(before)) < 18
     done = subprocess.run([*program, *command.split()[1:]], capture_output=True, text=True, check=True)
     assert "written to" in done.stdout
     after = kept_files(tmp_path / "o")
-    assert len(after) == 18
+    assert len(measured(after)) == 18
     assert {path: time for path, time in after.items() if path in before} == before
     result = json.loads((tmp_path / "o" / "rbcs-f" / "fig3" / "result.json").read_text())
     assert result == studies.reproduce("rbcs-f/fig3", seeds=3, seed0=2, workers=1).result
@@ -416,11 +434,13 @@ def test_told_to_stop_it_prints_the_command_that_goes_on(number, workers, tmp_pa
 @pytest.mark.slow
 def test_processes_and_ray_measure_the_same(tmp_path):
     pytest.importorskip("ray")
-    for executor in ("local", "ray"):
+    for executor in ("processes", "ray"):
         how = f"workers=2, executor={executor!r}, out={str(tmp_path / executor)!r}, rounds=20, seeds=2"
         code = f"from fedpick import studies\nif __name__ == '__main__': studies.reproduce('rbcs-f/fig3', {how})"
         subprocess.run([sys.executable, "-c", code], check=True)  # Ray leaves files open
-    places = [{path.relative_to(tmp_path / name) for path in kept_files(tmp_path / name)} for name in ("local", "ray")]
+    places = [
+        {path.relative_to(tmp_path / name) for path in kept_files(tmp_path / name)} for name in ("processes", "ray")
+    ]
     assert places[0] == places[1]
-    one, two = ((tmp_path / name / "rbcs-f" / "fig3" / "result.json").read_bytes() for name in ("local", "ray"))
+    one, two = ((tmp_path / name / "rbcs-f" / "fig3" / "result.json").read_bytes() for name in ("processes", "ray"))
     assert one == two

@@ -337,11 +337,11 @@ def reproduce(
 
             try:
                 outcome = studies.reproduce(name, out=folder, tell=tell, **how)
-            except (KeyboardInterrupt, SystemExit) as stop:
+            except KeyboardInterrupt as stop:
                 bar.stop()
                 console.err.print("\nstopped; every job that was done is kept. Go on with:")
                 console.err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
-                raise typer.Exit(130 if isinstance(stop, KeyboardInterrupt) else int(stop.code or 1)) from None
+                raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
         outcomes.append(outcome)
         table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
         for heading in ("claim", "paper", "ours", "verdict", "note"):

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from fedpick.errors import unknown_name
-from fedpick.studies._jobs import DEVICES, conduct
+from fedpick.studies._jobs import conduct
 from fedpick.studies._progress import Progress
 from fedpick.studies._save import save, save_index
 from fedpick.studies._study import Finding, Reproduction, Study
 
 __all__ = [
-    "DEVICES",
     "STUDIES",
     "Finding",
     "Progress",
@@ -87,7 +86,7 @@ def reproduce(
     seeds: int | None = None,
     seed0: int = 0,
     workers: int | None = None,
-    executor: str = "local",
+    executor: str = "auto",
     device: str = "auto",
     out: str | os.PathLike[str] | None = None,
     tell: Callable[[Progress], None] | None = None,
@@ -101,7 +100,7 @@ def reproduce(
         seeds: how many seeds; the study's own number if not given.
         seed0: the first of them.
         workers: processes; None is one per core, 1 stays in this process.
-        executor: "local" or "ray".
+        executor: "auto", "serial", "processes", "stacked" or "ray"; see `fedpick.experiment.executors.play`.
         device: what models are trained on: "cpu", "gpu", or "auto" for a GPU where there is one.
         out: folder in which jobs are kept as they are done, and the result is saved; None keeps nothing.
         tell: called with a `Progress` at the start and whenever a job is done.
@@ -133,7 +132,7 @@ def command(
     seeds: int | None = None,
     seed0: int = 0,
     workers: int | None = None,
-    executor: str = "local",
+    executor: str = "auto",
     device: str = "auto",
 ) -> str:
     """What to type to go on with a study that was stopped, or with all of them (no id).
@@ -146,7 +145,7 @@ def command(
         "--seeds": seeds,
         "--seed0": seed0 or None,
         "--workers": workers,
-        "--executor": None if executor == "local" else executor,
+        "--executor": None if executor == "auto" else executor,
         "--device": None if device == "auto" else device,
         "--out": os.fspath(out),
     }

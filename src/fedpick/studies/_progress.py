@@ -1,8 +1,8 @@
 """How far a study is, and an honest estimate of the time left."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 __all__ = ["Estimate", "Progress"]
 
@@ -46,46 +46,47 @@ def _words(seconds: float) -> str:
     return f"about {minutes:.0f} min left" if minutes < 90 else f"about {minutes / 60:.1f} h left"
 
 
-@dataclass
 class Estimate:
-    """Time left, from what the jobs done so far took for their cost.
+    """Time left, from what was done so far and what that took.
 
     Args:
-        costs: of the jobs that are to be done.
+        costs: of the jobs that are to be done, by their numbers.
         width: how many are worked on at once.
         clock: seconds.
 
     >>> now = iter([0.0, 10.0]).__next__
-    >>> estimate = Estimate([1.0, 1.0, 3.0], width=1, clock=now)
-    >>> estimate.done(cost=1.0, seconds=10.0)
+    >>> estimate = Estimate({0: 1.0, 1: 1.0, 2: 3.0}, width=1, clock=now)
+    >>> estimate.done(0, seconds=10.0)
     >>> estimate.left()  # four times what the first took
     40.0
     """
 
-    costs: list[float]
-    width: int
-    clock: Callable[[], float] = time.monotonic
-    _begun: float = field(init=False)
-    _spent: float = 0.0
-    _cost: float = 0.0
-    _count: int = 0
+    def __init__(self, costs: Mapping[int, float], width: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._costs, self._width, self._clock = dict(costs), width, clock
+        self._shares = dict.fromkeys(costs, 0.0)
+        self._spent, self._begun = 0.0, clock()
 
-    def __post_init__(self) -> None:
-        self._begun = self.clock()
+    def reach(self, job: int, share: float) -> None:
+        """Note that so much of a job is done."""
+        self._shares[job] = share
 
-    def done(self, cost: float, seconds: float) -> None:
-        """Count a job that took so long."""
-        self._spent, self._cost, self._count = self._spent + seconds, self._cost + cost, self._count + 1
+    def done(self, job: int, seconds: float = 0.0) -> None:
+        """Note that a job is done; how long it took, for jobs of which nothing is known while they are worked on."""
+        self._shares[job], self._spent = 1.0, self._spent + seconds
 
     def left(self) -> float | None:
         """Seconds until all are done; None until one is."""
-        jobs = len(self.costs) - self._count
-        if not self._count or not self._cost or not jobs:
+        jobs = sum(share < 1.0 for share in self._shares.values())
+        if jobs == 0 or jobs == len(self._costs):
             return None if jobs else 0.0
-        elapsed = self.clock() - self._begun
+        elapsed = self._clock() - self._begun
+        done = sum(cost * self._shares[job] for job, cost in self._costs.items())
+        rest = sum(self._costs.values()) - done
+        if not self._spent:
+            return rest * elapsed / done
         # More are worked on than we know of where a cluster does the work.
-        width = min(max(self.width, round(self._spent / elapsed) if elapsed > 0 else 1), jobs)
-        rest = (sum(self.costs) - self._cost) * self._spent / self._cost
+        width = min(max(self._width, round(self._spent / elapsed) if elapsed > 0 else 1), jobs)
+        seconds = rest * self._spent / done
         # What was not spent on finished jobs was spent on those at work now, at most all of each.
-        begun = min(max(self.width * elapsed - self._spent, 0.0), rest * width / jobs)
-        return max(rest - begun, 0.0) / width
+        begun = min(max(self._width * elapsed - self._spent, 0.0), seconds * width / jobs)
+        return max(seconds - begun, 0.0) / width
