@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-gpu studies docs lock clean
+.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-gpu bench-compare-gpu studies docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -73,6 +73,9 @@ bench-train: $(READY)  ## rounds a second of training beside PyTorch, Flower and
 
 bench-gpu: $(READY)  ## rounds on a GPU beside a PyTorch loop (needs a GPU, JAX for it, and PyTorch)
 	$(BIN)/python benchmarks/bench_gpu.py
+
+bench-compare-gpu: $(READY)  ## `fedpick compare` on a GPU: many runs in one call beside one by one (needs a GPU)
+	$(BIN)/python benchmarks/bench_compare_gpu.py
 
 studies: $(READY)  ## rerun the papers' experiments in full (well over an hour on 2 cores), into docs/studies
 	$(BIN)/fedpick reproduce --out docs/studies
