@@ -18,7 +18,7 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 from fedpick.errors import MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server.round import Round
-from fedpick.server.session import Session
+from fedpick.server.session import Options, Session
 from fedpick.server.updates import Update, array_fault
 from fedpick.types import Clients, Status
 
@@ -30,7 +30,7 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     Args:
         policy: any that needs no probe, context or features.
-        state, records, durations, checkpoint_every, seed: as of `fp.Session`; folders are at the server, full paths.
+        state, records, seed: as of `fp.Session`; folders are at the server, as full paths.
         deadline: whole seconds for a round; who has not answered by then is LATE.
         sizes: examples by site name; 1 where it is not said.
         args, kwargs: FedAvg's; `ignore_result_error` is True unless said, so that one failure does not end the job.
@@ -43,8 +43,6 @@ class Selected(FedAvg):  # type: ignore[misc]
         state: str | os.PathLike[str] | None = None,
         records: str | os.PathLike[str] | None = None,
         deadline: int = 3600,
-        durations: str = "reported",
-        checkpoint_every: int = 20,
         seed: int = 0,
         sizes: dict[str, float] | None = None,
         **kwargs: Any,
@@ -54,10 +52,9 @@ class Selected(FedAvg):  # type: ignore[misc]
         if needs := ", ".join(sorted(traits(policy).needs & {"probe", "context", "features"})):
             raise MissingError(f"Selected: {type(policy).__name__} needs {needs}, which NVFlare does not give it")
         # NVFlare writes the arguments into the job from attributes of these names.
-        self.policy, self.deadline, self.durations, self.seed, self.sizes = policy, deadline, durations, seed, sizes
+        self.policy, self.deadline, self.seed, self.sizes = policy, deadline, seed, sizes
         self.state = None if state is None else os.fspath(state)
         self.records = None if records is None else os.fspath(records)
-        self.checkpoint_every = checkpoint_every
         self._session: Session  # while the job runs
         self._round: Round
 
@@ -66,8 +63,7 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     def run(self) -> None:
         """Go on from the state's folder, then as FedAvg."""
-        names = ("state", "records", "deadline", "durations", "checkpoint_every", "seed")
-        options: dict[str, Any] = {name: getattr(self, name) for name in names}
+        options = Options(state=self.state, records=self.records, deadline=self.deadline, seed=self.seed)
         about = {"engine": "nvflare", "base": "FedAvg"}
         session = Session(
             self.policy, **options, describe=self._described, about=about, log=self.logger, owner="Selected"

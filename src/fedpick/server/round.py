@@ -131,8 +131,7 @@ class Round:
             possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
             if self._session.durations == "reported" and possible:
                 took = said
-            told = reports if isinstance(reports, Mapping) else {}
-            kept = {each: reading.report(told[each]) for each in self._session.reports if each in told}
+            kept = self._session.told(name, update, reports if isinstance(reports, Mapping) else {})
             status = Status.SURPLUS if self.full else Status.DONE
             self._hear(at, _Heard(status, took, value, kept, update=update))
             return status

@@ -72,6 +72,7 @@ class Session:
             until the answer came, which a client cannot make shorter.
         context: (round, names, idle) -> (K, d) array, for RBCSF.
         describe: names of newcomers -> fp.Clients; None: what `available` says of them.
+        embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
         checkpoint_every: rounds after which the state is written whole; in between, a journal of the rounds is.
         seed: of the policy's random numbers.
         about: what the records' manifest says besides; an adapter puts its name as "engine".
@@ -97,6 +98,7 @@ class Session:
         durations: str = "reported",
         context: ContextFn | None = None,
         describe: Describe | None = None,
+        embed: Callable[[Any], ArrayLike] | None = None,
         checkpoint_every: int = 20,
         seed: int = 0,
         about: Mapping[str, Any] | None = None,
@@ -112,7 +114,7 @@ class Session:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: give context=function")
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
-        self._describe = describe
+        self._describe, self._embed = describe, embed
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
         self.roster = Roster(policy)
@@ -320,6 +322,18 @@ class Session:
             idle[roster.last] = False
             context = self.context(number, list(roster.names), idle)
         return View(number, available, roster.clients, context, None if probe is None else metered), meter
+
+    def told(self, name: str, update: Any, reports: Mapping[str, Any]) -> dict[str, float | list[float] | None]:
+        """Those reports of a client that the policy learns from."""
+        found = {each: reading.report(reports[each]) for each in self.reports if each in reports}
+        if self._embed is not None and update is not None and "embedding" in self.reports:
+            try:
+                found["embedding"] = np.asarray(self._embed(update), dtype=np.float64).ravel().tolist()
+            except Exception as error:  # a client's update is its own, and must not end the training of the others
+                why = reading.printable(f"{type(error).__name__}: {error}")
+                self.log.warning("embed() failed on the update of %s: %s", reading.printable(name), why)
+                found["embedding"] = None
+        return found
 
     def _ended(self, round: Round) -> None:
         if self._round is round:
