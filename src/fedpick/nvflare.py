@@ -2,9 +2,7 @@
 
     job.to_server(fedpick.nvflare.Selected(policy=fp.E3CS(cohort_size=20), num_rounds=100, state="/var/fedpick"))
 
-Needs nvflare and fedpick at the server (`pip install "fedpick[nvflare]"`); clients stay as they are, and of their
-metrics `train_loss` (else `loss`), `seconds` and the policy's reports are read. NVFlare refuses a job without code of
-its own unless the server's resources.json names the classes of `Selected` and of the policy in `class_allow_list`.
+Needs the extra at the server: `pip install "fedpick[nvflare]"`; clients stay as they are. See docs/nvflare.md.
 """
 
 import os
@@ -89,7 +87,12 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     def _hear(self, result: Any, use: Callable[[Any], Any], sent: Any) -> bool:
         """Hand the answer to FedAvg, unless it is unsound or one too many (OverSelect); whether it was used."""
-        name, update = result.meta["client_name"], _read(result, sent, self._session.reports)
+        name, update, params = result.meta["client_name"], Update(), result.params
+        update.say(result.metrics or {}, self._session.reports)
+        for key, value in params.items() if isinstance(params, dict) else ():
+            if isinstance(value, np.ndarray | float):  # others, such as encrypted ones, are FedAvg's business
+                model = np.asarray(sent[key]) if key in sent else None
+                update.why = update.why or array_fault(key, np.asarray(value), model)
         if update.why:
             self._round.failed(name, update.why)
         elif self._round.full or use(result) is not False:
@@ -115,14 +118,3 @@ class Selected(FedAvg):  # type: ignore[misc]
             return model
         self._session.measure(aggr_result.metrics or {}, training=True)
         return super().update_model(model, aggr_result)
-
-
-def _read(result: Any, sent: Any, reports: Any) -> Update:
-    """What an answer says, and what makes it unusable."""
-    update = Update()
-    update.say(result.metrics or {}, reports)
-    for key, value in result.params.items() if isinstance(result.params, dict) else ():
-        if isinstance(value, np.ndarray | float):  # others, such as encrypted ones, are FedAvg's business
-            model = np.asarray(sent[key]) if key in sent else None
-            update.why = update.why or array_fault(key, np.asarray(value), model)
-    return update

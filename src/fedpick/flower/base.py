@@ -12,11 +12,7 @@ HOOKS = ("summary", "configure_train", "aggregate_train", "configure_evaluate", 
 
 
 class Base:
-    """A strategy whose loop, which users override, is to call our hooks, and those its own.
-
-    Args:
-        strategy: any, or a wrapper around one.
-    """
+    """A strategy (or a wrapper of one) whose loop, which users override, is to call our hooks, and those its own."""
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy

@@ -65,15 +65,7 @@ def _values(array: Array, model: Array | None) -> Any:
 def read(
     reply: Message, *, sent: ArrayRecord | None, weight: str | None, names: Iterable[str] = (), train: bool = True
 ) -> Heard:
-    """Read one reply.
-
-    Args:
-        reply: from a client.
-        sent: the model that the client was sent.
-        weight: name of the metric that the base strategy averages by; None if it does not say.
-        names: metrics to keep as reports.
-        train: whether an ArrayRecord is due.
-    """
+    """Read one reply to the model that was `sent`, which the base averages by the metric `weight`, if it says so."""
     heard = Heard(reply=reply)
     if reply.has_error():
         heard.why = printable(f"error {reply.error.code}: {(reply.error.reason or '')[-200:]}")
@@ -164,8 +156,3 @@ class Exchange:
             elif self.status[node] == Status.FAILED:
                 handed.append(Message(Error(UNUSABLE, f"fedpick: {each.why}"), reply_to=self.messages[node]))
         return handed
-
-    @property
-    def used(self) -> list[int]:
-        """The nodes whose updates the base aggregates."""
-        return [node for node, status in self.status.items() if status == Status.DONE]

@@ -77,7 +77,7 @@ class Arrivals:
 
 
 def exchange(grid: Grid, messages: list[Message], limit: float | None, noted: Arrivals | None = None) -> list[Message]:
-    """Send messages and collect replies, in the order of arrival, until all are there or `limit` seconds have passed."""
+    """Send messages and collect replies in the order of arrival, until all are there or `limit` seconds are over."""
     replies, noted = list[Message](), noted or Arrivals()
     if limit is not None:
         for message in messages:  # else a straggler works through old rounds for 12 h

@@ -39,13 +39,7 @@ CHOICES = ("auto", "simulation", "reported", *IDENTITIES)
 
 
 def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int]], dict[int, str]]) -> dict[str, int]:
-    """identity -> node id of the connected nodes; nodes that share an identity go by their node id.
-
-    Args:
-        grid: Flower's, or one around it.
-        identity: one of CHOICES, or a function.
-        reported: asks nodes for the name that they give themselves.
-    """
+    """identity -> node id of the connected nodes; `reported` asks nodes for the name that they give themselves."""
     nodes = list(grid.get_nodes())
     if identity == "auto":
         identity = "simulation" if type(own(grid)).__name__ == "InMemoryGrid" else "registered"
@@ -73,13 +67,7 @@ def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int
 
 
 class Presence:
-    """Knows connected nodes as clients.
-
-    Args:
-        roster: in which they are enrolled.
-        identity: by what a client is known when it comes back.
-        asks: whether newcomers are asked to describe themselves.
-    """
+    """Knows connected nodes as clients of the roster; `asks` newcomers to describe themselves, or not."""
 
     def __init__(self, roster: Roster, identity: str | Identity, asks: bool) -> None:
         if not callable(identity) and identity not in CHOICES:

@@ -24,7 +24,7 @@ from fedpick.server.roster import Roster
 from fedpick.server.session import Describe, Options, Session
 from fedpick.server.updates import agree
 from fedpick.store.records import Record
-from fedpick.types import Floats
+from fedpick.types import Floats, Status
 
 __all__ = ["Selected"]
 
@@ -107,9 +107,8 @@ class Selected(Strategy):
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Run the rounds, as the base's own start() does; after a restart, num_rounds more."""
-        bound = signature(self.base.start).bind(
-            Watched(grid, self.session.deadline), *args, **options
-        )  # a base may have its own
+        watched = Watched(grid, self.session.deadline)
+        bound = signature(self.base.start).bind(watched, *args, **options)  # a base may have a start() of its own
         named = bound.arguments
         for name, parameter in bound.signature.parameters.items():
             if parameter.kind is Parameter.VAR_KEYWORD:
@@ -204,7 +203,7 @@ class Selected(Strategy):
                 "round %d: %s could not aggregate the updates of nodes %s; the model stays as it was",
                 exchange.round.number,
                 type(self.base).__name__,
-                ", ".join(map(str, exchange.used)),
+                ", ".join(str(node) for node, status in exchange.status.items() if status == Status.DONE),
             )
             self._broken = error
             return None, None

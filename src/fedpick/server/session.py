@@ -17,12 +17,13 @@ from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.gathering import NotEnoughClientsError
+from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.store.records import ROUND_COLUMNS, Record
 from fedpick.types import Bools, Clients, Floats, Ints, Outcome, Status, View
 
-__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session", "reports_of"]
+__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session"]
 
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
@@ -34,17 +35,6 @@ EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss"
 ContextFn = Callable[[int, Sequence[str], Bools], Floats]
 Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
 ProbeFn = Callable[[list[str], int | None], ArrayLike]  # names, examples to use (None: all) -> losses
-
-
-def reports_of(policy: Any) -> dict[str, int | None]:
-    """Names of the reports that a policy learns from, with their widths where it knows them (0: a number)."""
-    # The two settings that it looks at will be traits of the policy.
-    inner = getattr(policy, "policy", policy)
-    found: dict[str, int | None] = dict.fromkeys(sorted(traits(policy).needs - {"probe", "context", "features"}))
-    if getattr(inner, "graph", None) == "auto":  # FedGS takes embeddings where there are some
-        found.setdefault("embedding", None)
-    reward = getattr(inner, "reward", None)  # E3CS's is a number, also in a round in which nobody reports it
-    return {name: 0 if name == reward else width for name, width in found.items()}
 
 
 class Options(TypedDict, total=False):
@@ -109,12 +99,12 @@ class Session:
         require(durations in DURATIONS, f"{owner}: durations", durations, f"one of {', '.join(DURATIONS)}")
         require(checkpoint_every >= 1, f"{owner}: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
-        self.policy, self.traits, self.reports = policy, traits(policy), reports_of(policy)
+        self.policy, self.traits = policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: give context=function")
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
-        self._describe, self._embed = describe, embed
+        self.reports, self._describe = Reports(policy, embed, self.log), describe
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
         self.roster = Roster(policy)
@@ -322,18 +312,6 @@ class Session:
             idle[roster.last] = False
             context = self.context(number, list(roster.names), idle)
         return View(number, available, roster.clients, context, None if probe is None else metered), meter
-
-    def told(self, name: str, update: Any, reports: Mapping[str, Any]) -> dict[str, float | list[float] | None]:
-        """Those reports of a client that the policy learns from."""
-        found = {each: reading.report(reports[each]) for each in self.reports if each in reports}
-        if self._embed is not None and update is not None and "embedding" in self.reports:
-            try:
-                found["embedding"] = np.asarray(self._embed(update), dtype=np.float64).ravel().tolist()
-            except Exception as error:  # a client's update is its own, and must not end the training of the others
-                why = reading.printable(f"{type(error).__name__}: {error}")
-                self.log.warning("embed() failed on the update of %s: %s", reading.printable(name), why)
-                found["embedding"] = None
-        return found
 
     def _ended(self, round: Round) -> None:
         if self._round is round:
