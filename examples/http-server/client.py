@@ -4,6 +4,7 @@ python client.py --name ada --size 120
 """
 
 import argparse
+import http.client
 import json
 import random
 import time
@@ -12,6 +13,8 @@ import urllib.parse
 import urllib.request
 
 import numpy as np
+
+AWAY = (urllib.error.URLError, http.client.HTTPException, OSError)  # the server is dead: it will be back
 
 
 class Client:
@@ -69,7 +72,7 @@ def main() -> None:
             if not client.step():
                 time.sleep(0.1)
             heard = time.monotonic()
-        except (urllib.error.URLError, ConnectionError, TimeoutError):  # the server is away: it will be back
+        except AWAY:
             time.sleep(0.2)
 
 

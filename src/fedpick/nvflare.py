@@ -2,9 +2,7 @@
 
     job.to_server(fedpick.nvflare.Selected(policy=fp.E3CS(cohort_size=20), num_rounds=100, state="/var/fedpick"))
 
-Needs nvflare and fedpick at the server (`pip install "fedpick[nvflare]"`); clients stay as they are, and of their
-metrics `train_loss` (else `loss`), `seconds` and the policy's reports are read. NVFlare refuses a job without code of
-its own unless the server's resources.json names the classes of `Selected` and of the policy in `class_allow_list`.
+Needs the extra at the server: `pip install "fedpick[nvflare]"`; clients stay as they are. See docs/nvflare.md.
 """
 
 import os
@@ -18,7 +16,7 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 from fedpick.errors import MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server.round import Round
-from fedpick.server.session import Session
+from fedpick.server.session import Options, Session
 from fedpick.server.updates import Update, array_fault
 from fedpick.types import Clients, Status
 
@@ -30,7 +28,7 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     Args:
         policy: any that needs no probe, context or features.
-        state, records, durations, checkpoint_every, seed: as of `fp.Session`; folders are at the server, full paths.
+        state, records, seed: as of `fp.Session`; folders are at the server, as full paths.
         deadline: whole seconds for a round; who has not answered by then is LATE.
         sizes: examples by site name; 1 where it is not said.
         args, kwargs: FedAvg's; `ignore_result_error` is True unless said, so that one failure does not end the job.
@@ -43,8 +41,6 @@ class Selected(FedAvg):  # type: ignore[misc]
         state: str | os.PathLike[str] | None = None,
         records: str | os.PathLike[str] | None = None,
         deadline: int = 3600,
-        durations: str = "reported",
-        checkpoint_every: int = 20,
         seed: int = 0,
         sizes: dict[str, float] | None = None,
         **kwargs: Any,
@@ -54,10 +50,9 @@ class Selected(FedAvg):  # type: ignore[misc]
         if needs := ", ".join(sorted(traits(policy).needs & {"probe", "context", "features"})):
             raise MissingError(f"Selected: {type(policy).__name__} needs {needs}, which NVFlare does not give it")
         # NVFlare writes the arguments into the job from attributes of these names.
-        self.policy, self.deadline, self.durations, self.seed, self.sizes = policy, deadline, durations, seed, sizes
+        self.policy, self.deadline, self.seed, self.sizes = policy, deadline, seed, sizes
         self.state = None if state is None else os.fspath(state)
         self.records = None if records is None else os.fspath(records)
-        self.checkpoint_every = checkpoint_every
         self._session: Session  # while the job runs
         self._round: Round
 
@@ -66,8 +61,7 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     def run(self) -> None:
         """Go on from the state's folder, then as FedAvg."""
-        names = ("state", "records", "deadline", "durations", "checkpoint_every", "seed")
-        options: dict[str, Any] = {name: getattr(self, name) for name in names}
+        options = Options(state=self.state, records=self.records, deadline=self.deadline, seed=self.seed)
         about = {"engine": "nvflare", "base": "FedAvg"}
         session = Session(
             self.policy, **options, describe=self._described, about=about, log=self.logger, owner="Selected"
@@ -93,7 +87,12 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     def _hear(self, result: Any, use: Callable[[Any], Any], sent: Any) -> bool:
         """Hand the answer to FedAvg, unless it is unsound or one too many (OverSelect); whether it was used."""
-        name, update = result.meta["client_name"], _read(result, sent, self._session.reports)
+        name, update, params = result.meta["client_name"], Update(), result.params
+        update.say(result.metrics or {}, self._session.reports)
+        for key, value in params.items() if isinstance(params, dict) else ():
+            if isinstance(value, np.ndarray | float):  # others, such as encrypted ones, are FedAvg's business
+                model = np.asarray(sent[key]) if key in sent else None
+                update.why = update.why or array_fault(key, np.asarray(value), model)
         if update.why:
             self._round.failed(name, update.why)
         elif self._round.full or use(result) is not False:
@@ -119,14 +118,3 @@ class Selected(FedAvg):  # type: ignore[misc]
             return model
         self._session.measure(aggr_result.metrics or {}, training=True)
         return super().update_model(model, aggr_result)
-
-
-def _read(result: Any, sent: Any, reports: Any) -> Update:
-    """What an answer says, and what makes it unusable."""
-    update = Update()
-    update.say(result.metrics or {}, reports)
-    for key, value in result.params.items() if isinstance(result.params, dict) else ():
-        if isinstance(value, np.ndarray | float):  # others, such as encrypted ones, are FedAvg's business
-            model = np.asarray(sent[key]) if key in sent else None
-            update.why = update.why or array_fault(key, np.asarray(value), model)
-    return update

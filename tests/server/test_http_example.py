@@ -76,7 +76,7 @@ class Crowd:
                     else:
                         each.join()
                         each.step()
-                except (urllib.error.URLError, OSError):  # the server is dead: it will be back
+                except client.AWAY:
                     time.sleep(0.05)
                 if self.over.is_set():
                     return

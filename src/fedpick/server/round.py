@@ -11,6 +11,7 @@ import numpy as np
 
 from fedpick.errors import ContractError
 from fedpick.server import reading
+from fedpick.server.reports import Told
 from fedpick.store.records import Record
 from fedpick.types import Choice, Floats, Outcome, Status, View
 
@@ -25,7 +26,7 @@ class _Heard:
     status: Status
     seconds: float = math.nan
     loss: float = math.nan
-    reports: dict[str, float | list[float] | None] = field(default_factory=dict)
+    reports: Told = field(default_factory=dict)
     answered: bool = True
     update: Any = None
 
@@ -131,8 +132,7 @@ class Round:
             possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
             if self._session.durations == "reported" and possible:
                 took = said
-            told = reports if isinstance(reports, Mapping) else {}
-            kept = {each: reading.report(told[each]) for each in self._session.reports if each in told}
+            kept = self._session.reports.read(name, update, reports)
             status = Status.SURPLUS if self.full else Status.DONE
             self._hear(at, _Heard(status, took, value, kept, update=update))
             return status
@@ -240,13 +240,8 @@ class Round:
         """What the policy learns from, aligned with its choice."""
         late = _Heard(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
         heard = [self._heard.get(int(k), late) for k in self.choice.ids]
-        reports: dict[str, Floats] = {}
-        widths = self._session.roster.widths
-        for name, known in self._session.reports.items():
-            # Only of those that succeeded: whoever failed must not decide what a report looks like.
-            array, width = reading.table([each.reports.get(name) for each in heard], widths.get(name, known))
-            if array is not None and width is not None:
-                reports[name], widths[name] = array, width
+        # Only those that succeeded have reports: whoever failed must not decide what they look like.
+        reports = self._session.reports.tables([each.reports for each in heard], self._session.roster.widths)
         return Outcome(
             status=np.array([each.status for each in heard], dtype=np.int8),
             duration=[each.seconds for each in heard],

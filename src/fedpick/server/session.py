@@ -17,12 +17,13 @@ from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.gathering import NotEnoughClientsError
+from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.store.records import ROUND_COLUMNS, Record
 from fedpick.types import Bools, Clients, Floats, Ints, Outcome, Status, View
 
-__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session", "reports_of"]
+__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session"]
 
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
@@ -34,11 +35,6 @@ EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss"
 ContextFn = Callable[[int, Sequence[str], Bools], Floats]
 Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
 ProbeFn = Callable[[list[str], int | None], ArrayLike]  # names, examples to use (None: all) -> losses
-
-
-def reports_of(policy: Any) -> dict[str, int | None]:
-    """Names of the reports that a policy learns from, with their widths where it knows them (0: a number)."""
-    return traits(policy).collect()
 
 
 class Options(TypedDict, total=False):
@@ -66,6 +62,7 @@ class Session:
             until the answer came, which a client cannot make shorter.
         context: (round, names, idle) -> (K, d) array, for RBCSF.
         describe: names of newcomers -> fp.Clients; None: what `available` says of them.
+        embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
         checkpoint_every: rounds after which the state is written whole; in between, a journal of the rounds is.
         seed: of the policy's random numbers.
         about: what the records' manifest says besides; an adapter puts its name as "engine".
@@ -91,6 +88,7 @@ class Session:
         durations: str = "reported",
         context: ContextFn | None = None,
         describe: Describe | None = None,
+        embed: Callable[[Any], ArrayLike] | None = None,
         checkpoint_every: int = 20,
         seed: int = 0,
         about: Mapping[str, Any] | None = None,
@@ -101,12 +99,12 @@ class Session:
         require(durations in DURATIONS, f"{owner}: durations", durations, f"one of {', '.join(DURATIONS)}")
         require(checkpoint_every >= 1, f"{owner}: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
-        self.policy, self.traits, self.reports = policy, traits(policy), reports_of(policy)
+        self.policy, self.traits = policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: give context=function")
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
-        self._describe = describe
+        self.reports, self._describe = Reports(policy, embed, self.log), describe
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
         self.roster = Roster(policy)
