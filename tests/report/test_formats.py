@@ -186,11 +186,19 @@ def test_a_world_in_which_nothing_takes_time_has_no_panel_for_it(tmp_path):
     assert len(plots.draw([plots.Panel("", {"uniform": [curve]})], "").axes) == 3
 
 
-def test_the_same_figure_is_the_same_file(results, tmp_path):
-    one = plots.save(results.plot(), tmp_path / "a" / "plot")
-    two = plots.save(results.plot(), tmp_path / "b" / "plot")
-    assert [path.name for path in one] == ["plot.png", "plot.svg"]
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_the_same_figure_is_the_same_file(results, kind):
+    files = [io.BytesIO(), io.BytesIO()]
+    for file in files:
+        results.plot().savefig(file, format=kind)
+    assert files[0].getvalue() == files[1].getvalue()
+
+
+def test_every_format_ends_its_last_line(results):
+    for format in ("text", "markdown", "csv", "json", "latex"):
+        text = results.table(format)
+        assert text.endswith("\n")
+        assert not text.endswith("\n\n")
 
 
 # --- Extras that are not there -----------------------------------------------------------------------------------

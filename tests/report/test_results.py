@@ -175,6 +175,15 @@ def test_runs_of_other_lengths_are_compared_over_the_common_rounds(tmp_path):
     assert long.plot().axes[0].lines[0].get_xdata()[-1] == 5
 
 
+def test_a_view_of_fewer_rounds_is_that_of_shorter_runs(tmp_path):
+    for seed in range(2):
+        make(tmp_path / "long" / f"u{seed}", "uniform", seed, rounds=9)
+        make(tmp_path / "short" / f"u{seed}", "uniform", seed, rounds=5)
+    long, short = (find_runs(tmp_path / name) for name in ("long", "short"))
+    for format in ("text", "csv", "json", "latex", "markdown"):
+        assert Results(long, rounds=5).table(format) == Results(short).table(format)
+
+
 def test_the_reference_comes_first_and_must_be_there(tmp_path):
     study(tmp_path, ["a-policy", "uniform", "E3CS(quota=0.5)"], 2)
     assert fp.load(tmp_path).reference == "a-policy"
@@ -449,4 +458,4 @@ def test_no_runs_at_all_are_refused():
 def test_results_say_what_they_are(tmp_path):
     results = Results([read_info(run.folder) for run in find_runs(study(tmp_path, seeds=2))])
     assert repr(results) == "Results(6 runs: 3 policies, 2 seeds)"
-    assert str(results) == results.table("text") == str(results.table())
+    assert str(results) + "\n" == results.table("text") == str(results.table()) + "\n"

@@ -32,14 +32,14 @@ class Shown:
             yield Text.assemble(*line, no_wrap=True, overflow="ignore")
 
     def __str__(self) -> str:
-        return _text(self.sheet)
+        return _text(self.sheet).rstrip("\n")
 
     def _repr_html_(self) -> str:
         return _html(self.sheet)
 
 
 def _text(sheet: Sheet) -> str:
-    return "\n".join("".join(text for text, _ in line).rstrip() for line in lay(sheet, WIDTH))
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lay(sheet, WIDTH)) + "\n"
 
 
 def _markdown(sheet: Sheet) -> str:
@@ -56,7 +56,7 @@ def _markdown(sheet: Sheet) -> str:
         *("| " + " | ".join([*map(safe, row.names), *map(cell, row.cells)]) + " |" for row in sheet.rows),
     ]
     notes = [f"- {safe(note)}".replace("second lines are", "in brackets are") for note in sheet.notes]
-    return "\n".join([safe(sheet.title), "", *lines, *(["", *notes] if notes else [])])
+    return "\n".join([safe(sheet.title), "", *lines, *(["", *notes] if notes else [])]) + "\n"
 
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
@@ -81,7 +81,7 @@ def _latex(sheet: Sheet) -> str:
             below = [rf"\textbf{{{number(c.below)}}}" if c.clear else number(c.below) for c in row.cells]
             lines.append(" & ".join([*[""] * len(row.names), *below]).lstrip() + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in sheet.notes)]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def _html(sheet: Sheet) -> str:
@@ -125,18 +125,18 @@ def _csv(data: dict[str, Any]) -> str:
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return out.getvalue().rstrip("\n")
+    return out.getvalue()
 
 
 FORMATS = ("rich", "text", "markdown", "csv", "json", "latex")
 
 
 def write(format: str, sheet: Callable[[], Sheet], data: Callable[[], dict[str, Any]]) -> Any:
-    """The table in a format: text without a last newline, or for "rich" what a Rich console prints to fit."""
+    """The table in a format: lines of text, or for "rich" what a Rich console prints to fit."""
     if format not in FORMATS:
         raise unknown_name("format", format, list(FORMATS))
     if format == "json":
-        return json.dumps(data(), indent=1)
+        return json.dumps(data(), indent=1) + "\n"
     if format == "csv":
         return _csv(data())
     made = sheet()
