@@ -18,13 +18,7 @@ Told = dict[str, float | list[float] | None]  # one client's reports by name
 
 def wanted(policy: Any) -> dict[str, int | None]:
     """Names of the reports that a policy learns from, with their widths where it knows them (0: a number)."""
-    # The two settings that it looks at will be traits of the policy.
-    inner = getattr(policy, "policy", policy)
-    found: dict[str, int | None] = dict.fromkeys(sorted(traits(policy).needs - {"probe", "context", "features"}))
-    if getattr(inner, "graph", None) == "auto":  # FedGS takes embeddings where there are some
-        found.setdefault("embedding", None)
-    reward = getattr(inner, "reward", None)  # E3CS's is a number, also in a round in which nobody reports it
-    return {name: 0 if name == reward else width for name, width in found.items()}
+    return dict(traits(policy).collect())
 
 
 class Reports:
