@@ -395,6 +395,26 @@ def test_a_full_disk_for_the_records_costs_no_round(tmp_path, monkeypatch, caplo
     assert not (tmp_path / "state" / "journal").exists() or (tmp_path / "state" / "journal").stat().st_size < 20_000
 
 
+def test_a_session_that_is_closed_while_the_records_disk_is_full_adds_them_when_it_is_opened_again(
+    tmp_path, monkeypatch
+) -> None:
+    write, full = folders.pq.write_table, [True]
+
+    def failing(*args, **options):
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*args, **options)
+
+    monkeypatch.setattr(folders.pq, "write_table", failing)
+    session = fp.Session(fp.E3CS(3), state=tmp_path / "state", records=tmp_path / "run", checkpoint_every=2)
+    for _ in range(2):
+        play(session, NAMES)
+        play(session, NAMES)
+        session.close()
+        full[0] = False
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3, 4]
+
+
 def test_a_full_disk_for_the_state_is_told_and_made_up_for(tmp_path, monkeypatch, caplog) -> None:
     real, full = os.fsync, [False]
 

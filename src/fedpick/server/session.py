@@ -17,20 +17,17 @@ from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.gathering import NotEnoughClientsError
+from fedpick.server.measures import columns
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
-from fedpick.store.records import ROUND_COLUMNS, Record
+from fedpick.store.records import Record
 from fedpick.types import Bools, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session"]
 
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
-MOST_METRICS = 50  # names a round; each is a column
-# What the frameworks' templates call what a report calls otherwise.
-TRAINED = {"loss": "train_loss", "train-loss": "train_loss", "accuracy": "train_accuracy", "acc": "train_accuracy"}
-EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
 # (round, names of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
 ContextFn = Callable[[int, Sequence[str], Bools], Floats]
 Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
@@ -147,7 +144,7 @@ class Session:
 
                     kept = self.traits.cohort_size or self.traits.asks
                     about = {"policy": label(self.policy), "cohort_size": kept, "seed": self.seed, **self._about}
-                    journaled = [] if self.memory is None else self.memory.journaled
+                    journaled = [] if self.memory is None else self.memory.journaled()
                     self._recording = Recording(self.records, about, self.roster, journaled, self.log)
                     self._write()
             except BaseException:
@@ -223,12 +220,7 @@ class Session:
         with self.guard:
             if self.last is None or not self._fresh:
                 return
-            found = {}
-            for name, value in list(metrics.items())[:MOST_METRICS]:
-                if not isinstance(value, bool) and isinstance(value, int | float | np.number):
-                    name = (TRAINED if training else EVALUATED).get(name, name)
-                    found[f"metric_{name}" if name in ROUND_COLUMNS else name] = float(value)
-            self.last = replace(self.last, metrics={**self.last.metrics, **found})
+            self.last = replace(self.last, metrics={**self.last.metrics, **columns(metrics, training)})
 
     def retire(self, names: Collection[str]) -> None:
         """Forget clients for good; one that comes back is a newcomer. Who is only away needs no word.
