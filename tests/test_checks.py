@@ -13,7 +13,7 @@ from zoo import zoo
 @pytest.mark.parametrize("name", zoo(5))
 def test_every_policy_keeps_the_rules(name, m):
     rules = fp.checks.check_policy(zoo(m)[name], seed=m)
-    assert len(rules) == 9
+    assert len(rules) == 10
 
 
 @pytest.mark.parametrize("name", zoo(5))
@@ -33,7 +33,7 @@ def test_clients_enrolled_in_round_50_are_chosen_in_time(name):
         if round == 50:
             state, clients = fp.admit(policy, state, newcomers), clients.join(newcomers)
         count = len(clients)
-        width = policy.context if isinstance(getattr(policy, "context", None), int) else 3
+        width = fp.traits(policy).context or 3
         losses = draw.gamma(2.0, size=count)
         view = fp.View(
             round,
@@ -135,6 +135,29 @@ class ReturnsAList(Good):
         return super().select(state, view, rng).ids.tolist()
 
 
+class KeepsTheFirstState(Good):
+    """Works by luck: the arrays of the first state are written on, until someone copies them."""
+
+    kept: list = []  # noqa: RUF012
+
+    def init(self, clients):
+        self.kept.clear()
+        return super().init(clients)
+
+    def select(self, state, view, rng):
+        if not self.kept:
+            self.kept.append(state)
+        ids = np.flatnonzero(view.available)
+        return fp.Choice(ids[np.argsort(self.kept[0].counts[ids], kind="stable")][: self.cohort_size])
+
+
+class TripsOverAKeptState(KeepsTheFirstState):
+    def select(self, state, view, rng):
+        choice = super().select(state, view, rng)
+        [int(count) for count in self.kept[0].counts]
+        return choice
+
+
 class TooSure(Good):
     def select(self, state, view, rng):
         choice = super().select(state, view, rng)
@@ -154,6 +177,11 @@ class TooSure(Good):
         (ChokesOnNaN(), "absorbs NaN, infinite and absurd reports: OverflowError"),
         (FixedNumber(), "clients can be enrolled while it runs"),
         (ReturnsAList(), "must return fp.Choice"),
+        (
+            KeepsTheFirstState(),
+            "keeps no reference to a state that observe was given: a state given to observe is used up",
+        ),
+        (TripsOverAKeptState(), "keep no reference; it came to ValueError: cannot convert float NaN to integer"),
         (TooSure(), "inclusion probability of 1.5, above 1"),
         (object(), "has no method init"),
     ],
@@ -164,6 +192,42 @@ def test_a_broken_policy_is_told_what_it_breaks(policy, says):
         fp.checks.check_policy(policy)
     assert says in str(caught.value)
     assert str(caught.value).startswith(f"{type(policy).__name__} breaks ")
+
+
+@dataclass(frozen=True)
+class Hears:
+    """Chooses those whose reported vectors are longest; a policy of a user's own with all that traits can say."""
+
+    cohort_size: int = 5
+    width: int = 7
+
+    context = 2
+
+    @property
+    def needs(self):
+        return ("context", fp.Report("gradient", self.width), fp.Report("score", 0), "anything")
+
+    def init(self, clients):
+        return State(np.zeros(len(clients)))
+
+    def select(self, state, view, rng):
+        assert view.context.shape == (len(view.clients), 2)
+        ids = np.flatnonzero(view.available)
+        return fp.Choice(ids[np.argsort(-state.counts[ids], kind="stable")][: self.cohort_size])
+
+    def observe(self, state, view, choice, outcome):
+        gradient, score = outcome.reports["gradient"], outcome.reports["score"]
+        assert gradient.shape == (len(choice), self.width)
+        assert score.shape == (len(choice),)
+        assert len(outcome.reports["anything"]) == len(choice)
+        with np.errstate(all="ignore"):
+            state.counts[choice.ids] = np.nan_to_num(np.clip(gradient, -1, 1).sum(axis=1))
+        return State(state.counts)
+
+
+@pytest.mark.parametrize("policy", [Hears(), fp.OverSelect(Hears(), 1.5)])
+def test_a_policy_is_given_the_reports_and_the_context_that_it_declares(policy):
+    assert len(fp.checks.check_policy(policy)) == 10
 
 
 def test_a_good_policy_passes():

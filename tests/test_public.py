@@ -1,10 +1,13 @@
 """The public surface: what is exported, and that nothing of the core needs an extra."""
 
+import ast
 import importlib
+import pathlib
 import pkgutil
 import re
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -26,12 +29,35 @@ def test_the_contract_s_names_are_there_and_listed():
         assert getattr(fp, name) is not None
 
 
+def private(name):
+    return any(part.startswith("_") for part in name.split("."))
+
+
+def complaints(module):
+    """What is wrong with a module's docstring and list of public names."""
+    name, found = module.__name__, []
+    if not module.__doc__:
+        found.append(f"{name} has no docstring")
+    if not private(name) and not hasattr(module, "__all__"):
+        found.append(f"{name} has no __all__: list its public names, or begin its own name with _")
+    missing = [offered for offered in getattr(module, "__all__", []) if not hasattr(module, offered)]
+    found += [f"{name}.__all__ names {offered}, which is not there" for offered in missing]
+    return found
+
+
 @pytest.mark.parametrize("name", modules())
 def test_every_module_lists_what_it_offers_or_is_private(name):
-    module = importlib.import_module(name)
-    for offered in getattr(module, "__all__", []):
-        assert hasattr(module, offered), f"{name}.__all__ names {offered}, which is not there"
-    assert module.__doc__, f"{name} does not say what it is for"
+    assert complaints(importlib.import_module(name)) == []
+
+
+def test_a_module_without_a_list_of_public_names_is_noticed():
+    module = types.ModuleType("fedpick.policies.mine", "A policy.")
+    assert complaints(module) == [
+        "fedpick.policies.mine has no __all__: list its public names, or begin its own name with _"
+    ]
+    module.__all__ = ["Mine"]
+    assert complaints(module) == ["fedpick.policies.mine.__all__ names Mine, which is not there"]
+    assert complaints(types.ModuleType("fedpick.policies._mine")) == ["fedpick.policies._mine has no docstring"]
 
 
 def test_the_version_is_one():
@@ -41,6 +67,7 @@ def test_the_version_is_one():
 def test_the_core_imports_without_any_extra():
     code = """
 import sys
+import types
 extras = 'jax optax flwr nvflare typer rich matplotlib pandas pyarrow jinja2'.split()
 class Block:
     def find_spec(self, name, path=None, target=None):
@@ -52,8 +79,73 @@ import fedpick
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_library_never_prints():
-    import pathlib
+def loaded_after(code: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after this."""
+    found = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"], check=True, capture_output=True, text=True
+    )
+    return set(found.stdout.split())
 
+
+def test_import_fedpick_loads_nothing_heavy_until_it_is_used():
+    heavy = {"numpy", "scipy", "numba", "jax", "pyarrow", "fedpick.policies", "fedpick.worlds", "fedpick.state"}
+    assert not heavy & loaded_after("import fedpick; fedpick.__version__")
+    assert not heavy - {"numpy"} & loaded_after("import fedpick; fedpick.Clients([1.0]); fedpick.errors; fedpick.rng")
+
+
+def test_worlds_need_neither_numba_nor_scipy():
+    assert not {"scipy", "numba"} & loaded_after("import fedpick as fp; fp.worlds.named('volatile').init(0)")
+
+
+def test_scipys_graphs_are_loaded_for_fedgs_alone():
+    assert "scipy.sparse" not in loaded_after("import fedpick as fp; list(fp.Run(fp.E3CS(5), fp.World()).rounds(2))")
+    assert "scipy.sparse.csgraph" in loaded_after("import fedpick as fp; fp.Run(fp.FedGS(5), fp.World())")
+
+
+def test_every_lazy_name_stands_where_type_checkers_are_told():
+    """The table that is used at run time, against the imports under TYPE_CHECKING and __all__."""
+    tree = ast.parse(pathlib.Path(fp.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    told = {alias.name: node.module for node in block.body for alias in node.names}
+    rooms = {name for name, module in told.items() if module == "fedpick"}
+    assert {name: f"fedpick.{room}" for name, room in fp._WHERE.items()} == {
+        name: module for name, module in told.items() if name not in rooms
+    }
+    assert rooms <= set(fp._ROOMS)
+    assert set(fp.__all__) == set(told) | {"__version__"}
+    assert set(fp.__all__) <= set(dir(fp))
+
+
+def test_every_room_can_be_reached_and_an_unknown_name_is_an_attribute_error():
+    code = "import fedpick as fp\nfor name in fp._ROOMS: assert getattr(fp, name).__name__ == f'fedpick.{name}'"
+    loaded_after(code)
+    with pytest.raises(AttributeError, match="module 'fedpick' has no attribute 'E4CS'"):
+        fp.E4CS  # noqa: B018
+
+
+@pytest.mark.parametrize(("old", "new"), [("pairs", "pairwise_field"), ("shared", "shared_field")])
+def test_old_names_warn_and_work(old, new):
+    with pytest.warns(DeprecationWarning, match=f"fp.{old} is now fp.state.{new}"):
+        assert getattr(fp, old) is getattr(fp.state, new)
+
+
+def test_fp_world_is_fp_worlds():
+    with pytest.warns(DeprecationWarning, match=r"fp.world is now fp.worlds"):
+        assert fp.world is fp.worlds
+
+
+def test_the_library_never_prints():
     for path in pathlib.Path(fp.__file__).parent.rglob("*.py"):
         assert not re.search(r"^\s*print\(", path.read_text(), flags=re.M), path
+
+
+def test_every_file_that_the_architecture_page_names_is_there():
+    """Rooms and hops: lines of docs/architecture.md that begin with a path in src/fedpick."""
+    root = pathlib.Path(fp.__file__).parent
+    page = pathlib.Path(__file__).parent.parent / "docs" / "architecture.md"
+    named = re.findall(r"^    (?:  )?([a-z_/]+(?:\.py|/)) {2,}", page.read_text(), flags=re.M)
+    assert len(named) > 50
+    assert [path for path in named if not (root / path).exists()] == []
+    rooms = {path.name + "/" for path in root.iterdir() if (path / "__init__.py").exists()}
+    rooms |= {path.name for path in root.glob("[a-z]*.py")}
+    assert sorted(rooms - set(named)) == [], "docs/architecture.md lists every room"

@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dir
 def played(policy, rounds=4, clients=CLIENTS):
     state = policy.init(clients)
     for round in range(1, rounds + 1):
-        context = {"context": np.full((len(clients), getattr(policy, "context", 3)), 1.0)}
+        context = {"context": np.full((len(clients), fp.traits(policy).context or 3), 1.0)}
         seen = view(clients, round, **context)
         choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
         state = policy.observe(state, seen, choice, outcome(choice, np.random.default_rng(round)))
@@ -209,3 +209,87 @@ def test_retire_refuses_nonsense(keep, says):
     policy = fp.Uniform(2)
     with pytest.raises(fp.ContractError, match=says):
         fp.retire(policy, policy.init(CLIENTS), keep)
+
+
+# --- a state is used up once observe was given it ---
+
+
+@dataclass
+class Mixed:
+    floats: np.ndarray
+    signed: np.ndarray
+    unsigned: np.ndarray
+    flags: np.ndarray
+    names: np.ndarray
+    sizes: np.ndarray
+    settings: np.ndarray
+    frozen: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Sharing:
+    """Its first state holds arrays of the clients and of its own settings."""
+
+    cohort_size: int
+    table: np.ndarray
+
+    def init(self, clients):
+        frozen = np.ones(2)
+        frozen.flags.writeable = False
+        return Mixed(
+            np.ones(2, np.float32),
+            np.ones(2, np.int8),
+            np.ones(2, np.uint16),
+            np.array([True, False]),
+            np.array(["a", "b"]),
+            clients.sizes,
+            self.table,
+            frozen,
+        )
+
+    def observe(self, state, view, choice, outcome):
+        return state
+
+
+def test_a_used_up_state_is_spoiled_but_for_what_is_not_its_own():
+    clients, policy = fp.Clients([1.0, 2.0]), Sharing(1, np.array([5.0, 6.0]))
+    old, none = policy.init(clients), np.empty(0)
+    view = fp.View(1, np.ones(2, bool), clients)
+    new = fp.state.observe(policy, old, view, fp.Choice([]), fp.Outcome([], none, none), spoil=True)
+    assert np.isnan(old.floats).all()
+    assert old.signed.tolist() == [-128, -128]
+    assert old.unsigned.tolist() == [65535, 65535]
+    assert old.flags.tolist() == [False, True]
+    assert clients.sizes.tolist() == [1.0, 2.0]
+    assert policy.table.tolist() == [5.0, 6.0]
+    for entry in fields(Mixed):
+        np.testing.assert_array_equal(getattr(new, entry.name), getattr(policy.init(clients), entry.name))
+
+
+@pytest.mark.parametrize("name", zoo(5))
+def test_every_policy_learns_the_same_whether_or_not_its_old_states_are_spoiled(name):
+    def play(spoil):
+        policy, draw = zoo(5)[name], np.random.default_rng(1)
+        clients = fp.Clients(draw.integers(1, 9, 12), features=draw.dirichlet(np.ones(3), 12))
+        state = policy.init(clients)
+        for round in range(1, 6):
+            seen = view(clients, round, context=np.full((12, fp.traits(policy).context or 3), 1.0))
+            choice = policy.select(state, seen, fp.rng.stream(2, round, "policy"))
+            state = fp.state.observe(policy, state, seen, choice, outcome(choice, draw), spoil=spoil)
+        return fp.state.pack(state)
+
+    spoiled = play(True)
+    for field, value in play(False).items():
+        np.testing.assert_array_equal(spoiled[field], value)
+
+
+@pytest.mark.parametrize(("switch", "spoiled"), [(None, False), ("", False), ("0", False), ("1", True)])
+def test_the_switch_is_an_environment_variable(switch, spoiled, monkeypatch):
+    monkeypatch.delenv("FEDPICK_DEBUG", raising=False)
+    if switch is not None:
+        monkeypatch.setenv("FEDPICK_DEBUG", switch)
+    policy, clients = fp.Uniform(1), fp.Clients([1.0, 2.0])
+    old = policy.init(clients)
+    choice = fp.Choice([0])
+    fp.state.observe(policy, old, view(clients), choice, outcome(choice, np.random.default_rng(0)))
+    assert (old.counts.min() < 0) == spoiled

@@ -46,11 +46,26 @@ def test_what_does_not_fit_is_a_contract_error(make, says):
         make()
 
 
-def test_clients_take_and_join_keep_what_both_know():
-    joined = CLIENTS.take([2, 0]).join(fp.Clients([9.0], features=[[1.0, 1.0, 1.0]]))
+def test_clients_take_and_join_keep_what_is_known():
+    known = fp.Clients([1.0, 2.0, 3.0], features=np.eye(3))
+    joined = known.take([2, 0]).join(fp.Clients([9.0], features=[[1.0, 1.0, 1.0]]))
     assert joined.sizes.tolist() == [3.0, 1.0, 9.0]
     assert joined.labels is None
     np.testing.assert_array_equal(joined.features, [[0, 0, 1], [1, 0, 0], [1, 1, 1]])
+    nobody = fp.Clients(np.empty(0))
+    assert nobody.join(known) is known
+    assert known.join(nobody) is known
+
+
+@pytest.mark.parametrize("what", ["labels", "features"])
+def test_clients_are_not_joined_where_what_some_know_would_be_lost(what):
+    known, bare = fp.Clients([1.0], **{what: [[1.0, 2.0]]}), fp.Clients([2.0])
+    with pytest.raises(fp.ContractError, match=f"these clients have {what} and the others have none"):
+        known.join(bare)
+    with pytest.raises(fp.ContractError, match=f"the others have {what} and these clients have none"):
+        bare.join(known)
+    with pytest.raises(fp.ContractError, match=f"have 2 columns of {what} and the others 1, but"):
+        known.join(fp.Clients([2.0], **{what: [[1.0]]}))
 
 
 def test_succeeded_is_done_or_surplus():

@@ -14,67 +14,97 @@
 import importlib
 import logging
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, state, theory, worlds
 from fedpick._version import __version__
-from fedpick.errors import (
-    CheckError,
-    ConfigError,
-    ContractError,
-    FedpickError,
-    MissingError,
-    SettingError,
-    StateError,
-    StoreError,
-    UnknownNameError,
+
+if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imported when it is first used
+    from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, state, theory, worlds
+    from fedpick.comparison import compare
+    from fedpick.errors import (
+        CheckError,
+        ConfigError,
+        ContractError,
+        FedpickError,
+        MissingError,
+        SettingError,
+        StateError,
+        StoreError,
+        UnknownNameError,
+    )
+    from fedpick.experiment import Experiment
+    from fedpick.policies import (
+        BSFL,
+        CSUCB,
+        E3CS,
+        RBCSF,
+        ActiveFL,
+        FedCS,
+        FedGS,
+        FixedProbabilities,
+        Genie,
+        OverSelect,
+        PowerOfChoice,
+        SizeWeighted,
+        Uniform,
+    )
+    from fedpick.policies.text import policy, policy_names
+    from fedpick.protocol import Policy, Report, traits
+    from fedpick.report.results import Results, load
+    from fedpick.server import Session
+    from fedpick.simulate.run import Run
+    from fedpick.state import admit, load_state, retire, save_state
+    from fedpick.store.records import Record
+    from fedpick.types import Choice, Clients, Outcome, Status, View
+    from fedpick.worlds import World
+
+_ROOMS = (
+    *("checks", "data", "errors", "experiment", "flower", "graph", "learn", "nvflare", "report", "rng", "sampling"),
+    *("schedules", "server", "solvers", "state", "store", "studies", "theory", "worlds"),
 )
-from fedpick.policies import (
-    BSFL,
-    CSUCB,
-    E3CS,
-    RBCSF,
-    ActiveFL,
-    FedCS,
-    FedGS,
-    FixedProbabilities,
-    Genie,
-    OverSelect,
-    PowerOfChoice,
-    SizeWeighted,
-    Uniform,
-)
-from fedpick.policies.text import policy, policy_names
-from fedpick.protocol import Policy, traits
-from fedpick.simulate.run import Run
-from fedpick.state import admit, load_state, retire, save_state
-from fedpick.store.records import Record
-from fedpick.types import Choice, Clients, Outcome, Status, View
-from fedpick.worlds import World
+_NAMES = {
+    "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
+    "UnknownNameError",
+    "policies": "BSFL CSUCB E3CS RBCSF ActiveFL FedCS FedGS FixedProbabilities Genie OverSelect PowerOfChoice "
+    "SizeWeighted Uniform",
+    "policies.text": "policy policy_names",
+    "comparison": "compare",
+    "experiment": "Experiment",
+    "protocol": "Policy Report traits",
+    "report.results": "Results load",
+    "server": "Session",
+    "simulate.run": "Run",
+    "state": "admit load_state retire save_state",
+    "store.records": "Record",
+    "types": "Choice Clients Outcome Status View",
+    "worlds": "World",
+}
+_WHERE = {name: room for room, names in _NAMES.items() for name in names.split()}
+_RENAMED = {"pairs": "state.pairwise_field", "shared": "state.shared_field", "world": "worlds"}
 
 
 def __getattr__(name: str) -> Any:
-    """Rooms that need an extra are imported when they are used; old names warn."""
-    if name in ("data", "experiment", "flower", "learn", "nvflare", "report", "server", "store", "studies"):
-        return importlib.import_module(f"fedpick.{name}")
-    if name == "Session":
-        return importlib.import_module("fedpick.server").Session
+    """Import what is asked for: `import fedpick` alone loads neither NumPy nor Numba; old names warn."""
     if name in _RENAMED:
-        new, value = _RENAMED[name]
+        new = _RENAMED[name]
         warnings.warn(
             f"fp.{name} is now fp.{new}; the old name goes with the next minor release",
             DeprecationWarning,
             stacklevel=2,
         )
-        return value
+        room, _, name = new.rpartition(".")
+        return getattr(importlib.import_module(f"fedpick.{room}"), name) if room else __getattr__(name)
+    if name in _ROOMS:
+        return importlib.import_module(f"fedpick.{name}")
+    if name in _WHERE:
+        found = globals()[name] = getattr(importlib.import_module(f"fedpick.{_WHERE[name]}"), name)
+        return found
     raise AttributeError(f"module 'fedpick' has no attribute {name!r}")
 
 
-_RENAMED = {
-    "pairs": ("state.pairwise_field", state.pairwise_field),
-    "shared": ("state.shared_field", state.shared_field),
-    "world": ("worlds", worlds),
-}
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 logging.getLogger("fedpick").addHandler(logging.NullHandler())  # the application decides what is shown
 
@@ -89,6 +119,7 @@ __all__ = [
     "Clients",
     "ConfigError",
     "ContractError",
+    "Experiment",
     "FedCS",
     "FedGS",
     "FedpickError",
@@ -100,6 +131,8 @@ __all__ = [
     "Policy",
     "PowerOfChoice",
     "Record",
+    "Report",
+    "Results",
     "Run",
     "Session",
     "SettingError",
@@ -114,8 +147,10 @@ __all__ = [
     "__version__",
     "admit",
     "checks",
+    "compare",
     "errors",
     "graph",
+    "load",
     "load_state",
     "policy",
     "policy_names",

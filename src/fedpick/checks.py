@@ -2,8 +2,8 @@
 
 import copy
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from fedpick import rng as rngs
 from fedpick.errors import CheckError
 from fedpick.protocol import Policy, traits
-from fedpick.state import _walk, admit, load_state, retire, save_state
+from fedpick.state import _walk, admit, load_state, observe, retire, save_state
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["check_policy"]
 
+_USED_UP = (
+    "a state given to observe is used up, but it chose otherwise once that state was overwritten; keep no reference"
+)
 _HOSTILE = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0])
 
 
@@ -27,7 +30,7 @@ class _Scene:
 
     clients: Clients
     seed: int
-    reports: tuple[str, ...]  # names beside the usual ones
+    reports: dict[str, int | None]  # widths by name, beside the usual ones
     context: int
 
     def draw(self, round: int, name: str) -> np.random.Generator:
@@ -50,25 +53,22 @@ class _Scene:
             number: Callable[..., NDArray[Any]] = lambda *shape: draw.choice(_HOSTILE, shape)  # noqa: E731
         else:
             number = lambda *shape: draw.uniform(0.1, 1.0, shape)  # noqa: E731
-        reports: Mapping[str, Any] = {
-            "embedding": number(count, 4),
-            "update": number(count, 6),
-            "update_norm": number(count),
-        }
-        reports = {**{name: number(count) for name in self.reports if name not in reports}, **reports}
+        usual: dict[str, int | None] = {"embedding": 4, "update": 6, "update_norm": 0}
+        asked = {name: width for name, width in self.reports.items() if width is not None or name not in usual}
+        reports = {name: number(count, width) if width else number(count) for name, width in (usual | asked).items()}
         status = draw.choice([s.value for s in Status], count, p=[0.7, 0.1, 0.1, 0.1])
         return Outcome(status, number(count), number(count), reports)
 
 
 def _play(
-    policy: Policy[Any], scene: _Scene, rounds: range, state: Any, hostile: bool = False
+    policy: Policy[Any], scene: _Scene, rounds: range, state: Any, hostile: bool = False, spoil: bool = False
 ) -> tuple[Any, list[Choice]]:
     choices = []
     for round in rounds:
         view = scene.view(round)
         choice = policy.select(state, view, scene.draw(round, "policy"))
         _check_choice(policy, view, choice)
-        state = policy.observe(state, view, choice, scene.outcome(round, choice, hostile))
+        state = observe(policy, state, view, choice, scene.outcome(round, choice, hostile), spoil=spoil)
         choices.append(choice)
     return state, choices
 
@@ -154,6 +154,16 @@ def _select_only_reads(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
         raise CheckError("select changed the state; only observe may")
 
 
+def _keeps_no_state(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
+    due = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))[1]
+    try:
+        spoiled = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients), spoil=True)[1]
+    except Exception as error:  # it met the NaN and extreme integers that the old states were filled with
+        why = str(error) if isinstance(error, CheckError) else f"{type(error).__name__}: {error}"
+        raise CheckError(f"{_USED_UP}; it came to {why}") from None
+    _same_choices(due, spoiled, _USED_UP)
+
+
 def _survives_saving(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
     state, _ = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
     with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +191,7 @@ def _absorbs_nonsense(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
 def _admits(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
     state, _ = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
     newcomers = scene.clients.take(np.arange(min(7, len(scene.clients))))
-    grown = _Scene(scene.clients.join(newcomers), scene.seed, scene.reports, scene.context)
+    grown = replace(scene, clients=scene.clients.join(newcomers))
     state = admit(policy, state, newcomers)
     _play(policy, grown, range(rounds + 1, 2 * rounds + 1), state)
 
@@ -189,7 +199,7 @@ def _admits(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
 def _retires(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
     state, _ = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
     keep = np.arange(0, len(scene.clients), 2)
-    left = _Scene(scene.clients.take(keep), scene.seed, scene.reports, scene.context)
+    left = replace(scene, clients=scene.clients.take(keep))
     _play(policy, left, range(rounds + 1, 2 * rounds + 1), retire(policy, state, keep))
 
 
@@ -199,6 +209,7 @@ _RULES: dict[str, Callable[[Policy[Any], _Scene, int], None]] = {
     "copes with any availability, and with nobody there": _any_availability,
     "makes the same choice for the same seed": _repeatable,
     "does not write the state in select": _select_only_reads,
+    "keeps no reference to a state that observe was given": _keeps_no_state,
     "has a state that survives saving and loading": _survives_saving,
     "absorbs NaN, infinite and absurd reports": _absorbs_nonsense,
     "clients can be enrolled while it runs": _admits,
@@ -219,13 +230,13 @@ def check_policy(
 
     >>> import fedpick as fp
     >>> len(check_policy(fp.Uniform(cohort_size=5)))
-    9
+    10
     """
     if clients is None:
         draw = rngs.stream(seed, 0, "clients")
         clients = Clients(draw.integers(10, 200, 40), draw.integers(0, 30, (40, 5)), draw.dirichlet(np.ones(5), 40))
-    width = getattr(policy, "context", None)
-    scene = _Scene(clients, seed, tuple(traits(policy).needs), width if isinstance(width, int) else 3)
+    about = traits(policy)
+    scene = _Scene(clients, seed, about.collect(), 3 if about.context is None else about.context)
     broken = []
     for rule, check in _RULES.items():
         try:

@@ -1,17 +1,25 @@
-"""How many devices JAX makes of this machine's cores: one each, set before JAX is imported.
+"""Where JAX computes: which devices there are, and one CPU device for each core of this machine.
 
 A cohort splits by clients. One single-threaded XLA device per core trains whole clients side by side, where one device
 with many threads would split each small matrix product (1.5-2x slower on the models of the papers).
+
+A GPU belongs to one process: whoever asks JAX for its devices claims most of the GPU's memory. `gpu_there` looks
+without asking JAX, and `environment` keeps processes that share the cores away from the GPU.
 """
 
 import os
 import re
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
-__all__ = ["flags", "reserve"]
+__all__ = ["DEVICES", "cores", "describe", "environment", "flags", "gpu_there", "reserve"]
 
+DEVICES = ("auto", "cpu", "gpu")
 _COUNT = "--xla_force_host_platform_device_count"
 _THREADS = "--xla_cpu_multi_thread_eigen"
+_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin")  # jaxlib alone has none
+_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # NVIDIA, under WSL, AMD
 
 
 def flags(count: int) -> str:
@@ -24,12 +32,59 @@ def flags(count: int) -> str:
     return " ".join([*kept, f"{_COUNT}={count}", f"{_THREADS}=false"])
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def reserve(count: int | None = None) -> None:
-    """Give JAX this many host devices; None: one per core, unless XLA_FLAGS says a number already.
+    """Give JAX this many host devices; None: one per core, unless XLA_FLAGS already sets a number.
 
     Without effect once JAX is imported. Processes that share a machine (`fedpick.experiment.executors`) take one each.
     """
     if "jax" in sys.modules or (count is None and _COUNT in os.environ.get("XLA_FLAGS", "")):
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    os.environ["XLA_FLAGS"] = flags(count or cores)
+    os.environ["XLA_FLAGS"] = flags(count or cores())
+
+
+def environment() -> dict[str, str]:
+    """Environment variables of a process that shares the cores with others: one host device, and no GPU.
+
+    >>> environment()["JAX_PLATFORMS"]
+    'cpu'
+    """
+    return {"XLA_FLAGS": flags(1), "JAX_PLATFORMS": "cpu"}
+
+
+def stay_on_cpu() -> None:
+    """Let JAX compute on the CPU in this process: others can claim the GPU. Without effect once JAX is imported."""
+    if "jax" in sys.modules or not gpu_there():
+        return
+    before = os.environ.get("JAX_PLATFORMS")
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    try:
+        import jax  # noqa: F401  (reads the variable now)
+    finally:
+        if before is None:
+            del os.environ["JAX_PLATFORMS"]  # processes that are started from here decide for themselves
+        else:
+            os.environ["JAX_PLATFORMS"] = before
+
+
+def gpu_there() -> bool:
+    """Whether JAX would find a GPU; JAX is not asked, which would claim it."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if platforms and not re.search("cuda|rocm|gpu", platforms):
+        return False
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1"):
+        return False
+    return any(map(find_spec, _PLUGINS)) and any(Path(node).exists() for node in _NODES)
+
+
+def describe() -> str:
+    """The device that JAX computes on in this process: "cpu", or "gpu: NVIDIA H200"."""
+    import jax  # asked only by whoever computes with it
+
+    if jax.default_backend() == "cpu":
+        return "cpu"
+    return f"{jax.default_backend()}: {jax.local_devices()[0].device_kind}"

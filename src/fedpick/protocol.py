@@ -44,21 +44,34 @@ True
 
 Rules, which `fp.checks.check_policy` tests:
 
-- Settings live in the policy, which never changes; what it learns lives in the state. `select` only reads the state;
-  `observe` returns the next one and may reuse the old one's arrays, so keep no reference to a state you passed in.
+- Settings live in the policy, which never changes; what it learns lives in the state.
+- `select` only reads the state.
+- `observe` returns the next state. **It looks pure and need not be**: unlike a function of JAX it may write into the
+  arrays of the old state and hand them on, which is what makes a million clients fast. So a state is used up once it
+  was given to `observe`: go on with the one that came back, keep no reference to the old one, and copy it before
+  (`copy.deepcopy`) if you want to go two ways from it. Under the environment variable FEDPICK_DEBUG=1 runs overwrite
+  every used-up state with NaN and extreme integers (`fedpick.state.observe`), so that a mistake shows at once.
 - Every random number comes from the `rng` that `select` is handed.
 - Choose `min(cohort_size, available)` clients, only available ones, none twice; nobody there gives an empty Choice.
 - Outcomes hold what clients reported: expect NaN, infinities and lies.
 
-A policy may say more about itself with class attributes or settings of these names; `traits` reads them:
+A policy may say more about itself with class attributes, properties or settings of these names; `traits` reads them,
+also through a wrapper, which is any policy with the wrapped one in its attribute `policy`:
 
-- `needs`: names of what it cannot do without: "probe", "context", "features", or a report such as "embedding".
+- `needs`: what it cannot do without: "probe", "context", "features", or reports: `fp.Report(name, width)`, or a bare
+  name for a report of any shape.
+- `wants`: likewise, what it uses where there is some.
+- `context`: the number of columns of `view.context` that it reads; leave out for any.
+- `truths`: on the class: settings that only an oracle can know. Where a run makes the policy from text, the world
+  tells it those that the text leaves open and the world knows (`World.truth`).
+- `oracle`: whether it was told what no server knows; without it, whether it has `truths`.
 - `fixed_size`: False if it may choose another number of clients than `cohort_size`.
 - `replace`: True if it draws with replacement, so that a client can stand in a Choice more than once.
 - `asks`: how many clients it chooses, if not `cohort_size` (OverSelect).
 - `before_admit(state) -> state`: makes the state ready for newcomers, who get what `init` gives them (E3CS).
 '''
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -67,7 +80,7 @@ import numpy as np
 from fedpick.errors import ContractError
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Updates, View
 
-__all__ = ["Policy", "TrainerLike", "Traits", "check_outcome", "traits"]
+__all__ = ["Policy", "Report", "TrainerLike", "Traits", "check_outcome", "check_reports", "traits"]
 
 S = TypeVar("S")
 
@@ -84,7 +97,7 @@ class Policy(Protocol[S]):
         ...
 
     def observe(self, state: S, view: View, choice: Choice, outcome: Outcome) -> S:
-        """Learn from how the round ended; may reuse the arrays of the old state."""
+        """Learn from how the round ended; may write into the arrays of the old state, which is used up then."""
         ...
 
 
@@ -119,26 +132,100 @@ class TrainerLike(Protocol):
 
 
 @dataclass(frozen=True)
+class Report:
+    """Something that clients report beside duration and loss, and what it looks like for one client.
+
+    Args:
+        name: its key in `Outcome.reports`.
+        width: 0 for one number, n for a vector of n numbers, None for a vector (or number) of any width.
+        unless: a report that is not asked for where this is there: "features".
+    """
+
+    name: str
+    width: int | None = None
+    unless: str | None = None
+
+
+@dataclass(frozen=True)
 class Traits:
     """What a policy says about itself."""
 
     cohort_size: int | None
-    asks: int | None
-    needs: frozenset[str]
+    asks: int | None  # how many it chooses: cohort_size, or more in OverSelect
+    needs: frozenset[str]  # names; reports are those that `reports` has
+    wants: frozenset[str]
+    reports: tuple[Report, ...]  # of needs and wants, in order of their names
+    context: int | None  # columns of view.context; None for any
+    truths: tuple[str, ...]
+    oracle: bool
     fixed_size: bool
     replace: bool
 
+    def collect(self, clients: Clients | None = None) -> dict[str, int | None]:
+        """Width by name of the reports to ask clients for, without those that these clients make superfluous."""
+        there = {"features"} if clients is not None and clients.features is not None else set()
+        return {each.name: each.width for each in self.reports if each.name in self.needs or each.unless not in there}
+
+
+_NO_REPORTS = frozenset({"probe", "context", "features"})
+
+
+def _say(policy: object, name: str, default: Any) -> Any:
+    """What a policy says under this name, or if it is silent, the policy that it wraps."""
+    while policy is not None:
+        if hasattr(policy, name):
+            return getattr(policy, name)
+        policy = getattr(policy, "policy", None)
+    return default
+
+
+def _reports(entries: Iterable[str | Report]) -> dict[str, Report]:
+    given = [entry if isinstance(entry, Report) else Report(entry) for entry in entries]
+    return {entry.name: entry for entry in given}
+
 
 def traits(policy: object) -> Traits:
-    """What a policy says about itself, with the defaults for what it leaves unsaid."""
-    size = getattr(policy, "cohort_size", None)
+    """What a policy says about itself, with the defaults for what it leaves unsaid.
+
+    >>> import fedpick as fp
+    >>> said = traits(fp.OverSelect(fp.E3CS(cohort_size=10, reward="gain"), 1.3))
+    >>> said.cohort_size, said.asks, said.reports
+    (10, 13, (Report(name='gain', width=0, unless=None),))
+    >>> traits(fp.FedCS(2, success=[0.1, 0.9, 0.5])).oracle
+    True
+    """
+    size = _say(policy, "cohort_size", None)
+    needs, wants = _reports(_say(policy, "needs", ())), _reports(_say(policy, "wants", ()))
+    context, truths = _say(policy, "context", None), tuple(_say(policy, "truths", ()))
+    both = {**wants, **needs}
     return Traits(
         cohort_size=size,
-        asks=getattr(policy, "asks", size),
-        needs=frozenset(getattr(policy, "needs", ())),
-        fixed_size=bool(getattr(policy, "fixed_size", True)),
-        replace=bool(getattr(policy, "replace", False)),
+        asks=_say(policy, "asks", size),
+        needs=frozenset(needs),
+        wants=frozenset(wants),
+        reports=tuple(both[name] for name in sorted(both) if name not in _NO_REPORTS),
+        context=context if isinstance(context, int) and not isinstance(context, bool) else None,
+        truths=truths,
+        oracle=bool(_say(policy, "oracle", bool(truths))),
+        fixed_size=bool(_say(policy, "fixed_size", True)),
+        replace=bool(_say(policy, "replace", False)),
     )
+
+
+def check_reports(policy: object, outcome: Outcome) -> None:
+    """Raise a ContractError if a report has another width than the policy says it has."""
+    if not outcome.reports:
+        return
+    for name, width in traits(policy).collect().items():
+        if width is None or name not in outcome.reports:
+            continue
+        shape = outcome.reports[name].shape[1:]
+        if shape != ((width,) if width else ()):
+            due = f"a vector of {width} numbers" if width else "one number"
+            raise ContractError(
+                f"the report {name!r} has shape {shape} for each client, but {type(policy).__name__} says that it "
+                f"needs {due}: change what clients report, or the width in the policy's fp.Report"
+            )
 
 
 def check_outcome(view: View, choice: Choice, outcome: Outcome, *, replace: bool = False) -> None:

@@ -4,6 +4,7 @@ A state is a dataclass of arrays. Every field has one entry per client along its
 with `shared_field()` (one value for all: a scalar, a matrix of its own) or `pairwise_field()` (clients by clients).
 """
 
+import copy
 import io
 import json
 import os
@@ -20,9 +21,9 @@ from fedpick import atomic
 from fedpick._version import __version__
 from fedpick.errors import ContractError, StateError
 from fedpick.protocol import Policy
-from fedpick.types import Clients
+from fedpick.types import Choice, Clients, Outcome, View
 
-__all__ = ["admit", "load_state", "pairwise_field", "retire", "save_state", "shared_field"]
+__all__ = ["admit", "load_state", "observe", "pairwise_field", "retire", "save_state", "shared_field"]
 
 S = TypeVar("S")
 FORMAT = 1  # raised when a file written before cannot be read any more
@@ -63,6 +64,55 @@ def _rebuild(state: Any, values: dict[str, Any], prefix: str = "") -> Any:
         value, name = getattr(state, entry.name), prefix + entry.name
         new[entry.name] = _rebuild(value, values, name + ".") if is_dataclass(value) else values[name]
     return replace(state, **new)
+
+
+def observe(
+    policy: Policy[S], state: S, view: View, choice: Choice, outcome: Outcome, *, spoil: bool | None = None
+) -> S:
+    """`policy.observe`; to find those that go on using the old state, it can be spoiled once the new one is there.
+
+    Args:
+        policy: who learns.
+        state: the old one, which is used up by this.
+        view: of the round.
+        choice: of the round.
+        outcome: of the round.
+        spoil: whether to fill the old state's arrays with NaN and extreme integers (the new state is a copy then); None
+            goes by the environment variable FEDPICK_DEBUG, 1 for yes. It costs a copy of the state each round.
+
+    >>> import fedpick as fp
+    >>> policy, clients = fp.Uniform(cohort_size=1), fp.Clients([10, 20])
+    >>> old, view = policy.init(clients), fp.View(1, np.ones(2, bool), clients)
+    >>> new = observe(policy, old, view, fp.Choice([0]), fp.Outcome([0], [1.0], [0.5]), spoil=True)
+    >>> new.counts.tolist(), old.counts.tolist()
+    ([1, 0], [-9223372036854775808, -9223372036854775808])
+    """
+    new = policy.observe(state, view, choice, outcome)
+    if spoil is None:
+        spoil = os.environ.get("FEDPICK_DEBUG", "0") not in ("", "0")
+    if not spoil:
+        return new
+    new = copy.deepcopy(new)
+    kept = [*_arrays(view.clients), *_arrays(policy)]  # a state may hold these, and they are not its own
+    for array in _arrays(state):
+        if array.flags.writeable and not any(np.may_share_memory(array, other) for other in kept):
+            kind = array.dtype.kind
+            if kind in "fc":
+                array[...] = np.nan
+            elif kind in "iu":
+                array[...] = np.iinfo(array.dtype).min if kind == "i" else np.iinfo(array.dtype).max
+            elif kind == "b":
+                array[...] = ~array
+    return new
+
+
+def _arrays(holder: Any) -> list[NDArray[Any]]:
+    """The arrays in the fields of a dataclass, and of those that it holds."""
+    found: list[NDArray[Any]] = []
+    for entry in fields(holder) if is_dataclass(holder) else ():
+        value = getattr(holder, entry.name)
+        found += [value] if isinstance(value, np.ndarray) else _arrays(value)
+    return found
 
 
 def _append(name: str, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:

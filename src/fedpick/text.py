@@ -1,20 +1,46 @@
 """Things made from one line of text, as the command line and configuration files write them.
 
-Text is parsed, never evaluated: known names, and Python literals as settings.
+Text is parsed, never evaluated: known names, names of one's own ("FILE.py:Name"), and Python literals as settings.
 """
 
 import ast
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from fedpick import own
 from fedpick.errors import FedpickError, SettingError, bare_name, find_name, unknown_name
 
-__all__ = ["Makers", "make"]
+__all__ = ["Makers", "canonical", "make"]
 
 Makers = Mapping[str, Callable[..., Any]]
+
+
+@dataclass
+class _Parsed:
+    """A text as a call, and the names of one's own that stand in it under other names."""
+
+    call: ast.Call
+    own: dict[str, str] = field(default_factory=dict)  # placeholder -> reference
+
+
+def _parse(text: str, kind: str, example: str) -> _Parsed:
+    stand_ins = {reference: f"own{i}_" for i, reference in enumerate(own.references(text))}
+    quoted = re.split(r"('[^']*'|\"[^\"]*\")", own.replace_references(text.strip(), stand_ins))
+    source = "".join(  # hyphens in names are read as underscores
+        part if i % 2 else re.sub(r"(?<=[A-Za-z0-9])-(?=[A-Za-z])", "_", part) for i, part in enumerate(quoted)
+    )
+    try:
+        node = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        node = ast.Constant(None)
+    if isinstance(node, ast.Name):
+        node = ast.Call(node, [], [])
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        raise SettingError(f"cannot read the {kind} {text!r}; write it like {example}")
+    return _Parsed(node, {name: reference for reference, name in stand_ins.items()})
 
 
 @dataclass(frozen=True)
@@ -23,6 +49,19 @@ class _Reader:
 
     values: Makers
     extra: Mapping[str, Any]
+    told: Callable[[Callable[..., Any]], Mapping[str, Any]]
+    own: Mapping[str, str]
+
+    def make(self, node: ast.Call, known: Makers, kind: str, shown: str | None = None) -> Any:
+        name = node.func.id  # type: ignore[attr-defined]
+        if name not in self.own:
+            return self.call(node, find_name(name if shown is None else shown, known, kind), shown or name)
+        found = own.load(self.own[name])
+        if callable(found) and not _ready(found):
+            return self.call(node, found, self.own[name])
+        if node.args or node.keywords:
+            raise SettingError(f"{self.own[name]} is made already ({type(found).__name__}) and takes no settings")
+        return found
 
     def call(self, node: ast.Call, maker: Callable[..., Any], shown: str) -> Any:
         if any(keyword.arg is None for keyword in node.keywords):
@@ -34,7 +73,8 @@ class _Reader:
             if name not in settings:
                 raise unknown_name(f"setting of {shown}", name, settings)
         said = (*settings[: len(positional)], *named)
-        extra = {name: value for name, value in self.extra.items() if name in settings and name not in said}
+        more = {**self.extra, **self.told(maker)}
+        extra = {name: value for name, value in more.items() if name in settings and name not in said}
         try:
             return maker(*positional, **named, **extra)
         except FedpickError:
@@ -45,22 +85,46 @@ class _Reader:
 
     def value(self, node: ast.expr, where: str) -> Any:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return self.call(node, find_name(node.func.id, self.values, f"value in {where}"), node.func.id)
+            return self.make(node, self.values, f"value in {where}")
         if isinstance(node, ast.Name):
-            if bare_name(node.id) not in map(bare_name, self.values):
+            if node.id not in self.own and bare_name(node.id) not in map(bare_name, self.values):
                 raise SettingError(
                     f"{where}: {node.id} is neither a number nor a text; did you mean {node.id!r} in quotes?"
                 )
-            return self.call(ast.Call(node, [], []), find_name(node.id, self.values, "value"), node.id)
+            return self.make(ast.Call(node, [], []), self.values, "value")
         try:
             return ast.literal_eval(node)
-        except ValueError:
-            shown = ast.unparse(node)
-            raise SettingError(f"{where}: cannot read {shown!r}; settings are numbers, texts or lists") from None
+        except (ValueError, RecursionError, MemoryError):
+            raise SettingError(f"{where}: cannot read {_text(node)!r}; settings are numbers, texts or lists") from None
 
 
-def make(text: str, kind: str, known: Makers, *, values: Makers, example: str, **extra: Any) -> Any:
-    """Make what the text names, such as "e3cs(quota=0.5)".
+def _text(node: ast.expr) -> str:
+    try:
+        return ast.unparse(node)[:80]
+    except RecursionError:
+        return "..."
+
+
+def _ready(found: Any) -> bool:
+    """Whether it is a policy that was made already, not something that makes one."""
+    return hasattr(found, "select") and not isinstance(found, type)
+
+
+def _head(text: str) -> str:
+    return text.strip().split("(")[0].strip()
+
+
+def make(
+    text: str,
+    kind: str,
+    known: Makers,
+    *,
+    values: Makers,
+    example: str,
+    told: Callable[[Callable[..., Any]], Mapping[str, Any]] = lambda maker: {},
+    **extra: Any,
+) -> Any:
+    """Make what the text names, such as "e3cs(quota=0.5)" or "my_policy.py:EpsGreedy(eps=0.1)".
 
     Args:
         text: a name, with settings in brackets if wanted.
@@ -68,22 +132,34 @@ def make(text: str, kind: str, known: Makers, *, values: Makers, example: str, *
         known: names it may start with, and what each makes.
         values: names that may stand as values of settings.
         example: a text that works, for errors.
+        told: settings for one maker alone, by what it says about itself.
         extra: settings for whatever is made and takes them; what the text says wins.
 
     >>> make("range(2, step=3)", "range", {"range": lambda stop, step: (stop, step)}, values={}, example="range(1)")
     (2, 3)
     """
-    quoted = re.split(r"('[^']*'|\"[^\"]*\")", text.strip())
-    source = "".join(  # hyphens in names are read as underscores
-        part if i % 2 else re.sub(r"(?<=[A-Za-z0-9])-(?=[A-Za-z])", "_", part) for i, part in enumerate(quoted)
+    parsed = _parse(text, kind, example)
+    return _Reader(values, extra, told, parsed.own).make(parsed.call, known, kind, _head(text))
+
+
+def canonical(text: str, kind: str, known: Makers, *, values: Makers, example: str) -> str:
+    """The text in the one form that all ways to write it share: names as listed, settings sorted, spaces and quotes.
+
+    >>> known = {"over-select": print, "uniform": print}
+    >>> canonical("Over_Select( uniform,1.30 )", "policy", known, values={}, example="")
+    'over-select(uniform, 1.3)'
+    """
+    parsed = _parse(text, kind, example)
+    names = {bare_name(name): name for name in [*values, *known]}
+    for node in ast.walk(parsed.call):
+        if isinstance(node, ast.Call):
+            node.keywords.sort(key=lambda keyword: str(keyword.arg))
+    plain = re.sub(r"\(\)", "", ast.unparse(parsed.call))
+    pieces = re.split(r"('[^']*'|\"[^\"]*\")", plain)
+
+    def official(match: re.Match[str]) -> str:
+        return parsed.own.get(match[0]) or names.get(bare_name(match[0]), match[0])
+
+    return "".join(
+        piece if i % 2 else re.sub(r"\b[A-Za-z_]\w*\b(?!=)", official, piece) for i, piece in enumerate(pieces)
     )
-    try:
-        node = ast.parse(source, mode="eval").body
-    except (SyntaxError, ValueError):
-        node = ast.Constant(None)
-    if isinstance(node, ast.Name):
-        node = ast.Call(node, [], [])
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        raise SettingError(f"cannot read the {kind} {text!r}; write it like {example}")
-    name = text.strip().split("(")[0].strip()
-    return _Reader(values, extra).call(node, find_name(name, known, kind), name)

@@ -101,23 +101,28 @@ class Clients:
         )
 
     def join(self, others: "Clients") -> "Clients":
-        """These clients followed by others; labels and features stay only where both have them."""
+        """These clients followed by others; both have labels, or neither, and features likewise."""
+        if not len(self) or not len(others):
+            return self if len(self) else others
 
-        def both(a: Floats | None, b: Floats | None) -> Floats | None:
-            if a is None or b is None:
+        def both(what: str) -> Floats | None:
+            a, b = getattr(self, what), getattr(others, what)
+            if a is None and b is None:
                 return None
+            if a is None or b is None:
+                has, lacks = ("these clients", "the others") if b is None else ("the others", "these clients")
+                raise ContractError(
+                    f"{has} have {what} and {lacks} have none: joined, nobody would have any; give all of them "
+                    f"{what}, or leave them out of both"
+                )
             if a.shape[1] != b.shape[1]:
                 raise ContractError(
-                    f"these clients have {a.shape[1]} columns of labels or features and the others {b.shape[1]}, but "
-                    "must have the same number to be joined"
+                    f"these clients have {a.shape[1]} columns of {what} and the others {b.shape[1]}, but must have the "
+                    "same number to be joined"
                 )
             return np.concatenate([a, b])
 
-        return Clients(
-            np.concatenate([self.sizes, others.sizes]),
-            both(self.labels, others.labels),
-            both(self.features, others.features),
-        )
+        return Clients(np.concatenate([self.sizes, others.sizes]), both("labels"), both("features"))
 
 
 @dataclass(frozen=True, eq=False)

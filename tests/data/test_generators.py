@@ -7,7 +7,7 @@ from fedpick import rng as rngs
 from fedpick.data.generators import LinearRegression, Quadratic, Synthetic, generate
 from fedpick.data.partitions import LogNormalSizes
 from fedpick.errors import SettingError, UnknownNameError
-from fedpick.studies import power_of_choice as study
+from fedpick.studies.power_of_choice import _problem as study
 
 
 def rng(seed=0):

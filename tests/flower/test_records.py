@@ -284,7 +284,7 @@ def test_report_says_what_is_wrong_with_a_folder(clock: Clock, tmp_path) -> None
     manifest.write_text(json.dumps({"config": {"engine": "flower"}}))
     assert "its manifest.json is not a run's (KeyError: 'policy')" in refused(tmp_path / "run")
     manifest.write_text(json.dumps({"config": {"colour": "red"}}))
-    assert "its manifest.json is not a run's (TypeError" in refused(tmp_path / "run")
+    assert "its manifest.json is not a run's (KeyError: 'policy')" in refused(tmp_path / "run")
     served(clock, tmp_path / "other", 2)
     shutil.copy(tmp_path / "other" / "rounds.parquet", tmp_path / "other" / "selections.parquet")
     assert "has no column 'client', so that it is no table of selections" in refused(tmp_path / "other")

@@ -16,7 +16,7 @@ def slow_scores(similarity, oracle, epsilon, oracle_epsilon):
     right = wrong = missed = 0
     for i in range(len(oracle)):
         for j in range(i + 1, len(oracle)):
-            found, there = similarity[i][j] >= epsilon, oracle[i][j] >= oracle_epsilon
+            found, there = similarity[i][j] > epsilon, oracle[i][j] > oracle_epsilon
             right += found and there
             wrong += found and not there
             missed += there and not found
@@ -59,9 +59,14 @@ def test_the_empty_cases():
 
 
 def test_the_defaults_are_the_papers():
-    oracle = np.array([[1.0, 0.1, 0.09], [0.1, 1.0, 0.5], [0.09, 0.5, 1.0]])  # epsilon 0.1: two edges
+    oracle = np.array([[1.0, 0.11, 0.1], [0.11, 1.0, 0.5], [0.1, 0.5, 1.0]])  # above 0.1: two edges
     found = np.array([[1.0, 0.06, 0.049], [0.06, 1.0, 0.7], [0.049, 0.7, 1.0]])  # only 0.05 parts them
     assert sweep(found, oracle) == BestEdges(0.05, EdgeScores(1.0, 1.0, 1.0))
+
+
+def test_a_graph_without_an_edge_finds_none_at_any_threshold():
+    oracle = np.ones((20, 20))
+    assert sweep(np.eye(20), oracle).scores == EdgeScores(0.0, 0.0, 0.0)
 
 
 def test_refusals():

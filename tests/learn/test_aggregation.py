@@ -1,5 +1,6 @@
 """From updates to the next model: weights of the mean, servers, and that one bad update poisons nothing."""
 
+import itertools
 from typing import Any
 
 import jax
@@ -69,6 +70,54 @@ def test_a_policys_weights_take_the_place_of_sizes() -> None:
     shares = RETURNED * WEIGHTS / 6.0
     wanted = jax.tree.map(lambda w, d: w + d, model["params"], mean_update(delta, shares))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), after["params"], wanted)
+
+
+def seen_choices(policy: Any, clients: fp.Clients) -> dict[tuple[int, ...], fp.Choice]:
+    """Every choice that the policy can make in round 1, by its ids in the order in which they stand."""
+    losses = np.arange(len(clients), dtype=float)
+    view = fp.View(1, np.ones(len(clients), bool), clients, probe=lambda ids, /, *, batch=None: losses[ids])
+    choices = (policy.select(policy.init(clients), view, np.random.default_rng(seed)) for seed in range(3000))
+    return {tuple(choice.ids.tolist()): choice for choice in choices}
+
+
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_drawing_by_size_with_replacement_counts_size_once(m: int) -> None:
+    """By enumeration: each client's mean weight is its share of the data."""
+    sizes = np.array([1, 1, 8])
+    seen, expected = seen_choices(fp.SizeWeighted(m), fp.Clients(sizes)), np.zeros(3)
+    for ids in itertools.product(range(3), repeat=m):
+        choice = next(seen[order] for order in itertools.permutations(ids) if order in seen)
+        weights = aggregation.fedavg(choice, np.ones(m, bool), sizes)
+        np.add.at(expected, choice.ids, weights * np.prod(sizes[list(ids)] / 10))
+    np.testing.assert_allclose(expected, [0.1, 0.1, 0.8], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "m", "odds"),
+    [
+        ([1, 1, 8], 2, {(0, 2): 0.5, (1, 2): 0.5}),  # the largest is always in, and stands for itself alone
+        ([2, 2, 2], 2, {(0, 1): 1 / 3, (0, 2): 1 / 3, (1, 2): 1 / 3}),
+        ([1, 1, 8], 3, {(0, 1, 2): 1.0}),
+        ([1, 3], 1, {(0,): 0.25, (1,): 0.75}),
+    ],
+)
+def test_drawing_by_size_without_replacement_counts_size_once(
+    sizes: list[int], m: int, odds: dict[tuple[int, ...], float]
+) -> None:
+    seen = seen_choices(fp.SizeWeighted(m, replace=False), fp.Clients(sizes))
+    assert {tuple(sorted(ids)) for ids in seen} == set(odds)
+    expected = np.zeros(len(sizes))
+    for ids, choice in seen.items():
+        weights = aggregation.fedavg(choice, np.ones(m, bool), np.array(sizes))
+        expected[choice.ids] += weights * odds[tuple(sorted(ids))]
+    np.testing.assert_allclose(expected, np.array(sizes) / sum(sizes), rtol=1e-12)
+
+
+@pytest.mark.parametrize("variant", ["pow-d", "cpow-d", "rpow-d"])
+def test_power_of_choice_draws_candidates_by_size_and_weighs_equally(variant: str) -> None:
+    sizes = np.array([1, 1, 8, 2])
+    for choice in seen_choices(fp.PowerOfChoice(2, 3, variant=variant), fp.Clients(sizes)).values():
+        assert aggregation.fedavg(choice, np.ones(2, bool), sizes).tolist() == [0.5, 0.5]
 
 
 def test_weights_that_are_all_zero_leave_the_model_as_it_is() -> None:

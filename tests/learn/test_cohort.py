@@ -7,8 +7,6 @@ import jax
 import numpy as np
 import pytest
 import twin
-from hypothesis import given
-from hypothesis import strategies as st
 from people import BATCH, SIZES, model_of, people, same_bits, split
 
 from fedpick import learn, schedules
@@ -18,8 +16,13 @@ from fedpick.learn.trainer import Trainer
 from fedpick.rng import stream
 
 IDS = np.array([4, 2, 0, 1, 6])
+
+
 USED = np.array([True, True, False, True, True])
+
+
 EPOCHS = np.array([1.0, 3.0, 2.0, 2.0, 1.0])
+
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -248,68 +251,3 @@ def test_a_bad_input_harms_only_the_clients_that_hold_it(example: int, form: str
     updates = trainer.train(trainer.init(5), ids, np.ones(7, bool), np.ones(7), 1, stream(1, 1, "train"))
     bad = ~(np.isfinite(updates.loss) & updates.valid)
     assert set(np.flatnonzero(bad).tolist()) == holders
-
-
-# ---- the order of examples
-
-
-@st.composite
-def populations(draw: st.DrawFn) -> tuple[Any, ...]:
-    sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=6))
-    ids = draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=5))
-    epochs = draw(st.lists(st.integers(1, 3), min_size=len(ids), max_size=len(ids)))
-    batch, steps = draw(st.integers(1, 7)), draw(st.none() | st.integers(1, 5))
-    return sizes, ids, epochs, batch, steps, draw(st.integers(0, 2**31))
-
-
-@given(populations())
-def test_batches_are_the_twins_and_each_pass_sees_every_example_once(case: tuple[Any, ...]) -> None:
-    sizes, ids, epochs, batch, steps, seed = case
-    data = split(people("floats").dataset, np.array(sizes), seed)
-    each = batches.steps_of(np.array(sizes)[ids], np.array(epochs), batch, steps)
-    room = (len(ids) + 1, int(each.max()) + 2)
-    rng, slow = np.random.default_rng(seed), np.random.default_rng(seed)
-    found = batches.draw(data, np.array(ids), np.array(epochs), batch, steps, rng, room)
-    assert found.index.shape == (*room, batch)
-    assert list(found.steps) == [*each, 0]
-    for row, (client, passes) in enumerate(zip(ids, epochs, strict=True)):
-        wanted = twin.batches(data, client, passes, batch, steps, slow.random)
-        mine = [list(found.index[row, s, : found.count[row, s]]) for s in range(each[row])]
-        assert mine == wanted
-        assert (found.count[row, each[row] :] == 0).all()
-        seen, size = [example for part in mine for example in part], sizes[client]
-        if steps is None:
-            assert len(seen) == passes * size
-        for start in range(0, len(seen) - size + 1, size):
-            assert sorted(seen[start : start + size]) == sorted(data.examples_of(client))
-    assert rng.random() == slow.random()  # one number for each example seen, and no more
-
-
-def test_orders_are_uniform() -> None:
-    """All 24 orders of four examples, alike: chi-squared with 23 degrees of freedom is below 49.7 in 99.9%."""
-    data = split(people("floats").dataset, np.array([4]))
-    times = 24 * 400
-    drawn = batches.draw(data, np.array([0]), np.array([times]), 4, None, np.random.default_rng(3), (1, times))
-    _, counts = np.unique(drawn.index[0], axis=0, return_counts=True)
-    assert len(counts) == 24
-    assert ((counts - 400) ** 2 / 400).sum() < 49.7
-
-
-def test_room_for_more_changes_nothing() -> None:
-    data = people("floats")
-    draws = [
-        batches.draw(data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), room)
-        for room in ((5, 6), (9, 30))
-    ]
-    np.testing.assert_array_equal(draws[0].index, draws[1].index[:5, :6])
-    np.testing.assert_array_equal(draws[0].count, draws[1].count[:5, :6])
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 4))
-def test_a_deal_is_an_order_and_nearly_even(steps: list[int], devices: int) -> None:
-    padded = np.array(steps + [0] * (-len(steps) % devices))
-    order = cohort.deal(padded, devices)
-    assert sorted(order) == list(range(len(padded)))
-    shares = padded[order].reshape(devices, -1).sum(axis=1)
-    naive = np.sort(padded)[::-1].reshape(devices, -1).sum(axis=1)  # the most work to the first
-    assert shares.max() <= naive.max()

@@ -92,6 +92,26 @@ def test_fixed_probabilities_can_be_exact(sampler):
     assert close(frequency, claimed)
 
 
+@pytest.mark.parametrize("sampler", ["sequential", "pivotal", "systematic"])
+def test_a_client_with_probability_0_is_never_drawn_even_if_places_stay_empty(sampler):
+    policy = fp.FixedProbabilities(2, p=[0.0, 1.0, 0.0, 2.0, 3.0], sampler=sampler)
+    state = policy.init(CLIENTS)
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        assert set(policy.select(state, view(CLIENTS), rng).ids) < {1, 3, 4}
+        assert policy.select(state, view(CLIENTS, available=[1, 1, 1, 0, 0]), rng).ids.tolist() == [1]
+        assert len(policy.select(state, view(CLIENTS, available=[1, 0, 1, 0, 0]), rng)) == 0
+
+
+def test_fixed_probabilities_says_whether_places_can_stay_empty():
+    assert fp.traits(fp.FixedProbabilities(2, p=SIZES)).fixed_size
+    assert fp.traits(fp.FixedProbabilities(2, p=0.5)).fixed_size
+    assert not fp.traits(fp.FixedProbabilities(2, p=[1.0, 0.0, 1.0, 1.0, 1.0])).fixed_size
+    assert not fp.traits(fp.FixedProbabilities(2, p=lambda clients: clients.sizes)).fixed_size  # which may give zeros
+    zeros = fp.FixedProbabilities(3, p=lambda clients: np.arange(len(clients)) % 2.0)
+    assert len(fp.checks.check_policy(zeros)) == 10
+
+
 def test_fedcs_takes_the_most_reliable_always_the_same_of_the_equal_ones():
     policy = fp.FedCS(2, success=[0.9, 0.1, 0.9, 0.9, 0.3])
     state = policy.init(CLIENTS)
@@ -110,6 +130,16 @@ def test_fedcs_takes_all_that_are_expected_before_the_deadline():
     assert capped.select(capped.init(CLIENTS), seen, np.random.default_rng(0)).ids.tolist() == [3]
     assert not policy.fixed_size
     assert policy.needs == ("context",)
+
+
+def test_fedcs_may_be_told_more_than_it_uses():
+    told = {"success": [0.9, 0.1, 0.9, 0.9, 0.3], "theta": np.ones((5, 2)), "times": SIZES}
+    reliable, fast = fp.FedCS(2, **told), fp.FedCS(2, deadline=3.0, **told)
+    np.testing.assert_array_equal(reliable.init(CLIENTS).known, told["success"])
+    np.testing.assert_array_equal(fast.init(CLIENTS).known, told["theta"])
+    assert (fp.traits(reliable).needs, fp.traits(fast).needs) == (set(), {"context"})
+    assert fp.traits(fast).context == 2
+    assert fp.traits(fp.FedCS(deadline=3.0, theta=lambda clients: np.ones((len(clients), 2)))).context is None
 
 
 def test_over_select_asks_for_more_and_learns_from_all():
@@ -133,14 +163,23 @@ def test_over_select_asks_for_more_and_learns_from_all():
         ),
         (lambda: fp.Uniform(2.5), fp.SettingError, "cohort_size = 2.5, but must be a whole number"),
         (lambda: fp.FixedProbabilities(2, p=[1], sampler="piv"), fp.UnknownNameError, "did you mean 'pivotal'"),
-        (lambda: fp.FixedProbabilities(2, p=[1, 0]).init(fp.Clients([1, 1])), fp.SettingError, "p holds 0.0, but must"),
+        (
+            lambda: fp.FixedProbabilities(2, p=[1, -1]).init(fp.Clients([1, 1])),
+            fp.SettingError,
+            "p holds -1.0, but must",
+        ),
+        (
+            lambda: fp.FixedProbabilities(2, p=[0, 0]).init(fp.Clients([1, 1])),
+            fp.SettingError,
+            "p is 0 for every client",
+        ),
         (
             lambda: fp.FixedProbabilities(2, p=[1]).init(CLIENTS),
             fp.ContractError,
             r"p has shape \(1,\), but needs 1 axes",
         ),
         (lambda: fp.FedCS(2), fp.SettingError, "give either success=rates, or deadline=seconds"),
-        (lambda: fp.FedCS(2, success=[1], deadline=1), fp.SettingError, "give either success=rates"),
+        (lambda: fp.FedCS(2, success=[1], deadline=1), fp.SettingError, "give either times= or theta="),
         (lambda: fp.FedCS(deadline=1), fp.SettingError, "give either times= or theta="),
         (lambda: fp.FedCS(success=[1]), fp.SettingError, "FedCS: cohort_size = None, but must be"),
         (lambda: fp.FedCS(2, success=[np.nan] * 5).init(CLIENTS), fp.SettingError, "success holds NaN or infinity"),

@@ -334,6 +334,18 @@ def test_overflowed_clients_do_not_move_even_when_they_succeed():
     assert state.log_weights - state.log_weights[3] == pytest.approx([9.0, step, 0.0, 0.0])
 
 
+def test_a_cap_that_no_chosen_client_shows_is_still_the_cap():
+    """Beside w = e^50 and e^45 the quota of the others rounds their own share away: p - sigma is 0."""
+    policy, clients = fp.E3CS(2, quota=0.5), everyone(4)
+    state, view = policy.init(clients), view_of(1, clients)
+    state.log_weights[:] = [50.0, 45.0, 0.0, 0.0]
+    p, capped = allocate(state.log_weights, 2, 0.25)
+    assert capped.tolist() == [True, False, False, False]
+    state = policy.observe(state, view, fp.Choice([0, 2], inclusion=p[[0, 2]]), outcome_of([DONE, DONE]))
+    assert state.log_weights[0] == 50.0
+    assert state.log_weights[2] > 0.0
+
+
 @pytest.mark.parametrize(
     ("log_weights", "k", "step"),
     [
@@ -439,7 +451,7 @@ def test_the_optimal_rate_is_finite_where_nothing_is_left_to_learn():
 def test_a_reward_report_takes_the_place_of_the_success_flag():
     K, k = 9, 3
     policy, clients = fp.E3CS(k, quota=0.3, reward="gain"), everyone(K)
-    assert policy.needs == ("gain",)
+    assert fp.traits(policy).reports == (fp.Report("gain", width=0),)
     twin, state, rng = Algorithm1(K, k, 0.5), policy.init(clients), np.random.default_rng(5)
     sigma = 0.3 * k / K
     for t in range(1, 41):

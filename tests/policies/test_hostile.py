@@ -12,11 +12,11 @@ from fedpick.state import _walk
 from zoo import outcome, view, zoo
 
 CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
-NUMBERS = st.sampled_from([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0, 1e-300, 1.0])
+NUMBERS = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0, 1e-300, 1.0])
 
 
 def fresh(policy, **changes):
-    width = policy.context if isinstance(getattr(policy, "context", None), int) else 3
+    width = fp.traits(policy).context or 3
     return view(CLIENTS, **{"context": np.full((12, width), 1.0), **changes})
 
 
@@ -42,26 +42,24 @@ def test_a_choice_and_an_outcome_that_do_not_match_are_an_error_and_change_nothi
 
 @settings(max_examples=15, deadline=None)
 @pytest.mark.parametrize("name", zoo(3))
-@given(data=st.data())
-def test_whatever_clients_report_the_next_choice_is_sound(name, data):
-    policy = zoo(3)[name]
+@given(seed=st.integers(0, 2**32 - 1))
+def test_whatever_clients_report_the_next_choice_is_sound(name, seed):
+    policy, rng = zoo(3)[name], np.random.default_rng(seed)
     state = policy.init(CLIENTS)
     for round in range(1, 5):
-        width = policy.context if isinstance(getattr(policy, "context", None), int) else 3
-        context = np.array(data.draw(st.lists(NUMBERS, min_size=12 * width, max_size=12 * width))).reshape(12, width)
-        told = np.array(data.draw(st.lists(NUMBERS, min_size=12, max_size=12)))
+        width = fp.traits(policy).context or 3
+        context, told = rng.choice(NUMBERS, (12, width)), rng.choice(NUMBERS, 12)
         seen = fresh(policy, round=round, context=context, probe=lambda ids, batch=None, told=told: told[ids])
         choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
         if fp.traits(policy).fixed_size:
             assert len(choice) == fp.traits(policy).asks
         assert seen.available[choice.ids].all()
         count = len(choice)
-        draw = st.lists(NUMBERS, min_size=count, max_size=count)
-        reports = {"embedding": np.outer(data.draw(draw), np.ones(4)), "update": np.outer(data.draw(draw), np.ones(6))}
-        status = data.draw(st.lists(st.sampled_from(list(fp.Status)), min_size=count, max_size=count))
-        state = policy.observe(
-            state, seen, choice, fp.Outcome(np.array(status, dtype=int), data.draw(draw), data.draw(draw), reports)
-        )
+        vector = {"embedding": 4, "update": 6}
+        reports = {name: np.outer(rng.choice(NUMBERS, count), np.ones(length)) for name, length in vector.items()}
+        status = rng.choice(np.array(list(fp.Status), dtype=int), count)
+        told = fp.Outcome(status, rng.choice(NUMBERS, count), rng.choice(NUMBERS, count), reports)
+        state = policy.observe(state, seen, choice, told)
         for field, _, value in _walk(state):
             array = np.asarray(value)
             if array.dtype.kind == "f" and field not in (
@@ -95,8 +93,8 @@ def test_one_client_s_lies_do_not_change_what_is_kept_of_the_others(name):
 
 
 def test_where_the_share_is_bounded_a_liar_stays_within_it():
-    """E3CS promises [sigma, 1]; Uniform and FedGS (alpha = 0) give equal shares whatever is reported."""
-    for policy in (fp.Uniform(3), fp.FedGS(3, alpha=0.0), fp.SizeWeighted(3)):
+    """Uniform, FedGS (alpha = 0) and E3CS (quota = 1) give equal shares whatever is reported, SizeWeighted its own."""
+    for policy in (fp.Uniform(3), fp.FedGS(3, alpha=0.0), fp.E3CS(3, quota=1.0), fp.SizeWeighted(3)):
         state, chosen, rounds = policy.init(CLIENTS), np.zeros(12), 600
         for round in range(1, rounds + 1):
             seen = fresh(policy, round=round)
@@ -112,6 +110,27 @@ def test_where_the_share_is_bounded_a_liar_stays_within_it():
             state = policy.observe(state, seen, choice, report)
         share = 3 * (CLIENTS.sizes[0] / CLIENTS.sizes.sum() if isinstance(policy, fp.SizeWeighted) else 1 / 12)
         assert chosen[0] / rounds <= share + 4.5 * np.sqrt(share * (1 - share) / rounds)
+
+
+def test_under_e3cs_a_liar_leaves_everyone_the_share_that_the_quota_promises():
+    """A client that always says DONE, among others that often fail, gains: but every p stays in [sigma, 1]."""
+    policy, rounds = fp.E3CS(3, quota=0.5), 600
+    sigma = 0.5 * 3 / 12
+    state, chosen, rng = policy.init(CLIENTS), np.zeros(12), np.random.default_rng(5)
+    for round in range(1, rounds + 1):
+        seen = fresh(policy, round=round)
+        choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
+        assert choice.inclusion is not None
+        assert (choice.inclusion >= sigma - 1e-9).all()
+        assert (choice.inclusion <= 1.0).all()
+        chosen[choice.ids] += 1
+        lying = choice.ids == 0
+        status = np.where(lying | (rng.random(3) < 0.5), fp.Status.DONE, fp.Status.FAILED)
+        report = fp.Outcome(status, np.where(lying, 1e-9, 1.0), np.where(lying, 1e300, 1.0))
+        state = policy.observe(state, seen, choice, report)
+    # The lie pays (else this shows nothing), and yet each of the others has its sigma, within the sampling error.
+    assert chosen[0] > 2 * chosen[1:].mean()
+    assert (chosen[1:] >= rounds * sigma - 4.5 * np.sqrt(rounds * sigma * (1 - sigma))).all()
 
 
 def test_a_fast_liar_takes_no_more_than_the_fastest_honest_client_could():

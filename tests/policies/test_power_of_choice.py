@@ -1,6 +1,7 @@
 """Power-of-Choice against its pseudo-code, and what a liar can win."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -195,7 +196,7 @@ def test_a_missing_or_misshapen_probe_is_named():
 def afl_inclusion(value, m, alpha1, alpha2, alpha3):
     """Algorithm 1 of Goetz et al. by enumeration: P(client in cohort), values distinct."""
     n = len(value)
-    by_value = round((1 - alpha3) * m)
+    by_value = max(math.floor((1 - alpha3) * m + 1e-9), 1)  # as in the authors' code
     kept = np.argsort(value)[int(alpha1 * n) :]
     weights = np.exp(alpha2 * (value - value.max()))
     inclusion = np.zeros(n)
@@ -210,7 +211,7 @@ def afl_inclusion(value, m, alpha1, alpha2, alpha3):
     return inclusion
 
 
-@pytest.mark.parametrize(("m", "alpha3"), [(2, 0.5), (3, 0.34), (2, 0.0), (2, 1.0)])
+@pytest.mark.parametrize(("m", "alpha3"), [(2, 0.5), (3, 0.34), (2, 0.0), (2, 1.0), (3, 0.1), (1, 0.1)])
 def test_active_fl_draws_as_its_algorithm_says(m, alpha3):
     value = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 0.5])
     policy = fp.ActiveFL(m, alpha1=0.5, alpha2=0.8, alpha3=alpha3)

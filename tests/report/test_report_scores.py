@@ -1,11 +1,10 @@
-"""Scores against loops over the rows, and intervals against SciPy."""
+"""Scores against loops over the rows."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 import fedpick as fp
 from fedpick.report import scores
@@ -75,28 +74,30 @@ def test_summary_holds_every_score():
     assert summary["staleness"] == 2.0
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12))
-def test_the_interval_is_the_t_interval(values):
-    mine = scores.interval(values)
-    mean, error = np.mean(values), stats.sem(values)
-    low, high = (mean, mean) if error == 0 else stats.t.interval(0.95, len(values) - 1, mean, error)
-    assert mine.mean - mine.half == pytest.approx(low, rel=1e-9, abs=1e-6)
-    assert mine.mean + mine.half == pytest.approx(high, rel=1e-9, abs=1e-6)
+def test_gigabytes_are_1e9_bytes():
+    sent = ROUNDS.set_column(8, "megabytes", pa.array([500.0, 250.0, 250.0]))  # units of 1e6 bytes
+    assert scores.summary(sent, SELECTIONS, 6)["gigabytes"] == 1.0
+    learned = sent.append_column("accuracy", pa.array([None, 0.5, 0.9]))
+    assert scores.reach(learned, "accuracy", 0.5) == {"rounds": 2.0, "hours": 25 / 3600, "gigabytes": 0.75}
+    assert scores.reach(learned, "accuracy", 0.95) is None
 
 
-def test_one_seed_has_no_interval_and_is_never_clear():
-    alone = scores.interval([3.0])
-    assert alone.mean == 3.0
-    assert np.isnan(alone.half)
-    assert not alone.clear
-
-
-def test_paired_differences_are_seed_by_seed():
-    gap = scores.paired([11.0, 22.0, 33.0], [10.0, 21.0, 32.0])
-    assert (gap.mean, gap.half) == (1.0, 0.0)
-    assert gap.clear
-
-
-def test_no_values_are_refused():
-    with pytest.raises(fp.ContractError, match="one number per seed"):
-        scores.interval([])
+def test_clients_in_trouble_are_counted_as_a_loop_counts_them():
+    random = np.random.default_rng(3)
+    client, status = random.integers(0, 9, 300), random.choice([each.name for each in fp.Status], 300)
+    seconds = np.where(random.random(300) < 0.2, np.inf, random.random(300))
+    table = pa.table(
+        {"round": np.arange(300), "client": client, "status": pa.array(status).dictionary_encode(), "duration": seconds}
+    )
+    found = {row["client"]: row for row in scores.trouble(table, most=20)}
+    for k in range(9):
+        mine = [(s, d) for c, s, d in zip(client, status, seconds, strict=True) if c == k]
+        good = [d for s, d in mine if s in ("DONE", "SURPLUS") and np.isfinite(d)]
+        assert found[k]["chosen"] == len(mine)
+        assert found[k]["late"] == sum(s == "LATE" for s, _ in mine)
+        assert found[k]["failed"] == sum(s == "FAILED" for s, _ in mine)
+        assert found[k]["seconds"] == pytest.approx(np.mean(good))
+    lost = [row["late"] + row["failed"] for row in scores.trouble(table, most=4)]
+    assert lost == sorted(lost, reverse=True)
+    assert len(lost) == 4
+    assert scores.unusable(table) == sum(s == "FAILED" and np.isfinite(d) for s, d in zip(status, seconds, strict=True))

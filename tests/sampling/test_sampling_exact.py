@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from many import counted, exact_draws
 
 from fedpick import sampling
 from fedpick.errors import ContractError
@@ -92,9 +93,8 @@ def drawn():
     counts = {}
     for design in TWINS:
         for name, p in SMALL.items():
-            rng = np.random.default_rng(20)
             vector = np.array([float(x) for x in p])
-            counts[design, name] = Counter(tuple(design(vector, rng).tolist()) for _ in range(30_000))
+            counts[design, name] = counted(exact_draws(design, vector, 20, 30_000))
     return counts
 
 
@@ -150,17 +150,16 @@ P[8] += 4.0 - P.sum()
 
 @pytest.fixture(scope="module", params=[sampling.pivotal, sampling.systematic], ids=["pivotal", "systematic"])
 def many(request):
-    rng = np.random.default_rng(1)
-    return [request.param(P, rng) for _ in range(DRAWS)]
+    return exact_draws(request.param, P, 1, DRAWS)
 
 
 def test_each_client_is_drawn_with_its_own_probability(many):
-    counts = np.bincount(np.concatenate(many), minlength=len(P))
+    counts = np.bincount(many.ravel(), minlength=len(P))
     assert_frequencies(dict(enumerate(counts)), dict(enumerate(P)), DRAWS)
 
 
 def test_every_draw_holds_k_distinct_sorted_ids_with_the_sure_client_and_without_the_impossible_one(many):
-    cohorts = np.array(many)
+    cohorts = many
     assert cohorts.shape == (DRAWS, 4)
     assert np.issubdtype(cohorts.dtype, np.integer)
     assert (np.diff(cohorts, axis=1) > 0).all()

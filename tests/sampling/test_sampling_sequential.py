@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from many import counted, exact_draws, sequential_draws
 
 from fedpick import sampling
 from fedpick.errors import ContractError
@@ -53,8 +54,7 @@ def successive(weights, k):
     ],
 )
 def test_every_subset_comes_as_often_as_in_successive_draws(draw, weights, k):
-    rng = np.random.default_rng(2)
-    counts = Counter(tuple(draw(weights, k, rng).tolist()) for _ in range(DRAWS))
+    counts = counted(sequential_draws(draw, weights, k, 2, DRAWS))
     twin = successive(weights, k)
     assert sum(twin.values()) == pytest.approx(1.0)
     assert_frequencies(counts, {s: min(twin[s], 1.0) for s in combinations(range(5), k)}, DRAWS)
@@ -130,14 +130,11 @@ def expected_others(sure, others, draws):
 
 @pytest.fixture(scope="module")
 def e3cs_counts():
-    def count(draw):
-        rng = np.random.default_rng(6)
-        return np.bincount(np.concatenate([draw(rng) for _ in range(DRAWS)]), minlength=len(E3CS_P))
-
-    return {
-        "multinomial": count(lambda rng: sampling.multinomial_nr(E3CS_P, K_DRAWN, rng)),
-        "pivotal": count(lambda rng: sampling.pivotal(E3CS_P, rng)),
+    cohorts = {
+        "multinomial": sequential_draws(sampling.multinomial_nr, E3CS_P, K_DRAWN, 6, DRAWS),
+        "pivotal": exact_draws(sampling.pivotal, E3CS_P, 6, DRAWS),
     }
+    return {name: np.bincount(drawn.ravel(), minlength=len(E3CS_P)) for name, drawn in cohorts.items()}
 
 
 def test_multinomial_nr_leaves_out_sure_clients_and_takes_improbable_ones_too_often(e3cs_counts):

@@ -447,8 +447,151 @@ def test_the_oracle_with_a_deadline_is_told_the_coefficients_of_the_linear_law()
     np.testing.assert_array_equal(run.state.policy.known, world.latency.theta(world.clients))  # type: ignore[attr-defined]
 
 
+def test_an_oracle_with_a_deadline_is_told_mean_times_where_there_is_no_context() -> None:
+    world = worlds.named("bsfl", 8)
+    run = Run(policy_for("fedcs(deadline=4.0)", world, 2, seed=7), world, seed=7)
+    np.testing.assert_array_equal(run.state.policy.known, 1.0 + run.state.world.latency["mean"])
+    list(run.rounds(3))
+
+
+def test_the_genie_is_told_the_speeds_of_its_seed() -> None:
+    world = worlds.named("bsfl", 8)
+    policy = policy_for("genie", world, 2, seed=3)
+    np.testing.assert_array_equal(policy.speed, world.truth(3)["speed"])
+    assert policy != policy_for("genie", world, 2, seed=4)
+
+
+def test_what_the_text_says_goes_before_the_truth() -> None:
+    world = worlds.named("e3cs", 4)
+    assert policy_for("fedcs(success=[0.5, 0.4, 0.3, 0.2])", world, 2).success == [0.5, 0.4, 0.3, 0.2]
+    assert policy_for("fedcs(2, [0.5, 0.4, 0.3, 0.2])", world, 2).success == [0.5, 0.4, 0.3, 0.2]
+
+
+def test_a_policy_that_could_know_but_is_no_oracle_is_told_nothing() -> None:
+    assert policy_for("rbcs-f", worlds.named("rbcs-f", 8), 2).theta is None
+
+
+def test_a_text_that_only_looks_like_an_oracle_is_none() -> None:
+    policy = policy_for("e3cs(reward='fedcs')", worlds.named("e3cs", 8), 2)
+    assert not fp.traits(policy).oracle
+
+
 def test_an_oracle_that_cannot_be_told_says_what_it_wants() -> None:
     with pytest.raises(SettingError, match=re.escape("give either success=rates, or deadline=seconds")):
         policy_for("fedcs", World(volatility=worlds.Shift()), 2)
     with pytest.raises(SettingError, match=r"genie: .*'speed'; its settings are cohort_size, speed"):
-        policy_for("genie", worlds.named("bsfl"), 2)
+        policy_for("genie", World(latency=worlds.LogNormalTime()), 2)
+
+
+# --- policies and parts of a user's own, which can do all that ours can ---
+
+
+CLAIRVOYANT = """
+from dataclasses import dataclass
+
+import numpy as np
+
+import fedpick as fp
+
+
+@dataclass
+class State:
+    counts: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Clairvoyant:
+    cohort_size: int
+    mood: np.ndarray  # which only its world knows
+
+    truths = ["mood"]
+
+    def init(self, clients):
+        return State(np.zeros(len(clients)))
+
+    def select(self, state, view, rng):
+        there = np.flatnonzero(view.available)
+        return fp.Choice(there[np.argsort(-self.mood[there], kind="stable")][: self.cohort_size])
+
+    def observe(self, state, view, choice, outcome):
+        return state
+"""
+
+
+class Moody(worlds.Reliable):
+    def truth(self, memory: Any, clients: fp.Clients) -> dict[str, Any]:
+        return {"mood": np.arange(len(clients)) % 4, "weather": np.zeros(len(clients))}
+
+
+@pytest.mark.parametrize(("form", "chosen"), [("{}", [3, 7]), ("over-select({}, 1.5)", [2, 3, 7])])
+def test_an_oracle_of_ones_own_is_told_what_a_part_of_ones_own_knows(
+    form: str, chosen: list[int], tmp_path: Any
+) -> None:
+    file = tmp_path / "clairvoyant.py"
+    file.write_text(CLAIRVOYANT)
+    world = dataclasses.replace(fleet([1.0] * 8), volatility=Moody())
+    run = Run(policy_for(form.format(f"{file}:Clairvoyant"), world, 2), world)
+    assert sorted(next(run.rounds(1)).ids.tolist()) == chosen
+    assert fp.traits(run.policy).oracle
+
+
+@dataclasses.dataclass(frozen=True)
+class Listener(Spy):
+    """Needs a vector of three numbers of each client."""
+
+    needs = (fp.Report("gradient", 3),)
+
+
+class Teller(Fake):
+    reports = ("gradient",)
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def train(self, model: Any, ids: Any, *args: Any) -> Updates:
+        done = super().train(model, ids, *args)
+        return dataclasses.replace(done, reports={"gradient": np.zeros((len(ids), self.width))})
+
+
+@pytest.mark.parametrize("wrap", [lambda policy: policy, lambda policy: fp.OverSelect(policy, 1.5)])
+def test_a_report_of_ones_own_is_handed_over_and_its_width_is_checked(wrap: Any) -> None:
+    spy = Listener(2)
+    first(wrap(spy), fleet([1.0] * 5), Teller(3))
+    assert spy.told[0][2].reports["gradient"].shape[1:] == (3,)
+    with pytest.raises(ContractError, match=r"the report 'gradient' has shape \(4,\) for each client, but"):
+        first(wrap(Listener(2)), fleet([1.0] * 5), Teller(4))
+    with pytest.raises(MissingError, match="needs the report 'gradient' of clients that trained"):
+        first(wrap(Listener(2)), fleet([1.0] * 5))
+    trainer = Fake()
+    trainer.reports = ("update_norm",)  # type: ignore[attr-defined]
+    with pytest.raises(MissingError, match="needs the report 'gradient', but this trainer reports update_norm"):
+        first(wrap(Listener(2)), fleet([1.0] * 5), trainer)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contextual(Spy):
+    needs = ("context",)
+    context = 5
+
+
+@pytest.mark.parametrize("wrap", [lambda policy: policy, lambda policy: fp.OverSelect(policy, 1.5)])
+def test_a_context_of_ones_own_width_is_checked(wrap: Any) -> None:
+    with pytest.raises(SettingError, match="context = 5, but must be 3, the columns this world gives"):
+        Run(wrap(Contextual(2)), worlds.named("rbcs-f", 8))
+
+
+# --- a state is used up once observe was given it ---
+
+
+def test_under_the_debug_switch_an_old_state_is_ruined_and_the_run_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDPICK_DEBUG", "0")
+    due = list(build("e3cs").rounds(12))
+    monkeypatch.setenv("FEDPICK_DEBUG", "1")
+    run = build("e3cs")
+    records = list(run.rounds(6))
+    old = run.state.policy
+    records += run.rounds(12)
+    all_same(due, records)
+    assert np.isnan(old.log_weights).all()
+    assert np.isfinite(run.state.policy.log_weights).all()

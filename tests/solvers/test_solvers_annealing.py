@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from fedpick import solvers
 from fedpick.errors import ContractError, SettingError, UnknownNameError
+from fedpick.solvers import annealing
 
 each_kind = pytest.mark.parametrize("kind", solvers.NEIGHBOURS)
 RUNS = 20_000
@@ -76,17 +78,46 @@ def transition(problem, kind, i):
     return matrix
 
 
+@njit(cache=True)
+def _walks(value, bonus, starts, steps, spread, kind, rng, energies):
+    """Run after run in one compiled loop; `starts` becomes the last cohorts."""
+    nothing = np.empty(0)
+    for run in range(len(starts)):
+        inside = np.zeros(len(value), np.bool_)
+        inside[starts[run]] = True
+        trace = energies[run] if len(energies) else nothing
+        last, _ = annealing._walk(value, bonus, starts[run], inside, steps, spread, kind, rng, trace)
+        starts[run] = np.sort(last)
+
+
+def anneals(problem, kind, steps, rng, runs, energies=None):
+    """The last cohorts of many runs: uniform starts, then the solver's own kernel (a call from Python costs more)."""
+    value, bonus, m = np.array(problem[0]), np.array(problem[1]), problem[2]
+    cohorts = np.array([rng.choice(len(value), m, replace=False) for _ in range(runs)])
+    traces = np.empty((0, 0)) if energies is None else energies
+    _walks(value, bonus, cohorts, steps, delta_max(problem), solvers.NEIGHBOURS.index(kind), rng, traces)
+    return [tuple(cohort) for cohort in cohorts.tolist()]
+
+
+@each_kind
+@each_problem
+def test_one_of_many_runs_is_what_anneal_gives(kind, problem):
+    for seed in range(100):
+        for steps in (0, 3, 8):
+            (cohort,) = anneals(problem, kind, steps, np.random.default_rng(seed), 1)
+            assert cohort == tuple(solvers.anneal(*problem, steps, np.random.default_rng(seed), kind).tolist())
+
+
 @each_kind
 @each_problem
 @pytest.mark.parametrize("steps", [3, 8])
 def test_the_last_cohort_is_distributed_as_the_markov_chain_says(kind, problem, steps):
-    value, bonus, m = problem
     every = states(problem)
     chain = np.full(len(every), 1 / len(every))
     for i in range(1, steps + 1):
         chain = chain @ transition(problem, kind, i)
     rng = np.random.default_rng(steps)
-    counts = Counter(tuple(solvers.anneal(value, bonus, m, steps, rng, kind).tolist()) for _ in range(RUNS))
+    counts = Counter(anneals(problem, kind, steps, rng, RUNS))
     assert set(counts) <= set(every)
     for state, p in zip(every, chain, strict=True):
         assert abs(counts[state] - RUNS * p) <= 4.5 * math.sqrt(RUNS * p * (1.0 - p)), (state, counts[state], p)
@@ -99,8 +130,7 @@ def test_step_i_takes_a_loss_of_d_with_probability_i_plus_1_to_the_minus_d_over_
     high, low = sorted((v + b for v, b in zip(value, bonus, strict=True)), reverse=True)
     rng = np.random.default_rng(10)
     traces = np.empty((10_000, 5))
-    for trace in traces:
-        solvers.anneal(value, bonus, 1, 5, rng, kind, energies=trace)
+    anneals((value, bonus, 1), kind, 5, rng, len(traces), traces)
     better = 0.5
     for i in range(1, 6):
         back = (i + 1) ** (-(high - low) / delta_max((value, bonus, 1)))
@@ -111,9 +141,7 @@ def test_step_i_takes_a_loss_of_d_with_probability_i_plus_1_to_the_minus_d_over_
 
 @each_kind
 def test_without_a_step_every_cohort_is_equally_likely(kind):
-    value, bonus, m = PROBLEMS["2 of 5"]
-    rng = np.random.default_rng(0)
-    counts = Counter(tuple(solvers.anneal(value, bonus, m, 0, rng, kind).tolist()) for _ in range(RUNS))
+    counts = Counter(anneals(PROBLEMS["2 of 5"], kind, 0, np.random.default_rng(0), RUNS))
     assert sum(counts.values()) == RUNS
     for state in states(PROBLEMS["2 of 5"]):
         assert abs(counts[state] - RUNS / 10) <= 4.5 * math.sqrt(RUNS * 0.1 * 0.9)

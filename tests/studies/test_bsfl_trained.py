@@ -5,16 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpick.studies import _study, bsfl
-from fedpick.studies import bsfl_trained as study
+from fedpick import studies
+from fedpick.studies.bsfl import _regression as study
+from fedpick.studies.bsfl import fig5, fig8, regret
 
 SEEDS = np.array([-0.01, 0.0, 0.01])
 TINY = {"rounds": 30, "seeds": 2}
 
 
-@pytest.fixture(scope="module", params=[study.FIG5, study.FIG8], ids=lambda one: one.id)
+@pytest.fixture(scope="module", params=[fig5.STUDY, fig8.STUDY], ids=lambda one: one.id)
 def outcome(request):
-    return _study.conduct(request.param, request.param.choose(**TINY), workers=1)
+    return studies.reproduce(request.param.id, workers=1, **TINY)
 
 
 def test_training_lowers_the_loss(outcome, tmp_path):
@@ -24,14 +25,14 @@ def test_training_lowers_the_loss(outcome, tmp_path):
         assert list(of) == list(study.MOMENTS)
     assert len(outcome.findings) == 4
     assert all(0 < second < 20 for row in outcome.result["seconds"].values() for v in row.values() for second in v)
-    assert len(_study.save(outcome, tmp_path)) == 5
+    assert len(studies.save(outcome, tmp_path)) == 5
 
 
-def test_regret_is_that_of_the_study_without_training():
-    settings = study.FIG5.choose(**TINY)
-    for item in study.FIG5.items(settings)[: 3 * TINY["seeds"]]:
-        expected = bsfl.REGRET.job(item)["regret"]
-        assert study.FIG5.job(item)["regret"] == pytest.approx(expected)
+def test_regret_is_that_of_the_study_without_training(tmp_path):
+    settings = fig5.STUDY.choose(**TINY)
+    for i, item in enumerate(fig5.STUDY.items(settings)[: 3 * TINY["seeds"]]):
+        expected = regret.STUDY.job(item, tmp_path / f"{i}-plain")["regret"]
+        assert fig5.STUDY.job(item, tmp_path / f"{i}-trained")["regret"] == pytest.approx(expected)
 
 
 @given(
@@ -68,11 +69,11 @@ def made_up(bsfl_regret, slopes, losses):
     ids=["holds", "in part", "fails"],
 )
 def test_claims(result, expected):
-    assert [finding.verdict for finding in study.FIG5.score(result)] == expected
+    assert [finding.verdict for finding in fig5.STUDY.score(result)] == expected
 
 
 def test_notes_say_what_does_not_hold():
-    findings = study.FIG5.score(made_up([90.0, 100.0, 110.0], (0.6, 1.0, 0.5), (1.0, 0.8, 1.4)))
+    findings = fig5.STUDY.score(made_up([90.0, 100.0, 110.0], (0.6, 1.0, 0.5), (1.0, 0.8, 1.4)))
     assert "BSFL is sublinear, not logarithmic" in findings[1].note
     assert "not linear: Random" in findings[1].note
     assert "after a tenth: CS-UCB > BSFL does not hold" in findings[2].note

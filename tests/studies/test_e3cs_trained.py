@@ -4,9 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from fedpick import learn
-from fedpick.studies import _study
-from fedpick.studies import e3cs_trained as study
+from fedpick import learn, studies
+from fedpick.studies.e3cs import letters as study
 
 SEEDS = np.array([-0.02, 0.0, 0.02])
 TINY = {
@@ -23,7 +22,7 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def outcome():
-    return _study.conduct(study.LETTERS, study.LETTERS.choose(**TINY), workers=1)
+    return studies.reproduce(study.STUDY.id, workers=1, **TINY)
 
 
 def test_a_tiny_run(outcome, tmp_path):
@@ -38,11 +37,11 @@ def test_a_tiny_run(outcome, tmp_path):
             assert all(1 <= first <= rounds + 1 for row in result["first"][part][name] for first in row)
     assert max(result["curves"]["normalised"]["FedCS"]) > 0.2  # it learns: ten labels
     assert len(outcome.findings) == 2 * 4 + 1
-    assert len(_study.save(outcome, tmp_path)) == 5
+    assert len(studies.save(outcome, tmp_path)) == 5
 
 
 def test_the_networks_fit_the_letters():
-    for part in study.LETTERS.settings["parts"].values():
+    for part in study.STUDY.settings["parts"].values():
         network = learn.model(part["model"], (16, 8, 1), 26)
         params = jax.eval_shape(network.init, jax.random.key(0))
         letters = jax.ShapeDtypeStruct((3, 16, 8, 1), np.float32)
@@ -54,11 +53,11 @@ def test_early_e3cs_inc_is_e3cs_0(outcome):
 
 
 def test_a_part_without_rounds_is_left_out():
-    settings = study.LETTERS.choose(quick=True)
+    settings = study.STUDY.choose(quick=True)
     assert study._played(settings) == ["o2", "normalised"]
-    assert study.LETTERS.jobs(settings) == 2 * 7 * 2
-    full = study.LETTERS.choose()
-    assert study.LETTERS.jobs(full) == 7 * (5 + 5 + 3)  # the slow part has fewer seeds
+    assert study.STUDY.jobs(settings) == 2 * 7 * 2
+    full = study.STUDY.choose()
+    assert study.STUDY.jobs(full) == 7 * (5 + 5 + 3)  # the slow part has fewer seeds
 
 
 def test_nobody_trains_on_what_anybody_holds_out():
@@ -105,11 +104,11 @@ CEP = [7200, 6500, 5000, 4200, 4400, 3800, 3500]
     ids=["holds", "in part", "fails"],
 )  # fmt: skip
 def test_claims(result, expected):
-    assert [finding.verdict for finding in study.LETTERS.score(result)] == expected
+    assert [finding.verdict for finding in study.STUDY.score(result)] == expected
 
 
 def test_levels_that_are_not_reached_are_said():
-    findings = study.LETTERS.score(made_up(PAPERS_FIRST, PAPERS_FINAL, CEP))
+    findings = study.STUDY.score(made_up(PAPERS_FIRST, PAPERS_FINAL, CEP))
     assert "65% not by all of both" in findings[1].ours
     assert "Random 78 ± " in findings[0].ours
     assert study._words(np.array([401.0, 401.0]), 400) == "never"

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick import learn
-from fedpick.studies import _study
-from fedpick.studies import fedgs_trained as study
+from fedpick import learn, studies
 from fedpick.studies._trained import split
+from fedpick.studies.fedgs import table2_synthetic as study
 
 SEEDS = np.array([-0.002, -0.001, 0.0, 0.001, 0.002])
 TINY = {"data": "synthetic(0.5, 0.5, size=30)", "clients": 8, "cohort_size": 3, "rounds": 3, "seeds": 2}
@@ -15,7 +14,7 @@ TINY = {"data": "synthetic(0.5, 0.5, size=30)", "clients": 8, "cohort_size": 3, 
 
 @pytest.fixture(scope="module")
 def outcome():
-    return _study.conduct(study.TABLE2, study.TABLE2.choose(**TINY), workers=1)
+    return studies.reproduce(study.STUDY.id, workers=1, **TINY)
 
 
 def made_up(change=lambda mode, name, value: value):
@@ -28,13 +27,13 @@ def made_up(change=lambda mode, name, value: value):
 
 
 def verdicts(result):
-    return [finding.verdict for finding in study.TABLE2.score(result)]
+    return [finding.verdict for finding in study.STUDY.score(result)]
 
 
 def test_every_method_meets_every_mode(outcome):
     loss = outcome.result["loss"]
     assert list(loss) == ["IDL", "LN", "SLN", "LDF", "MDF"]
-    assert all(list(of) == list(study.TABLE2.settings["methods"]) for of in loss.values())
+    assert all(list(of) == list(study.STUDY.settings["methods"]) for of in loss.values())
     assert np.isfinite([values for of in loss.values() for values in of.values()]).all()
     assert len(outcome.findings) == 8 + 5
     assert outcome.result["present"]["IDL"] == [8.0, 8.0]
@@ -59,7 +58,7 @@ def test_the_loss_is_that_of_a_plain_run(outcome):
 
 
 def test_files_and_figure(outcome, tmp_path):
-    names = {path.name for path in _study.save(outcome, tmp_path)}
+    names = {path.name for path in studies.save(outcome, tmp_path)}
     assert {"findings.md", "figure.png", "figure.svg", "result.json"} <= names
 
 
@@ -77,7 +76,7 @@ def test_claims_that_fail():
 
     result = made_up(turned)
     assert verdicts(result)[:8] == ["not reproduced"] * 5 + ["in part", "not reproduced", "not reproduced"]
-    levels = study.TABLE2.score(result)[-1]
+    levels = study.STUDY.score(result)[-1]
     assert levels.verdict == "in part"
     assert "FedGS(1): 0.86 printed" in levels.note
     assert "tried on six data sets" in levels.note
@@ -85,7 +84,7 @@ def test_claims_that_fail():
 
 def test_claims_that_hold_in_part():
     result = made_up(lambda mode, name, value: 0.30 if (mode, name) == ("LN", "UniformSample") else value)
-    finding = study.TABLE2.score(result)[1]
+    finding = study.STUDY.score(result)[1]
     assert finding.verdict == "in part"
     assert "UniformSample > FedGS(1) does not hold" in finding.note
 

@@ -11,10 +11,11 @@ import fedpick as fp
 from fedpick.data import sources
 from fedpick.errors import DataError, SettingError
 from fedpick.simulate.round import Updates
-from fedpick.studies import _trained, save
-from fedpick.studies import power_of_choice_trained as trained
-from fedpick.studies._study import conduct
+from fedpick.studies import _trained, reproduce, save
 from fedpick.studies._trained import Halved, ideal_world, play_trained, reached, split
+from fedpick.studies.power_of_choice import _fashion, fig4, fig8, table1, table2
+
+FIG4, FIG8, TABLE1, TABLE2 = fig4.STUDY, fig8.STUDY, table1.STUDY, table2.STUDY
 
 SMALL = {
     "data": "digits",
@@ -28,7 +29,7 @@ SMALL = {
     "batch": 16,
 }
 TINY = {
-    trained.FIG4: {
+    FIG4: {
         "problems": {"even sizes": "synthetic(1, 1, test=0, size=30)"},
         "clients": 8,
         "cohort_sizes": [1],
@@ -36,16 +37,15 @@ TINY = {
         "seeds": 2,
         "steps": 3,
     },
-    trained.TABLE1: SMALL,
-    trained.TABLE2: {**SMALL, "rounds": 3, "rates": [0.5], "level": 0.1},
-    trained.FIG8: {**SMALL, "rates": [0.005]},
+    TABLE1: SMALL,
+    TABLE2: {**SMALL, "rounds": 3, "rates": [0.5], "level": 0.1},
+    FIG8: {**SMALL, "rates": [0.005]},
 }
 
 
 @pytest.mark.parametrize("study", TINY, ids=lambda study: study.id)
 def test_a_study_runs_scores_plots_and_saves(study, tmp_path):
-    settings = study.choose(**TINY[study])
-    outcome = conduct(study, settings, workers=1)
+    outcome = reproduce(study.id, workers=1, **TINY[study])
     assert outcome.findings
     told = " ".join(f"{f.claim} {f.ours} {f.note}" for f in outcome.findings)
     assert "nan" not in told
@@ -62,24 +62,24 @@ def test_quick_changes_rounds_and_seeds_only(study):
 
 
 def test_policies_of_one_seed_meet_the_same_data_and_seeds_do_not():
-    items = trained.TABLE1.items(trained.TABLE1.choose(**SMALL))
+    items = TABLE1.items(TABLE1.choose(**SMALL))
     first = split(items[0]["data"], items[0]["partition"], items[0]["clients"], 0)
     assert first is split(items[-2]["data"], items[-2]["partition"], items[-2]["clients"], 0)
     assert not np.array_equal(first.sizes, split("digits", items[1]["partition"], 10, 1).sizes)
 
 
 def test_the_tables_have_the_paper_s_cohorts_and_rates():
-    settings = trained.TABLE2.choose()
-    items = trained.TABLE2.items(settings)
+    settings = TABLE2.choose()
+    items = TABLE2.items(settings)
     assert len(items) == 6 * 2 * 3
     assert [item["cohort_size"] for item in items[::3]] == 2 * [10, 3, 3, 3, 3, 3]
     assert {item["lr"] for item in items} == {0.005, 0.0005}
     assert all(item["away"] is None and item["partition"] == "dirichlet(alpha=2)" for item in items)
-    assert {item["away"] for item in trained.FIG8.items(trained.FIG8.choose())} == {0.1}
+    assert {item["away"] for item in FIG8.items(FIG8.choose())} == {0.1}
 
 
 def test_fig4_has_the_paper_s_candidates():
-    items = trained.FIG4.items(trained.FIG4.choose(seeds=1))
+    items = FIG4.items(FIG4.choose(seeds=1))
     texts = [item["policy"] for item in items[8:12]]  # m = 3
     assert texts == [
         "size-weighted",
@@ -98,7 +98,7 @@ def test_data_that_cannot_be_had_is_the_loader_s_error(monkeypatch, tmp_path):
     _trained.dataset.cache_clear()
     _trained.split.cache_clear()
     with pytest.raises(DataError, match="fashion-mnist is not in the cache and cannot be fetched"):
-        conduct(trained.TABLE1, trained.TABLE1.choose(rounds=1, seeds=1), workers=1)
+        reproduce(TABLE1.id, rounds=1, seeds=1, workers=1)
 
 
 # ---- what runs share
@@ -197,9 +197,9 @@ def test_reached_is_the_first_time():
     assert reached([2, 4, 6], [0.1, 0.7, 0.6], 0.6) == 4.0
     assert reached([2, 4, 6], [3.0, 0.7, 0.9], 0.7, below=True) == 4.0
     assert np.isnan(reached([2, 4], [0.1, 0.2], 0.6))
-    assert trained._for_good([2, 4, 6], [0.7, 0.5, 0.6], 0.6) == 6.0
-    assert trained._for_good([2, 4, 6], [0.7, 0.8, 0.6], 0.6) == 2.0
-    assert np.isnan(trained._for_good([2, 4, 6], [0.7, 0.8, 0.5], 0.6))
+    assert _fashion.for_good([2, 4, 6], [0.7, 0.5, 0.6], 0.6) == 6.0
+    assert _fashion.for_good([2, 4, 6], [0.7, 0.8, 0.6], 0.6) == 2.0
+    assert np.isnan(_fashion.for_good([2, 4, 6], [0.7, 0.8, 0.5], 0.6))
 
 
 def test_a_learning_rate_must_be_above_zero():
@@ -228,17 +228,17 @@ def fig4_result(rand, few, many, ada, ends=(0.3, 0.31, 0.4, 0.305)):
 
 
 def test_fig4_claims():
-    assert verdicts(trained.FIG4, fig4_result(300, 148, 95, 95)) == ["reproduced"] * 4
+    assert verdicts(FIG4, fig4_result(300, 148, 95, 95)) == ["reproduced"] * 4
     worse = fig4_result(100, 200, 300, 300, ends=(0.4, 0.3, 0.3, 0.9))
-    assert verdicts(trained.FIG4, worse) == ["not reproduced"] * 4
+    assert verdicts(FIG4, worse) == ["not reproduced"] * 4
     # Sooner, but not so much; and adapow-d keeps the floor that it should lose.
     some = fig4_result(300, 250, 200, 200, ends=(0.3, 0.31, 0.4, 0.4))
-    assert verdicts(trained.FIG4, some) == ["in part", "in part", "reproduced", "in part"]
-    assert "not so at m = 1, m = 3" in trained.FIG4.score(some)[0].note
+    assert verdicts(FIG4, some) == ["in part", "in part", "reproduced", "in part"]
+    assert "not so at m = 1, m = 3" in FIG4.score(some)[0].note
 
 
 def test_fig4_counts_what_is_not_reached_as_all_the_rounds():
-    found = trained.FIG4.score(fig4_result(None, 148, 95, 95) | {"check": {"d=2m": "2.0 times"}})
+    found = FIG4.score(fig4_result(None, 148, 95, 95) | {"check": {"d=2m": "2.0 times"}})
     assert "rand not in 800" in found[0].ours
     assert found[0].ours.startswith("m = 1: 8.4 (")  # 800 / 95
     assert "not at 0.7 in 800 rounds, counted as 800: rand at m = 1 in 3 of 3" in found[0].note
@@ -246,7 +246,7 @@ def test_fig4_counts_what_is_not_reached_as_all_the_rounds():
 
 
 def table_result(accuracy, first, ms=(11.0, 4.0, 5.0, 3.9, 3.8, 4.1)):
-    names = list(trained.SCHEMES)
+    names = list(_fashion.SCHEMES)
     hits = {name: [None] * 3 if hit is None else (hit + SEEDS).tolist() for name, hit in zip(names, first, strict=True)}
     seconds = {name: (0.001 * t * (1 + 0.01 * SEEDS)).tolist() for name, t in zip(names, ms, strict=True)}
     one = {
@@ -264,14 +264,14 @@ def table_result(accuracy, first, ms=(11.0, 4.0, 5.0, 3.9, 3.8, 4.1)):
         "evaluate_every": 2,
         "tried": {"accuracy": ["tried: this"], "R60": ["tried: that"]},
     }
-    return {**shared, "paper": trained.TABLE1.settings["paper"], "partitions": {"alpha = 0.3": {"0.005": one}}}
+    return {**shared, "paper": TABLE1.settings["paper"], "partitions": {"alpha = 0.3": {"0.005": one}}}
 
 
 PRINTED = ((71.2, 64.9, 76.5, 76.6, 76.6, 73.3), (172, 234, 89, 80, 98, 121))
 
 
 def test_table_claims_that_hold():
-    found = trained.TABLE1.score(table_result(*PRINTED))
+    found = TABLE1.score(table_result(*PRINTED))
     assert [one.verdict for one in found] == ["reproduced"] * 6
     assert all("tried" not in one.note for one in found)
     assert "7 of 7 pairs hold" in found[2].note
@@ -281,11 +281,11 @@ def test_table_claims_that_hold():
 def test_table_claims_that_fail():
     result = table_result((90.0, 89, 80, 80, 80, 85), (5, 4, 300, 301, 302, 200), (3.0, 5.0, 4.0, 5.0, 5.0, 5.0))
     result["paper"] = {
-        "accuracy": {name: [50.0, 1.0] for name in trained.SCHEMES},
-        "R60": dict.fromkeys(trained.SCHEMES, 1),
-        "t_comp": dict.fromkeys(trained.SCHEMES, 0.4),
+        "accuracy": {name: [50.0, 1.0] for name in _fashion.SCHEMES},
+        "R60": dict.fromkeys(_fashion.SCHEMES, 1),
+        "t_comp": dict.fromkeys(_fashion.SCHEMES, 0.4),
     }
-    found = trained.TABLE1.score(result)
+    found = TABLE1.score(result)
     assert [one.verdict for one in found] == ["not reproduced"] * 6
     assert "outside: rand, C=0.1 +40.0 points" in found[0].note
     assert "tried: this" in found[0].note
@@ -296,7 +296,7 @@ def test_table_claims_that_fail():
 
 def test_table_claims_that_hold_in_part():
     accuracy, first = (71.2, 64.9, 76.5, 76.6, 60.0, 73.3), (172, 234, 89, 80, None, 20)
-    found = trained.TABLE1.score(table_result(accuracy, first, (11.0, 4.0, 3.0, 3.9, 3.8, 4.1)))
+    found = TABLE1.score(table_result(accuracy, first, (11.0, 4.0, 3.0, 3.9, 3.8, 4.1)))
     assert [one.verdict for one in found] == ["in part"] * 6
     assert "rpow-d not in 400" in found[1].ours
     assert "rpow-d never" in found[1].note
@@ -307,10 +307,10 @@ def test_fig8_claims():
     def result(rand, powd, rpowd):
         means = {"rand": rand, "pow-d": powd, "rpow-d": rpowd}
         one = {"accuracy": {name: (mean + 0.1 * SEEDS).tolist() for name, mean in means.items()}}
-        shared = {"rounds": 400, "over": 5, "silent": [], "paper": trained.FIG8.settings["paper"]}
+        shared = {"rounds": 400, "over": 5, "silent": [], "paper": FIG8.settings["paper"]}
         return {**shared, "partitions": {"alpha = 2": {"0.005": one}, "alpha = 0.3": {"0.005": one}}}
 
-    assert verdicts(trained.FIG8, result(60.0, 70.0, 70.0)) == ["reproduced"] * 2
-    assert verdicts(trained.FIG8, result(60.0, 70.0, 65.0)) == ["reproduced", "in part"]
-    assert verdicts(trained.FIG8, result(60.0, 59.0, 58.0)) == ["not reproduced"] * 2
-    assert "rpow-d less rand is -2.0" in trained.FIG8.score(result(60.0, 61.0, 58.0))[0].note
+    assert verdicts(FIG8, result(60.0, 70.0, 70.0)) == ["reproduced"] * 2
+    assert verdicts(FIG8, result(60.0, 70.0, 65.0)) == ["reproduced", "in part"]
+    assert verdicts(FIG8, result(60.0, 59.0, 58.0)) == ["not reproduced"] * 2
+    assert "rpow-d less rand is -2.0" in FIG8.score(result(60.0, 61.0, 58.0))[0].note

@@ -7,7 +7,8 @@ import pytest
 
 import fedpick as fp
 from fedpick import studies
-from fedpick.studies import bsfl, power_of_choice
+from fedpick.studies.bsfl import _common as bsfl
+from fedpick.studies.power_of_choice import _problem as power_of_choice
 
 SEEDS = np.array([-1.0, 0.0, 1.0])
 

@@ -44,9 +44,9 @@ def test_all_studies_are_tested():
 
 @pytest.mark.parametrize("id", TINY)
 def test_a_study_runs_scores_plots_and_saves(id, tmp_path):
-    ticks = []
-    outcome = studies.reproduce(id, workers=1, on_done=ticks.append, **TINY[id])
-    assert len(ticks) == outcome.study.jobs(outcome.settings)
+    told = []
+    outcome = studies.reproduce(id, workers=1, tell=told.append, **TINY[id])
+    assert [one.done for one in told] == list(range(outcome.study.jobs(outcome.settings) + 1))
     assert outcome.findings
     assert all(isinstance(finding, Finding) and finding.ours for finding in outcome.findings)
     assert "nan" not in " ".join(f.ours for f in outcome.findings)

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
+from fedpick.cli import console
 from fedpick.data import Federated, sources
-from fedpick.data.fetch import cache_folder
+from fedpick.data.sources.cache import cache_folder
 from fedpick.errors import MissingError, SettingError
 from fedpick.rng import stream
 
@@ -27,8 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-out = Console()
-err = Console(stderr=True)
 
 
 @app.command()
@@ -39,9 +37,9 @@ def fetch(
     for name in [sources.find(name) for name in names]:  # a wrong name shows before anything is fetched
         found = _with_bar(name, sources.fetch)
         if found.path is None:
-            out.print(f"{name} comes with {found.origin}: there is nothing to fetch")
+            console.out.print(f"{name} comes with {found.origin}: there is nothing to fetch")
         else:
-            out.print(f"{name} is in {escape(str(found.path))}, from: {escape(found.origin)}", soft_wrap=True)
+            console.out.print(f"{name} is in {escape(str(found.path))}, from: {escape(found.origin)}", soft_wrap=True)
 
 
 def _with_bar(name: str, get: Callable[..., T]) -> T:
@@ -51,7 +49,7 @@ def _with_bar(name: str, get: Callable[..., T]) -> T:
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        console=err,
+        console=console.err,
         transient=True,
     )
     task = bar.add_task(name, total=None)
@@ -72,7 +70,7 @@ def _with_bar(name: str, get: Callable[..., T]) -> T:
         if bar.live.is_started:
             bar.stop()
     for note in noted:
-        err.print(f"[yellow]note:[/] {escape(str(note.message))}", soft_wrap=True)
+        console.err.print(f"[yellow]note:[/] {escape(str(note.message))}", soft_wrap=True)
     return result
 
 
@@ -94,7 +92,7 @@ def list_() -> None:
             "-" if not source.files else "yes" if found else "no",
             escape(found.origin if found else " or ".join(ways)),
         )
-    out.print(table)
+    console.out.print(table)
 
 
 @app.command()
@@ -119,7 +117,7 @@ def show(
 
     target = target if target.suffix else target.with_suffix(".png")
     title, federated = _federated(" ".join(text), partition, num_clients, seed)
-    out.print(escape(picture.describe(federated)), highlight=False, soft_wrap=True)
+    console.out.print(escape(picture.describe(federated)), highlight=False, soft_wrap=True)
     try:
         figure = picture.draw(federated, title)
     except ModuleNotFoundError as error:
@@ -131,7 +129,7 @@ def show(
         raise SettingError(f"--out {target}: {error}") from None
     except OSError as error:
         raise SettingError(f"--out {target}: cannot be written ({error.strerror}); name a file elsewhere") from None
-    out.print(f"drawn to {escape(str(target))}", soft_wrap=True)
+    console.out.print(f"drawn to {escape(str(target))}", soft_wrap=True)
 
 
 def _federated(text: str, partition: str | None, num_clients: int, seed: int) -> tuple[str, Federated]:

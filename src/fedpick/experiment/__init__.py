@@ -1,5 +1,10 @@
-"""Experiments: what is run (`config`) and where (`executors`)."""
+"""Experiments: what should exist (`plan`), one run of it (`config`), where it is kept (`shelf`), where it is played
+(`executors`).
+"""
 
-from fedpick.experiment.config import PARTS, Config, build_world, load
+from fedpick.experiment.building import PARTS, build_world
+from fedpick.experiment.config import Config
+from fedpick.experiment.files import load, load_experiment
+from fedpick.experiment.plan import Experiment
 
-__all__ = ["PARTS", "Config", "build_world", "load"]
+__all__ = ["PARTS", "Config", "Experiment", "build_world", "load", "load_experiment"]

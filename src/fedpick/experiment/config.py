@@ -1,6 +1,6 @@
 """A run as a configuration: plain data that a file, a manifest or another process can hold.
 
-policy = "e3cs(quota=0.5)"
+policy = "e3cs(quota=0.5)"              # or one of your own: "my_policy.py:EpsGreedy(eps=0.1)"
 cohort_size = 20
 rounds = 500
 seed = 0
@@ -23,62 +23,45 @@ model = "mlp(hidden=(64, 30))"
 lr = 0.05
 """
 
-import ast
-import math
-import tomllib
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from os import PathLike
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
-from fedpick import rng as rngs
-from fedpick import worlds
-from fedpick.errors import ConfigError, FedpickError, unknown_name
+from fedpick import own
+from fedpick._version import __version__
+from fedpick.errors import ConfigError, FedpickError, bare_name
+from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, world_label
+from fedpick.policies.text import canonical_policy
 from fedpick.protocol import traits
 from fedpick.simulate.run import Run, policy_for
-from fedpick.text import Makers, make
-from fedpick.worlds import World
+from fedpick.worlds import WORLDS, World
 
-__all__ = ["PARTS", "Config", "build_world", "load"]
+__all__ = ["Config"]
 
-PARTS: dict[str, Makers] = {
-    "availability": {
-        "always": worlds.Always,
-        "bernoulli": worlds.Bernoulli,
-        "more-data-first": worlds.MoreDataFirst,
-        "less-data-first": worlds.LessDataFirst,
-        "y-max-first": worlds.YMaxFirst,
-        "y-cycle": worlds.YCycle,
-        "log-normal": worlds.LogNormal,
-        "sin-log-normal": worlds.SinLogNormal,
-        "halves": worlds.Halves,
-        "markov": worlds.MarkovOnOff,
-        "diurnal": worlds.Diurnal,
-        "trace": worlds.Trace,
-    },
-    "volatility": {
-        "reliable": worlds.Reliable,
-        "rates": worlds.SuccessRates,
-        "bursts": worlds.Bursts,
-        "shift": worlds.Shift,
-        "replay": worlds.ReplayedFlags,
-    },
-    "latency": {
-        "per-client": worlds.PerClient,
-        "gamma": worlds.Gamma,
-        "log-normal": worlds.LogNormalTime,
-        "linear": worlds.Linear,
-        "device": worlds.Device,
-        "replay": worlds.Replayed,
-    },
-}
-_MISTAKES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
-_NUMBERS = ("deadline", "epochs", "probe_share", "model_megabytes", "wait")
+LONGEST_NAME = 120  # characters of a folder's name
+_LABELS = {"policy": "{}", "world": "{}", "cohort_size": "m{}", "data": "{}", "train": "{}", "seed": "seed{}"}
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a run is, in plain data."""
+    """What a run is, in plain data.
+
+    Args:
+        policy: its text form.
+        cohort_size: clients chosen a round.
+        rounds: how many.
+        seed: of everything that is drawn.
+        world: settings of [world].
+        checkpoint_every: rounds between checkpoints.
+        data: settings of [data]; None trains nothing.
+        train: settings of [train].
+        code: hash of each file of the user's own that the texts name; found out unless given.
+        made: "policy", "world" or "data" as objects of this process, in place of what their texts would make.
+    """
 
     policy: str
     cohort_size: int = 20
@@ -88,6 +71,8 @@ class Config:
     checkpoint_every: int = 100
     data: dict[str, Any] | None = None
     train: dict[str, Any] = field(default_factory=dict)
+    code: dict[str, str] | None = None
+    made: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("cohort_size", "rounds", "checkpoint_every"):
@@ -106,150 +91,124 @@ class Config:
             raise ConfigError(f"train = {self.train!r}, but must be a section: [train], then lr = 0.05")
         if self.train and self.data is None:
             raise ConfigError("[train] is there, but no [data] to train on; write [data], then name = 'fashion-mnist'")
+        if self.code is None:
+            object.__setattr__(self, "code", {own.shown(each): own.fingerprint(each) for each in self.references()})
 
-    @property
-    def label(self) -> str:
-        """A name for tables and folders."""
-        return self.policy
+    def references(self) -> list[str]:
+        """Whatever of the user's own the texts name."""
+        texts = [self.policy, *_texts(self.world), *_texts(self.data or {}), *_texts(self.train)]
+        return list(dict.fromkeys(each for text in texts for each in own.references(text)))
 
     def as_dict(self) -> dict[str, Any]:
-        """As data for a manifest."""
-        found = {entry.name: getattr(self, entry.name) for entry in fields(self)} | {
-            "world": dict(_current(self.world))
-        }
+        """As data for a manifest, which names the user's own files without their folders."""
+        found = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "made"}
+        found |= {"policy": own.shown(self.policy), "world": _shown(current_names(self.world))}
         if self.data is None:
             del found["data"], found["train"]
+        else:
+            found |= {"data": _shown(self.data), "train": _shown(self.train)}
+        if not self.code:
+            del found["code"]
         return found
+
+    @cached_property
+    def labels(self) -> dict[str, Any]:
+        """What tables and folders call each side of the run."""
+        policy = own.shown(self.policy if "policy" in self.made else canonical_policy(self.policy))
+        data = None
+        if self.data is not None:
+            rest = [f"{key}={value!r}" for key, value in sorted(self.data.items()) if key != "name"]
+            data = own.shown(" ".join([str(self.data.get("name")), *rest]))
+        train = ", ".join(f"{key}={value!r}" for key, value in sorted(self.train.items()))
+        return {
+            "policy": policy,
+            "world": world_label(self._world()),
+            "cohort_size": self.cohort_size,
+            "data": data,
+            "train": own.shown(train),
+            "seed": self.seed,
+        }
+
+    def _world(self) -> dict[str, Any]:
+        """[world] with its name as listed."""
+        name = str(self.world.get("name", "phones"))
+        listed = next((each for each in WORLDS if bare_name(each) == bare_name(name)), name)
+        return current_names({**self.world, "name": listed})
+
+    @cached_property
+    def key(self) -> str:
+        """What the run is, as a hash: not how long it is, where it stands in a list, or how often it is written."""
+        parts = {
+            **self.labels,
+            "world": _shown(self._world()),
+            "code": self.code or {},
+            "fedpick": __version__.split(".")[:2],  # the numbers behind a seed are kept within a minor version
+        }
+        text = json.dumps(parts, sort_keys=True, default=str)
+        return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+
+    @property
+    def folder_name(self) -> str:
+        """A readable name for its folder: what it is in words, as far as there is room, then its key."""
+        said = [form.format(self.labels[name]) for name, form in _LABELS.items() if self.labels[name] not in (None, "")]
+        words = [re.sub(r"[^A-Za-z0-9.=_-]+", "-", each).strip("-.") for each in said]
+        return "_".join(words)[: LONGEST_NAME - 11].strip("-_.") + "_" + self.key
 
     def build(self) -> Run:
         """The run itself."""
-        world, people = build_world(self.world), None
+        people, world = self.made.get("data"), self.made.get("world") or build_world(self.world)
         if self.data is not None:
-            from fedpick.learn import settings  # training is an extra
+            from fedpick.data.settings import build_data  # training is an extra
 
-            people = settings.build_data(self.data, len(world.clients))
-            world = replace(world, clients=people.clients)
+            if people is None:
+                people = build_data(self.data, len(world.clients))
+            world = self._populated(world, people)
+        if self.cohort_size > len(world.clients):
+            raise ConfigError(
+                f"cohort_size = {self.cohort_size}, but there are only {len(world.clients)} clients; choose fewer, or "
+                "raise num_clients"
+            )
         try:
-            policy, trainer = policy_for(self.policy, world, self.cohort_size), None
+            policy, trainer = self._policy(world), None
             if people is not None and self.data is not None:
-                reports = tuple(name for name in ("embedding", "update") if name in traits(policy).needs)
-                trainer = settings.build_trainer(people, self.data, self.train, reports)
-                if "model_megabytes" not in self.world:
+                reports = tuple(traits(policy).collect(world.clients))
+                trainer = build_trainer(people, self.data, self.train, reports)
+                if "model_megabytes" not in self.world and hasattr(trainer, "megabytes"):
                     world = replace(world, model_megabytes=trainer.megabytes)
             return Run(policy, world, self.seed, trainer)
         except FedpickError:
             raise
-        except _MISTAKES as error:  # a setting of a kind that the policy did not expect
+        except MISTAKES as error:  # a setting of a kind that the policy did not expect
             raise ConfigError(f"policy = {self.policy!r}: {error}; see fedpick policies for its settings") from None
 
+    def _populated(self, world: World, people: Any) -> World:
+        """The world with the clients that hold the data: as many as the world has, unless it says nothing of them."""
+        if len(people) != len(world.clients):
+            if "world" in self.made or "num_clients" in current_names(self.world):
+                raise ConfigError(
+                    f"the data has {len(people)} clients, but the world {len(world.clients)}; make them the same, or "
+                    "leave num_clients out"
+                )
+            world = build_world({**self.world, "num_clients": len(people)})
+        return replace(world, clients=people.clients)
 
-def build_world(settings: dict[str, Any]) -> World:
-    """A world from its settings: a name, a number of clients, and parts in place of the named world's.
+    def _policy(self, world: Any) -> Any:
+        made = self.made.get("policy")
+        if made is None:
+            return policy_for(self.policy, world, self.cohort_size, self.seed)
+        if isinstance(made, type) or not hasattr(made, "select"):
+            return made(cohort_size=self.cohort_size)
+        return made
 
-    >>> build_world({"name": "volatile", "num_clients": 50, "deadline": 9.0}).deadline
-    9.0
-    """
-    known = ["name", "num_clients", *PARTS, *_NUMBERS]
-    settings = _current(settings)
-    for key in settings:
-        if key not in known:
-            raise unknown_name("setting of [world]", key, known)
-    count = settings.get("num_clients")
-    if count is not None and not _whole(count):
-        raise ConfigError(f"[world] num_clients = {count!r}, but must be a whole number >= 1")
-    name = settings.get("name", "phones")
-    if not isinstance(name, str):
-        raise ConfigError(f"[world] name = {name!r}, but must be a text such as 'volatile'")
-    world = worlds.named(name, count)
-    changes = {key: _number(key, settings[key]) for key in _NUMBERS if key in settings}
-    for part, makers in PARTS.items():
-        if part in settings:
-            changes[part] = _part(part, settings[part], makers, world)
-    return replace(world, **changes)
-
-
-def _current(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of [world] under the names of today: files and manifests from before 0.2 say clients for num_clients."""
-    if "clients" not in settings or "num_clients" in settings:
-        return settings
-    return {("num_clients" if key == "clients" else key): value for key, value in settings.items()}
+    def about(self, run: Run) -> dict[str, Any]:
+        """What a report needs to know of the run, so that it never has to build one."""
+        oracle = traits(run.policy).oracle
+        return {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _texts(settings: Mapping[str, Any]) -> Iterator[str]:
+    return (value for value in settings.values() if isinstance(value, str))
 
 
-def _number(key: str, value: Any) -> Any:
-    """A setting that is a number; the other bounds are the world's to check."""
-    if key == "epochs":
-        epochs = value if isinstance(value, list | tuple) else [value]
-        if not epochs or not all(map(_whole, epochs)):
-            raise ConfigError(f"[world] epochs = {value!r}, but must be a whole number >= 1, or several: [1, 2, 3, 4]")
-        return tuple(epochs)
-    if key == "deadline" and value in (None, "none", "slowest"):
-        return None
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or (key == "deadline" and value <= 0):
-        wanted = "a number of seconds > 0, or 'slowest' to wait for all" if key == "deadline" else "a number >= 0"
-        raise ConfigError(f"[world] {key} = {value!r}, but must be {wanted}")
-    return value
-
-
-def _part(part: str, text: Any, makers: Makers, world: World) -> Any:
-    """A part of a world from its text; what does not fit the world's clients is said now."""
-    example = f'{part} = "{next(iter(makers))}"'
-    if not isinstance(text, str):
-        raise ConfigError(f"[world] {part} = {text!r}, but must be a text such as {example}")
-    try:
-        made = make(text, part, makers, values={}, example=example)
-        made.init(world.clients, rngs.stream(0, 0, "check"))  # reads a trace, checks shapes
-    except FedpickError:
-        raise
-    except _MISTAKES as error:
-        raise ConfigError(f"[world] {part} = {text!r}: {error}; write it like {example}") from None
-    return made
-
-
-def _beside(text: Any, folder: Path) -> Any:
-    """A trace's text with the path as seen from the configuration file's folder, whoever reads it later."""
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-    except (AttributeError, SyntaxError, ValueError):
-        return text  # build_world says what is wrong with it
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id.lower() == "trace":
-        paths = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "path")]
-        for node in paths:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                node.value = str((folder / node.value).resolve())
-        return ast.unparse(call)
-    return text
-
-
-def load(path: str | PathLike[str]) -> Config:
-    """Read a configuration file; a ConfigError says where the mistake is and what to write instead.
-
-    The path of a trace is as seen from the file's folder.
-    """
-    source = Path(path)
-    if not source.is_file():
-        raise ConfigError(f'{source}: there is no such file; write one that says at least policy = "e3cs(quota=0.5)"')
-    try:
-        data = tomllib.loads(source.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f'{source}: is not TOML: {error}; texts stand in quotes: policy = "uniform"') from None
-    except OSError as error:
-        raise ConfigError(f"{source}: cannot be read ({error.strerror}); make it readable, or give another") from None
-    known = [entry.name for entry in fields(Config)]
-    try:
-        for key in data:
-            if key not in known:
-                raise unknown_name("setting", key, known)
-        if "policy" not in data:
-            raise ConfigError("policy is missing; write policy = 'e3cs(quota=0.5)', or another of fedpick policies")
-        config = Config(**data)
-        if "availability" in config.world:
-            config.world["availability"] = _beside(config.world["availability"], source.parent)
-        config.build()  # every mistake shows here, before anything runs
-    except FedpickError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    return config
+def _shown(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: own.shown(value) if isinstance(value, str) else value for key, value in settings.items()}

@@ -1,23 +1,26 @@
 """The 3DG and the distances on it: FedGS, between eq. (10) and (11), and Algorithm 1, lines 2 and 3."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.sparse import coo_array, csr_array, issparse
-from scipy.sparse.csgraph import dijkstra, floyd_warshall
 
 from fedpick.errors import ContractError, require, unknown_name
 from fedpick.graph._arrays import CHUNK, cosine_rows, square, unit_rows
 from fedpick.types import Bools, Floats
+
+if TYPE_CHECKING:  # SciPy's graphs take half a second to import: each function does so when it is called
+    from scipy.sparse import csr_array
+
+__all__ = ["shortest_paths", "three_dg", "three_dg_from_vectors"]
 
 TINY = np.finfo(np.float64).tiny  # the smallest normal number: shorter than any edge, and not 0
 
 
 def three_dg(
     similarity: ArrayLike, epsilon: float = 0.1, sigma2: float = 0.3, neighbours: int | None = None
-) -> csr_array:
+) -> "csr_array":
     """The graph with an edge where two clients are similar, short where they are very similar: a sparse adjacency.
 
     The weight is exp(-(V - epsilon) / sigma2), the paper's times exp(epsilon / sigma2): that constant changes no
@@ -41,7 +44,7 @@ def three_dg(
 
 def three_dg_from_vectors(
     vectors: ArrayLike, neighbours: int | None, epsilon: float = 0.1, sigma2: float = 0.3
-) -> csr_array:
+) -> "csr_array":
     """The graph of each client's nearest neighbours, straight from the clients' vectors, for thousands of clients.
 
     Equal to `three_dg(from_features(vectors), epsilon, sigma2, neighbours)`, without the (K, K) matrix, which is
@@ -56,7 +59,7 @@ def three_dg_from_vectors(
 
 
 def shortest_paths(
-    adjacency: csr_array,
+    adjacency: "csr_array",
     method: Literal["auto", "floyd", "dijkstra"] = "auto",
     normalise: bool = True,
     dtype: DTypeLike = np.float64,
@@ -77,6 +80,8 @@ def shortest_paths(
            [0.159, 0.   , 0.841],
            [1.   , 0.841, 0.   ]])
     """
+    from scipy.sparse.csgraph import dijkstra, floyd_warshall
+
     graph, scale = _checked_graph(adjacency)
     count = graph.shape[0]
     if method not in ("auto", "floyd", "dijkstra"):
@@ -129,7 +134,9 @@ def _checked_blocks(similarity: Floats) -> Iterator[tuple[int, Floats]]:
 
 def _graph(
     blocks: Iterable[tuple[int, Floats]], count: int, epsilon: float, sigma2: float, neighbours: int | None
-) -> csr_array:
+) -> "csr_array":
+    from scipy.sparse import csr_array
+
     require(0 <= epsilon <= 1, "epsilon", epsilon, "between 0 and 1", "it is the least similarity that makes an edge")
     require(0 < sigma2 < np.inf, "sigma2", sigma2, "> 0 and finite", "0.3 is a good start; the paper's is 0.01")
     if neighbours is not None:
@@ -161,8 +168,10 @@ def _most_similar(block: Floats, neighbours: int) -> Bools:
     return mask
 
 
-def _checked_graph(adjacency: csr_array) -> tuple[csr_array, float]:
+def _checked_graph(adjacency: "csr_array") -> "tuple[csr_array, float]":
     """The graph with its longest edge scaled to 1, and that scale: float32 then holds any sigma2's distances."""
+    from scipy.sparse import coo_array, csr_array, issparse
+
     if not issparse(adjacency):
         # SciPy's csgraph would drop weights under 1e-8 from a dense array.
         raise ContractError(

@@ -10,6 +10,8 @@ from fedpick.errors import ContractError, require
 from fedpick.graph._arrays import square
 from fedpick.types import Bools
 
+__all__ = ["BestEdges", "EdgeScores", "edge_scores", "sweep"]
+
 
 class EdgeScores(NamedTuple):
     """How well edges were found.
@@ -30,7 +32,7 @@ class BestEdges(NamedTuple):
 
 
 def edge_scores(similarity: ArrayLike, oracle: ArrayLike, epsilon: float, oracle_epsilon: float = 0.1) -> EdgeScores:
-    """Precision, recall and F1 of the edges, the pairs of clients with similarity >= epsilon.
+    """Precision, recall and F1 of the edges, the pairs of clients with similarity above epsilon.
 
     Args:
         similarity: (K, K) similarities to be judged.
@@ -64,7 +66,7 @@ def sweep(
     """The threshold with the highest F1, the first of equals; Table 3 picks it from these five.
 
     >>> truth = [[1, 0.5, 0.5], [0.5, 1, 0], [0.5, 0, 1]]
-    >>> found = [[1, 0.9, 0.2], [0.9, 1, 0], [0.2, 0, 1]]
+    >>> found = [[1, 0.9, 0.2], [0.9, 1, 0.001], [0.2, 0.001, 1]]
     >>> sweep(found, truth)
     BestEdges(epsilon=0.01, scores=EdgeScores(precision=1.0, recall=1.0, f1=1.0))
     """
@@ -74,7 +76,7 @@ def sweep(
 
 
 def _edges(what: str, similarity: ArrayLike, epsilon: float) -> Bools:
-    """Mask of the pairs i < j that are edges."""
+    """Mask of the pairs i < j that are edges: above epsilon, or at epsilon = 0 every pair would be one."""
     require(0 <= epsilon <= 1, f"the epsilon of {what}", epsilon, "between 0 and 1")
-    mask: Bools = np.triu(square(what, similarity) >= epsilon, k=1)
+    mask: Bools = np.triu(square(what, similarity) > epsilon, k=1)
     return mask

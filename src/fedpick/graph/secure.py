@@ -35,6 +35,23 @@ from fedpick.errors import ContractError, require
 from fedpick.graph._arrays import unit_rows
 from fedpick.types import Floats
 
+__all__ = [
+    "AliceView",
+    "BobView",
+    "Deal",
+    "ServerView",
+    "Transcript",
+    "deal",
+    "decode",
+    "dot",
+    "draw",
+    "encode",
+    "exchange",
+    "open_result",
+    "secure_dot",
+    "secure_similarity",
+]
+
 Ring = NDArray[np.uint64]  # integers modulo 2^64: NumPy's arrays of uint64 wrap around by themselves
 
 # 28 binary places and |A|, |B| <= 8 keep |A.B| 2^56 under 2^62, inside the signed half of the ring. Each party can

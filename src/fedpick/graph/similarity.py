@@ -17,6 +17,15 @@ from fedpick.errors import ContractError, require
 from fedpick.graph._arrays import cosine_rows, square, unit_rows
 from fedpick.types import Floats
 
+__all__ = [
+    "from_embeddings",
+    "from_features",
+    "from_updates",
+    "functional_embedding",
+    "noise",
+    "vectors_from_similarity",
+]
+
 
 def _cosine(what: str, vectors: ArrayLike) -> Floats:
     units = unit_rows(what, vectors)

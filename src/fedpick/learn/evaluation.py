@@ -1,4 +1,4 @@
-"""Losses and hits of a model, example by example; whoever asks sums them up as they need."""
+"""Loss and correctness of a model on each example; callers average them as they need."""
 
 from functools import lru_cache, partial
 from typing import Any
@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from fedpick.learn.cohort import Arrays, mesh
 from fedpick.learn.models import Model
 from fedpick.learn.objective import Affine, correct, losses, prepare
+from fedpick.learn.placement import Arrays, mesh
 from fedpick.types import Floats, Ints
 
 __all__ = ["score", "segment_means"]

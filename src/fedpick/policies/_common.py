@@ -1,7 +1,8 @@
-"""What several policies need: checks of settings, who is there, and reports made safe."""
+"""What several policies need: equality, checks of settings, who is there, and reports made safe."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +13,37 @@ from fedpick.types import Bools, Choice, Clients, Floats, Ints, View
 Truth = ArrayLike | Callable[[Clients], ArrayLike]  # what an oracle knows: an array, or a function of the clients
 
 LOSS_LIMIT = 1e12  # losses beyond are not losses: sums and squares of what is kept must not overflow
+
+
+class ByValue:
+    """Policies are equal if they are of one class and their settings are, arrays and lists by what they hold."""
+
+    def _settings(self) -> tuple[Any, ...]:
+        return tuple(_frozen(getattr(self, entry.name)) for entry in fields(self))  # type: ignore[arg-type]  # every policy is a dataclass
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ByValue) or type(other) is not type(self):
+            return NotImplemented
+        return self._settings() == other._settings()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *map(_hash, self._settings())))
+
+
+def _frozen(value: Any) -> Any:
+    """A setting in a form that == compares by value."""
+    if isinstance(value, np.ndarray | list | tuple):
+        array = np.asarray(value)
+        if array.dtype.kind in "biuf":
+            return array.shape, (array.astype(np.float64) + 0.0).tobytes()  # + 0.0: -0.0 is 0.0
+    return value
+
+
+def _hash(value: Any) -> int:
+    try:
+        return hash(value)
+    except TypeError:  # a function object of the user's own may be unhashable; equality tells such apart
+        return 0
 
 
 @dataclass
@@ -79,7 +111,7 @@ def counted(state: CountState, ids: Ints) -> CountState:
 
 def truth(policy: object, name: str, given: Truth, clients: Clients, ndim: int = 1) -> Floats:
     """What an oracle was told, as an array with one row per client."""
-    array = np.asarray(given(clients) if callable(given) else given, dtype=np.float64)
+    array = np.array(given(clients) if callable(given) else given, dtype=np.float64)  # the state owns its arrays
     if array.ndim == 0:
         array = np.full(len(clients), float(array))
     what = f"{type(policy).__name__}: {name}"

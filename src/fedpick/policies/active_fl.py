@@ -6,12 +6,14 @@ Trusts: the losses that clients report; the share alpha3 drawn uniformly is beyo
 infinity, beyond 1e12) is ignored; `clip` bounds what a possible but huge loss can win.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedpick import solvers
 from fedpick.policies._common import (
+    ByValue,
     check_cohort_size,
     check_number,
     clip_losses,
@@ -32,15 +34,16 @@ class ActiveFLState:
     value: Floats
 
 
-@dataclass(frozen=True)
-class ActiveFL:
+@dataclass(frozen=True, eq=False)
+class ActiveFL(ByValue):
     """Softmax sampling by reported loss, with a uniform share.
 
     Args:
         cohort_size: m.
         alpha1: the share of available clients with the lowest values that is left out of the softmax.
         alpha2: the softmax's inverse temperature.
-        alpha3: the share of the cohort drawn uniformly from those not yet chosen.
+        alpha3: the share of the cohort drawn uniformly from those not yet chosen: m - floor((1 - alpha3) m), but one
+            at least is drawn by value.
         clip: a quantile: values above it count as equal to it. None is the paper.
     """
 
@@ -72,7 +75,7 @@ class ActiveFL:
         # The paper does not say what an unheard client is worth: the most heard of, so that it is not left out.
         unheard = np.isnan(value)
         value[unheard] = 0.0 if unheard.all() else np.nanmax(value)
-        by_value = min(round((1.0 - self.alpha3) * m), m)
+        by_value = max(math.floor((1.0 - self.alpha3) * m + 1e-9), 1)  # as the authors' code; the rest is uniform
         kept = max(len(ids) - int(self.alpha1 * len(ids)), by_value)
         pool = solvers.top(value, kept, rng)
         keys = self.alpha2 * value[pool] + rng.gumbel(size=len(pool))  # Gumbel-top-k: softmax without replacement

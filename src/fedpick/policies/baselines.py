@@ -11,15 +11,15 @@ import numpy as np
 
 from fedpick import sampling
 from fedpick.errors import SettingError, unknown_name
-from fedpick.policies._common import CountState, Truth, check_cohort_size, counted, nobody, present, truth
+from fedpick.policies._common import ByValue, CountState, Truth, check_cohort_size, counted, nobody, present, truth
 from fedpick.protocol import check_outcome
 from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["FixedProbabilities", "FixedProbabilitiesState", "SizeWeighted", "Uniform"]
 
 
-@dataclass(frozen=True)
-class Uniform:
+@dataclass(frozen=True, eq=False)
+class Uniform(ByValue):
     """Every available client with the same probability, without replacement.
 
     >>> import fedpick as fp
@@ -51,8 +51,8 @@ class Uniform:
         return counted(state, choice.ids)
 
 
-@dataclass(frozen=True)
-class SizeWeighted:
+@dataclass(frozen=True, eq=False)
+class SizeWeighted(ByValue):
     """Clients with probability proportional to their data size.
 
     Args:
@@ -60,6 +60,9 @@ class SizeWeighted:
         replace: True draws with replacement (the papers'; copies of a client count as clients of their own in the
             average, and `inclusion` is the expected count); False draws each at most once, with inclusion
             probabilities exactly proportional to size, capped at 1.
+
+    The Choice weighs all equally (clients of inclusion 1 by size): to draw by size and to weigh by size would count
+    it twice.
     """
 
     cohort_size: int
@@ -80,10 +83,12 @@ class SizeWeighted:
         sizes = view.clients.sizes if len(ids) == len(view.clients) else view.clients.sizes[ids]
         if self.replace:
             drawn = sampling.with_replacement(sizes, self.cohort_size, rng)
-            return Choice(ids[drawn], inclusion=self.cohort_size * sizes[drawn] / sizes.sum())
+            inclusion = self.cohort_size * sizes[drawn] / sizes.sum()
+            return Choice(ids[drawn], inclusion, weights=np.ones(len(drawn)))
         p = sampling.proportional(sizes, min(self.cohort_size, len(ids)))
         drawn = sampling.pivotal(p, rng)
-        return Choice(ids[drawn], inclusion=p[drawn])
+        weights = sizes[drawn] / p[drawn]  # equal, but for clients so large that they are always in
+        return Choice(ids[drawn], p[drawn], weights / weights.min())
 
     def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
         """Count who was chosen."""
@@ -100,12 +105,13 @@ class FixedProbabilitiesState:
 
 
 @dataclass(frozen=True, eq=False)
-class FixedProbabilities:
+class FixedProbabilities(ByValue):
     """Clients drawn with a fixed vector of probabilities (RBCS-F, Fig. 5: p from a Dirichlet distribution).
 
     Args:
         cohort_size: how many are drawn, without replacement.
-        p: one number > 0 per client (they need not sum to 1), or a function of fp.Clients.
+        p: one number >= 0 per client (they need not sum to 1), or a function of fp.Clients. A client with 0 is never
+            drawn: where fewer others are there than places, the cohort is smaller.
         sampler: "sequential" draws one after the other with probability proportional to p (the paper's; inclusion is
             then not known); "pivotal" and "systematic" make inclusion proportional to p, capped at 1.
     """
@@ -119,16 +125,23 @@ class FixedProbabilities:
         if self.sampler not in (names := ["sequential", "pivotal", "systematic"]):
             raise unknown_name("sampler of FixedProbabilities", self.sampler, names)
 
+    @property
+    def fixed_size(self) -> bool:
+        """Whether nobody has p = 0; a function tells only what it gives, so that it counts as one that gives some."""
+        return not callable(self.p) and bool(np.all(np.asarray(self.p) > 0))
+
     def init(self, clients: Clients) -> FixedProbabilitiesState:
         """Return the state before the first round."""
         p = truth(self, "p", self.p, clients)
-        if not (p > 0).all():
-            raise SettingError(f"FixedProbabilities: p holds {p.min()}, but must be > 0 for every client")
+        if not (p >= 0).all():
+            raise SettingError(f"FixedProbabilities: p holds {p.min()}, but must be >= 0 for every client")
+        if not callable(self.p) and not p.any():
+            raise SettingError("FixedProbabilities: p is 0 for every client, but must be > 0 for one at least")
         return FixedProbabilitiesState(p, np.zeros(len(clients), dtype=np.int64))
 
     def select(self, state: FixedProbabilitiesState, view: View, rng: np.random.Generator) -> Choice:
         """Choose the cohort."""
-        ids = present(view)
+        ids = np.flatnonzero(view.available & (state.p > 0.0))
         m = min(self.cohort_size, len(ids))
         if m == 0:
             return nobody()

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from fedpick import solvers
 from fedpick.errors import ContractError, require, unknown_name
 from fedpick.policies._common import (
+    ByValue,
     Truth,
     check_cohort_size,
     check_number,
@@ -89,7 +90,7 @@ def _check(policy: "BSFL | Genie") -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class BSFL:
+class BSFL(ByValue):
     """Upper confidence bounds on speed plus a reward for clients that were chosen too little.
 
     Args:
@@ -162,7 +163,7 @@ class GenieState:
 
 
 @dataclass(frozen=True, eq=False)
-class Genie:
+class Genie(ByValue):
     """BSFL's genie (6): knows the mean speeds, otherwise chooses as BSFL does.
 
     Args:
@@ -180,6 +181,8 @@ class Genie:
     beta: float = 1.0
     quality: Truth | None = None
     g: Generalisation | None = None
+
+    truths = ("speed",)
 
     def __post_init__(self) -> None:
         _check(self)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedpick import solvers
 from fedpick.errors import unknown_name
-from fedpick.policies._common import check_cohort_size, check_number, check_times, nobody, present
+from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_times, nobody, present
 from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, upper_bound
 from fedpick.protocol import check_outcome
 from fedpick.types import Choice, Clients, Floats, Outcome, View
@@ -31,8 +31,8 @@ class CSUCBState:
     queue: Floats
 
 
-@dataclass(frozen=True)
-class CSUCB:
+@dataclass(frozen=True, eq=False)
+class CSUCB(ByValue):
     """Upper confidence bounds on speed, with or without a participation floor.
 
     Args:

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 
 from fedpick import sampling
 from fedpick.errors import MissingError, SettingError, require, unknown_name
-from fedpick.policies._common import check_cohort_size, check_number, check_whole, nobody, present
-from fedpick.protocol import check_outcome
+from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_whole, nobody, present
+from fedpick.protocol import Report, check_outcome
 from fedpick.schedules import Cosine, Linear, Schedule, Step
 from fedpick.state import shared_field
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
@@ -66,8 +66,8 @@ class E3CSState:
     eta: float = shared_field()
 
 
-@dataclass(frozen=True)
-class E3CS:
+@dataclass(frozen=True, eq=False)
+class E3CS(ByValue):
     """Exp3 with k plays a round and a fairness quota.
 
     Args:
@@ -124,9 +124,9 @@ class E3CS:
             raise SettingError(f"E3CS: {asks} needs the number of rounds: give horizon=T")
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """The report it cannot do without, if `reward` names one."""
-        return () if self.reward is None else (self.reward,)
+    def needs(self) -> tuple[Report, ...]:
+        """The report it cannot do without, if `reward` names one: a number each."""
+        return () if self.reward is None else (Report(self.reward, width=0),)
 
     def share(self, round: int) -> float:
         """The quota in this round, as a share of k/K."""
@@ -161,19 +161,19 @@ class E3CS:
         k = min(self.cohort_size, n)
         return n, k, self.share(view.round) * k / n if n else 0.0
 
-    def _allocate(self, state: E3CSState, view: View) -> tuple[Ints, int, int, float, Floats]:
-        """Who is there, K, k and sigma among them, and their probabilities."""
+    def _allocate(self, state: E3CSState, view: View) -> tuple[Ints, Floats, Bools]:
+        """Who is there, their probabilities, and the mask S_t of those whose weight is capped."""
         ids = present(view)
         n, k, sigma = self._odds(view)
         logs = state.log_weights if n == len(state.log_weights) else state.log_weights[ids]
-        return ids, n, k, sigma, allocate(logs, k, sigma)[0]
+        return ids, *allocate(logs, k, sigma)
 
     def select(self, state: E3CSState, view: View, rng: np.random.Generator) -> Choice:
         """Choose the cohort."""
-        ids, _, k, _, p = self._allocate(state, view)
-        if k == 0:
+        ids, p, _ = self._allocate(state, view)
+        if len(ids) == 0:
             return nobody()
-        drawn = SAMPLERS[self.sampler](p, k, rng)
+        drawn = SAMPLERS[self.sampler](p, min(self.cohort_size, len(ids)), rng)
         known = self.sampler != "multinomial"
         return Choice(ids[drawn], inclusion=p[drawn] if known else None)
 
@@ -191,35 +191,18 @@ class E3CS:
         if len(choice) == 0:
             return E3CSState(state.log_weights, state.eta)
         logs, ids = state.log_weights, choice.ids
-        if choice.inclusion is None:  # the paper's sampler; the state and the view are those of select
-            there, n, k, sigma, everyone = self._allocate(state, view)
-            p = everyone[np.searchsorted(there, ids)]
-        else:
-            p = choice.inclusion
-            n, k, sigma = self._odds(view)
+        p, over = choice.inclusion, np.zeros(len(ids), dtype=bool)
+        n, k, sigma = self._odds(view)
+        if p is None or (p >= 1.0).any():  # else S_t is empty; the state and the view are those of select
+            there, everyone, capped = self._allocate(state, view)
+            at = np.searchsorted(there, ids)
+            p, over = (everyone[at] if p is None else p), capped[at]  # p = 1 alone does not tell who is in S_t
         open_plays = k - n * sigma
         with np.errstate(divide="ignore", over="ignore"):
             step = open_plays * state.eta * x / (p * n)
-        step[(x == 0.0) | self._over(state, view, ids, p, sigma)] = 0.0
+        step[(x == 0.0) | over] = 0.0
         logs[ids] += np.minimum(step, 1e6 if self.max_step is None else self.max_step)  # 1e6: beyond any other weight
         return E3CSState(logs, state.eta)
-
-    def _over(self, state: E3CSState, view: View, ids: Ints, p: Floats, sigma: float) -> Bools:
-        """Which of the chosen are in S_t: weights strictly above the cap, which p = 1 alone does not tell."""
-        sure: Bools = p >= 1.0
-        if not sure.any():
-            return sure
-        if sure.all():  # no chosen client tells where the cap is
-            there = present(view)
-            everyone = allocate(state.log_weights[there], min(self.cohort_size, len(there)), sigma)[1]
-            return everyone[np.searchsorted(there, ids)]
-        # Outside S_t, p - sigma is proportional to w: the cap is where it would reach 1 - sigma.
-        logs = state.log_weights[ids]
-        at = int(np.argmax(np.where(sure, 0.0, p)))
-        with np.errstate(divide="ignore"):
-            cap = logs[at] + np.log((1.0 - sigma) / (p[at] - sigma))
-        over: Bools = sure & (logs > cap + 1e-12 * max(1.0, abs(cap)))
-        return over
 
     def before_admit(self, state: E3CSState) -> E3CSState:
         """Shift the log-weights so that 0, where newcomers start, is a client of average probability."""

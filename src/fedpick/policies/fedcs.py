@@ -13,7 +13,7 @@ import numpy as np
 
 from fedpick import solvers
 from fedpick.errors import ContractError, MissingError, SettingError
-from fedpick.policies._common import Truth, check_cohort_size, check_number, nobody, present, truth
+from fedpick.policies._common import ByValue, Truth, check_cohort_size, check_number, nobody, present, truth
 from fedpick.protocol import check_outcome
 from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
@@ -29,8 +29,11 @@ class FedCSState:
 
 
 @dataclass(frozen=True, eq=False)
-class FedCS:
-    """The most reliable clients, or all that are fast enough. Give either `success`, or `deadline` with what it needs.
+class FedCS(ByValue):
+    """The most reliable clients; or, with a deadline, all that are fast enough.
+
+    It is an oracle: give it `success`, or where there is a `deadline`, `times` or `theta`. It may be told more than it
+    uses; `theta` goes before `times`.
 
     Args:
         cohort_size: how many; with a deadline it may be None: all that are fast enough.
@@ -38,7 +41,7 @@ class FedCS:
             always the same ones, as E3CS describes it.
         deadline: seconds; clients with an expected time below it are chosen, so that the number varies.
         times: expected time of each client, or a function of fp.Clients.
-        theta: (K, d) coefficients, or a function of fp.Clients: the expected time is context . theta instead.
+        theta: (K, d) coefficients, or a function of fp.Clients: the expected time is context . theta.
 
     >>> import fedpick as fp
     >>> fp.FedCS(deadline=3.0, times=[1.0, 2.0, 5.0]).fixed_size
@@ -51,20 +54,33 @@ class FedCS:
     times: Truth | None = None
     theta: Truth | None = None
 
+    truths = ("success", "times", "theta")
+
     def __post_init__(self) -> None:
-        if (self.success is None) == (self.deadline is None):
-            raise SettingError("FedCS: give either success=rates, or deadline=seconds with times= or theta=; not both")
+        if self.success is None and self.deadline is None:
+            raise SettingError("FedCS: give either success=rates, or deadline=seconds with times= or theta=")
         if self.cohort_size is not None or self.deadline is None:
             check_cohort_size(self, self.cohort_size)
         if self.deadline is not None:
             check_number(self, "deadline", self.deadline, 0.0, open=True)
-            if (self.times is None) == (self.theta is None):
+            if self.times is None and self.theta is None:
                 raise SettingError("FedCS: deadline needs to know the times: give either times= or theta=")
 
     @property
     def needs(self) -> tuple[str, ...]:
         """A context, if the times come from coefficients."""
-        return () if self.theta is None else ("context",)
+        return ("context",) if self._linear else ()
+
+    @property
+    def context(self) -> int | None:
+        """The columns of that context, where they are known."""
+        if not self._linear or callable(self.theta):
+            return None
+        return int(np.asarray(self.theta).shape[-1])
+
+    @property
+    def _linear(self) -> bool:
+        return self.deadline is not None and self.theta is not None
 
     @property
     def fixed_size(self) -> bool:
@@ -73,13 +89,8 @@ class FedCS:
 
     def init(self, clients: Clients) -> FedCSState:
         """Return the state before the first round."""
-        if self.theta is not None:
-            known = truth(self, "theta", self.theta, clients, ndim=2)
-        elif self.times is not None:
-            known = truth(self, "times", self.times, clients)
-        else:
-            assert self.success is not None
-            known = truth(self, "success", self.success, clients)
+        name = "success" if self.deadline is None else "theta" if self._linear else "times"
+        known = truth(self, name, getattr(self, name), clients, ndim=2 if self._linear else 1)
         return FedCSState(known, np.zeros(len(clients), dtype=np.int64))
 
     def select(self, state: FedCSState, view: View, rng: np.random.Generator) -> Choice:
@@ -98,7 +109,7 @@ class FedCS:
         return Choice(chosen, inclusion=np.ones(len(chosen)))
 
     def _times(self, state: FedCSState, view: View, ids: Ints) -> Floats:
-        if self.theta is None:
+        if not self._linear:
             return state.known[ids]
         if view.context is None:
             raise MissingError("FedCS: theta= turns a context into a time, but view.context is None")

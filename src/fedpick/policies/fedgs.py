@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedpick import graph as graphs
 from fedpick import solvers
 from fedpick.errors import ContractError, MissingError, SettingError, require, unknown_name
-from fedpick.policies._common import check_cohort_size, check_number, nobody, present
-from fedpick.protocol import check_outcome
+from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present
+from fedpick.protocol import Report, check_outcome
 from fedpick.state import pairwise_field
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 
@@ -48,7 +48,7 @@ def _known(vectors: Floats) -> Bools:
 
 
 @dataclass(frozen=True, eq=False)
-class FedGS:
+class FedGS(ByValue):
     """Diverse cohorts with equal participation, whoever is available.
 
     Args:
@@ -99,6 +99,12 @@ class FedGS:
     def needs(self) -> tuple[str, ...]:
         """Features or a report, where `graph` insists on one."""
         return (self.graph,) if isinstance(self.graph, str) and self.graph != "auto" else ()
+
+    @property
+    def wants(self) -> tuple[str | Report, ...]:
+        """Features, or else embeddings, where `graph` takes what there is."""
+        auto = isinstance(self.graph, str) and self.graph == "auto"
+        return ("features", Report("embedding", unless="features")) if auto else ()
 
     def init(self, clients: Clients) -> FedGSState:
         """Return the state before the first round: the graph, if there is something to build it from."""

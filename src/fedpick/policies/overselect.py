@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from fedpick.errors import SettingError
-from fedpick.policies._common import check_number
+from fedpick.policies._common import ByValue, check_number
 from fedpick.protocol import Policy, traits
 from fedpick.types import Choice, Clients, Outcome, View
 
@@ -20,10 +20,11 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True, eq=False)
-class OverSelect(Generic[S]):
+class OverSelect(ByValue, Generic[S]):
     """Any policy, asked for `factor` times its cohort; whoever runs the round keeps the first `cohort_size`.
 
-    The others are SURPLUS: a success for the policy, unused by the aggregator.
+    The others are SURPLUS: a success for the policy, unused by the aggregator. What it needs, wants and knows is what
+    the policy inside does (`traits`).
 
     >>> import fedpick as fp
     >>> policy = fp.OverSelect(fp.Uniform(cohort_size=10), 1.3)
@@ -57,21 +58,6 @@ class OverSelect(Generic[S]):
     def asks(self) -> int:
         """How many are chosen."""
         return math.ceil(self.cohort_size * self.factor - 1e-9)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What the policy inside needs."""
-        return traits(self.policy).needs
-
-    @property
-    def fixed_size(self) -> bool:
-        """As the policy inside."""
-        return traits(self.policy).fixed_size
-
-    @property
-    def replace(self) -> bool:
-        """As the policy inside."""
-        return traits(self.policy).replace
 
     def before_admit(self, state: S) -> S:
         """As the policy inside."""

@@ -16,6 +16,7 @@ import numpy as np
 from fedpick import sampling, solvers
 from fedpick.errors import ContractError, MissingError, require, unknown_name
 from fedpick.policies._common import (
+    ByValue,
     check_cohort_size,
     check_number,
     clip_losses,
@@ -39,8 +40,8 @@ class PowerOfChoiceState:
     counts: Ints
 
 
-@dataclass(frozen=True)
-class PowerOfChoice:
+@dataclass(frozen=True, eq=False)
+class PowerOfChoice(ByValue):
     """The m clients with the highest loss among d candidates drawn by data size.
 
     Args:
@@ -106,7 +107,8 @@ class PowerOfChoice:
             sizes = view.clients.sizes if len(ids) == len(view.clients) else view.clients.sizes[ids]
             ids = ids[sampling.weighted(sizes, d, rng)]
         losses = clip_losses(self._losses(state, view, ids), self.clip)
-        return Choice(ids[solvers.top(losses, self.cohort_size, rng)])
+        chosen = ids[solvers.top(losses, self.cohort_size, rng)]
+        return Choice(chosen, weights=np.ones(len(chosen)))  # 1/m each: size counted when candidates were drawn
 
     def _losses(self, state: PowerOfChoiceState, view: View, ids: Ints) -> Floats:
         if self.variant == "rpow-d":

@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 
 from fedpick import solvers
 from fedpick.errors import ContractError, MissingError, SettingError, require, unknown_name
-from fedpick.policies._common import Truth, check_cohort_size, check_number, check_whole, nobody, present, truth
+from fedpick.policies._common import (
+    ByValue,
+    Truth,
+    check_cohort_size,
+    check_number,
+    check_whole,
+    nobody,
+    present,
+    truth,
+)
 from fedpick.protocol import check_outcome
 from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
@@ -114,7 +123,7 @@ def _learn(context: Floats, factor: Floats, b: Floats, theta: Floats, ids: Ints,
 
 
 @dataclass(frozen=True, eq=False)
-class RBCSF:
+class RBCSF(ByValue):
     """Short rounds under a guaranteed rate of participation.
 
     Args:
@@ -161,6 +170,11 @@ class RBCSF:
         for name in ("queue_cap", "deadline"):
             if getattr(self, name) is not None:
                 check_number(self, name, getattr(self, name), 0.0, open=True)
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it was told the coefficients that it else learns."""
+        return self.theta is not None
 
     def beta(self, clients: int) -> float:
         """The guaranteed rate among this many clients."""

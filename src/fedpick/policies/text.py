@@ -1,15 +1,21 @@
-"""Policies from one line of text: "e3cs(quota=0.5)"."""
+"""Policies from one line of text: "e3cs(quota=0.5)", or "my_policy.py:EpsGreedy(eps=0.1)" for one of your own."""
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from fedpick import policies, schedules
-from fedpick.errors import unknown_name
-from fedpick.text import make
+from fedpick import own, policies, schedules
+from fedpick.errors import bare_name, find_name, unknown_name
+from fedpick.text import Makers, canonical, make
 
-__all__ = ["policy", "policy_names"]
+__all__ = ["GROUP", "canonical_policy", "installed_policies", "label", "policy", "policy_names"]
+
+GROUP = "fedpick.policies"  # the entry points by which an installed package offers its policies
+_EXAMPLE = "e3cs(quota=0.5) or uniform; one of your own like my_policy.py:EpsGreedy(eps=0.1)"
 
 
 def policy_names() -> dict[str, Callable[..., Any]]:
@@ -36,12 +42,35 @@ def policy_names() -> dict[str, Callable[..., Any]]:
     }
 
 
-def policy(text: str, **settings: Any) -> Any:
+def installed_policies() -> dict[str, EntryPoint]:
+    """Policies that installed packages offer, by name; none is imported before it is named."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def _known(text: str) -> dict[str, Callable[..., Any]]:
+    """The built-in names, and those of installed packages that the text mentions; a built-in name wins."""
+    known = policy_names()
+    unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
+    mentioned = {bare_name(name) for name in re.findall(r"(?<![\w.:])[A-Za-z_][\w-]*(?![\w.:]|\s*=)", unquoted)}
+    foreign = mentioned - {bare_name(name) for name in _values(known)}
+    if foreign:  # looking through the installed packages takes a while
+        known |= {name: entry.load() for name, entry in installed_policies().items() if bare_name(name) in foreign}
+    return known
+
+
+def _values(known: Mapping[str, Any]) -> Makers:
+    return {name.lower(): getattr(schedules, name) for name in schedules.__all__ if name != "Schedule"} | dict(known)
+
+
+def policy(text: str, *, truth: Callable[[], Mapping[str, Any]] | None = None, **settings: Any) -> Any:
     """Make a policy from its text form.
 
     Args:
         text: a name, with settings in brackets if wanted: "uniform", "e3cs(quota=0.5, sampler='systematic')",
-            "pow-d(candidates=30, schedule=halving(100, every=50))", "over-select(e3cs(quota=0.5), 1.3)".
+            "pow-d(candidates=30, schedule=halving(100, every=50))", "over-select(e3cs(quota=0.5), 1.3)"; one of your
+            own as "FILE.py:Class(setting=...)" or "package.module:Class(...)", also inside a wrapper.
+        truth: gives what oracles may be told, by name; each policy named in the text gets those of its `truths` that
+            the text leaves open. Called only if there is such a policy.
         settings: further settings, `cohort_size` above all; what the text says wins.
 
     >>> import fedpick as fp
@@ -51,10 +80,50 @@ def policy(text: str, **settings: Any) -> Any:
     Traceback (most recent call last):
     fedpick.errors.UnknownNameError: unknown policy 'e3sc'; did you mean 'e3cs'? There are: ...
     """
-    known = policy_names()
-    values = {name.lower(): getattr(schedules, name) for name in schedules.__all__ if name != "Schedule"} | known
+    known = _known(text)
     everything = {name for maker in known.values() for name in inspect.signature(maker).parameters}
-    for setting in settings:
-        if setting not in everything:
-            raise unknown_name("setting of a policy", setting, sorted(everything))
-    return make(text, "policy", known, values=values, example="e3cs(quota=0.5) or uniform", **settings)
+    if not own.references(text):  # a policy of one's own may have any setting
+        for setting in settings:
+            if setting not in everything:
+                raise unknown_name("setting of a policy", setting, sorted(everything))
+
+    def told(maker: Callable[..., Any]) -> Mapping[str, Any]:
+        truths = getattr(maker.func if isinstance(maker, partial) else maker, "truths", ())
+        if truth is None or not truths or not isinstance(truths, tuple | list | set | frozenset):
+            return {}
+        return {name: value for name, value in truth().items() if name in truths}
+
+    return make(text, "policy", known, values=_values(known), example=_EXAMPLE, told=told, **settings)
+
+
+def canonical_policy(text: str) -> str:
+    """The one form that all ways to write a policy share; an unknown name is an error.
+
+    >>> canonical_policy("OverSelect(E3CS(sampler='pivotal',quota=.5),1.3)")
+    "over-select(e3cs(quota=0.5, sampler='pivotal'), 1.3)"
+    """
+    known = _known(text)
+    if not own.is_reference(text):
+        find_name(text.strip().split("(")[0].strip(), known, "policy")
+    return canonical(text, "policy", known, values=_values(known), example=_EXAMPLE)
+
+
+def label(policy: Any) -> str:
+    """A policy, or its class, as people write it: its name and the plain settings that are not the defaults.
+
+    >>> import fedpick as fp
+    >>> label(fp.OverSelect(fp.E3CS(20, quota=0.3), 1.5))
+    'OverSelect(E3CS(quota=0.3), factor=1.5)'
+    """
+    if isinstance(policy, type):
+        return policy.__name__
+    if not is_dataclass(policy):
+        return type(policy).__name__
+    said = []
+    for entry in fields(policy):
+        value = getattr(policy, entry.name)
+        if is_dataclass(value):
+            said.append(label(value))
+        elif isinstance(value, str | int | float) and entry.name != "cohort_size" and value != entry.default:
+            said.append(f"{entry.name}={value!r}")
+    return type(policy).__name__ + (f"({', '.join(said)})" if said else "")

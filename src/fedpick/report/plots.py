@@ -1,36 +1,84 @@
 """Plots of runs, told apart by the colour-blind, too."""
 
+import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fedpick.report._extras import needed
+from fedpick.report.intervals import band
 from fedpick.types import Floats
 
-__all__ = ["COLOURS", "comparison", "save"]
+__all__ = ["COLOURS", "Panel", "draw"]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 _DASHES = ("-", "--", ":", "-.")
+LABELS = {
+    "accuracy": "test accuracy",
+    "test_loss": "test loss",
+    "train_loss": "training loss",
+    "worst_decile": "accuracy of the worst tenth of clients",
+    "spread": "spread of accuracy over clients",
+    "cep": "models returned so far",
+}
+_STYLE = {"svg.hashsalt": "fedpick", "savefig.dpi": 130}  # so that the same figure is the same file
+
+Curve = Mapping[str, Any]  # of one seed: arrays by round ("clock", "cep", metrics) and "counts" by client
 
 
-def _pyplot() -> Any:
-    import matplotlib
+@dataclass(frozen=True)
+class Panel:
+    """A row of the figure: policies in one place, each with a curve per seed."""
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    title: str
+    curves: Mapping[str, Sequence[Curve]]
 
-    plt.rcParams["svg.hashsalt"] = "fedpick"  # so that the same figure is the same file
-    return plt
+    @property
+    def seeds(self) -> list[Curve]:
+        """All of them."""
+        return [seed for seeds in self.curves.values() for seed in seeds]
+
+    @property
+    def takes_time(self) -> bool:
+        """Whether there is anything to draw over time."""
+        return any(seed["clock"][-1] > 0 for seed in self.seeds)
 
 
-def _measure(runs: Sequence[Mapping[str, Floats]]) -> tuple[str, str, str]:
-    """What all runs have to be drawn, its label, and a heading."""
-    if all("accuracy" in run for run in runs):
-        return "accuracy", "test accuracy", "learning"
-    if all("test_loss" in run for run in runs):
-        return "test_loss", "test loss", "learning"
-    return "cep", "models returned so far", "effective participation"
+def _figure(width: float, height: float) -> Any:
+    """A figure that belongs to nobody but the caller: no pyplot, so that nothing global stays open."""
+    matplotlib = needed("matplotlib", "a plot", "report")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class Plot(Figure):
+        """A figure that is the same file when it is saved again, and that a notebook shows without pyplot."""
+
+        def savefig(self, fname: Any, **how: Any) -> None:
+            kind = how.get("format") or str(fname).rsplit(".", 1)[-1].lower()
+            if kind in ("svg", "pdf"):
+                date = "Date" if kind == "svg" else "CreationDate"
+                how["metadata"] = {date: None, **how.get("metadata", {})}
+            with matplotlib.rc_context(_STYLE):
+                super().savefig(fname, **how)
+
+        def _repr_png_(self) -> bytes:
+            out = io.BytesIO()
+            self.savefig(out, format="png")
+            return out.getvalue()
+
+    made = Plot(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(made)
+    return made
+
+
+def _measure(panels: Sequence[Panel]) -> str:
+    """What all runs have to be drawn."""
+    for name in ("accuracy", "test_loss"):
+        if all(name in seed for panel in panels for seed in panel.seeds):
+            return name
+    return "cep"
 
 
 def _unit(seconds: float) -> tuple[float, str]:
@@ -40,47 +88,69 @@ def _unit(seconds: float) -> tuple[float, str]:
     return (60.0, "minutes") if seconds < 3 * 3600.0 else (3600.0, "hours")
 
 
-def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -> Any:
-    """What was reached over rounds and over simulated time, and how often each client was chosen.
+def _plain(text: str) -> str:
+    """Text as it stands: no formula, and nothing that matplotlib leaves out of a legend."""
+    return text.replace("$", r"\$").replace("_", " _", int(text.startswith("_")))
+
+
+def _line(place: Any, x: Any, curves: Any, look: Mapping[str, Any]) -> None:
+    """The mean over seeds, and its 95% t-interval as a band where there are several."""
+    mean, half = band(curves)
+    place.plot(x, mean, **look, marker="." if len(mean) == 1 else None)
+    if len(curves) > 1:
+        place.fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)
+
+
+def _draw_panel(axes: Sequence[Any], panel: Panel, metric: str, looks: Mapping[str, dict[str, Any]]) -> None:
+    over_rounds, *over_time, fairness = axes
+    unit, called = _unit(max(float(seed["clock"][-1]) for seed in panel.seeds))
+    for name, seeds in panel.curves.items():
+        curves: Floats = np.array([seed[metric] for seed in seeds], dtype=np.float64)
+        at = np.flatnonzero(np.isfinite(curves).all(axis=0))
+        rounds = np.asarray(seeds[0].get("round", np.arange(1, curves.shape[1] + 1)))
+        _line(over_rounds, rounds[at], curves[:, at], looks[name])
+        for place in over_time:
+            time = np.array([seed["clock"] for seed in seeds]).mean(axis=0) / unit
+            _line(place, time[at], curves[:, at], looks[name])
+        ranked = [np.sort(seed["counts"]) for seed in seeds]
+        width = max(map(len, ranked))
+        ranked = [np.pad(each, (width - len(each), 0)) for each in ranked]  # some deployments saw more clients
+        _line(fairness, np.linspace(0, 100, width), ranked, looks[name])
+    over_rounds.set(xlabel="round", ylabel=LABELS.get(metric, _plain(metric)), title=_plain(panel.title))
+    over_rounds.xaxis.get_major_locator().set_params(integer=True)
+    for place in over_time:
+        place.set(xlabel=called, title="the same over time")
+        place.set_visible(panel.takes_time)
+    fairness.set(xlabel="clients, least chosen first (%)", ylabel="times chosen", title="who was chosen")
+    for each in axes:
+        each.grid(alpha=0.3)
+
+
+def draw(panels: Sequence[Panel], title: str, metric: str | None = None) -> Any:
+    """What was reached over rounds and over time, and how often each client was chosen; bands are 95% t-intervals.
 
     Args:
-        runs: for each policy, one mapping per seed with "cep", "clock" (per round) and "counts" (per client); where a
-            model was trained also "accuracy" or "test_loss" (NaN in rounds without evaluation), drawn in place of cep.
+        panels: a row of the figure each.
         title: of the figure.
+        metric: what is drawn; None: test accuracy, else test loss, else models returned ("cep"), whichever all have.
     """
-    plt = _pyplot()
-    shown, label, heading = _measure([seed for seeds in runs.values() for seed in seeds])
-    figure, (over_rounds, over_time, fairness) = plt.subplots(1, 3, figsize=(14, 4.5), layout="constrained")
-    unit, called = _unit(max(float(seed["clock"][-1]) for seeds in runs.values() for seed in seeds))
-    for i, (name, seeds) in enumerate(runs.items()):
-        style = {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i // len(COLOURS) % 4], "label": name}
-        curves = np.array([seed[shown] for seed in seeds])
-        at = np.flatnonzero(np.isfinite(curves).all(axis=0))
-        curves, rounds = curves[:, at], at + 1
-        over_rounds.plot(rounds, curves.mean(axis=0), **style)
-        if len(curves) > 1:
-            over_rounds.fill_between(rounds, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15)
-        time = np.array([seed["clock"] for seed in seeds]).mean(axis=0)[at] / unit
-        over_time.plot(time, curves.mean(axis=0), **style)
-        ranked = np.sort(np.array([seed["counts"] for seed in seeds]), axis=1).mean(axis=0)
-        fairness.plot(np.linspace(0, 100, len(ranked)), ranked, **style)
-    over_rounds.set(xlabel="round", ylabel=label, title=heading)
-    over_rounds.xaxis.get_major_locator().set_params(integer=True)
-    over_time.set(xlabel=called, title="the same over time")
-    over_time.set_visible(any(seed["clock"][-1] > 0 for seeds in runs.values() for seed in seeds))
-    fairness.set(xlabel="clients, least chosen first (%)", ylabel="times chosen", title="who was chosen")
-    for axes in (over_rounds, over_time, fairness):
-        axes.grid(alpha=0.3)
-    over_rounds.legend(fontsize=8)
-    figure.suptitle(title.replace("$", r"\$"))  # no formula
+    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
+    looks = {
+        name: {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i // len(COLOURS) % 4], "label": _plain(name)}
+        for i, name in enumerate(names)
+    }
+    most = max(len(seeds) for panel in panels for seeds in panel.curves.values())
+    said = "bands: 95% t-intervals of the mean over seeds" if most > 1 else "one seed: no intervals"
+    chosen = metric or _measure(panels)
+    timed = any(panel.takes_time for panel in panels)
+    figure = _figure(14 if timed else 9.5, 0.8 + 3.9 * len(panels))
+    rows = figure.subplots(len(panels), 3 if timed else 2, squeeze=False)
+    for axes, panel in zip(rows, panels, strict=True):
+        _draw_panel(axes, panel, chosen, looks)
+    entries: dict[str, Any] = {}  # each policy once, below the axes, where no curve is
+    for axes in rows[:, 0]:
+        entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    columns = max(1, min(len(entries), 150 // (max(map(len, entries)) + 8)))
+    figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
+    figure.suptitle(f"{_plain(title)} ({said})" if title else said)
     return figure
-
-
-def save(figure: Any, stem: Path) -> list[Path]:
-    """Write a figure as PNG and SVG."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
-    figure.savefig(png, dpi=130)
-    figure.savefig(svg, metadata={"Date": None})
-    _pyplot().close(figure)
-    return [png, svg]

@@ -1,24 +1,15 @@
-"""Tables of runs: scores over seeds, with intervals and paired differences."""
+"""The table of a comparison: which scores it shows, in what words, and how to read it; the same as plain data."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+import math
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import pyarrow.compute as pc
-from rich.markup import escape
-from rich.table import Table
+from fedpick.report.formats import Shown
+from fedpick.report.groups import Group, Score, Summary, span
+from fedpick.report.intervals import Interval
+from fedpick.report.layout import Cell, Row, Sheet
 
-from fedpick import store
-from fedpick.errors import StoreError
-from fedpick.experiment.config import Config, build_world
-from fedpick.report import scores
-from fedpick.types import Status
-
-__all__ = ["About", "Groups", "about", "curves", "summary", "trouble"]
-
-Groups = list[tuple[str, list[Path]]]  # for each policy, the folders of its runs, one per seed
+__all__ = ["as_data", "finite", "group_name", "make_sheet", "place_names", "printable", "trouble_table"]
 
 COLUMNS = {  # score -> heading, digits; the data hold the other scores, too
     "returned": ("models returned", 0),
@@ -26,10 +17,11 @@ COLUMNS = {  # score -> heading, digits; the data hold the other scores, too
     "hours": ("simulated hours", 2),
     "jain": ("fairness (Jain)", 2),
     "never": ("never chosen", 2),
-    "gigabytes": ("GB sent", 0),
+    "gigabytes": ("GB sent", 1),
 }
 TRAINED = {  # shown in their place where a model was trained; the data hold losses and gigabytes, too
     "accuracy": ("test accuracy", 3),
+    "test_loss": ("test loss", 3),  # only where there is no accuracy
     "worst_decile": ("worst tenth of clients", 3),
     "rounds_to": ("rounds to {target}", 0),
     "hours_to": ("hours to {target}", 2),
@@ -38,166 +30,219 @@ TRAINED = {  # shown in their place where a model was trained; the data hold los
 }
 
 
-@dataclass(frozen=True)
-class About:
-    """What a run's manifest says of it."""
-
-    policy: str
-    cohort_size: int | None  # None: as many as the policy likes
-    clients: int
-    seed: int
-    simulated: bool = True
+def printable(text: str) -> str:
+    """Text that does nothing to a terminal: clients and manifests may hold any."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def about(folder: Path) -> About:
-    """Read a run's manifest: of the simulator's, or of a deployment's, whose clients have names."""
-    said = store.read_manifest(folder)["config"]
-    try:
-        if "engine" in said:
-            names = store.read_clients(folder) or []
-            seen = int(pc.max(store.read_selections(folder)["client"]).as_py() or 0) + 1  # some may have come since
-            clients = max(len(names), seen)
-            return About(str(said["policy"]), said["cohort_size"], clients, int(said["seed"]), simulated=False)
-        settings = Config(**said)
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(
-            f"{folder}: its manifest.json is not a run's ({type(error).__name__}: {error}); put the right one back"
-        ) from None
-    return About(settings.policy, settings.cohort_size, len(build_world(settings.world).clients), settings.seed)
+def group_name(group: Group) -> str:
+    """A policy as tables and legends call it."""
+    return printable(group.label) + (" (oracle)" if group.oracle else "")
 
 
-def curves(groups: Groups) -> dict[str, list[dict[str, Any]]]:
-    """What `plots.comparison` draws: for each policy and seed, returns and clock by round, and counts by client."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, folders in groups:
-        found[name] = []
-        for folder in folders:
-            rounds, selections = store.read_rounds(folder), store.read_selections(folder)
-            chosen = scores.counts(selections, about(folder).clients)
-            entry = {"cep": scores.cep(rounds), "clock": rounds["clock"].to_numpy(), "counts": chosen}
-            for metric in ("accuracy", "test_loss"):
-                if metric in rounds.column_names:
-                    entry[metric] = rounds[metric].to_numpy().astype(float)
-            found[name].append(entry)
-        played = min(len(entry["cep"]) for entry in found[name])  # of runs that go on, what all have
-        for entry in found[name]:
-            entry |= {key: values[:played] for key, values in entry.items() if key != "counts"}
+def finite(value: Any) -> Any:
+    """The data with None for NaN and infinity, which JSON does not know."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _interval(over: Interval) -> dict[str, Any]:
+    known = math.isfinite(over.half)
+    return {
+        "mean": over.mean,
+        "half": over.half,
+        "low": over.low if known else None,
+        "high": over.high if known else None,
+        "n": over.n,
+    }
+
+
+def _score_data(score: Score, base: Group | None) -> dict[str, Any]:
+    found = {**_interval(score.over), "values": score.values}
+    if score.reached is not None:
+        found["reached"] = score.reached
+    if score.difference is not None and base is not None:
+        found["difference"] = {"to": base.label, **_interval(score.difference), "clear": score.difference.clear}
     return found
 
 
-def _range(numbers: Iterable[int | None]) -> str:
-    """One number, or the least and the largest; "?" if none is known."""
-    ordered = sorted({each for each in numbers if each is not None})
-    if not ordered:
-        return "?"
-    return f"{ordered[0]:,}" if len(ordered) == 1 else f"{ordered[0]:,} to {ordered[-1]:,}"
-
-
-def _target(results: dict[str, list[dict[str, float]]]) -> float | None:
-    """An accuracy that every policy reached: the last of the worst, down to a step of 5%; None: nothing to reach."""
-    if not all("accuracy" in row for rows in results.values() for row in rows):
-        return None
-    last = [np.mean([row["accuracy"] for row in rows]) for rows in results.values()]
-    worst = float(np.min(last))
-    return float(np.floor(worst * 20 + 1e-9) / 20) if worst >= 0.05 else None
-
-
-def _entry(values: list[float], base: list[float] | None) -> dict[str, Any]:
-    """One score of one policy as data: mean and interval over seeds, and the paired difference to the first policy."""
-    over = scores.interval(values)
-    entry: dict[str, Any] = {"mean": over.mean, "values": values}
-    if len(values) > 1:
-        entry["half"] = over.half
-        if base is not None:
-            gap = scores.paired(values, base)
-            entry["difference"] = {"mean": gap.mean, "half": gap.half, "clear": gap.clear}
-    return entry
-
-
-def _cell(entry: dict[str, Any], digits: int) -> str:
-    text = f"{entry['mean']:,.{digits}f}"
-    if "half" in entry:
-        text += f" ±{entry['half']:,.{digits}f}"
-    if "difference" in entry:
-        gap = entry["difference"]
-        style = "bold" if gap["clear"] else "dim"
-        text += f"\n[{style}]{gap['mean']:+,.{digits}f} ±{gap['half']:,.{digits}f}[/]"
-    return text
-
-
-def trouble(folder: Path, most: int = 10) -> Table | None:
-    """The clients that failed or were late most often; None if nobody was."""
-    selections, names = store.read_selections(folder), store.read_clients(folder)
-    client = selections["client"].to_numpy()
-    status = np.array(selections["status"].to_pylist())
-    count = {name: np.bincount(client[status == name]) for name in (each.name for each in Status)}
-    size = int(client.max(initial=-1)) + 1
-    lost = sum(np.pad(count[name], (0, size - len(count[name]))) for name in ("LATE", "FAILED"))
-    worst = np.argsort(-np.asarray(lost), kind="stable")[:most]
-    worst = worst[np.asarray(lost)[worst] > 0]
-    if not len(worst):
-        return None
-    seconds = selections["duration"].to_numpy()
-    table = Table(title=f"clients that failed or were late most often ({int(np.count_nonzero(lost))} did at all)")
-    for heading in ("client", "chosen", "late", "failed", "seconds when in time"):
-        table.add_column(heading, justify="left" if heading == "client" else "right", overflow="fold")
-    for k in worst.tolist():
-        mine = client == k
-        good = seconds[mine & np.isin(status, ("DONE", "SURPLUS")) & np.isfinite(seconds)]
-        late, failed = (int(np.count_nonzero(mine & (status == name))) for name in ("LATE", "FAILED"))
-        name = str(k) if names is None or k >= len(names) else names[k]
-        name = "".join(char if char.isprintable() else "?" for char in name)  # clients may have chosen it
-        mean = f"{good.mean():,.1f}" if len(good) else ""
-        table.add_row(escape(name), str(int(mine.sum())), str(late), str(failed), mean)
-    return table
-
-
-def summary(groups: Groups) -> tuple[list[Any], dict[str, Any]]:
-    """What to print (a table, and how to read it) and the same as data: scores of every policy over seeds."""
-    runs = [about(folder) for _, folders in groups for folder in folders]
-    seeds = len(groups[0][1])
-    results = {
-        name: [scores.summary(store.read_rounds(f), store.read_selections(f), about(f).clients) for f in folders]
-        for name, folders in groups
-    }
-    target = _target(results)
-    if target is not None:
-        for name, folders in groups:
-            for row, folder in zip(results[name], folders, strict=True):
-                took = scores.reach(store.read_rounds(folder), "accuracy", target) or {}  # all have it: _target says so
-                row.update({f"{key}_to": took.get(key, float("nan")) for key in ("rounds", "hours", "gigabytes")})
-    rows = [row for each in results.values() for row in each]
-    common = [key for key in rows[0] if all(key in row for row in rows)]
-    trained = all("test_loss" in row for row in rows)
-    columns = {key: value for key, value in (TRAINED if trained else COLUMNS).items() if key in common}
-    rounds = _range(len(store.read_rounds(folder)) for _, folders in groups for folder in folders)
-    over = f"{seeds} seeds" if seeds > 1 else f"seed {_range(run.seed for run in runs)}"
-    of = f"{_range(run.cohort_size for run in runs)} of {_range(run.clients for run in runs)} clients a round"
-    table = Table(title=f"{rounds} rounds, {of}, {over}")
-    table.add_column("policy", overflow="fold")
-    for heading, _ in columns.values():
-        heading = heading if all(run.simulated for run in runs) else heading.removeprefix("simulated ")
-        table.add_column(heading.format(target=f"{target or 0:.0%}"), justify="right")
-    first, data = groups[0][0], {}
-    for name, rows in results.items():
-        base = None if name == first or len(rows) != len(results[first]) else results[first]
-        entries = {
-            key: _entry([row[key] for row in rows], None if base is None else [row[key] for row in base])
-            for key in common
-        }
-        data[name] = entries
-        table.add_row(escape(name), *(_cell(entries[key], digits) for key, (_, digits) in columns.items()))
-    shown: list[Any] = [table]
-    if len(results) > 1 and seeds > 1:
-        shown.append(
-            f"± is a 95% interval over seeds; second lines are differences to {escape(first)}, paired by seed "
-            "(bold: clear of 0)"
+def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes: Sequence[str]) -> dict[str, Any]:
+    """Everything that the table says and more, as plain data: all scores with the numbers of each seed."""
+    found = []
+    for row in rows:
+        group, block = row.group, row.group.block
+        found.append(
+            {
+                "policy": group.label,
+                **{name: getattr(block, name) for name in block._fields},
+                "oracle": group.oracle,
+                "num_clients": max(run.info.num_clients or 0 for run in group.runs),
+                "seeds": group.seeds,
+                "rounds": len(group.runs[0].rounds),
+                "target": row.target,
+                "folders": [run.info.folder.name for run in group.runs],
+                "scores": {name: _score_data(score, row.base) for name, score in row.scores.items()},
+            }
         )
-    for name, folders in groups:
-        lost = sum(scores.unusable(store.read_selections(folder)) for folder in folders)
-        if lost:
-            shown.append(
-                f"{escape(name)}: {lost:,} updates were not finite (NaN or infinity) and count as failed; a lower "
-                "learning rate may help"
+    return dict(finite({"reference": reference, "target": target, "rows": found, "notes": list(notes)}))
+
+
+# --- What the table shows ----------------------------------------------------------------------------------------
+
+
+def _percent(target: float | None) -> str:
+    return "target" if target is None else f"{100 * target:.4g}%"
+
+
+def _columns(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
+    """The scores that all rows have and that tell something, with their headings."""
+    common = {name for name in rows[0].scores if all(name in row.scores for row in rows)}
+    shown = TRAINED if {"accuracy", "test_loss"} & common else COLUMNS
+    left_out = {"test_loss"} if "accuracy" in common else set()
+    for name in ("hours", "hours_to", "gigabytes"):  # nothing takes time in some worlds, or is sent
+        if name in common and all(value == 0.0 for row in rows for value in row.scores[name].values):
+            left_out.add(name)
+    targets = {row.target for row in rows}
+    target = _percent(targets.pop()) if len(targets) == 1 else "target"
+    real = any(row.group.block.engine != "simulator" for row in rows)
+    return {
+        name: (heading.format(target=target).removeprefix("simulated " if real else ""), digits)
+        for name, (heading, digits) in shown.items()
+        if name in common - left_out
+    }
+
+
+def _number(value: float, half: float, digits: int, sign: str = "") -> str:
+    """A mean with its ±, to as many digits as make the ± more than 0."""
+    if not math.isfinite(value):
+        return "–"
+    if not math.isfinite(half) or half <= 0:
+        return f"{value:{sign},.{digits}f}"
+    digits = max(digits, -math.floor(math.log10(half)) if half < 0.5 * 10**-digits else 0)
+    return f"{value:{sign},.{digits}f} ±{half:,.{digits}f}"
+
+
+def _cell(score: Score, digits: int) -> Cell:
+    over, gap, seeds = score.over, score.difference, len(score.values)
+    if score.reached is not None and score.reached < seeds:
+        of = f"{score.reached} of {seeds}"
+        return Cell(f"{_number(over.mean, math.inf, digits)} ({of})" if score.reached else of)
+    main = _number(over.mean, over.half if over.has_width else math.inf, digits)
+    if gap is None or not math.isfinite(gap.mean):
+        return Cell(main)
+    if gap.mean == gap.half == 0:
+        return Cell(main, "same")
+    return Cell(main, _number(gap.mean, gap.half if gap.has_width else math.inf, digits, "+"), gap.clear)
+
+
+def _place(group: Group) -> dict[str, str]:
+    """Where a group stands, in words, by the heading that it has if it varies."""
+    block = group.block
+    real = block.engine != "simulator"
+    return {
+        "world": printable(block.world or f"real clients ({block.engine})"),
+        "clients a round": "any" if block.cohort_size is None else str(block.cohort_size),
+        "data": printable(block.data or ("their own" if real else "none")),
+        "training": printable(block.train or "usual"),
+    }
+
+
+def place_names(groups: Sequence[Group]) -> list[str]:
+    """Where each group stands, as far as they stand in different places."""
+    places = [_place(group) for group in groups]
+    varies = [key for key in places[0] if len({place[key] for place in places}) > 1]
+    shown = {"clients a round": "{} clients a round", "data": "data: {}", "training": "training: {}"}
+    return [", ".join(shown.get(key, "{}").format(place[key]) for key in varies) for place in places]
+
+
+def _title(rows: Sequence[Summary], fixed: dict[str, str]) -> str:
+    runs = [run for row in rows for run in row.group.runs]
+    lasts = {int(run.all_rounds["round"].to_numpy().max()) for run in runs}
+    rounds = f"{span(lasts)} rounds" if len(lasts) == 1 else f"the first {min(lasts):,} of {span(lasts)} rounds"
+    of = f"{span(run.info.cohort_size for run in runs)} of {span(run.info.num_clients for run in runs)} clients a round"
+    seeds = {len(row.group.runs) for row in rows}
+    over = f"{span(seeds)} seeds" if seeds != {1} else f"seed {span(run.info.seed for run in runs)}"
+    where = ", ".join(fixed[key] for key in ("world", "data", "training") if fixed.get(key, "none") not in _USUAL)
+    return f"{where}: {rounds}, {of}, {over}" if where else f"{rounds}, {of}, {over}"
+
+
+_USUAL = ("none", "usual", "their own")
+
+
+def _legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given: bool) -> list[str]:
+    """How to read the table."""
+    said = []
+    cells = [row.scores[name] for row in rows for name in shown]
+    gaps = [cell.difference for cell in cells if cell.difference is not None]
+    if gaps:
+        said.append(
+            f"± is a 95% interval over seeds; second lines are differences to {printable(reference)}, paired by seed "
+            "(bold, *: the interval leaves 0 out)"
+        )
+    elif any(cell.over.has_width for cell in cells):
+        said.append("± is a 95% interval over seeds")
+    flat = [cell.over for cell in cells if cell.over.half == 0] + [gap for gap in gaps if gap.half == 0 != gap.mean]
+    if flat:
+        said.append("without ±: every seed gives the same number, which tells nothing of others")
+    targets = {row.target for row in rows if row.target is not None}
+    if targets and "rounds_to" in shown:
+        if not given:
+            said.append(
+                f"{' and '.join(map(_percent, sorted(targets)))}: 95% of the test accuracy that {printable(reference)} "
+                "has at the end, down to a whole percent"
             )
-    return shown, data
+        missed = [row.scores["rounds_to"] for row in rows if row.scores["rounds_to"].reached != len(row.group.runs)]
+        if missed:
+            some = next((each for each in missed if each.reached), missed[0])
+            said.append(
+                f"({some.reached} of {len(some.values)}): so many seeds reached the target; the mean is over those, "
+                "without interval or difference"
+            )
+    if any(row.group.oracle for row in rows):
+        said.append("(oracle): was told the truth about the clients, which no server knows; a bound, not a rival")
+    return said
+
+
+def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], given: bool = False) -> Sheet:
+    """The table, ready to be written in any format.
+
+    Args:
+        rows: of the table.
+        reference: the policy that they are compared with.
+        notes: what to know about them.
+        given: whether the target was asked for, and needs no explanation.
+    """
+    columns, places = _columns(rows), [_place(row.group) for row in rows]
+    varies = [key for key in places[0] if len({place[key] for place in places}) > 1]
+    targets = len({row.target for row in rows}) > 1 and "rounds_to" in columns
+    fixed = {key: value for key, value in places[0].items() if key not in varies}
+    lines = [
+        Row(
+            [group_name(row.group), *(place[key] for key in varies), *([_percent(row.target)] if targets else [])],
+            [_cell(row.scores[name], digits) for name, (_, digits) in columns.items()],
+        )
+        for row, place in zip(rows, places, strict=True)
+    ]
+    heads = [heading for heading, _ in columns.values()]
+    names = ["policy", *varies, *(["target"] if targets else [])]
+    said = [*_legend(rows, list(columns), reference, given), *map(printable, notes)]
+    return Sheet(_title(rows, fixed), names, heads, lines, said)
+
+
+def trouble_table(rows: Sequence[dict[str, Any]]) -> Shown:
+    """The clients that failed or were late most often."""
+    heads = ["chosen", "late", "failed", "seconds when in time"]
+    lines = [
+        Row(
+            [printable(row["client"])],
+            [
+                *(Cell(f"{row[name]:,}") for name in heads[:3]),
+                Cell("" if row["seconds"] is None else f"{row['seconds']:,.1f}"),
+            ],
+        )
+        for row in rows
+    ]
+    return Shown(Sheet("clients that failed or were late most often", ["client"], heads, lines))

@@ -1,7 +1,8 @@
 """Fixed-size designs whose first-order inclusion probabilities are exact.
 
-Madow (1949), "On the theory of systematic sampling"; Deville & Tillé (1998), "Unequal probability sampling without
-replacement through a splitting method" (the pivotal method). Both walk through the clients in a random order: with a
+Madow (1949), "On the theory of systematic sampling, II", https://doi.org/10.1214/aoms/1177729988; Deville & Tillé
+(1998), "Unequal probability sampling without replacement through a splitting method" (the pivotal method),
+https://doi.org/10.1093/biomet/85.1.89. Both walk through the clients in a random order: with a
 fixed order, half of the pairs of clients would never be chosen together.
 """
 
@@ -12,7 +13,9 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.types import Bools, Floats, Ints
 
-_CERTAIN = 1.0 - 1e-12  # probabilities closer to 1 than this are 1: rounding must not lose a sure client
+__all__ = ["pivotal", "systematic"]
+
+_CERTAIN = 1.0 - 1e-12  # probabilities above this count as 1: rounding must not lose a certain client
 
 
 def _split(p: ArrayLike) -> tuple[Floats, Bools, int]:
@@ -41,13 +44,30 @@ def _random_order(p: Floats, sure: Bools, rng: np.random.Generator) -> Ints:
 
 
 def _settled(p: Floats, k: int) -> Floats:
-    """Probabilities whose sum is k but for rounding: they, or their complements, are scaled down: none tops 1."""
+    """Make the sum exactly k by scaling down the probabilities, or their complements, so that none exceeds 1."""
     total, count = p.sum(), len(p)
     if total >= k or count <= k:
         lowered: Floats = p * (k / total)
         return lowered
     settled: Floats = 1.0 - (1.0 - p) * ((count - k) / (count - total))
     return settled
+
+
+@njit(cache=True)
+def _march(p: Floats, points: Floats) -> Ints:
+    """Clients lie end to end on a line, client i over a length p[i]: the positions of those at each of the points.
+
+    The points rise. What rounding leaves open at the far end of the line belongs to the last client.
+    """
+    hits = np.full(len(points), len(p) - 1)
+    end = 0.0
+    at = 0
+    for i in range(len(p) - 1):
+        end += p[i]
+        while at < len(points) and points[at] < end:
+            hits[at] = i
+            at += 1
+    return hits
 
 
 def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
@@ -61,17 +81,15 @@ def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
     if k <= 0:
         return np.flatnonzero(sure)
     order = _random_order(probabilities, sure, rng)
-    steps = np.cumsum(_settled(probabilities[order], k))
-    steps[-1] = k
     whole = np.arange(float(k))
     points = np.minimum(whole + rng.random(), np.nextafter(whole + 1.0, 0.0))  # a start near 1 must not round up to 1
-    hits = np.searchsorted(steps, points, side="right")
+    hits = _march(_settled(probabilities[order], k), points)
     return np.sort(np.concatenate([np.flatnonzero(sure), order[hits]]))
 
 
 @njit(cache=True)
 def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:
-    """The pivotal method: the fighter meets each client in turn; whoever loses is out, or whoever wins is in.
+    """The pivotal method: a first client duels each of the others in turn; each duel decides one of the two.
 
     While the two together hold less than 1, the newcomer wins with probability p/(sum): the fighter survives up to a
     sum t with probability s/t, so that one uniform number tells at which sum it falls (no number per client).
@@ -90,7 +108,7 @@ def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:
                 falls_at = both / (1.0 - rng.random())
             held = both
             continue
-        # One of the two is in, the other goes on with what is left.
+        # One of the two is chosen, the other goes on with the remaining probability.
         winner = fighter
         if rng.random() * (2.0 - both) < 1.0 - p[rival]:
             fighter = rival
@@ -101,7 +119,7 @@ def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:
             count += 1
         held = both - 1.0
         falls_at = held / (1.0 - rng.random())
-    if count < k:  # the last one holds 1 but for rounding
+    if count < k:  # the last one has probability 1 up to rounding
         chosen[count] = fighter
         count += 1
     return chosen[:count]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedpick.protocol import Policy
-from fedpick.state import admit, retire
+from fedpick.state import admit, observe, retire
 from fedpick.types import Choice, Clients, Outcome, View
 
 __all__ = ["Newcomers", "Roster"]
@@ -56,7 +56,7 @@ class Roster:
 
     def learn(self, view: View, choice: Choice, outcome: Outcome) -> list[Newcomers]:
         """Let the policy learn from a round; returns who was enrolled since the one before."""
-        self.state = self.policy.observe(self.state, view, choice, outcome)
+        self.state = observe(self.policy, self.state, view, choice, outcome)
         self.round = view.round
         self.last = sorted(set(choice.ids.tolist()))
         newcomers, self.newcomers = self.newcomers, []

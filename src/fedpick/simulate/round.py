@@ -8,7 +8,8 @@ import numpy as np
 
 from fedpick import rng as rngs
 from fedpick.errors import ContractError
-from fedpick.protocol import Policy, TrainerLike, traits
+from fedpick.protocol import Policy, TrainerLike, check_reports, traits
+from fedpick.state import observe
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates, View
@@ -126,7 +127,8 @@ def settle(
 ) -> Record:
     """The end of a round: the policy learns, the model is evaluated; the state moves on in place."""
     choice, timing = chosen.choice, chosen.timing
-    state.policy = policy.observe(state.policy, chosen.view, choice, outcome)
+    check_reports(policy, outcome)
+    state.policy = observe(policy, state.policy, chosen.view, choice, outcome)
     state.round = chosen.round
 
     answered = int(np.count_nonzero(timing.status != Status.FAILED))  # an unusable update is a message, too

@@ -9,35 +9,31 @@
 True
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fedpick.errors import MissingError, require
-from fedpick.policies import OverSelect
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.protocol import Policy, TrainerLike, traits
 from fedpick.simulate.round import play
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
-from fedpick.worlds import Linear, Reliable, SuccessRates, World, by_class
+from fedpick.worlds import World
 
 __all__ = ["Run", "check_fit", "policy_for"]
 
 
 def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = None) -> None:
     """Raise a MissingError that says what the policy needs and this world does not give."""
-    needs = traits(policy).needs
+    about = traits(policy)
     name = type(policy).__name__
-    if "probe" in needs and trainer is None:
+    if "probe" in about.needs and trainer is None:
         raise MissingError(
             f"{name} asks clients for their loss, but nothing is trained in this run; use a policy that needs no "
             "probe, such as rpow-d, or give a trainer"
         )
-    if "context" in needs:
+    if "context" in about.needs:
         state = world.init(0)
         context = world.view(state, world.draw(state, 0, 1)).context
         if context is None:
@@ -45,17 +41,15 @@ def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = N
                 f"{name} needs a context, but the latency {type(world.latency).__name__} of this world gives none; use "
                 "a world with latency linear or device, such as rbcs-f or phones"
             )
-        inner: Any = policy.policy if isinstance(policy, OverSelect) else policy
-        width = getattr(inner, "context", context.shape[1])
-        require(
-            width == context.shape[1], f"{name}: context", width, f"{context.shape[1]}, the columns this world gives"
-        )
-    if "features" in needs and world.clients.features is None:
+        columns = context.shape[1]
+        fits = about.context in (None, columns)
+        require(fits, f"{name}: context", about.context, f"{columns}, the columns this world gives")
+    if "features" in about.needs and world.clients.features is None:
         raise MissingError(
             f"{name} needs Clients.features, but the clients of this world have none; use a world whose clients have, "
             "such as phones, volatile or fedgs-ln"
         )
-    reports = sorted(needs - {"probe", "context", "features"})
+    reports = [report.name for report in about.reports if report.name in about.needs]
     given: tuple[str, ...] = getattr(trainer, "reports", tuple(reports))
     lacking = [report for report in reports if report not in given]
     if lacking:
@@ -70,17 +64,20 @@ def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = N
         )
 
 
-def policy_for(text: str, world: World, cohort_size: int) -> Any:
-    """A policy from text; the oracle fedcs is told the truth of this world, openly."""
-    truth: dict[str, Any] = {}
-    if re.search(r"\bfed[-_]?cs\b", text, re.IGNORECASE):
-        if isinstance(world.latency, Linear) and "deadline" in text:
-            truth = {"theta": world.latency.theta}
-        elif isinstance(world.volatility, SuccessRates) and "deadline" not in text:
-            truth = {"success": by_class(world.volatility.rates, len(world.clients))}
-        elif isinstance(world.volatility, Reliable) and "deadline" not in text:
-            truth = {"success": np.ones(len(world.clients))}
-    return policy_from_text(text, cohort_size=cohort_size, **truth)
+def policy_for(text: str, world: World, cohort_size: int, seed: int = 0) -> Any:
+    """A policy from text; oracles in it are told, openly, what they ask for and this world knows.
+
+    Args:
+        text: as `fp.policy` takes it.
+        world: whose truth it is.
+        cohort_size: what the text does not say.
+        seed: of the run; some worlds draw their clients' means with it.
+
+    >>> from fedpick import worlds
+    >>> policy_for("over-select(fedcs, 2.0)", worlds.named("e3cs", 4), cohort_size=1).policy.success.tolist()
+    [0.1, 0.3, 0.6, 0.9]
+    """
+    return policy_from_text(text, truth=lambda: world.truth(seed), cohort_size=cohort_size)
 
 
 @dataclass

@@ -1,47 +1,96 @@
 """Several runs at once, their cohorts stacked into one compiled call: for small models on a GPU.
 
-Seeds, policies, partitions and worlds may differ; the data set, the model and how it is trained may not.
+Seeds, policies, partitions and worlds may differ; the data, the model and how it is trained may not.
 """
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError
 from fedpick.learn.batches import Batches
+from fedpick.learn.cohort import Trained
 from fedpick.learn.trainer import Drawn, Trainer
 from fedpick.simulate.round import Work, choose, judge, settle, work
 from fedpick.simulate.run import Run
 from fedpick.store.records import Record
 from fedpick.types import Choice, Outcome, Status, Updates
 
-__all__ = ["aggregate_together", "play_together", "train_together"]
+__all__ = ["RunError", "aggregate_together", "blame", "difference", "play_together", "train_together"]
 
 _SHARED = ("model", "batch", "steps", "momentum", "weight_decay", "prox", "precision", "form")
 
 
-def _check(trainers: Sequence[Trainer]) -> None:
+class RunError(Exception):
+    """One of several runs has an error; the others are in the middle of a round.
+
+    Args:
+        index: which of the runs.
+        error: what it raised.
+    """
+
+    def __init__(self, index: int, error: Exception) -> None:
+        super().__init__(f"run {index} of those played together: {error}")
+        self.index, self.error = index, error
+
+
+@contextmanager
+def blame(index: int) -> Iterator[None]:
+    """Say whose error it is; one of the device, such as memory that ran out, is nobody's."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError:
+        raise
+    except Exception as error:
+        raise RunError(index, error) from error
+
+
+def difference(one: Trainer, other: Trainer) -> str | None:
+    """Why two trainers cannot train in one call; None: they can."""
+    for name in _SHARED:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        if mine != theirs:
+            return f"must have the same {name}, but there are {mine!r} and {theirs!r}; play them apart"
+    if not _same_data(one.data.dataset, other.data.dataset):
+        return (
+            f"must share one data set, but there are {one.data.dataset!r} and {other.data.dataset!r}; make every "
+            "partition of one"
+        )
+    return None
+
+
+def _same_data(one: Dataset, other: Dataset) -> bool:
+    if one is other:
+        return True
+    if (one.classes, one.mean, one.std) != (other.classes, other.mean, other.std):
+        return False
+    pairs = ((getattr(one, part), getattr(other, part)) for part in ("x", "y", "test_x", "test_y"))
+    return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in pairs)
+
+
+def _settle(trainers: Sequence[Trainer]) -> None:
+    """Raise unless they can train in one call; data that was loaded twice is put on the device once."""
     first = trainers[0]
     for trainer in trainers[1:]:
+        reason = difference(first, trainer)
+        if reason is not None:
+            raise SettingError(f"runs played together {reason}")
         if trainer.data.dataset is not first.data.dataset:
-            raise SettingError(
-                "runs played together must share one data set: load it once and make every partition of that"
-            )
-        for name in _SHARED:
-            if getattr(trainer, name) != getattr(first, name):
-                raise SettingError(
-                    f"runs played together must have the same {name}, but there are {getattr(first, name)!r} and "
-                    f"{getattr(trainer, name)!r}; play them apart"
-                )
+            trainer.data = replace(trainer.data, dataset=first.data.dataset)
 
 
 def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Updates]:
     """Train the cohorts of several runs in one call; each job is what `Trainer.train` takes."""
-    _check(trainers)
+    _settle(trainers)
     first = trainers[0]
     drawn, ats = [], []
     for trainer, (_, ids, used, epochs, round, rng) in zip(trainers, jobs, strict=True):
@@ -62,11 +111,21 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
     sent = _stack(tuple(job.model["params"] for job in jobs))
     owner = np.repeat(np.arange(count), room[0])
     trained = first.train_all(sent, Drawn(flat, keys.reshape(-1, 2), lr.reshape(-1)), owner)
-    trained = trained._replace(loss=np.asarray(trained.loss), norm=np.asarray(trained.norm))
-    return [
-        trainer.updates(job.model["params"], trained, at, len(job.ids), r * room[0] + np.arange(len(at)))
-        for r, (trainer, job, at) in enumerate(zip(trainers, jobs, ats, strict=True))
-    ]
+    loss, norm = jax.device_get((trained.loss, trained.norm))
+    found = []
+    for r, (trainer, job, at) in enumerate(zip(trainers, jobs, ats, strict=True)):
+        own = slice(r * room[0], (r + 1) * room[0])
+        # The vectors that some policies ask for are those of the run's own clients.
+        delta = _rows(trained.delta, own.start, room[0]) if {"update", "embedding"} & set(trainer.reports) else None
+        mine = Trained(delta, loss[own], norm[own])
+        updates = trainer.updates(job.model["params"], mine, at, len(job.ids), np.arange(len(at)))
+        found.append(replace(updates, payload=(trained.delta, at, own.start + np.arange(len(at)))))
+    return found
+
+
+@partial(jax.jit, static_argnums=2)
+def _rows(delta: Any, start: int, count: int) -> Any:
+    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, count), delta)
 
 
 @jax.jit
@@ -122,9 +181,13 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
         raise SettingError("runs played together must each have a fedpick.learn.Trainer")
     if len({run.state.round for run in runs}) != 1:
         raise SettingError("runs played together must be in the same round; bring them there one by one")
+    _settle(trainers)
     while runs[0].state.round < until:
         start = time.perf_counter()
-        chosen = [choose(run.policy, run.world, run.state, run.seed, run.trainer) for run in runs]
+        chosen = []
+        for r, run in enumerate(runs):
+            with blame(r):
+                chosen.append(choose(run.policy, run.world, run.state, run.seed, run.trainer))
         jobs = [work(each, run.state, run.seed) for each, run in zip(chosen, runs, strict=True)]
         updates = train_together(trainers, jobs)
         outcomes = [judge(each, update) for each, update in zip(chosen, updates, strict=True)]
@@ -132,7 +195,8 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
         for run, model in zip(runs, aggregate_together(trainers, models, choices, outcomes, updates), strict=True):
             run.state.model = model
         share = (time.perf_counter() - start - sum(each.wall for each in chosen)) / len(runs)
-        yield [
-            settle(run.policy, run.world, run.state, each, outcome, run.trainer, share)
-            for run, each, outcome in zip(runs, chosen, outcomes, strict=True)
-        ]
+        records = []
+        for r, (run, each, outcome) in enumerate(zip(runs, chosen, outcomes, strict=True)):
+            with blame(r):
+                records.append(settle(run.policy, run.world, run.state, each, outcome, run.trainer, share))
+        yield records

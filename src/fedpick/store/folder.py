@@ -12,7 +12,7 @@ moment goes on from its last checkpoint, and its finished files hold what an uni
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -27,16 +27,15 @@ from fedpick._version import __version__
 from fedpick.errors import StoreError, require
 from fedpick.state import FORMAT, read_archive, write_archive
 from fedpick.store.checkpoint import RunState, pack_run, unpack_run
-from fedpick.store.manifest import MANIFEST, as_json, machine, read_manifest, same_run, write_manifest
+from fedpick.store.manifest import MANIFEST, as_json, machine, read_manifest, said_after, same_run, write_manifest
 from fedpick.store.records import Record
 from fedpick.store.tables import (
     NUMBER,
     REACHED,
     TABLES,
-    covers,
     joined_tables,
-    last_part,
     last_round,
+    reached,
     read_table,
     rounds_table,
     selections_table,
@@ -128,6 +127,14 @@ class Tables:
         with self._careful("the manifest"):
             write_manifest(self.path, content)
 
+    def note(self, about: Mapping[str, Any]) -> None:
+        """Say more under the manifest's "about": where and how the run was played."""
+        content = self._manifest()
+        before = content.get("about", {})
+        found = before | {key: said_after(before.get(key), value) for key, value in as_json(dict(about)).items()}
+        if found != before:
+            self._write_manifest({**content, "about": found})
+
     def write(self, records: list[Record], metrics: list[str]) -> None:
         """Write rounds to a part of their own; one that ends with the same round is replaced."""
         last = records[-1].round
@@ -164,8 +171,7 @@ class Tables:
     @property
     def reached(self) -> int:
         """The last round that is written."""
-        whole = self.path / "rounds.parquet"
-        return max(last_part(self.path), covers(whole) if whole.is_file() else 0)
+        return reached(self.path)
 
     def _parts(self) -> list[Path]:
         return sorted((self.path / "parts").glob(f"*-{NUMBER}.parquet"))
@@ -208,6 +214,11 @@ class Folder(Tables):
         self._next = 1  # the round that comes next
         self._saved = 0  # the round of the checkpoint
         super().__init__(path, config)
+
+    @property
+    def saved(self) -> int:
+        """The round of the last checkpoint."""
+        return self._saved
 
     def restore(self, template: RunState, clients: Clients) -> RunState:
         """The state at the last checkpoint, or the template if there is none; drops what came after it."""

@@ -1,20 +1,56 @@
 """What a run's manifest says: the configuration, and where the result came from."""
 
+import hashlib
 import json
 import os
 import platform
-import subprocess
+from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedpick import atomic
+from fedpick import atomic, own
 from fedpick._version import __version__
-from fedpick.errors import StoreError
+from fedpick.errors import FedpickError, StoreError
+from fedpick.policies.text import canonical_policy
 
-__all__ = ["as_json", "machine", "read_manifest", "same_run", "write_manifest"]
+__all__ = ["as_json", "last_said", "machine", "read_manifest", "said_after", "same_run", "write_manifest"]
 
 MANIFEST = "manifest.json"
+_THEN = ", then "
+
+
+@lru_cache(maxsize=1)  # a process keeps the files that it was started with
+def _source_hash() -> str:
+    """Hash of fedpick's own source files: what the numbers were computed with, whatever its version says."""
+    root, found = Path(__file__).parents[1], hashlib.blake2b(digest_size=8)
+    for path in sorted(root.rglob("*.py")):
+        found.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def _commit() -> str | None:
+    """The commit that the working directory stands at, read from its files: git would run what a folder's says."""
+    try:
+        here = Path.cwd()
+        checkout = next(folder for folder in (here, *here.parents) if (folder / ".git").exists())
+        git = checkout / ".git"
+        if git.is_file():  # a worktree
+            git = checkout / git.read_text().removeprefix("gitdir:").strip()
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref:"):
+            return head[:40] or None
+        ref, common = head.removeprefix("ref:").strip(), git
+        if (git / "commondir").is_file():
+            common = git / (git / "commondir").read_text().strip()
+        for place in (git, common):
+            if (place / ref).is_file():
+                return (place / ref).read_text().strip()[:40]
+        packed = (common / "packed-refs").read_text().splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {ref}")), None)
+    except (OSError, UnicodeDecodeError, IndexError, StopIteration):
+        return None
 
 
 def machine() -> dict[str, Any]:
@@ -26,17 +62,13 @@ def machine() -> dict[str, Any]:
         except PackageNotFoundError:
             return None
 
-    describe = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        commit = subprocess.run(describe, capture_output=True, text=True, check=False, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):  # no git here
-        commit = ""
     names = ("numpy", "scipy", "numba", "pyarrow", "jax", "flwr")
     return {
         "fedpick": __version__,
         "versions": {name: installed(name) for name in names if installed(name)},
         "python": platform.python_version(),
-        "commit": commit or None,
+        "source": _source_hash(),
+        "commit": _commit(),
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
     }
 
@@ -47,9 +79,37 @@ def as_json(value: Any) -> Any:
 
 
 def same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """More rounds are the same run, continued; how often it is written changes no record."""
-    free = {"rounds": 0, "checkpoint_every": 0}
-    return {**one, **free} == {**other, **free}
+    """More rounds are the same run, continued; how often it is written changes no record, nor how a text is spaced."""
+    return _what(one) == _what(other)
+
+
+def _what(config: dict[str, Any]) -> dict[str, Any]:
+    """What of a configuration decides the records, under the names of today."""
+    found = {**config, "rounds": 0, "checkpoint_every": 0}
+    with suppress(FedpickError, KeyError, TypeError, AttributeError):  # a deployment's is in other words
+        found["policy"] = own.shown(canonical_policy(config["policy"]))
+    world = config.get("world")
+    if isinstance(world, dict) and "clients" in world:  # before 0.2
+        found["world"] = {("num_clients" if key == "clients" else key): value for key, value in world.items()}
+    return found
+
+
+def said_after(before: Any, now: Any) -> Any:
+    """What "about" says of a run that goes on in another way: texts stand one after another, else the last counts.
+
+    >>> said_after("cpu", "gpu: NVIDIA H200")
+    'cpu, then gpu: NVIDIA H200'
+    >>> said_after("cpu, then gpu: NVIDIA H200", "gpu: NVIDIA H200")
+    'cpu, then gpu: NVIDIA H200'
+    """
+    if not (isinstance(before, str) and isinstance(now, str)):
+        return now
+    return before if last_said(before) == now else before + _THEN + now
+
+
+def last_said(text: str) -> str:
+    """The last of the texts that `said_after` put together."""
+    return text.rsplit(_THEN, 1)[-1]
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:

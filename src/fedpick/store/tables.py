@@ -17,6 +17,7 @@ __all__ = [
     "joined_tables",
     "last_part",
     "last_round",
+    "reached",
     "read_clients",
     "read_rounds",
     "read_selections",
@@ -109,10 +110,16 @@ def covers(whole: Path) -> int:
 def table_files(folder: Path, name: str, until: int | None = None) -> list[Path]:
     """The joined file, then the parts it does not hold yet (a crash can leave parts that it does)."""
     whole = folder / f"{name}.parquet"
-    reached = covers(whole) if whole.is_file() else 0
     parts = sorted((folder / "parts").glob(f"{name}-{NUMBER}.parquet"))
+    reached = covers(whole) if parts and whole.is_file() else 0  # without parts there is nothing to tell apart
     parts = [part for part in parts if last_round(part) > reached and (until is None or last_round(part) <= until)]
     return [whole, *parts] if whole.is_file() else parts
+
+
+def reached(folder: Path) -> int:
+    """The last round that is written of a run; 0 if there is none."""
+    whole = folder / "rounds.parquet"
+    return max(last_part(folder), covers(whole) if whole.is_file() else 0)
 
 
 def joined_tables(files: list[Path], columns: list[str] | None = None) -> pa.Table:

@@ -1,62 +1,95 @@
 """The papers' experiments as data, each with one score function that compares claims with what we saw.
 
-    outcome = fedpick.studies.reproduce("e3cs/fig4", quick=True)
+    outcome = fedpick.studies.reproduce("e3cs/fig4", quick=True, out="out")
     outcome.findings                       # claim, what the paper prints, our figure with its interval, verdict
-    fedpick.studies.save(outcome, "out")   # result.json, findings.md, figure.png, figure.svg, manifest.json
+
+Every job that is done is kept under OUT/.jobs at once: the same call goes on where it was stopped, and more seeds run
+what is missing. The results are in OUT/e3cs/fig4: result.json, findings.md, figure.png, figure.svg, manifest.json.
 
 >>> "e3cs/fig4" in STUDIES
 True
 """
 
-from collections.abc import Callable
+import importlib
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from fedpick.errors import unknown_name
-from fedpick.studies import (
-    bsfl,
-    bsfl_trained,
-    e3cs,
-    e3cs_trained,
-    fedgs,
-    fedgs_trained,
-    power_of_choice,
-    power_of_choice_trained,
-    rbcsf,
+from fedpick.studies._jobs import conduct
+from fedpick.studies._progress import Progress
+from fedpick.studies._save import save, save_index
+from fedpick.studies._study import Finding, Reproduction, Study
+
+__all__ = [
+    "STUDIES",
+    "Finding",
+    "Progress",
+    "Reproduction",
+    "Study",
+    "command",
+    "reproduce",
+    "save",
+    "save_index",
+]
+
+
+class _Studies(Mapping[str, Study]):
+    """Studies by their ids; each is imported when it is asked for."""
+
+    def __init__(self, modules: dict[str, str]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, id: str) -> Study:
+        study: Study = importlib.import_module(f"fedpick.studies.{self._modules[id]}").STUDY
+        return study
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+STUDIES: Mapping[str, Study] = _Studies(
+    {
+        "e3cs/fig3": "e3cs.fig3",
+        "e3cs/fig4": "e3cs.fig4",
+        "rbcs-f/fig2": "rbcsf.fig2",
+        "rbcs-f/fig3": "rbcsf.fig3",
+        "rbcs-f/fig4": "rbcsf.fig4",
+        "bsfl/fig4": "bsfl.fig4",
+        "bsfl/regret": "bsfl.regret",
+        "fedgs/fig4-counts": "fedgs.counts",
+        "power-of-choice/quadratic": "power_of_choice.quadratic",
+        "power-of-choice/fig4": "power_of_choice.fig4",
+        "power-of-choice/table1": "power_of_choice.table1",
+        "power-of-choice/table2": "power_of_choice.table2",
+        "power-of-choice/fig8": "power_of_choice.fig8",
+        "fedgs/table2-synthetic": "fedgs.table2_synthetic",
+        "bsfl/fig5": "bsfl.fig5",
+        "bsfl/fig8": "bsfl.fig8",
+        "e3cs/letters-quick": "e3cs.letters",
+    }
 )
-from fedpick.studies._study import Finding, Reproduction, Study, conduct, save, save_index
-
-__all__ = ["STUDIES", "Finding", "Reproduction", "Study", "reproduce", "save", "save_index"]
-
-STUDIES: dict[str, Study] = {
-    study.id: study
-    for study in (
-        e3cs.FIG3,
-        e3cs.FIG4,
-        rbcsf.FIG2,
-        rbcsf.FIG3,
-        rbcsf.FIG4,
-        bsfl.FIG4,
-        bsfl.REGRET,
-        fedgs.COUNTS,
-        power_of_choice.QUADRATIC,
-        power_of_choice_trained.FIG4,
-        power_of_choice_trained.TABLE1,
-        power_of_choice_trained.TABLE2,
-        power_of_choice_trained.FIG8,
-        fedgs_trained.TABLE2,
-        bsfl_trained.FIG5,
-        bsfl_trained.FIG8,
-        e3cs_trained.LETTERS,
-    )
-}
 
 
 def reproduce(
     id: str,
+    *,
     quick: bool = False,
+    seeds: int | None = None,
+    seed0: int = 0,
     workers: int | None = None,
-    executor: str = "local",
-    on_done: Callable[[int], None] | None = None,
+    executor: str = "auto",
+    device: str = "auto",
+    out: str | os.PathLike[str] | None = None,
+    tell: Callable[[Progress], None] | None = None,
     **changes: Any,
 ) -> Reproduction:
     """Run a study by its id and compare it with its paper.
@@ -64,9 +97,13 @@ def reproduce(
     Args:
         id: one of `STUDIES`.
         quick: fewer rounds and seeds.
+        seeds: how many seeds; the study's own number if not given.
+        seed0: the first of them.
         workers: processes; None is one per core, 1 stays in this process.
-        executor: "local" or "ray".
-        on_done: called with the index of each job that is done, of `study.jobs(settings)` in all.
+        executor: "auto", "serial", "processes", "stacked" or "ray"; see `fedpick.experiment.executors.play`.
+        device: what models are trained on: "cpu", "gpu", or "auto" for a GPU where there is one.
+        out: folder in which jobs are kept as they are done, and the result is saved; None keeps nothing.
+        tell: called with a `Progress` at the start and whenever a job is done.
         changes: settings of the study to change, such as rounds=100.
 
     >>> reproduce("e3cs/fig5")
@@ -76,4 +113,42 @@ def reproduce(
     if id not in STUDIES:
         raise unknown_name("study", id, list(STUDIES))
     study = STUDIES[id]
-    return conduct(study, study.choose(quick, **changes), workers, executor, on_done)
+    if seeds is not None:
+        changes["seeds"] = seeds
+    settings = study.choose(quick, seed0=seed0, **changes)
+    place = None if out is None else Path(out)
+    how: Any = {"workers": workers, "executor": executor, "device": device, "out": place, "tell": tell}
+    outcome = conduct(study, settings, **how)
+    if place is not None:
+        save(outcome, place / id)
+    return outcome
+
+
+def command(
+    id: str | None,
+    out: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    seed0: int = 0,
+    workers: int | None = None,
+    executor: str = "auto",
+    device: str = "auto",
+) -> str:
+    """What to type to go on with a study that was stopped, or with all of them (no id).
+
+    >>> command("e3cs/fig4", "my results", quick=True, seed0=100)
+    "fedpick reproduce e3cs/fig4 --quick --seed0 100 --out 'my results'"
+    """
+    words = ["fedpick", "reproduce", *([] if id is None else [id]), *(["--quick"] if quick else [])]
+    options = {
+        "--seeds": seeds,
+        "--seed0": seed0 or None,
+        "--workers": workers,
+        "--executor": None if executor == "auto" else executor,
+        "--device": None if device == "auto" else device,
+        "--out": os.fspath(out),
+    }
+    for name, value in options.items():
+        words += [] if value is None else [name, str(value)]
+    return shlex.join(words)

@@ -1,60 +1,101 @@
-"""Runs without training, which most studies are made of."""
+"""Jobs that are runs of a policy in a world: played in a folder of the store, and read from its tables."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedpick.simulate.run import Run, policy_for
-from fedpick.types import Floats, Ints, Status
-from fedpick.worlds import named
+from fedpick import store
+from fedpick.experiment import Config, executors
+from fedpick.studies._study import Found, Item, Measurement, Settings, seeds_of
+from fedpick.types import Floats, Ints
 
-__all__ = ["Measured", "play_scheme", "scheme_items"]
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What a run gave, round by round, and how often each client was chosen."""
-
-    successes: Ints  # (T) answers in time
-    chosen: Ints  # (T) clients asked
-    seconds: Floats  # (T)
-    queue: Floats  # (T) mean of the policy's queues; 0 for policies without
-    counts: Ints  # (K)
+__all__ = ["Played", "chosen_in", "column", "play_scheme", "scheme_item", "scheme_items", "scheme_runs"]
 
 
-def scheme_items(settings: Mapping[str, Any], worlds: Mapping[str, str]) -> list[dict[str, Any]]:
-    """An item for each world, scheme and seed; "{rounds}" in a scheme's text becomes the number of rounds."""
+@dataclass(frozen=True)
+class Played:
+    """A job that plays a configuration, from its last checkpoint if it was begun, and reads what the store keeps.
+
+    Args:
+        config: item -> what is run.
+        read: (item, folder of the run) -> what is measured.
+    """
+
+    config: Callable[[Item], Config]
+    read: Callable[[Item, Path], Measurement]
+
+    def __call__(self, item: Item, folder: Path) -> Measurement:
+        executors.execute(self.config(item), folder)
+        return self.read(item, folder)
+
+
+def column(folder: Path, name: str) -> Floats:
+    """A column of a run's rounds; NaN where a round has no value."""
+    values: Floats = np.asarray(store.read_rounds(folder, [name])[name].to_numpy(), dtype=np.float64)
+    return values
+
+
+def chosen_in(folder: Path, rounds: int) -> list[Ints]:
+    """Who was chosen in each of a run's rounds."""
+    table = store.read_selections(folder, ["round", "client"])
+    ends = np.searchsorted(table["round"].to_numpy(), np.arange(1, rounds), side="right")
+    return [np.asarray(part, dtype=np.int64) for part in np.split(table["client"].to_numpy(), ends)]
+
+
+# ---- schemes of a paper in its world, without training
+
+
+def scheme_item(settings: Settings, world: str, policy: str, seed: int) -> dict[str, Any]:
+    """One scheme in one world at one seed; "{rounds}" in its text becomes the number of rounds."""
+    return {
+        "world": world,
+        "clients": settings["clients"],
+        "policy": policy.replace("{rounds}", str(settings["rounds"])),
+        "cohort_size": settings["cohort_size"],
+        "rounds": settings["rounds"],
+        "seed": seed,
+    }
+
+
+def scheme_items(settings: Settings, worlds: Sequence[str]) -> list[dict[str, Any]]:
+    """An item for each world, scheme and seed."""
+    schemes: Mapping[str, str] = settings["schemes"]
     return [
-        {
-            "world": worlds[where],
-            "clients": settings["clients"],
-            "policy": text.replace("{rounds}", str(settings["rounds"])),
-            "cohort_size": settings["cohort_size"],
-            "rounds": settings["rounds"],
-            "seed": seed,
-        }
-        for where in worlds
-        for text in settings["schemes"].values()
-        for seed in range(settings["seeds"])
+        scheme_item(settings, world, policy, seed)
+        for world in worlds
+        for policy in schemes.values()
+        for seed in seeds_of(settings)
     ]
 
 
-def play_scheme(item: Mapping[str, Any]) -> Measured:
-    """One policy in one world at one seed."""
-    world = named(item["world"], item["clients"])
-    policy = policy_for(item["policy"], world, item["cohort_size"])
-    run = Run(policy, world, seed=item["seed"])
-    rounds = item["rounds"]
-    successes, chosen = np.zeros(rounds, dtype=np.int64), np.zeros(rounds, dtype=np.int64)
-    seconds, queue = np.zeros(rounds), np.zeros(rounds)
-    counts = np.zeros(len(world.clients), dtype=np.int64)
-    for t, record in enumerate(run.rounds(rounds)):
-        successes[t] = np.count_nonzero((record.status == Status.DONE) | (record.status == Status.SURPLUS))
-        chosen[t], seconds[t] = len(record.ids), record.seconds
-        lengths = getattr(run.state.policy, "queue", None)
-        if lengths is not None:
-            queue[t] = lengths.mean()
-        np.add.at(counts, record.ids, 1)  # drawn with replacement, a client counts each time
-    return Measured(successes, chosen, seconds, queue, counts)
+def scheme_runs(settings: Settings, found: Found, world: str, policy: str) -> list[Measurement]:
+    """What a scheme gave in a world, seed by seed."""
+    return [found[scheme_item(settings, world, policy, seed)] for seed in seeds_of(settings)]
+
+
+def _config(item: Item) -> Config:
+    return Config(
+        policy=item["policy"],
+        cohort_size=item["cohort_size"],
+        rounds=item["rounds"],
+        seed=item["seed"],
+        world={"name": item["world"], "num_clients": item["clients"]},
+        checkpoint_every=1000,  # rounds of well under a millisecond
+    )
+
+
+def _read(item: Item, folder: Path) -> Measurement:
+    table = store.read_rounds(folder, ["seconds", "chosen", "done", "surplus"])
+    clients = store.read_selections(folder, ["client"])["client"].to_numpy()
+    return {
+        "successes": table["done"].to_numpy() + table["surplus"].to_numpy(),  # (T) answers in time
+        "chosen": table["chosen"].to_numpy(),  # (T) clients asked
+        "seconds": table["seconds"].to_numpy(),  # (T)
+        "counts": np.bincount(clients, minlength=item["clients"]),  # (K) drawn with replacement, each time counts
+    }
+
+
+play_scheme = Played(_config, _read)

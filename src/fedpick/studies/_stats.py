@@ -7,41 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
+from fedpick.report.intervals import Interval, band, interval
 from fedpick.studies._study import Verdict
-from fedpick.types import Floats, Ints
+from fedpick.types import Ints
 
 __all__ = ["Interval", "Order", "band", "interval", "order", "rounded", "show", "steps", "verdict"]
-
-
-class Interval(NamedTuple):
-    """Mean and half width of the 95% t-interval over seeds; the width is infinite for a single seed."""
-
-    mean: float
-    half: float
-
-    @property
-    def low(self) -> float:
-        """Its lower end."""
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        """Its upper end."""
-        return self.mean + self.half
-
-
-def interval(values: ArrayLike) -> Interval:
-    """The 95% t-interval of the mean.
-
-    >>> interval([1.0, 2.0, 3.0])
-    Interval(mean=2.0, half=2.484...)
-    """
-    x = np.asarray(values, dtype=np.float64)
-    if len(x) < 2:
-        return Interval(float(x.mean()), float("inf"))
-    return Interval(float(x.mean()), float(stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x))))
 
 
 def show(values: ArrayLike, digits: int = 0, unit: str = "") -> str:
@@ -114,14 +85,6 @@ def order(
 def steps(rounds: int, points: int = 200) -> Ints:
     """At most this many rounds, evenly spaced, the last one included."""
     return np.unique(np.linspace(1, rounds, min(points, rounds)).round().astype(np.int64))
-
-
-def band(curves: ArrayLike) -> tuple[Floats, Floats]:
-    """Mean and half width of the 95% interval of curves (seeds, points)."""
-    y = np.asarray(curves, dtype=np.float64)
-    if len(y) < 2:
-        return y.mean(axis=0), np.zeros(y.shape[1])
-    return y.mean(axis=0), stdtrit(len(y) - 1, 0.975) * y.std(axis=0, ddof=1) / np.sqrt(len(y))
 
 
 def rounded(values: ArrayLike, digits: int = 5) -> Any:

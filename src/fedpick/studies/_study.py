@@ -1,25 +1,73 @@
-"""What a study is: settings as data, one item per process, and one small score function."""
+"""What a study is: settings as data, jobs addressed by what they are, and one small score function."""
 
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedpick import store
-from fedpick.errors import StoreError, unknown_name
-from fedpick.experiment import executors
-from fedpick.studies import _plots
+from fedpick.errors import require, unknown_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Finding", "Reproduction", "Result", "Settings", "Study", "Verdict", "conduct", "save", "save_index"]
+__all__ = [
+    "Finding",
+    "Found",
+    "Item",
+    "Job",
+    "Measurement",
+    "Reproduction",
+    "Result",
+    "Settings",
+    "Study",
+    "Verdict",
+    "canonical",
+    "seeds_of",
+]
 
 Settings = Mapping[str, Any]
+Item = Mapping[str, Any]
+Measurement = dict[str, Any]  # arrays and plain data under names; see `fedpick.studies._kept`
 Result = dict[str, Any]
 Verdict = Literal["reproduced", "in part", "not reproduced"]
+Job = Callable[[Item, Path], Measurement]
+
+
+def canonical(item: Item) -> str:
+    """An item as the one text that says what it is, whatever the order of its fields.
+
+    >>> canonical({"seed": 0, "policy": "uniform"}) == canonical({"policy": "uniform", "seed": 0})
+    True
+    """
+    return json.dumps(item, sort_keys=True, separators=(",", ":"))
+
+
+def seeds_of(settings: Settings) -> range:
+    """The seeds of a study: so many, from `seed0` on.
+
+    >>> list(seeds_of({"seeds": 3, "seed0": 100}))
+    [100, 101, 102]
+    """
+    first = int(settings.get("seed0", 0))
+    return range(first, first + int(settings["seeds"]))
+
+
+def _rounds(item: Item) -> float:
+    return float(item.get("rounds", 1))
+
+
+class Found:
+    """What was measured, looked up by the item that says what it is."""
+
+    def __init__(self, pairs: Iterable[tuple[Item, Measurement]]) -> None:
+        self._by = {canonical(item): measurement for item, measurement in pairs}
+
+    def __getitem__(self, item: Item) -> Measurement:
+        return self._by[canonical(item)]
+
+    def __len__(self) -> int:
+        return len(self._by)
 
 
 @dataclass(frozen=True)
@@ -49,13 +97,18 @@ class Study:
         id: "paper/figure".
         title: one line.
         paper: citation.
-        settings: everything chosen, plain data.
+        settings: everything chosen, plain data; `seeds` says how many, `seed0` (0 unless said) which is the first.
         quick: what `--quick` changes: rounds and seeds only.
-        items: settings -> one piece of plain data per job.
-        job: item -> what it measured; at the top of a module, since it runs in other processes.
-        gather: (settings, what the jobs measured) -> the result, small and plain.
+        items: settings -> one piece of plain data per job. It says all that the job measures goes by: a job that was
+            done is found again by it.
+        job: (item, folder of its own) -> what it measured; it runs in other processes. `fedpick.studies._runs.Played`
+            is a run of a policy, any function at the top of a module serves.
+        gather: (settings, what was found) -> the result, small and plain.
         score: result -> findings.
         plot: result -> the paper's figure.
+        version: of the job; raised when it would measure something else for the same item.
+        trains: whether the job trains models, so that what it measures goes by the kind of device.
+        cost: item -> how long the job takes beside the others, for the estimate of the time left.
     """
 
     id: str
@@ -63,34 +116,30 @@ class Study:
     paper: str
     settings: Settings
     quick: Settings
-    items: Callable[[Settings], Sequence[Any]]
-    job: Callable[[Any], Any]
-    gather: Callable[[Settings, list[Any]], Result]
+    items: Callable[[Settings], Sequence[Item]]
+    job: Job
+    gather: Callable[[Settings, Found], Result]
     score: Callable[[Result], list[Finding]]
     plot: Callable[[Result], "Figure"]
+    version: int = 1
+    trains: bool = False
+    cost: Callable[[Item], float] = _rounds
 
     def choose(self, quick: bool = False, **changes: Any) -> dict[str, Any]:
         """The settings, in full or quick, with these changes."""
+        settings = {**self.settings, "seed0": 0}
         for name in changes:
-            if name not in self.settings:
-                raise unknown_name(f"setting of {self.id}", name, list(self.settings))
-        return {**self.settings, **(self.quick if quick else {}), **changes}
+            if name not in settings:
+                raise unknown_name(f"setting of {self.id}", name, list(settings))
+        chosen = {**settings, **(self.quick if quick else {}), **changes}
+        for name, least in (("seeds", 1), ("seed0", 0)):
+            whole = isinstance(chosen[name], int) and not isinstance(chosen[name], bool)
+            require(whole and chosen[name] >= least, f"{self.id}: {name}", chosen[name], f"a whole number >= {least}")
+        return chosen
 
     def jobs(self, settings: Settings) -> int:
-        """How many items `run` will go through."""
-        return len(self.items(settings))
-
-    def run(
-        self,
-        settings: Settings,
-        workers: int | None = None,
-        executor: str = "local",
-        on_done: Callable[[int], None] | None = None,
-    ) -> Result:
-        """Measure; arguments as in `fedpick.experiment.executors.each`."""
-        items = self.items(settings)
-        done = executors.each(self.job, items, workers=workers, executor=executor, on_done=on_done)
-        return self.gather(settings, done)
+        """How many jobs these settings ask for."""
+        return len({canonical(item) for item in self.items(settings)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,69 +159,3 @@ class Reproduction:
         head = ["claim", "paper", "ours (mean and 95% interval over seeds)", "verdict"]
         lines = [head, ["---"] * len(head), *rows]
         return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
-
-
-def conduct(
-    study: Study,
-    settings: dict[str, Any],
-    workers: int | None = None,
-    executor: str = "local",
-    on_done: Callable[[int], None] | None = None,
-) -> Reproduction:
-    """Run a study at these settings and score it."""
-    # Through JSON, so that a result scores and plots the same when it is read back from its file.
-    result: Result = json.loads(json.dumps(study.run(settings, workers, executor, on_done)))
-    return Reproduction(study, settings, result, study.score(result))
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> Path:
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise StoreError(
-            f"{path}: cannot write ({error.strerror or error}); choose a folder you may write to"
-        ) from None
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
-
-
-def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write result.json, findings.md, figure.png, figure.svg and manifest.json into the folder; returns their paths."""
-    at, study = Path(folder), outcome.study
-    try:
-        at.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"{at}: cannot make the folder ({error.strerror or error}); choose another") from None
-    text = f"# {study.id}: {study.title}\n\n{study.paper}\n\n{outcome.table()}\n![{study.title}](figure.png)\n"
-    manifest = {"study": study.id, "title": study.title, "paper": study.paper, "settings": outcome.settings}
-    with _plots.style():
-        figure = study.plot(outcome.result)
-        pictures = [_replace(at / f"figure.{kind}", _plots.writer(figure, kind)) for kind in ("png", "svg")]
-    return [
-        _replace(at / "result.json", lambda path: path.write_text(json.dumps(outcome.result) + "\n")),
-        _replace(at / "findings.md", lambda path: path.write_text(text)),
-        *pictures,
-        _replace(
-            at / "manifest.json",
-            lambda path: path.write_text(json.dumps({**manifest, **store.machine()}, indent=2) + "\n"),
-        ),
-    ]
-
-
-def save_index(outcomes: Sequence[Reproduction], folder: str | os.PathLike[str]) -> Path:
-    """Write index.md: a line for each study saved under the folder, with how many of its claims hold."""
-    head = ["study", "what", "claims reproduced", "in part", "not"]
-    lines = [head, ["---", "---", "---:", "---:", "---:"]]
-    for outcome in outcomes:
-        verdicts = [finding.verdict for finding in outcome.findings]
-        counts = [str(verdicts.count(each)) for each in ("reproduced", "in part", "not reproduced")]
-        lines.append([f"[{outcome.study.id}]({outcome.study.id}/findings.md)", outcome.study.title, *counts])
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    text = (
-        "# The papers' experiments, rerun\n\nEach page sets a paper's claims beside our figures, with 95% intervals "
-        f"over seeds, and says which hold. `fedpick reproduce` writes them.\n\n{table}\n"
-    )
-    return _replace(Path(folder) / "index.md", lambda path: path.write_text(text))

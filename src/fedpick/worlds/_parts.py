@@ -11,6 +11,9 @@ from fedpick.types import Bools, Clients, Floats, Ints
 
 PartState = dict[str, NDArray[Any]]  # what a part drew once or keeps between rounds; saved in checkpoints
 
+# A part may also know the truth about its clients, which `World.truth` hands to oracles: arrays by name, from
+# truth(memory, clients) of availability and volatility, and truth(memory, clients, epochs) of latency.
+
 
 class Availability(Protocol):
     """Who is there."""

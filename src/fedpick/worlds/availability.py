@@ -16,6 +16,22 @@ from fedpick.types import Bools, Clients, Floats
 from fedpick.worlds._parts import PartState, at_least, per_client, probability
 from fedpick.worlds.trace import read_trace
 
+__all__ = [
+    "DAY",
+    "Always",
+    "Bernoulli",
+    "Diurnal",
+    "Halves",
+    "LessDataFirst",
+    "LogNormal",
+    "MarkovOnOff",
+    "MoreDataFirst",
+    "SinLogNormal",
+    "Trace",
+    "YCycle",
+    "YMaxFirst",
+]
+
 DAY = 86_400.0
 
 

@@ -46,6 +46,11 @@ class PerClient(_NoContext):
         times: Floats = memory["times"][ids]
         return times
 
+    def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
+        """The times, and the speeds: the shortest time over each client's own."""
+        times = memory["times"]
+        return {"times": times} | ({"speed": times.min() / times} if (times > 0).all() else {})
+
 
 @dataclass(frozen=True)
 class Gamma(_NoContext):
@@ -78,6 +83,17 @@ class Gamma(_NoContext):
         times: Floats = self.shift + memory["mean"][ids] * drawn["noise"][ids]
         return times
 
+    def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
+        """Mean times, and mean speeds E[shift/tau]: no time is shorter than the shift."""
+        found: dict[str, Floats] = {"times": self.shift + memory["mean"]}
+        if self.shift > 0:
+            from scipy.special import gammaincinv  # here alone, and slow to import
+
+            middle = (np.arange(2000) + 0.5) / 2000
+            noise = gammaincinv(self.shape, middle) / self.shape  # equally likely values of the unit noise
+            found["speed"] = np.array([(self.shift / (self.shift + mean * noise)).mean() for mean in memory["mean"]])
+        return found
+
 
 @dataclass(frozen=True)
 class LogNormalTime(_NoContext):
@@ -103,37 +119,44 @@ class LogNormalTime(_NoContext):
         times: Floats = memory["median"][ids] * drawn["noise"][ids]
         return times
 
+    def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
+        """Mean times."""
+        return {"times": memory["median"] * np.exp(self.sigma**2 / 2.0)}
+
 
 @dataclass(frozen=True)
 class Linear:
     """RBCS-F's law (14): tau = c'theta + noise, c = [1/mu, s, M/B], theta = [tau_b, tau_s, 1/eta].
 
     mu ~ U[0.5, 2] is the free computing capacity, B ~ U[2, 4] MHz the bandwidth, M the model's size; s is 1 for one
-    that did not take part in the last round (the cold start). The noise is uniform on (-c'theta, c'theta). The paper
-    does not say the base of eta = log(1 + SNR): 2, as Shannon's formula has it.
+    that did not take part in the last round (the cold start). The noise is uniform on (-c'theta, c'theta).
 
     Args:
         compute: tau_b of each class, seconds.
         cold_start: tau_s, seconds.
         snr: signal-to-noise ratio of each class.
         megabits: M.
+        base: of the logarithm in eta = log(1 + SNR). The paper does not say it; 2 is Shannon's, with the natural one
+            (2.718...) a transfer takes 1.44 times as long.
     """
 
     compute: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)
     cold_start: float = 1.0
     snr: tuple[float, ...] = (1000.0, 100.0, 10.0, 1.0)
     megabits: float = 20.0
+    base: float = 2.0
 
     def __post_init__(self) -> None:
         at_least("Linear: compute", self.compute, 0.0, " seconds")
         at_least("Linear: cold_start", self.cold_start, 0.0, " seconds")
         at_least("Linear: snr", self.snr, 0.0, above=True)
         at_least("Linear: megabits", self.megabits, 0.0)
+        at_least("Linear: base", self.base, 1.0, above=True)
 
     def theta(self, clients: Clients) -> Floats:
         """The true coefficients (K, 3), for oracles."""
         count = len(clients)
-        rate = np.log2(1.0 + by_class(self.snr, count))
+        rate = np.log2(1.0 + by_class(self.snr, count)) / np.log2(self.base)
         return np.column_stack([by_class(self.compute, count), np.full(count, self.cold_start), 1.0 / rate])
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
@@ -159,6 +182,10 @@ class Linear:
         times: Floats = (c * memory["theta"][ids]).sum(axis=1) * (1.0 + drawn["noise"][ids])
         return times
 
+    def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
+        """The coefficients."""
+        return {"theta": memory["theta"]}
+
 
 @dataclass(frozen=True)
 class Device:
@@ -166,7 +193,7 @@ class Device:
 
     Device speeds are log-normal around the median, links too; both waver from round to round. The context it shows the
     server is [size / speed, s, transfer], seconds as last measured, without this round's wavering; s is 1 for one that
-    did not take part in the last round. A client's true coefficients are then [epochs, cold_start, 1].
+    did not take part in the last round. `truth` has the coefficients: [epochs, cold_start, 1], but for the wavering.
 
     Args:
         examples_per_second: median speed of a device in training.
@@ -219,6 +246,11 @@ class Device:
         times: Floats = self.cold_start * idle[ids] + compute + memory["transfer"][ids] * drawn["transfer"][ids]
         return times
 
+    def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
+        """The coefficients of the context in the mean time, the mean of this round's wavering included."""
+        mean = np.full(len(epochs), np.exp(self.waver**2 / 2.0))
+        return {"theta": np.column_stack([epochs * mean, np.full(len(epochs), self.cold_start), mean])}
+
 
 @dataclass(frozen=True, eq=False)
 class Replayed(_NoContext):
@@ -246,6 +278,10 @@ class Replayed(_NoContext):
         """How long these clients take."""
         times: Floats = drawn["row"][ids]
         return times
+
+    def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
+        """Mean times."""
+        return {"times": memory["times"].mean(axis=0)}
 
 
 __all__ = ["Device", "Gamma", "Linear", "LogNormalTime", "PerClient", "Replayed"]

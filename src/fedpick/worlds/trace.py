@@ -10,6 +10,8 @@ import numpy as np
 from fedpick.errors import ContractError, MissingError
 from fedpick.types import Floats, Ints
 
+__all__ = ["COLUMNS", "read_trace"]
+
 COLUMNS = ("client", "start", "end")
 
 

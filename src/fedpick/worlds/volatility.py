@@ -32,6 +32,10 @@ class Reliable:
         """Everyone."""
         return np.ones(len(clients), dtype=bool)
 
+    def truth(self, memory: PartState, clients: Clients) -> dict[str, Floats]:
+        """Success rates."""
+        return {"success": np.ones(len(clients))}
+
 
 @dataclass(frozen=True)
 class SuccessRates:
@@ -50,6 +54,10 @@ class SuccessRates:
         """Who would succeed."""
         works: Bools = rng.random(len(clients)) < memory["rate"]
         return works
+
+    def truth(self, memory: PartState, clients: Clients) -> dict[str, Floats]:
+        """Success rates; in the long run where crashes last."""
+        return {"success": memory["rate"]}
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,10 @@ class ReplayedFlags:
         """The row of this round."""
         row: Bools = memory["flags"][(round - 1) % len(memory["flags"])]
         return row
+
+    def truth(self, memory: PartState, clients: Clients) -> dict[str, Floats]:
+        """Success rates over the whole matrix."""
+        return {"success": memory["flags"].mean(axis=0)}
 
 
 __all__ = ["Bursts", "Reliable", "ReplayedFlags", "Shift", "SuccessRates", "by_class"]

@@ -153,6 +153,31 @@ class World:
         context = self.latency.context(state.latency, draw.latency, state.idle)
         return View(draw.round, mask, self.clients, context=context, probe=probe)
 
+    def truth(self, seed: int = 0) -> dict[str, Floats]:
+        """What no server knows of the clients, for oracles: arrays with a row per client, by name.
+
+        "success" (rates), "times" (mean seconds), "speed" (mean of the shortest time over the client's) or "theta" (the
+        context's coefficients in the mean time): those that the parts know. A part of your own has its say by a method
+        `truth(memory, clients)`, or of a latency `truth(memory, clients, epochs)`.
+
+        Args:
+            seed: of the run that it is the truth of; some clients' means are drawn with it.
+
+        >>> from fedpick import worlds
+        >>> worlds.named("e3cs", 4).truth()["success"].tolist()
+        [0.1, 0.3, 0.6, 0.9]
+        """
+        state, found = self.init(seed), {}
+        for part, memory, more in (
+            (self.availability, state.availability, ()),
+            (self.volatility, state.volatility, ()),
+            (self.latency, state.latency, (state.epochs,)),
+        ):
+            tell = getattr(part, "truth", None)
+            if tell is not None:
+                found.update(tell(memory, self.clients, *more))
+        return {name: np.array(value, dtype=np.float64) for name, value in found.items()}
+
     def seconds(self, state: WorldState, draw: Draw, ids: Ints) -> Floats:
         """How long these clients take in this round, if asked."""
         return self.latency.seconds(state.latency, draw.latency, state.idle, ids, state.epochs[ids])

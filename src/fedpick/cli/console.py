@@ -1,0 +1,57 @@
+"""Where the command line prints, and how it shows progress."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+__all__ = ["err", "out", "progress_of", "written"]
+
+out = Console()
+err = Console(stderr=True)
+
+
+@contextmanager
+def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterator[Callable[[int, int], None]]:
+    """One bar for all rounds of all runs, and one for each run that is being played.
+
+    Args:
+        names: of the runs.
+        rounds: that each is to reach.
+        begun: that each has.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bars = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
+    whole = bars.add_task(f"{len(names)} runs, rounds", total=sum(rounds), completed=sum(begun))
+    reached = list(begun)
+    shown: dict[int, TaskID] = {}
+
+    def tell(index: int, round: int) -> None:
+        reached[index] = round
+        bars.update(whole, completed=sum(reached))
+        if round >= rounds[index]:
+            if index in shown:
+                bars.remove_task(shown.pop(index))
+            return
+        if index not in shown:
+            shown[index] = bars.add_task(names[index], total=rounds[index])
+        bars.update(shown[index], completed=round)
+
+    with bars:
+        yield tell
+
+
+def written(folder: object, files: list[str], missed: list[str]) -> None:
+    """Say where results are, and what could not be made."""
+    for why in missed:
+        err.print(why, markup=False, soft_wrap=True)
+    out.print(f"written to {folder}: {', '.join(files)}", markup=False, soft_wrap=True)

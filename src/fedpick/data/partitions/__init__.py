@@ -1,0 +1,65 @@
+"""Which client holds which example: the splits of the papers.
+
+Each partition is a frozen dataclass of its settings. Called with a data set, a number of clients and a random generator
+it returns a `Federated`. All but `IID` (iid.py) first decide how many examples of each label a client gets, a (K, L)
+table (by_label.py, with the sizes of sizes.py); one function then gives out the examples (dealing.py). The same state
+of the generator gives the same split.
+
+The papers: E3CS (https://arxiv.org/abs/2011.08756), Power-of-Choice (https://arxiv.org/abs/2010.01243), RBCS-F
+(https://doi.org/10.1109/TPDS.2020.3040887), FedGS (https://arxiv.org/abs/2211.13975), FedProx
+(https://arxiv.org/abs/1812.06127), Hsu et al. (https://arxiv.org/abs/1909.06335).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedpick.data.federated import Dataset, Federated
+from fedpick.data.partitions.by_label import Dirichlet, DirichletLabels, LabelsPerClient, PrimaryLabel
+from fedpick.data.partitions.held_out import hold_out
+from fedpick.data.partitions.iid import IID
+from fedpick.data.partitions.sizes import SIZES, LogNormalSizes, PowerLawSizes
+from fedpick.text import Makers, make
+
+__all__ = [
+    "IID",
+    "PARTITIONS",
+    "SIZES",
+    "Dirichlet",
+    "DirichletLabels",
+    "LabelsPerClient",
+    "LogNormalSizes",
+    "Partition",
+    "PowerLawSizes",
+    "PrimaryLabel",
+    "hold_out",
+    "partition",
+]
+
+Partition = Callable[[Dataset, int, np.random.Generator], Federated]
+
+PARTITIONS: Makers = {
+    "iid": IID,
+    "primary-label": PrimaryLabel,
+    "dirichlet-labels": DirichletLabels,
+    "dirichlet": Dirichlet,
+    "labels-per-client": LabelsPerClient,
+}
+
+
+def partition(text: str, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
+    """Split a data set as the text says.
+
+    Args:
+        text: "iid", "primary-label(0.8, size=500)", "dirichlet(alpha=0.3)", "labels-per-client(2, size=power-law)".
+        dataset: what is split.
+        num_clients: among how many.
+        rng: such as fedpick.rng.stream(seed, 0, "partition").
+
+    >>> data = Dataset("toy", np.zeros((60, 2), np.float32), np.arange(60, dtype=np.int32) % 3, classes=3)
+    >>> partition("iid(size=log-normal(sigma=1, at_least=5))", data, 4, np.random.default_rng(0)).sizes
+    array([14, 12, 20, 14])
+    """
+    how = make(text, "partition", PARTITIONS, values=SIZES, example="dirichlet(alpha=0.3) or iid")
+    split: Federated = how(dataset, num_clients, rng)
+    return split

@@ -1,0 +1,233 @@
+"""Clients that differ in their labels: the non-iid splits of the papers."""
+
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+
+from fedpick.data.federated import Dataset, Federated
+from fedpick.data.partitions.dealing import deal, supply_of
+from fedpick.data.partitions.sizes import Size, check_size, check_whole, draw_sizes, share_out
+from fedpick.errors import SettingError, require
+from fedpick.types import Ints
+
+__all__ = ["Dirichlet", "DirichletLabels", "LabelsPerClient", "PrimaryLabel"]
+
+
+@dataclass(frozen=True)
+class PrimaryLabel:
+    """One primary label per client, drawn uniformly, and the rest uniformly from all other labels (E3CS, non-iid).
+
+    A label that has too few examples for a client is not drawn as its primary label.
+
+    Args:
+        share: fraction of a client's examples that have its primary label.
+        size: examples per client: a number, a law of sizes, or None for N // K.
+        overlap: clients draw independently and may share examples, as in the paper; otherwise no example is given
+            twice, which fails when too many clients have the same primary label.
+
+    >>> data = Dataset("toy", np.zeros((150, 2), np.float32), np.arange(150, dtype=np.int32) % 3, classes=3)
+    >>> split = PrimaryLabel(size=20)(data, 2, np.random.default_rng(0))
+    >>> split.labels.max(axis=1), split.sizes
+    (array([16, 16]), array([20, 20]))
+    """
+
+    share: float = 0.8
+    size: Size = 500
+    overlap: bool = True
+
+    def __post_init__(self) -> None:
+        require(0.0 <= self.share <= 1.0, "PrimaryLabel: share", self.share, "in [0, 1]", "the paper has 0.8")
+        check_size(self, self.size)
+
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
+        """Split the data set."""
+        supply = supply_of(self, dataset, num_clients)
+        sizes = draw_sizes(self, self.size, dataset, num_clients, rng, self.overlap)
+        own = np.rint(self.share * sizes).astype(np.int64)
+        left = sizes - own
+        enough = (own[:, None] <= supply) & (left[:, None] <= len(dataset) - supply) & (supply > 0)
+        poor = int(np.argmin(enough.any(axis=1)))
+        if not enough[poor].any():
+            raise SettingError(
+                f"PrimaryLabel: client {poor} wants {own[poor]} examples of one label and {left[poor]} of the others, "
+                f"but no label of {dataset.name} has so many ({supply.max()} of {len(dataset)} at most); "
+                "take a smaller size"
+            )
+        primary = np.argmax(
+            enough * (1.0 - rng.random(enough.shape)), axis=1
+        )  # uniform among the labels with enough examples
+        pool = len(dataset) - supply[primary]
+        wanted = np.zeros((num_clients, len(supply)), np.int64)
+        # A uniform draw from the other labels, counted by label: hypergeometric, one label after the other.
+        for label, there in enumerate(supply):
+            others = np.where(primary == label, 0, there)
+            pool = pool - others
+            wanted[:, label] = rng.hypergeometric(others, pool, left)
+            left = left - wanted[:, label]
+        wanted[np.arange(num_clients), primary] = own
+        return deal(self, dataset, dataset.y, wanted, rng, self.overlap)
+
+
+def _check_alpha(part: object, alpha: float) -> None:
+    what = f"{type(part).__name__}: alpha"
+    require(1e-3 <= alpha <= 1e6, what, alpha, "in [0.001, 1e6]", "a larger alpha makes clients more alike; or use iid")
+
+
+@dataclass(frozen=True)
+class DirichletLabels:
+    """Each client's label mix is drawn from Dirichlet(alpha, ..., alpha), its size is given (RBCS-F).
+
+    A client's counts are its mix times its size, rounded so that the size is exact. Hsu et al. and FedGS write
+    Dirichlet(alpha p) with p the labels' shares: with L balanced labels that is `alpha / L` here.
+
+    Args:
+        alpha: concentration; near 0 each client has one label, with a large one all clients have the same mix.
+        size: examples per client: a number, a law of sizes, or None for N // K.
+        overlap: clients draw independently and may share examples; otherwise no example is given twice, which fails
+            when more examples of a label are wanted than there are (`Dirichlet` always gives out all the data).
+
+    >>> data = Dataset("toy", np.zeros((150, 2), np.float32), np.arange(150, dtype=np.int32) % 3, classes=3)
+    >>> DirichletLabels(0.3, size=20)(data, 3, np.random.default_rng(0)).labels
+    array([[ 6,  0, 14], [ 4,  2, 14], [ 6, 14,  0]])
+    """
+
+    alpha: float = 0.5
+    size: Size = 500
+    overlap: bool = True
+
+    def __post_init__(self) -> None:
+        _check_alpha(self, self.alpha)
+        check_size(self, self.size)
+
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
+        """Split the data set."""
+        supply = supply_of(self, dataset, num_clients)
+        sizes = draw_sizes(self, self.size, dataset, num_clients, rng, self.overlap)
+        there = np.flatnonzero(supply)
+        wanted = np.zeros((num_clients, len(supply)), np.int64)
+        wanted[:, there] = share_out(sizes, rng.dirichlet(np.full(len(there), self.alpha), num_clients))
+        return deal(self, dataset, dataset.y, wanted, rng, self.overlap)
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Each label is divided among the clients by a draw from Dirichlet(alpha, ..., alpha): Power-of-Choice's split.
+
+    Labels and sizes are both skewed, and every example is given to exactly one client. A client that holds N/K
+    examples or more takes no further label. The draw is repeated until every client has at least `at_least`.
+
+    Args:
+        alpha: concentration; a smaller one is more skewed.
+        at_least: examples that every client must have.
+        tries: draws before giving up.
+
+    >>> data = Dataset("toy", np.zeros((150, 2), np.float32), np.arange(150, dtype=np.int32) % 3, classes=3)
+    >>> Dirichlet(0.5)(data, 3, np.random.default_rng(0)).labels
+    array([[15, 11, 33], [ 0,  9, 17], [35, 30,  0]])
+    """
+
+    alpha: float = 0.3
+    at_least: int = 10
+    tries: int = 1_000
+
+    def __post_init__(self) -> None:
+        _check_alpha(self, self.alpha)
+        check_whole("Dirichlet: at_least", self.at_least, 1)
+        check_whole("Dirichlet: tries", self.tries, 1)
+
+    def _draw(self, supply: Ints, num_clients: int, rng: np.random.Generator) -> Ints:
+        """How many of each label each client gets, whether or not that is enough for everyone."""
+        wanted = np.zeros((num_clients, len(supply)), np.int64)
+        held = np.zeros(num_clients, np.int64)
+        for label in np.flatnonzero(supply):
+            # Shares of those who are full set to 0 and the others scaled up are a Dirichlet of the others alone.
+            takers = np.flatnonzero(held * num_clients < supply.sum())
+            shares = rng.dirichlet(np.full(len(takers), self.alpha))
+            cuts = np.floor(np.cumsum(shares)[:-1] * supply[label]).astype(np.int64)
+            wanted[takers, label] = np.diff(cuts, prepend=0, append=supply[label])
+            held += wanted[:, label]
+        return wanted
+
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
+        """Split the data set."""
+        supply = supply_of(self, dataset, num_clients)
+        least, bound = self.at_least * num_clients, f"<= {len(dataset)}, the examples of {dataset.name}"
+        fix = "take fewer clients or a lower at_least"
+        require(least <= len(dataset), "Dirichlet: at_least * num_clients", least, bound, fix)
+        best = 0
+        for _ in range(self.tries):
+            wanted = self._draw(supply, num_clients, rng)
+            best = max(best, int(wanted.sum(axis=1).min()))
+            if best >= self.at_least:
+                return deal(self, dataset, dataset.y, wanted, rng, overlap=False)
+        raise SettingError(
+            f"Dirichlet: in {self.tries} tries the poorest of {num_clients} clients held at most {best} examples, but "
+            f"at_least = {self.at_least}; raise alpha = {self.alpha}, lower at_least or take fewer clients"
+        )
+
+
+@dataclass(frozen=True)
+class LabelsPerClient:
+    """Every client has examples of exactly this many labels (FedGS's Fashion-MNIST: two).
+
+    The number of clients that hold a label is about proportional to its examples, which are divided among them; no
+    example is given twice.
+
+    Args:
+        labels: per client.
+        size: examples per client, in equal parts of its labels; or None for all the data, each label in equal parts
+            to those who hold it; or a law of sizes, each label in parts that are in proportion to their sizes.
+
+    >>> data = Dataset("toy", np.zeros((120, 2), np.float32), np.arange(120, dtype=np.int32) % 4, classes=4)
+    >>> LabelsPerClient(2)(data, 4, np.random.default_rng(0)).labels
+    array([[ 0,  0, 15, 15], [15, 15,  0,  0], [15,  0,  0, 15], [ 0, 15, 15,  0]])
+    """
+
+    labels: int = 2
+    size: Size = None
+
+    def __post_init__(self) -> None:
+        check_whole("LabelsPerClient: labels", self.labels, 1)
+        check_size(self, self.size)
+        if isinstance(self.size, Integral):
+            fix = "every label needs an example"
+            require(self.size >= self.labels, "LabelsPerClient: size", self.size, f">= labels = {self.labels}", fix)
+
+    def _holders(self, supply: Ints, num_clients: int, rng: np.random.Generator) -> Ints:
+        """(K, L): 1 where the client holds the label. Each takes those whose examples are least in demand."""
+        holds = np.zeros((num_clients, len(supply)), np.int64)
+        ties, demand = rng.random(holds.shape), np.zeros(len(supply))
+        with np.errstate(divide="ignore"):
+            per_holder = 1.0 / supply  # infinite for a label without examples: no client takes it
+        for k in range(num_clients):  # each choice depends on the ones before
+            taken = np.argsort((demand + ties[k]) * per_holder)[: self.labels]
+            demand[taken] += 1.0
+            holds[k, taken] = 1
+        return holds
+
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
+        """Split the data set."""
+        supply = supply_of(self, dataset, num_clients)
+        there = int(np.count_nonzero(supply))
+        bound = f"<= {there}, the labels that {dataset.name} has examples of"
+        require(self.labels <= there, "LabelsPerClient: labels", self.labels, bound, "or use iid")
+        sizes = draw_sizes(self, self.size, dataset, num_clients, rng, overlap=False)
+        holds = self._holders(supply, num_clients, rng)
+        if isinstance(self.size, Integral):
+            wanted = share_out(sizes, holds.astype(np.float64))
+        else:
+            weights = np.ones(num_clients) if self.size is None else sizes.astype(np.float64)
+            given = supply if self.size is None else supply * int(sizes.sum()) // len(dataset)
+            holders = holds.sum(axis=0)
+            scarce = int(np.argmin(given - holders))
+            require(
+                bool(given[scarce] >= holders[scarce]),
+                f"LabelsPerClient: clients that hold label {scarce}",
+                int(holders[scarce]),
+                f"<= {given[scarce]}, its examples",
+                "take fewer clients or labels per client, or a larger mean",
+            )
+            wanted, held = holds.copy(), np.flatnonzero(holders)  # one example each, and the rest by weight
+            wanted[:, held] += share_out((given - holders)[held], (holds[:, held] * weights[:, None]).T).T
+        return deal(self, dataset, dataset.y, wanted, rng, overlap=False)

@@ -1,0 +1,116 @@
+"""Data from plain settings, as configuration files and the command line write them.
+
+[data]
+name = "fashion-mnist"                  # a data set, a generator such as "synthetic(1, 1)", a file "mine.npz" or
+                                        # "mine.parquet", or a function of your own: "mine.py:hospitals(sites=12)"
+partition = "dirichlet(alpha=0.3)"      # who holds what of a data set
+hold_out = 0.1                          # share of each client's data kept for testing; 0 unless said
+seed = 0                                # of the partition: the same clients at every seed of the run
+"""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fedpick import own
+from fedpick import rng as rngs
+from fedpick.data.federated import Dataset, Federated
+from fedpick.data.files import ENDINGS, load_file
+from fedpick.data.generators import GENERATORS, generate
+from fedpick.data.partitions import hold_out, partition
+from fedpick.data.sources import SOURCES, load
+from fedpick.errors import ConfigError, FedpickError, find_name, unknown_name
+from fedpick.text import make
+
+__all__ = ["build_data", "known_name"]
+
+SETTINGS = ("name", "partition", "hold_out", "seed")
+PARTITION = "dirichlet(alpha=0.3)"  # unless said
+PARTITIONS = {
+    "digits": "dirichlet(alpha=0.5, at_least=2)",
+    "cifar10": "primary-label(share=0.8, size=500)",  # E3CS, Table I
+}
+
+
+@lru_cache(maxsize=2)  # the runs of one process share the arrays
+def _load(name: str) -> Dataset:
+    return load(name)
+
+
+@lru_cache(maxsize=2)
+def _load_file(path: str, changed: float) -> Dataset | Federated:
+    return load_file(path)
+
+
+def known_name(settings: Mapping[str, Any]) -> str | None:
+    """The data set or generator that is meant, as SOURCES and GENERATORS spell it; None: the user's own."""
+    name = settings.get("name")
+    if not isinstance(name, str):
+        raise ConfigError(f"[data] name = {name!r}, but must be a text such as 'fashion-mnist' or 'synthetic(1, 1)'")
+    if name.endswith(ENDINGS) or own.is_reference(name):
+        return None
+    known = {key: key for key in (*SOURCES, *GENERATORS)}
+    return find_name(name.split("(")[0].strip(), known, "data")
+
+
+def _own(name: str, num_clients: int, seed: int) -> Dataset | Federated:
+    """Data from a file, or from a function, a generator or an object of the user's own."""
+    if not own.is_reference(name):
+        path = Path(name)
+        return _load_file(str(path), path.stat().st_mtime if path.is_file() else 0.0)
+    rng = rngs.stream(seed, 0, "data")
+    try:
+        made = make(
+            name, "data", {}, values={}, example="mine.py:hospitals(sites=12)", num_clients=num_clients, rng=rng
+        )
+        if callable(made):  # a generator's settings: called as the built-in ones are
+            made = made(num_clients, rng)
+    except FedpickError:
+        raise
+    except Exception as error:  # it is the user's code
+        raise ConfigError(f"{name}: {type(error).__name__}: {error}") from None
+    if not isinstance(made, Dataset | Federated):
+        raise ConfigError(f"{name}: gives {type(made).__name__}, but must give fp.data.Federated or fp.data.Dataset")
+    return made
+
+
+def build_data(settings: Mapping[str, Any], num_clients: int) -> Federated:
+    """The data of this many clients; data that comes with clients of its own keeps those.
+
+    >>> build_data({"name": "synthetic(1, 1)"}, num_clients=30).dataset.classes
+    10
+    """
+    for key in settings:
+        if key not in SETTINGS:
+            raise unknown_name("setting of [data]", key, list(SETTINGS))
+    if known_name(settings) is None:  # the user's own, which may change
+        return _build(settings, num_clients)
+    return _build_known(json.dumps(dict(settings), sort_keys=True, default=repr), num_clients)
+
+
+@lru_cache(maxsize=8)  # the runs of one process share the clients' data, too
+def _build_known(text: str, num_clients: int) -> Federated:
+    return _build(json.loads(text), num_clients)
+
+
+def _build(settings: Mapping[str, Any], num_clients: int) -> Federated:
+    name, seed, share = known_name(settings), settings.get("seed", 0), settings.get("hold_out", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ConfigError(f"[data] seed = {seed!r}, but must be a whole number >= 0")
+    found: Dataset | Federated
+    if name in GENERATORS:
+        found = generate(settings["name"], num_clients, rngs.stream(seed, 0, "data"))
+    else:
+        found = _own(settings["name"], num_clients, seed) if name is None else _load(name)
+    if isinstance(found, Federated):
+        if "partition" in settings:
+            raise ConfigError(f"[data] partition: {settings['name']} comes with its clients; leave the partition out")
+        people = found
+    else:
+        text = settings.get("partition", PARTITIONS.get(name or "", PARTITION))
+        if not isinstance(text, str):
+            raise ConfigError(f"[data] partition = {text!r}, but must be a text such as 'dirichlet(alpha=0.3)'")
+        people = partition(text, found, num_clients, rngs.stream(seed, 0, "partition"))
+    return hold_out(people, share, rngs.stream(seed, 0, "hold out")) if share else people

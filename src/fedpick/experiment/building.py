@@ -1,0 +1,219 @@
+"""Worlds from plain settings: a name, a number of clients, and parts in place of the named world's."""
+
+import ast
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedpick import own, worlds
+from fedpick import rng as rngs
+from fedpick.errors import ConfigError, FedpickError, unknown_name
+from fedpick.protocol import TrainerLike
+from fedpick.text import Makers, make
+from fedpick.worlds import World
+
+__all__ = ["PARTS", "build_trainer", "build_world", "current_names", "trace_beside", "world_label", "world_settings"]
+
+PARTS: dict[str, Makers] = {
+    "availability": {
+        "always": worlds.Always,
+        "bernoulli": worlds.Bernoulli,
+        "more-data-first": worlds.MoreDataFirst,
+        "less-data-first": worlds.LessDataFirst,
+        "y-max-first": worlds.YMaxFirst,
+        "y-cycle": worlds.YCycle,
+        "log-normal": worlds.LogNormal,
+        "sin-log-normal": worlds.SinLogNormal,
+        "halves": worlds.Halves,
+        "markov": worlds.MarkovOnOff,
+        "diurnal": worlds.Diurnal,
+        "trace": worlds.Trace,
+    },
+    "volatility": {
+        "reliable": worlds.Reliable,
+        "rates": worlds.SuccessRates,
+        "bursts": worlds.Bursts,
+        "shift": worlds.Shift,
+        "replay": worlds.ReplayedFlags,
+    },
+    "latency": {
+        "per-client": worlds.PerClient,
+        "gamma": worlds.Gamma,
+        "log-normal": worlds.LogNormalTime,
+        "linear": worlds.Linear,
+        "device": worlds.Device,
+        "replay": worlds.Replayed,
+    },
+}
+MISTAKES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+_NUMBERS = ("deadline", "epochs", "probe_share", "model_megabytes", "wait")
+
+
+PART_NAMES: Makers = {name: maker for makers in PARTS.values() for name, maker in makers.items()}
+
+
+def build_world(settings: dict[str, Any]) -> World:
+    """A world from its settings: a name, a number of clients, and parts in place of the named world's.
+
+    >>> build_world({"name": "volatile", "num_clients": 50, "deadline": 9.0}).deadline
+    9.0
+    """
+    known = ["name", "num_clients", *PARTS, *_NUMBERS]
+    settings = current_names(settings)
+    for key in settings:
+        if key not in known:
+            raise unknown_name("setting of [world]", key, known)
+    count = settings.get("num_clients")
+    if count is not None and not _whole(count):
+        raise ConfigError(f"[world] num_clients = {count!r}, but must be a whole number >= 1")
+    name = settings.get("name", "phones")
+    if not isinstance(name, str):
+        raise ConfigError(f"[world] name = {name!r}, but must be a text such as 'volatile'")
+    world = _own_world(name, count) if own.is_reference(name) else worlds.named(name, count)
+    changes = {key: _number(key, settings[key]) for key in _NUMBERS if key in settings}
+    for part, makers in PARTS.items():
+        if part in settings:
+            changes[part] = _part(part, settings[part], makers, world)
+    return replace(world, **changes)
+
+
+def _own_world(text: str, count: int | None) -> World:
+    extra: dict[str, Any] = {} if count is None else {"num_clients": count}
+    try:
+        made = make(text, "world", {}, values=PART_NAMES, example="my_world.py:hospital(num_clients=30)", **extra)
+    except FedpickError:
+        raise
+    except Exception as error:  # it is the user's code
+        raise ConfigError(f"{text}: {type(error).__name__}: {error}") from None
+    if not isinstance(made, World):
+        raise ConfigError(f"{text}: gives {type(made).__name__}, but must give an fp.World")
+    if count is not None and len(made.clients) != count:
+        raise ConfigError(f"{text}: has {len(made.clients)} clients, but num_clients = {count}; leave one of them out")
+    return made
+
+
+def build_trainer(people: Any, data: dict[str, Any], settings: dict[str, Any], reports: tuple[str, ...]) -> TrainerLike:
+    """fedpick's trainer, or one of the user's own: train = {"trainer": "loop.py:Trainer(lr=0.1)"}.
+
+    Args:
+        people: who holds what; an own trainer gets it as `data`.
+        data: the [data] settings, which decide the defaults.
+        settings: of [train].
+        reports: what the policy would hear from clients; an own trainer gets it, if it has such a setting.
+    """
+    text = settings.get("trainer")
+    if text is None:
+        from fedpick.learn.settings import build_trainer as make_trainer  # JAX is an extra
+
+        return make_trainer(people, data, settings, reports)
+    if not own.is_reference(text) or len(settings) > 1:
+        raise ConfigError(
+            f"[train] trainer = {text!r} with {len(settings) - 1} other settings, but must be one of your own and "
+            "stand alone, with its settings in brackets: trainer = 'loop.py:Trainer(lr=0.1)'"
+        )
+    try:
+        made = make(text, "trainer", {}, values={}, example="loop.py:Trainer(lr=0.1)", data=people, reports=reports)
+    except FedpickError:
+        raise
+    except Exception as error:  # it is the user's code
+        raise ConfigError(f"{text}: {type(error).__name__}: {error}") from None
+    lacking = [name for name in ("init", "probe", "train", "aggregate", "evaluate") if not hasattr(made, name)]
+    if lacking:
+        raise ConfigError(f"{text}: has no method {lacking[0]}; see fedpick.protocol.TrainerLike for what a trainer is")
+    trainer: TrainerLike = made
+    return trainer
+
+
+def world_settings(text: str) -> dict[str, Any]:
+    """The settings that "volatile(num_clients=50, deadline=9)" stands for, as [world] of a file holds them.
+
+    >>> world_settings("Volatile(num_clients=50)")
+    {'name': 'volatile', 'num_clients': 50}
+    """
+    if own.is_reference(text):
+        return {"name": text}
+    known = {name: partial(_named_settings, name) for name in worlds.WORLDS}
+    example = "volatile, or volatile(num_clients=50, deadline=9)"
+    settings: dict[str, Any] = make(text, "world", known, values={}, example=example)
+    return settings
+
+
+def _named_settings(
+    name: str,
+    num_clients: int | None = None,
+    availability: str | None = None,
+    volatility: str | None = None,
+    latency: str | None = None,
+    deadline: float | str | None = None,
+    epochs: Any = None,
+    probe_share: float | None = None,
+    model_megabytes: float | None = None,
+    wait: float | None = None,
+) -> dict[str, Any]:
+    said = {key: value for key, value in locals().items() if value is not None}
+    return said
+
+
+def world_label(settings: dict[str, Any]) -> str:
+    """A world in a table: its name, and what was changed of it."""
+    rest = [f"{key}={value!r}" for key, value in sorted(settings.items()) if key != "name"]
+    return own.shown(str(settings.get("name", "phones"))) + (f"({', '.join(rest)})" if rest else "")
+
+
+def current_names(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of [world] under the names of today: files and manifests from before 0.2 say clients for num_clients."""
+    if "clients" not in settings or "num_clients" in settings:
+        return settings
+    return {("num_clients" if key == "clients" else key): value for key, value in settings.items()}
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _number(key: str, value: Any) -> Any:
+    """A setting that is a number; the other bounds are the world's to check."""
+    if key == "epochs":
+        epochs = value if isinstance(value, list | tuple) else [value]
+        if not epochs or not all(map(_whole, epochs)):
+            raise ConfigError(f"[world] epochs = {value!r}, but must be a whole number >= 1, or several: [1, 2, 3, 4]")
+        return tuple(epochs)
+    if key == "deadline" and value in (None, "none", "slowest"):
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or (key == "deadline" and value <= 0):
+        wanted = "a number of seconds > 0, or 'slowest' to wait for all" if key == "deadline" else "a number >= 0"
+        raise ConfigError(f"[world] {key} = {value!r}, but must be {wanted}")
+    return value
+
+
+def _part(part: str, text: Any, makers: Makers, world: World) -> Any:
+    """A part of a world from its text; what does not fit the world's clients is said now."""
+    example = f'{part} = "{next(iter(makers))}"'
+    if not isinstance(text, str):
+        raise ConfigError(f"[world] {part} = {text!r}, but must be a text such as {example}")
+    try:
+        made = make(text, part, makers, values={}, example=example)
+        made.init(world.clients, rngs.stream(0, 0, "check"))  # reads a trace, checks shapes
+    except FedpickError:
+        raise
+    except MISTAKES as error:
+        raise ConfigError(f"[world] {part} = {text!r}: {error}; write it like {example}") from None
+    return made
+
+
+def trace_beside(text: Any, folder: Path) -> Any:
+    """A trace's text with the path as seen from the configuration file's folder, whoever reads it later."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except (AttributeError, SyntaxError, ValueError):
+        return text  # build_world says what is wrong with it
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id.lower() == "trace":
+        paths = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "path")]
+        for node in paths:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                node.value = str((folder / node.value).resolve())
+        return ast.unparse(call)
+    return text

@@ -1,0 +1,108 @@
+"""Which runs are played where: by executor, by device, and by what each run has behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedpick import devices
+from fedpick.errors import MissingError, SettingError, StoreError, require, unknown_name
+from fedpick.experiment.executors.alone import Job
+from fedpick.experiment.executors.batch import Batch
+from fedpick.store.manifest import MANIFEST, last_said, read_manifest
+from fedpick.store.tables import covers
+
+__all__ = ["EXECUTORS", "Plan", "begun_on", "check_names", "deal_out", "device_of"]
+
+EXECUTORS = ("auto", "serial", "processes", "stacked", "ray")
+_OLD = {"local": "processes"}  # as it was called before 0.2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Batches, and whether they are played in this process or in so many others."""
+
+    batches: tuple[Batch, ...]
+    here: bool
+    workers: int = 1
+
+
+def check_names(executor: str, device: str = "auto", workers: int | None = None) -> str:
+    """The executor's name of today; raises for names and numbers that are not there."""
+    executor = _OLD.get(executor, executor)
+    if executor not in EXECUTORS:
+        raise unknown_name("executor", executor, list(EXECUTORS))
+    if device not in devices.DEVICES:
+        raise unknown_name("device", device, list(devices.DEVICES))
+    require(workers is None or workers >= 1, "workers", workers, "a number of processes >= 1", "None is one per core")
+    if executor == "processes" and device == "gpu":
+        raise SettingError(
+            "executor = 'processes' with device = 'gpu': processes cannot share a GPU; use 'stacked', which plays many "
+            "runs in one, or 'serial'"
+        )
+    return executor
+
+
+def begun_on(job: Job) -> str | None:
+    """The kind of device on which a run that is not over was begun; None if it was not, or nobody knows."""
+    if job.config.data is None or not (job.folder / MANIFEST).is_file():
+        return None
+    whole = job.folder / "rounds.parquet"
+    over = whole.is_file() and covers(whole) >= job.config.rounds
+    if over or not (job.folder / "checkpoint.npz").is_file():
+        return None
+    said = read_manifest(job.folder).get("about", {}).get("device")
+    return last_said(said).partition(":")[0] if isinstance(said, str) else None
+
+
+def device_of(job: Job, device: str, usual: str, gpu: bool) -> str:
+    """Where a run is played: "cpu" or "gpu".
+
+    Args:
+        job: the run.
+        device: as asked for.
+        usual: what "auto" is for a run that begins.
+        gpu: whether there is a GPU.
+    """
+    if job.config.data is None:
+        return "cpu"
+    if device != "auto":
+        return device
+    begun = begun_on(job)
+    if begun == "gpu" and not gpu:
+        raise StoreError(
+            f"{job.folder}: was begun on a GPU, and there is none here; on a CPU its rounding would differ from there "
+            "on. Go on where there is one, or all the same with --device cpu"
+        )
+    return begun if begun in ("cpu", "gpu") else usual
+
+
+def deal_out(jobs: Sequence[Job], executor: str, device: str, workers: int | None) -> list[Plan]:
+    """Where each of the jobs is played on this machine."""
+    gpu = devices.gpu_there()
+    if device == "gpu" and not gpu:
+        raise MissingError(
+            "--device gpu, but JAX has no GPU here: pip install 'jax[cuda12]' on a machine with one, and leave "
+            "JAX_PLATFORMS and CUDA_VISIBLE_DEVICES alone; or use --device cpu"
+        )
+    if executor == "auto" and workers == 1:
+        executor = "serial"
+    usual = "gpu" if gpu and executor != "processes" else "cpu"
+    places = [device_of(job, device, usual, gpu) for job in jobs]
+    on_gpu = tuple((i, job) for i, job in enumerate(jobs) if places[i] == "gpu")
+    train = tuple((i, job) for i, job in enumerate(jobs) if places[i] == "cpu" and job.config.data is not None)
+    others = tuple((i, job) for i, job in enumerate(jobs) if job.config.data is None)
+    plans = []
+    if train and executor == "stacked":
+        plans.append(_on_cpu([Batch(train, stacked=True)], 1, apart=gpu))
+        train = ()
+    rest = [Batch((pair,)) for pair in (*train, *others)]
+    if rest:
+        count = 1 if executor == "serial" else min(workers or devices.cores(), len(rest))
+        plans.append(_on_cpu(rest, count, apart=gpu and bool(train)))
+    if on_gpu:
+        plans.append(Plan((Batch(on_gpu, stacked=executor != "serial"),), here=True))
+    return plans
+
+
+def _on_cpu(batches: Sequence[Batch], count: int, apart: bool) -> Plan:
+    """Batches on the cores; apart from this process if JAX would take a GPU here."""
+    return Plan(tuple(batches), here=count <= 1 and not apart, workers=max(count, 1))

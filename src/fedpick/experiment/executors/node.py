@@ -1,0 +1,135 @@
+"""What a node of a cluster does: it gets a run's files, plays on in a folder of its own, and sends what is new.
+
+New parts travel with each checkpoint, so that a node that dies takes with it only what came after the last one.
+"""
+
+import signal
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedpick import atomic
+from fedpick.experiment.executors.alone import Listener
+from fedpick.experiment.executors.batch import Batch, play_batch
+from fedpick.experiment.executors.processes import portable
+from fedpick.experiment.executors.stopping import Stop, Stopped
+
+__all__ = ["CHECKPOINT", "Mailbox", "Parcel", "pack", "play_on_node", "unpack"]
+
+CHECKPOINT = "checkpoint.npz"
+_WHOLE = ("rounds.parquet", "selections.parquet")
+ASK = 0.5  # seconds between two questions whether to stop
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Files of a run's folder.
+
+    Args:
+        attempt: which try to play the run they belong to.
+        after: the round of the checkpoint that they go on from; 0: they are all there is.
+        round: of the checkpoint among them.
+        files: by name.
+    """
+
+    attempt: int
+    after: int
+    round: int
+    files: dict[str, bytes]
+
+
+def pack(folder: Path, after: int = 0) -> dict[str, bytes]:
+    """What a folder holds of the rounds after this one."""
+    names = ["manifest.json", CHECKPOINT, *(_WHOLE if after == 0 else ())]
+    parts = [part for part in (folder / "parts").glob("*.parquet") if int(part.stem.rsplit("-", 1)[1]) > after]
+    paths = [*(folder / name for name in names), *parts]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.is_file()}
+
+
+def unpack(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files as a run does: the checkpoint after the parts that it covers."""
+    (folder / "parts").mkdir(parents=True, exist_ok=True)
+    for name in sorted(files, key=lambda name: name == CHECKPOINT):
+        with atomic.replacing(folder / name) as temporary:
+            temporary.write_bytes(files[name])
+
+
+class Mailbox:
+    """An actor on the driver's node: hears how far runs are, and tells tasks whether to stop."""
+
+    def __init__(self) -> None:
+        self._stop = False
+        self._begun: set[int] = set()
+        self._rounds: dict[int, int] = {}
+        self._parcels: list[tuple[int, Any]] = []
+
+    def report(self, rounds: dict[int, int], parcels: list[tuple[int, Any]]) -> bool:
+        """How far runs are, and references to parcels of theirs; gives whether to stop."""
+        self._begun |= rounds.keys()
+        self._rounds |= rounds
+        self._parcels += parcels
+        return self._stop
+
+    def take(self) -> tuple[dict[int, int], list[tuple[int, Any]]]:
+        """What came since this was last asked."""
+        found = self._rounds, self._parcels
+        self._rounds, self._parcels = {}, []
+        return found
+
+    def stop(self) -> set[int]:
+        """Tell all that ask to stop; gives the runs that were begun."""
+        self._stop = True
+        return self._begun
+
+
+class _Courier:
+    """Carries a batch's news to the mailbox."""
+
+    def __init__(self, folders: dict[int, Path], sent: Mapping[int, Parcel], mailbox: Any, stop: Stop) -> None:
+        self.folders, self.mailbox, self.stop = folders, mailbox, stop
+        self.sent = {number: (parcel.attempt, parcel.round) for number, parcel in sent.items()}
+        self.rounds = {number: parcel.round for number, parcel in sent.items()}
+        self.asked = 0.0
+
+    def tick(self, number: int, round: int) -> None:
+        self.rounds[number] = round
+        if time.monotonic() - self.asked > ASK:
+            self.report([])
+
+    def saved(self, number: int, round: int) -> None:
+        import ray
+
+        self.rounds[number] = round
+        attempt, after = self.sent[number]
+        self.sent[number] = attempt, round
+        parcel = Parcel(attempt, after, round, pack(self.folders[number], after))
+        self.report([(number, ray.put(parcel))])  # it stays on this node until it is fetched
+
+    def report(self, parcels: list[tuple[int, Any]]) -> None:
+        import ray
+
+        self.asked = time.monotonic()
+        if ray.get(self.mailbox.report.remote(self.rounds, parcels)):
+            self.stop.tell(signal.SIGTERM)
+
+
+def play_on_node(batch: Batch, sent: Mapping[int, Parcel], mailbox: Any) -> dict[int, Exception]:
+    """Play a batch on from the files sent; gives the errors of runs that have one."""
+    stop = Stop()
+    with tempfile.TemporaryDirectory(prefix="fedpick-") as place:
+        folders = {number: Path(place) / str(number) for number in sent}
+        courier = _Courier(folders, sent, mailbox, stop)
+        courier.report([])
+        for number, parcel in sent.items():
+            unpack(folders[number], parcel.files)
+        jobs = tuple((number, replace(job, folder=folders[number])) for number, job in batch.jobs)
+        errors: dict[int, Exception] = {}
+        try:
+            stop.obey()
+            errors = play_batch(Batch(jobs, batch.stacked), stop, Listener(courier.tick, courier.saved))
+        except Stopped:
+            pass
+        return {number: portable(error) for number, error in errors.items()}

@@ -1,0 +1,207 @@
+"""Work in processes of this machine: each is handed one item at a time, so that nothing new begins after a stop."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, TypeVar
+
+from fedpick.errors import FedpickError
+from fedpick.experiment.executors.stopping import Stop, Stopped
+
+__all__ = ["Failed", "in_processes", "portable"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+PATIENCE = 8.0  # seconds that processes get to end a round and write a checkpoint
+Tell = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An item without a result.
+
+    Args:
+        error: what it raised; None: its process was killed.
+    """
+
+    error: Exception | None
+
+
+@dataclass
+class _Worker:
+    process: Any
+    pipe: connection.Connection
+    at: int | None = None  # the item that it works on
+
+
+def in_processes(
+    function: Callable[[T, Tell], R],
+    items: Sequence[T],
+    count: int,
+    stop: Stop,
+    tell: Callable[[int, Any], None],
+    variables: Mapping[str, str],
+) -> Iterator[tuple[int, R | Failed]]:
+    """The results of function(item, tell) with their indices, as they come; raises Stopped when told to stop.
+
+    A process that is told to stop gets SIGTERM, which ends it at once or, while it plays a run, at the end of the
+    round. Results that come until then are given, too.
+
+    Args:
+        function: defined at the top of a module, so that other processes can import it. What it tells arrives at
+            `tell` here.
+        items: one call each.
+        count: processes.
+        stop: says when to stop.
+        tell: called with an item's index and what its function told.
+        variables: of the environment of the processes.
+    """
+    waiting = deque(enumerate(items))
+    crew: list[_Worker] = []
+    told = 0.0  # when the processes were told to stop
+    over = False
+    try:
+        while True:
+            if stop.came is not None and not told:
+                told = time.monotonic()
+                waiting.clear()
+                _terminate(crew)
+            for worker in crew:
+                if worker.at is None and waiting:
+                    _hand(worker, function, waiting)
+            while waiting and len(crew) < count:
+                crew.append(_hire(variables))
+                _hand(crew[-1], function, waiting)
+            over = all(worker.at is None for worker in crew)
+            if over or (told and time.monotonic() - told > PATIENCE):
+                break
+            for pipe in connection.wait([worker.pipe for worker in crew], timeout=0.1):
+                worker = next(worker for worker in crew if worker.pipe is pipe)
+                index = worker.at
+                try:
+                    what, value = worker.pipe.recv()
+                except (EOFError, OSError):  # it ended
+                    crew.remove(worker)
+                    _end([worker], patience=1.0)
+                    what, value = ("stopped", None) if told else ("result", Failed(None))
+                if what == "told" and index is not None:
+                    tell(index, value)
+                elif what == "result" and index is not None:
+                    worker.at = None
+                    yield index, value
+        stop.obey()
+    finally:
+        if not over:
+            _terminate(crew)
+        _end(crew, patience=0.0 if told else PATIENCE)  # those that were told to stop had their time
+
+
+def _hire(variables: Mapping[str, str]) -> _Worker:
+    # Spawned, not forked: threads of NumPy and JAX do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    with _environment(variables), _without_ctrl_c():  # before the new process imports anything
+        process.start()
+    theirs.close()  # so that its end is seen here
+    return _Worker(process, ours)
+
+
+def _hand(worker: _Worker, function: Callable[..., Any], waiting: "deque[tuple[int, Any]]") -> None:
+    worker.at, item = waiting.popleft()
+    with suppress(BrokenPipeError):  # it died: seen when its pipe is read
+        worker.pipe.send((function, item))
+
+
+def _terminate(crew: Sequence[_Worker]) -> None:
+    for worker in crew:
+        worker.process.terminate()
+
+
+def _end(crew: Sequence[_Worker], patience: float) -> None:
+    """End processes: they hear it by their pipe, and are killed if they take too long."""
+    until = time.monotonic() + patience
+    try:
+        for worker in crew:
+            worker.pipe.close()
+        for worker in crew:
+            worker.process.join(max(0.0, until - time.monotonic()))
+    finally:
+        for worker in crew:
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Processes started in this block leave Ctrl-C, which a terminal sends to all, to this one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# ---- in the other process
+
+
+def _serve(pipe: connection.Connection) -> None:
+    """Work on what comes through the pipe until it is closed."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)  # however the parent ended
+
+    threading.Thread(target=watch, daemon=True).start()
+    with suppress(EOFError, BrokenPipeError, Stopped):  # the parent has no more, or is gone
+        while True:
+            pipe.send_bytes(_attempt(pipe))
+
+
+def _attempt(pipe: connection.Connection) -> Any:
+    """The result of the next item, as another process reads it."""
+    data = pipe.recv_bytes()
+    try:
+        function, item = pickle.loads(data)
+        result = function(item, lambda value: pipe.send(("told", value)))
+        return ForkingPickler.dumps(("result", result))
+    except Exception as error:
+        return ForkingPickler.dumps(("result", Failed(portable(error))))
+
+
+def portable(error: Exception) -> Exception:
+    """An error that another process can read; one that is not the user's says where it came from."""
+    if not isinstance(error, FedpickError):
+        error.add_note("in another process:\n" + "".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:  # of a class that cannot be made from its arguments
+        return FedpickError("".join(traceback.format_exception_only(error)).strip())

@@ -1,0 +1,130 @@
+"""Many runs in one process, their cohorts stacked into one compiled call; each keeps its own folder.
+
+Runs stand in groups of what can be stacked. In a group those that are behind are played first, until they meet others:
+from there they go on together.
+"""
+
+from collections.abc import Sequence
+
+import jax
+
+from fedpick.errors import FedpickError
+from fedpick.experiment.executors.alone import Job, Listener, Seat
+from fedpick.experiment.executors.stopping import Stop
+from fedpick.learn.trainer import Trainer
+from fedpick.simulate.together import RunError, blame, difference, play_together
+
+__all__ = ["play_stacked"]
+
+OPEN = 256  # runs with an open folder at a time: each holds a file open, its lock
+Errors = dict[int, Exception]
+
+
+def play_stacked(jobs: Sequence[tuple[int, Job]], stop: Stop, listen: Listener) -> Errors:
+    """Play numbered jobs, stacked where they can be; gives the errors of those that have one."""
+    errors: Errors = {}
+    for start in range(0, len(jobs), OPEN):
+        seats: list[Seat] = []
+        try:
+            for number, job in jobs[start : start + OPEN]:
+                stop.obey()
+                _sit(number, job, listen, seats, errors)
+            for group in _groups(seats):
+                _play_group(group, stop, listen, errors)
+        finally:
+            for seat in seats:
+                seat.store.close()
+    return errors
+
+
+def _sit(number: int, job: Job, listen: Listener, seats: list[Seat], errors: Errors) -> None:
+    try:
+        seats.append(Seat(number, job, listen))
+    except Exception as error:
+        errors[number] = error
+
+
+def _groups(seats: Sequence[Seat]) -> list[list[Seat]]:
+    """Runs that can be stacked, together; the others by themselves."""
+    groups: list[list[Seat]] = []
+    for seat in seats:
+        trainer = seat.run.trainer
+        for group in groups:
+            other = group[0].run.trainer
+            if isinstance(trainer, Trainer) and isinstance(other, Trainer) and difference(other, trainer) is None:
+                group.append(seat)
+                break
+        else:
+            groups.append([seat])
+    return groups
+
+
+def _play_group(seats: Sequence[Seat], stop: Stop, listen: Listener, errors: Errors) -> None:
+    limit, going = len(seats), list(seats)
+    try:
+        while going:
+            stack, until = _next(going, limit)
+            again: list[Seat] = []
+            try:
+                _play_stack(stack, until, stop, listen)
+                again = [seat for seat in stack if seat.round < seat.job.config.rounds]
+                going = [seat for seat in going if seat not in stack or seat in again]
+                continue
+            except RunError as error:  # of one run; the others were in the middle of the round, too
+                errors[stack[error.index].number] = error.error
+                again = [seat for i, seat in enumerate(stack) if i != error.index]
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" in str(error) and len(stack) > 1:
+                    limit, again = (len(stack) + 1) // 2, stack
+                else:
+                    errors |= {seat.number: _explained(error) for seat in stack}
+            except Exception as error:
+                errors |= {seat.number: error for seat in stack}
+            for seat in stack:
+                going.remove(seat)
+                seat.store.close()
+            for seat in again:  # from its last checkpoint: what came after was not written
+                _sit(seat.number, seat.job, listen, going, errors)
+    finally:
+        for seat in going:
+            seat.store.close()
+
+
+def _explained(error: Exception) -> Exception:
+    if "RESOURCE_EXHAUSTED" not in str(error):
+        return error
+    return FedpickError(
+        f"one run alone needs more memory than the device has ({str(error).splitlines()[0]}); what was written before "
+        "is whole. Use smaller batches or cohorts, or --device cpu"
+    )
+
+
+def _next(seats: Sequence[Seat], limit: int) -> tuple[list[Seat], int]:
+    """The runs that are played next, and up to which round: to the end of one, or to where others wait."""
+    least = min(seat.round for seat in seats)
+    stack = [seat for seat in seats if seat.round == least][:limit]
+    until = min(seat.job.config.rounds for seat in stack)
+    ahead = [seat.round for seat in seats if seat.round > least]
+    return stack, min([until, *ahead]) if len(stack) < limit else until
+
+
+def _play_stack(stack: Sequence[Seat], until: int, stop: Stop, listen: Listener) -> None:
+    """Play runs that are in one round, through round `until`; those that are at their end then are finished."""
+    for seat in stack:
+        if seat.round < until:
+            seat.note("stacked" if len(stack) > 1 else "alone")
+    runs = [seat.run for seat in stack]
+    rounds = ([record] for record in runs[0].rounds(until)) if len(runs) == 1 else play_together(runs, until)
+    for records in rounds:
+        for i, (seat, record) in enumerate(zip(stack, records, strict=True)):
+            with blame(i):
+                seat.keep(record)
+        if stop.came is not None:
+            break
+        if listen.due():
+            for seat in stack:
+                listen.tick(seat.number, seat.round)
+    for i, seat in enumerate(stack):
+        with blame(i):
+            seat.end() if seat.round >= seat.job.config.rounds else seat.save()  # others may be next
+    stop.obey()

@@ -1,0 +1,156 @@
+"""Configurations and experiments as TOML files, read with errors that say where the mistake is.
+
+Paths in a file (a trace, a file of one's own) are as seen from the file's folder.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from fedpick import own
+from fedpick.errors import ConfigError, FedpickError, unknown_name
+from fedpick.experiment.building import trace_beside
+from fedpick.experiment.config import Config
+from fedpick.experiment.plan import Experiment
+
+__all__ = ["experiment_from", "load", "load_experiment"]
+
+DATA_FILES = (".npz", ".parquet")
+USUAL_DATA = "synthetic(1, 1)"  # what a comparison trains on unless told otherwise
+
+
+def _read(source: Path) -> dict[str, Any]:
+    if not source.is_file():
+        raise ConfigError(f'{source}: there is no such file; write one that says at least policy = "e3cs(quota=0.5)"')
+    try:
+        return tomllib.loads(source.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f'{source}: is not TOML: {error}; texts stand in quotes: policy = "uniform"') from None
+    except OSError as error:
+        raise ConfigError(f"{source}: cannot be read ({error.strerror}); make it readable, or give another") from None
+
+
+def _here(value: Any, folder: Path, key: str = "") -> Any:
+    """Settings with paths as seen from here, in place of as seen from the file's folder."""
+    if isinstance(value, dict):
+        return {name: _here(each, folder, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_here(each, folder, key) for each in value]
+    if not isinstance(value, str):
+        return value
+    if key == "availability":
+        value = trace_beside(value, folder)
+    if key == "name" and value.endswith(DATA_FILES) and not Path(value).is_absolute():
+        return str(folder / value)
+    return own.moved(value, folder) if own.references(value) else value
+
+
+def load(path: str | PathLike[str]) -> Config:
+    """Read the configuration of one run; a ConfigError says where the mistake is and what to write instead."""
+    source = Path(path)
+    data = _read(source)
+    known = [entry.name for entry in fields(Config) if entry.name not in ("code", "made")]
+    try:
+        for key in data:
+            if key not in known:
+                raise unknown_name("setting", key, known)
+        if "policy" not in data:
+            raise ConfigError("policy is missing; write policy = 'e3cs(quota=0.5)', or another of fedpick policies")
+        if isinstance(data["policy"], list):
+            raise ConfigError("policy is a list, but `fedpick run` plays one run; use `fedpick compare FILE.toml`")
+        config = Config(**_here(data, source.parent))
+        config.build()  # every mistake shows here, before anything runs
+    except FedpickError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return config
+
+
+def _varied(table: Any, name: str, vary: tuple[str, ...] | None) -> list[Any]:
+    """A table whose settings may be lists, as one table for each combination; `vary` None: all of them may."""
+    if isinstance(table, list):
+        return [each for one in table for each in _varied(one, name, vary)]
+    if not isinstance(table, dict):
+        return [table]
+    found: list[dict[str, Any]] = [{}]
+    for key, value in table.items():
+        several = value if isinstance(value, list) and (vary is None or key in vary) else [value]
+        if not several:
+            raise ConfigError(f"[{name}] {key} = [], but there must be one at least")
+        found = [{**one, key: each} for one in found for each in several]
+    return found
+
+
+def load_experiment(path: str | PathLike[str]) -> Experiment:
+    """Read an experiment: the settings of `load`, each of which may be a list where the study varies.
+
+    policy = ["uniform", "e3cs(quota=0.5)", "my_policy.py:EpsGreedy"]
+    cohort_size = [5, 10]
+    seeds = 5                              # or a list of seeds
+    rounds = 200
+    [world]
+    name = ["volatile", "ideal"]           # or several [[world]] tables
+    [data]
+    name = "digits"
+    [train]
+    lr = [0.05, 0.1]
+    """
+    return experiment_from(Path(path), {})
+
+
+def experiment_from(
+    file: Path | None,
+    given: Mapping[str, Any],
+    *,
+    num_clients: int | None = None,
+    partition: str | None = None,
+    train: Mapping[str, Any] | None = None,
+) -> Experiment:
+    """An experiment from a file, or from settings, or from both: what is given takes the place of what the file says.
+
+    Args:
+        file: TOML, see `load_experiment`; None: the usual settings of a comparison.
+        given: settings of an experiment.
+        num_clients: of every world.
+        partition: of all data.
+        train: settings of [train].
+    """
+    settings: dict[str, Any] = {"data": USUAL_DATA} if file is None else _read_experiment(file)
+    settings |= given
+    said = "" if file is None else f"{file}: "
+    try:
+        if "policy" not in settings:
+            raise ConfigError("no policy is given; name them with -p uniform -p 'e3cs(quota=0.5)', or in a file")
+        if num_clients is not None:
+            worlds = Experiment(**settings).world
+            settings["world"] = [{**each, "num_clients": num_clients} for each in worlds]
+        if partition is not None:
+            data = Experiment(**{**settings, "train": {}}).data
+            settings["data"] = [None if each is None else {**each, "partition": partition} for each in data]
+        if train:
+            every = settings.get("train", {})
+            settings["train"] = [{**each, **train} for each in (every if isinstance(every, list) else [every])]
+        return Experiment(**settings)
+    except FedpickError as error:
+        raise ConfigError(f"{said}{error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{said}{error}; see fedpick compare --help, and docs/worlds.md for a file") from None
+
+
+def _read_experiment(source: Path) -> dict[str, Any]:
+    data: dict[str, Any] = _here(_read(source), source.parent)
+    known = [entry.name for entry in fields(Experiment) if entry.name != "code"]
+    try:
+        for key in data:
+            if key not in known:
+                raise unknown_name("setting", key, known)
+        for name, vary in (("world", ("name", "num_clients", "deadline")), ("data", ("name", "partition", "seed"))):
+            if name in data:
+                data[name] = _varied(data[name], name, vary)
+        if "train" in data:
+            data["train"] = _varied(data["train"], "train", None)
+    except FedpickError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return data

@@ -1,0 +1,260 @@
+"""An experiment: policies x worlds x cohort sizes x data x training settings x seeds, each run so many rounds.
+
+A plan only says what should exist. Every run is a `Config` with a key made of what it is, so that a wider plan
+plays what is missing, a longer one goes on with what is there, a narrower one looks at less, and two plans share what
+both name.
+"""
+
+import hashlib
+import inspect
+import itertools
+import json
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from fedpick import own
+from fedpick.errors import ConfigError, bare_name
+from fedpick.experiment.building import current_names, world_label, world_settings
+from fedpick.experiment.config import Config
+from fedpick.policies.text import canonical_policy, label
+
+__all__ = ["Experiment", "distinct"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What should be run; each setting is one value or several.
+
+    Args:
+        policy: texts such as "e3cs(quota=0.5)" and "my_policy.py:EpsGreedy"; in Python also policies and their classes.
+            The first is the one that others are compared with.
+        world: names such as "volatile", texts such as "volatile(deadline=9)", or settings of [world].
+        cohort_size: clients chosen a round.
+        data: names such as "digits", or settings of [data]; None or "none" trains nothing.
+        train: settings of [train].
+        seeds: how many, or which.
+        rounds: of every run.
+        checkpoint_every: rounds between checkpoints.
+        code: hash of each file of the user's own, for a plan that was read from the disk; else it is found out.
+
+    >>> plan = Experiment(policy=["uniform", "e3cs(quota=0.5)"], cohort_size=[5, 10], seeds=3, rounds=50)
+    >>> len(plan.configs()), plan.configs()[0].policy
+    (12, 'uniform')
+    """
+
+    policy: Any
+    world: Any = "volatile"
+    cohort_size: Any = 20
+    data: Any = None
+    train: Any = field(default_factory=dict)
+    seeds: Any = 5
+    rounds: int = 500
+    checkpoint_every: int = 100
+    code: dict[str, str] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: list[Any]) -> None:
+            object.__setattr__(self, name, tuple(value))
+
+        policies = _several(self.policy)
+        if not policies:
+            raise ConfigError("policy = [], but there must be one at least; write policy = ['uniform', 'e3cs']")
+        put("policy", distinct(policies, _policy_text))
+        put("world", distinct([_world(each) for each in _several(self.world)], _settings_text))
+        put("cohort_size", distinct(_several(self.cohort_size)))
+        put("data", distinct([_data(each) for each in _several(self.data)], _settings_text))
+        put("train", distinct([dict(each) for each in _several(self.train)], _settings_text))
+        for name in ("world", "cohort_size", "data", "train"):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} = [], but there must be one at least; leave it out for the usual")
+        seeds = range(self.seeds) if isinstance(self.seeds, int) else _several(self.seeds)
+        if isinstance(self.seeds, bool) or not seeds:
+            raise ConfigError(f"seeds = {self.seeds!r}, but must be a whole number >= 1, or a list of seeds")
+        put("seeds", distinct(seeds))
+        trains = [each for each in self.train if each]
+        if trains and all(each is None for each in self.data):
+            raise ConfigError("train is given, but no data to train on; add data, such as 'digits'")
+
+    def configs(self) -> list[Config]:
+        """Every run, each once."""
+        found: dict[str, Config] = {}
+        for data, train, world, size, policy, seed in itertools.product(
+            self.data, self.train, self.world, self.cohort_size, self.policy, self.seeds
+        ):
+            made = {} if isinstance(policy, str) else {"policy": policy}
+            text, code = (policy, self.code) if isinstance(policy, str) else (label(policy), _code(policy))
+            made |= {name: each["made"] for name, each in (("world", world), ("data", data or {})) if "made" in each}
+            config = Config(
+                policy=text,
+                cohort_size=size,
+                rounds=self.rounds,
+                seed=seed,
+                world={key: value for key, value in world.items() if key != "made"},
+                checkpoint_every=self.checkpoint_every,
+                data=None if data is None else {key: value for key, value in data.items() if key != "made"},
+                train={} if data is None else train,
+                code=code,
+                made=made,
+            )
+            if self.code is not None:  # of this run's, those of all
+                used = map(own.shown, config.references())
+                config = replace(config, code={each: self.code.get(each, "") for each in used})
+            found.setdefault(config.key, config)
+        return list(found.values())
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether it holds objects of this process, which a plan on the disk can only name."""
+        sides = [*self.world, *(each for each in self.data if each is not None)]
+        return not all(isinstance(each, str) for each in self.policy) or any("made" in each for each in sides)
+
+    def references(self) -> list[str]:
+        """Whatever of the user's own the texts name, with their paths."""
+        sides = [{"policy": each} for each in self.policy if isinstance(each, str)]
+        sides += [each for each in (*self.world, *self.data, *self.train) if each]
+        texts = [text for side in sides for text in side.values() if isinstance(text, str)]
+        return list(dict.fromkeys(each for text in texts for each in own.references(text)))
+
+    def naming(self, references: Sequence[str]) -> "Experiment":
+        """The same plan, read from the disk, with the user's own things under the paths that they have now.
+
+        A file only names code: whoever wants it to be imported says so again. One that is not named, or that has
+        changed, is an error.
+        """
+        now = {own.shown(each): each for each in references}
+        for name in self.references():
+            if name not in now:
+                raise ConfigError(
+                    f"{name}: this plan uses code of yours, which a file cannot make fedpick import; name it again, "
+                    f"with its path: -p {name}"
+                )
+            said = (self.code or {}).get(name)
+            if said and own.fingerprint(now[name]) != said:
+                raise ConfigError(
+                    f"{now[name]}: has changed since this plan was made, and a changed file is another run; put the "
+                    "old one back, or ask for a new comparison"
+                )
+
+        def named(value: Any) -> Any:
+            if isinstance(value, str):
+                return own.replace_references(value, now)
+            if isinstance(value, dict):
+                return {key: named(each) for key, each in value.items()}
+            return value
+
+        sides: dict[str, Any] = {
+            name: [named(each) for each in getattr(self, name)] for name in ("policy", "world", "data", "train")
+        }
+        return replace(self, **sides, code=None)
+
+    def hashes(self) -> dict[str, str]:
+        """The hash of each file of the user's own."""
+        return {name: said for config in self.configs() for name, said in (config.code or {}).items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """As data for a file, which names the user's own things without their folders."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {key: plain(each) for key, each in value.items() if key != "made"}
+            if isinstance(value, list | tuple):
+                return [plain(each) for each in value]
+            return own.shown(value) if isinstance(value, str) else value
+
+        policies = [own.shown(each) if isinstance(each, str) else label(each) for each in self.policy]
+        rest = {
+            entry.name: plain(getattr(self, entry.name))
+            for entry in fields(self)
+            if entry.name not in ("policy", "code")
+        }
+        code = self.hashes()
+        return {"policy": policies, **rest} | ({"code": code} if code else {})
+
+    def within(self, other: "Experiment") -> bool:
+        """Whether another plan asks for all of this, and as long."""
+        mine, theirs = self.as_dict(), other.as_dict()
+        sides = ("policy", "world", "cohort_size", "data", "train", "seeds")
+        code, known = mine.get("code", {}), theirs.get("code", {})
+        same = all(known.get(name) == said for name, said in code.items())
+        return (
+            same
+            and self.rounds <= other.rounds
+            and all(
+                {_settings_text(each) for each in mine[name]} <= {_settings_text(each) for each in theirs[name]}
+                for name in sides
+            )
+        )
+
+    @property
+    def title(self) -> str:
+        """In a few words, for a plot."""
+        data = [str(each["name"]) for each in self.data if each is not None]
+        sizes = ", ".join(map(str, self.cohort_size))
+        where = ", ".join(map(world_label, ({k: v for k, v in w.items() if k != "made"} for w in self.world)))
+        many = f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
+        return f"{where}{' with ' + ', '.join(data) if data else ''}: {sizes} clients a round, {many}"
+
+    def only(self, **changes: Any) -> "Experiment":
+        """The same with other settings."""
+        return replace(self, **changes)
+
+
+def distinct(values: Iterable[Any], name: Any = None) -> list[Any]:
+    """Each once, in the order of first mention; what is the same under `name` is the same."""
+    found: dict[Any, Any] = {}
+    for value in values:
+        found.setdefault(value if name is None else name(value), value)
+    return list(found.values())
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return list(value) if isinstance(value, list | tuple | range) else [value]
+
+
+def _policy_text(policy: Any) -> str:
+    return own.shown(canonical_policy(policy)) if isinstance(policy, str) else label(policy)
+
+
+def _settings_text(settings: Any) -> str:
+    return json.dumps(settings, sort_keys=True, default=lambda x: x.tolist() if hasattr(x, "tolist") else repr(x))
+
+
+def _world(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        return world_settings(value)
+    if isinstance(value, Mapping):
+        return current_names(dict(value))
+    return {"name": f"World-{_fingerprint(value)}", "made": value}  # an fp.World of this process
+
+
+def _data(value: Any) -> dict[str, Any] | None:
+    if value is None or (isinstance(value, str) and bare_name(value) == "none"):
+        return None
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {"name": f"{value.dataset.name}-{_fingerprint(value)}", "made": value}  # an fp.data.Federated
+
+
+def _fingerprint(value: Any) -> str:
+    try:
+        return hashlib.blake2b(pickle.dumps(value, protocol=5), digest_size=4).hexdigest()
+    except Exception as error:
+        raise ConfigError(
+            f"{type(value).__name__} cannot be told from another one of its kind ({error}); put it into a file and "
+            "name it: 'my_file.py:name'"
+        ) from None
+
+
+def _code(policy: Any) -> dict[str, str]:
+    """The hash of the source of a policy that was made in this process: another one under its name is another run."""
+    kind = policy if isinstance(policy, type) else type(policy)
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # typed into a prompt
+        methods = [getattr(value, "__code__", None) for value in vars(kind).values()]
+        source = repr([(code.co_code, code.co_consts) for code in methods if code is not None])
+    return {label(policy): hashlib.sha256(source.encode()).hexdigest()[:16]}

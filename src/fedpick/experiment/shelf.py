@@ -1,0 +1,193 @@
+"""The folder of experiments: runs under names made of what they are, and the plans that ask for them.
+
+    runs/<what it is>_<key>/     a run's folder (`fedpick.store`)
+    plans/<key>.json             an experiment that was asked for here
+
+Plans share runs: what two of them name is played once. A plan that a later one contains is dropped; plans can be made
+again from the runs.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedpick import atomic
+from fedpick._version import __version__
+from fedpick.errors import ConfigError, FedpickError, StoreError
+from fedpick.experiment.config import Config
+from fedpick.experiment.plan import Experiment
+from fedpick.store.manifest import read_manifest
+
+__all__ = ["Entry", "Shelf"]
+
+RUNS, PLANS = "runs", "plans"
+_SIDES = ("cohort_size", "rounds", "checkpoint_every", "world", "data")  # of a run, but for policy and seed
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run on the shelf."""
+
+    folder: Path
+    label: str
+    seed: int
+    reached: int
+    rounds: int  # asked for
+    size: int  # bytes
+    plans: tuple[str, ...]  # that name it
+
+
+class Shelf:
+    """Runs and plans in one folder.
+
+    Args:
+        path: of the folder; `add` makes it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @staticmethod
+    def is_one(path: str | os.PathLike[str]) -> bool:
+        """Whether experiments were kept here."""
+        return (Path(path) / RUNS).is_dir() or (Path(path) / PLANS).is_dir()
+
+    def check(self) -> None:
+        """Raise unless the folder is ours, or free to be."""
+        if (self.path / "compare.json").is_file() and not self.is_one(self.path):
+            raise ConfigError(
+                f"{self.path}: holds a comparison of fedpick before 0.2, which cannot grow; `fedpick report "
+                f"{self.path}` still shows it. Choose another folder with --out"
+            )
+        if (self.path / "manifest.json").is_file():
+            raise ConfigError(f"{self.path}: is the folder of one run; choose another with --out")
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"{self.path}: is a file; choose another folder with --out")
+        if not self.is_one(self.path) and self.path.is_dir() and any(self.path.iterdir()):
+            raise ConfigError(
+                f"{self.path}: has files in it that are not fedpick's ({min(self.path.iterdir()).name}, ...); choose "
+                "an empty or a new folder with --out"
+            )
+
+    def folder(self, config: Config) -> Path:
+        """Where a run is kept, or would be: found by its key, whatever stands before it."""
+        there = sorted((self.path / RUNS).glob(f"*_{config.key}"))
+        return there[0] if there else self.path / RUNS / config.folder_name
+
+    def reached(self, config: Config) -> int:
+        """The last round that is written of a run; 0 if it was not begun."""
+        return _reached(self.folder(config))
+
+    def missing(self, experiment: Experiment) -> list[Config]:
+        """The runs that are not there yet, or not as long as asked for."""
+        return [config for config in experiment.configs() if self.reached(config) < config.rounds]
+
+    def add(self, experiment: Experiment) -> None:
+        """Keep a plan, unless one that is there asks for all of it; those that it contains are dropped."""
+        self.check()
+        plans = self._plans()
+        if any(experiment.within(other) for other in plans.values()):
+            return
+        keys = [config.key for config in experiment.configs()]
+        plan = {"fedpick": __version__, "experiment": experiment.as_dict(), "runs": keys}
+        text = json.dumps(plan, indent=1) + "\n"
+        digest = hashlib.blake2b(json.dumps(plan["experiment"], sort_keys=True).encode(), digest_size=5).hexdigest()
+        target = self.path / PLANS / f"{len(keys)}-runs-{experiment.rounds}-rounds_{digest}.json"
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (self.path / RUNS).mkdir(exist_ok=True)
+            atomic.write_text(target, text)
+            for path, other in plans.items():
+                if path != target and other.within(experiment):
+                    path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path}: cannot be written ({error.strerror}); choose another folder with --out"
+            ) from None
+
+    def _plans(self) -> dict[Path, Experiment]:
+        """The plans on the disk; one that cannot be read is left out, since the runs say what it said."""
+        found = {}
+        for path in sorted((self.path / PLANS).glob("*.json")):
+            try:
+                found[path] = Experiment(**json.loads(path.read_text(encoding="utf-8"))["experiment"])
+            except (OSError, ValueError, KeyError, TypeError, FedpickError):
+                continue
+        return found
+
+    def plans(self) -> list[Experiment]:
+        """What was asked for here; made from the runs where no plan can be read."""
+        return list(self._plans().values()) or self.derived()
+
+    def derived(self) -> list[Experiment]:
+        """Plans that name exactly the runs that are there."""
+        grids: dict[str, dict[str, Any]] = {}
+        for folder in self._runs():
+            try:
+                said = read_manifest(folder)["config"]
+                rest = {key: said.get(key) for key in _SIDES} | {"train": said.get("train") or {}}
+                grid = grids.setdefault(json.dumps(rest, sort_keys=True), {**rest, "of": {}, "code": {}})
+                grid["code"] |= said.get("code") or {}
+                grid["of"].setdefault(str(said["policy"]), []).append(int(said["seed"]))
+            except (KeyError, TypeError, ValueError, StoreError):
+                continue
+        found = []
+        for grid in grids.values():
+            seeds_of: dict[tuple[int, ...], list[str]] = {}
+            for policy, seeds in grid.pop("of").items():
+                seeds_of.setdefault(tuple(sorted(seeds)), []).append(policy)
+            found += [Experiment(policy=policies, seeds=seeds, **grid) for seeds, policies in seeds_of.items()]
+        return found
+
+    def _runs(self) -> list[Path]:
+        return sorted(path.parent for path in (self.path / RUNS).glob("*/manifest.json"))
+
+    def entries(self) -> list[Entry]:
+        """What is kept here, run by run."""
+        named: dict[str, list[str]] = {}
+        for path in sorted((self.path / PLANS).glob("*.json")):
+            for key in _keys(path) or ():
+                named.setdefault(key, []).append(path.stem)
+        found = []
+        for folder in self._runs():
+            said = read_manifest(folder)["config"]
+            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+            key = folder.name.rsplit("_", 1)[-1]
+            plans = tuple(named.get(key, ()))
+            entry = Entry(
+                folder, str(said.get("policy")), int(said.get("seed", 0)), _reached(folder),
+                int(said.get("rounds", 0)), size, plans,
+            )  # fmt: skip
+            found.append(entry)
+        return found
+
+    def prune(self) -> list[Entry]:
+        """Remove the runs that no plan names; returns what was removed. Without a readable plan nothing is."""
+        plans = list((self.path / PLANS).glob("*.json"))
+        if not plans or any(_keys(path) is None for path in plans):
+            raise ConfigError(
+                f"{self.path}: {'a plan in it cannot be read' if plans else 'has no plan'}, so that nothing says which "
+                "runs are wanted; remove runs by hand, or ask for a comparison here first"
+            )
+        gone = [entry for entry in self.entries() if not entry.plans]
+        for entry in gone:
+            shutil.rmtree(entry.folder)
+        return gone
+
+
+def _keys(plan: Path) -> list[str] | None:
+    """The runs that a plan names; None if it cannot be read."""
+    try:
+        return [str(key) for key in json.loads(plan.read_text(encoding="utf-8"))["runs"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _reached(folder: Path) -> int:
+    from fedpick.store.tables import reached  # Parquet is an extra
+
+    return reached(folder)

@@ -1,0 +1,133 @@
+"""Things of your own, named in a text like a built-in: "FILE.py:Name" and "package.module:Name".
+
+Naming is all that a text, a configuration file or a manifest does; `load` imports, and only what a person asked for.
+`fingerprint` is the hash of the file, so that a changed file is told from the one that a run was made with.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedpick.errors import ConfigError, unknown_name
+
+__all__ = ["fingerprint", "is_reference", "load", "moved", "references", "replace_references", "shown"]
+
+# A file that ends with .py or a dotted module, a colon, a name; what stands in quotes is a text.
+_REFERENCE = re.compile(
+    r"('[^']*'|\"[^\"]*\")|(?<![\w.])((?:[\w./\\~:+@ -]*[\w/\\~.-]\.py|[A-Za-z_][\w.]*):[A-Za-z_]\w*)"
+)
+
+
+def references(text: str) -> list[str]:
+    """What of one's own a text names, in the order of first mention.
+
+    >>> references("over-select(rules/eps.py:EpsGreedy(eps=0.1), 1.3)")
+    ['rules/eps.py:EpsGreedy']
+    >>> references("e3cs(quota=0.5, sampler='a.py:b')")
+    []
+    """
+    return list(dict.fromkeys(match[2].strip() for match in _REFERENCE.finditer(text) if match[2]))
+
+
+def is_reference(text: object) -> bool:
+    """Whether a text is a name of one's own and nothing else, brackets aside."""
+    return isinstance(text, str) and references(text)[:1] == [text.split("(")[0].strip()]
+
+
+def replace_references(text: str, replacements: dict[str, str]) -> str:
+    """The text with other words for what it names."""
+    return _REFERENCE.sub(lambda m: m[0] if m[1] else m[0].replace(m[2].strip(), replacements[m[2].strip()]), text)
+
+
+def moved(text: str, folder: Path) -> str:
+    """The text with the paths of its files as seen from here, if they were written as seen from this folder."""
+    found = {}
+    for reference in references(text):
+        where, name = _split(reference)
+        path = Path(where).expanduser()
+        found[reference] = f"{folder / path}:{name}" if where.endswith(".py") and not path.is_absolute() else reference
+    return replace_references(text, found)
+
+
+def shown(text: str) -> str:
+    """The text as a table shows it: files without their folders.
+
+    >>> shown("rules/eps.py:EpsGreedy(eps=0.1)")
+    'eps.py:EpsGreedy(eps=0.1)'
+    """
+    return replace_references(text, {each: re.split(r"[/\\]", each)[-1] for each in references(text)})
+
+
+def _split(reference: str) -> tuple[str, str]:
+    where, _, name = reference.rpartition(":")
+    return where, name
+
+
+def _source(reference: str) -> Path:
+    """The file behind a name; a module's parents are imported to find it."""
+    where, _ = _split(reference)
+    if where.endswith(".py"):
+        path = Path(where).expanduser()
+        if not path.is_file():
+            raise ConfigError(
+                f"{reference}: there is no file {str(path)!r}; write it like examples/my_policy.py:RoundRobin"
+            )
+        return path
+    try:
+        spec = importlib.util.find_spec(where)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(
+            f"{reference}: cannot find the module {where!r}: {error}; install it, or name a file"
+        ) from None
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        raise ConfigError(f"{reference}: there is no module {where!r}; install it, or name a file: {where}.py:...")
+    return Path(spec.origin)
+
+
+def fingerprint(reference: str) -> str:
+    """Hash of the file that a name stands for."""
+    return hashlib.sha256(_source(reference).read_bytes()).hexdigest()[:16]
+
+
+def _module(reference: str) -> ModuleType:
+    where, _ = _split(reference)
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    path = _source(reference).resolve()
+    # Under a name made of its path and content: dataclasses and pickle look a module up by its name.
+    key = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:16]
+    name = f"fedpick_own_{path.stem}_{key}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))  # what stands beside it can be imported, as when the file is run
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def load(reference: str) -> Any:
+    """Import what a name stands for; a ConfigError says what is wrong with it."""
+    _source(reference)
+    try:
+        module = _module(reference)
+    except (Exception, SystemExit) as error:  # whatever the file does when it is imported
+        raise ConfigError(f"{reference}: cannot be imported: {type(error).__name__}: {error}") from None
+    where, name = _split(reference)
+    if not hasattr(module, name):
+        raise unknown_name(f"name in {where}", name, [each for each in vars(module) if not each.startswith("_")])
+    return getattr(module, name)

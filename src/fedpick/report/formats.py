@@ -1,0 +1,143 @@
+"""A table in every format: for a terminal, a page, a paper, a script."""
+
+import csv
+import html
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedpick.errors import unknown_name
+from fedpick.report.layout import Cell, Sheet, lay
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+__all__ = ["FORMATS", "Shown", "write"]
+
+WIDTH = 80  # of a table as plain text
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table that a Rich console prints to fit, `print` as 80 columns of text, and a notebook as HTML."""
+
+    sheet: Sheet
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.text import Text
+
+        for line in lay(self.sheet, max(options.max_width, 20)):
+            yield Text.assemble(*line, no_wrap=True, overflow="ignore")
+
+    def __str__(self) -> str:
+        return _text(self.sheet).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return _html(self.sheet)
+
+
+def _text(sheet: Sheet) -> str:
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lay(sheet, WIDTH)) + "\n"
+
+
+def _markdown(sheet: Sheet) -> str:
+    def safe(text: str) -> str:
+        return "".join("\\" + char if char in "\\|*_`<[" else char for char in text)
+
+    def cell(cell: Cell) -> str:
+        below = f"**{cell.below}**" if cell.clear else cell.below
+        return cell.main + (f" ({below})" if below else "")
+
+    lines = [
+        "| " + " | ".join([*sheet.names, *sheet.heads]) + " |",
+        "| " + " | ".join([*["---"] * len(sheet.names), *["---:"] * len(sheet.heads)]) + " |",
+        *("| " + " | ".join([*map(safe, row.names), *map(cell, row.cells)]) + " |" for row in sheet.rows),
+    ]
+    notes = [f"- {safe(note)}".replace("second lines are", "in brackets are") for note in sheet.notes]
+    return "\n".join([safe(sheet.title), "", *lines, *(["", *notes] if notes else [])]) + "\n"
+
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
+_LATEX |= {char: "\\" + char for char in "&%$#_{}"} | {"<": r"\textless{}", ">": r"\textgreater{}", "·": r"$\cdot$"}
+
+
+def _latex(sheet: Sheet) -> str:
+    def safe(text: str) -> str:
+        return "".join(_LATEX.get(char, char) for char in text)
+
+    def number(text: str) -> str:
+        return f"${text[0]}${safe(text[1:])}" if text[:1] in ("+", "-") else safe(text)
+
+    lines = [f"% {sheet.title}", r"% needs \usepackage{booktabs}"]
+    lines += [r"\begin{tabular}{" + "l" * len(sheet.names) + "r" * len(sheet.heads) + "}", r"\toprule"]
+    lines += [" & ".join(map(safe, [*sheet.names, *sheet.heads])) + r" \\", r"\midrule"]
+    for i, row in enumerate(sheet.rows):
+        if i and any(cell.below for each in sheet.rows for cell in each.cells):
+            lines.append(r"\addlinespace")
+        lines.append(" & ".join([*map(safe, row.names), *(number(cell.main) for cell in row.cells)]) + r" \\")
+        if any(cell.below for cell in row.cells):
+            below = [rf"\textbf{{{number(c.below)}}}" if c.clear else number(c.below) for c in row.cells]
+            lines.append(" & ".join([*[""] * len(row.names), *below]).lstrip() + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in sheet.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _html(sheet: Sheet) -> str:
+    def cell(cell: Cell) -> str:
+        below = html.escape(cell.below)
+        below = f"<strong>{below} *</strong>" if cell.clear else f"<small>{below}</small>" if below else ""
+        return f'<td style="text-align: right">{html.escape(cell.main)}{"<br>" if below else ""}{below}</td>'
+
+    heads = "".join(f"<th>{html.escape(head)}</th>" for head in [*sheet.names, *sheet.heads])
+    rows = "".join(
+        "<tr>"
+        + "".join(f'<td style="text-align: left">{html.escape(name)}</td>' for name in row.names)
+        + "".join(map(cell, row.cells))
+        + "</tr>"
+        for row in sheet.rows
+    )
+    notes = "".join(f"<p><small>{html.escape(note)}</small></p>" for note in sheet.notes)
+    title = f"<caption>{html.escape(sheet.title)}</caption>"
+    return f"<div><table>{title}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
+
+
+def _csv_rows(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    about = ("policy", "world", "cohort_size", "data", "train", "engine", "oracle", "num_clients", "rounds", "target")
+    for row in data["rows"]:
+        for name, score in row["scores"].items():
+            gap = score.get("difference", {})
+            yield {
+                **{key: row[key] for key in about},
+                "score": name,
+                **{key: score[key] for key in ("mean", "low", "high", "n")},
+                "reached": score.get("reached"),
+                **{f"difference_{key}": gap.get(key) for key in ("to", "mean", "low", "high", "n", "clear")},
+                "seeds": " ".join(map(str, row["seeds"])),
+                "values": " ".join("nan" if value is None else repr(value) for value in score["values"]),
+            }
+
+
+def _csv(data: dict[str, Any]) -> str:
+    """A line per row of the table and score, every number in full."""
+    rows, out = list(_csv_rows(data)), io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+FORMATS = ("rich", "text", "markdown", "csv", "json", "latex")
+
+
+def write(format: str, sheet: Callable[[], Sheet], data: Callable[[], dict[str, Any]]) -> Any:
+    """The table in a format: lines of text, or for "rich" what a Rich console prints to fit."""
+    if format not in FORMATS:
+        raise unknown_name("format", format, list(FORMATS))
+    if format == "json":
+        return json.dumps(data(), indent=1) + "\n"
+    if format == "csv":
+        return _csv(data())
+    made = sheet()
+    return {"rich": Shown, "text": _text, "markdown": _markdown, "latex": _latex}[format](made)

@@ -1,0 +1,87 @@
+"""Means over seeds with their 95% t-intervals: the one place where the project makes them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from fedpick.errors import ContractError
+from fedpick.types import Floats
+
+__all__ = ["Interval", "band", "interval", "paired"]
+
+ROUNDING = 1e-12  # relative; what is smaller than this is the rounding of floating point, not a difference
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds and half the width of its 95% t-interval, which is infinite for a single seed."""
+
+    mean: float
+    half: float
+    n: int
+
+    def __iter__(self) -> Iterator[float]:
+        """For `mean, half = interval(values)`."""
+        return iter((self.mean, self.half))
+
+    @property
+    def low(self) -> float:
+        """Its lower end."""
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        """Its upper end."""
+        return self.mean + self.half
+
+    @property
+    def has_width(self) -> bool:
+        """Whether it says how sure the mean is: neither a single seed nor seeds that all give the same number do."""
+        return bool(ROUNDING * abs(self.mean) < self.half < np.inf)
+
+    @property
+    def clear(self) -> bool:
+        """Whether it leaves 0 out; an interval without width never does."""
+        return self.has_width and abs(self.mean) > self.half
+
+
+def interval(values: ArrayLike) -> Interval:
+    """The 95% t-interval of the mean, from one number per seed.
+
+    >>> interval([1.0, 2.0, 3.0])
+    Interval(mean=2.0, half=2.484..., n=3)
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or not len(x):
+        raise ContractError(f"values has shape {x.shape}, but must be one number per seed")
+    if len(x) == 1:
+        return Interval(float(x[0]), float("inf"), 1)
+    with np.errstate(invalid="ignore"):  # a score that is infinite has no interval: NaN
+        half = stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x))
+    return Interval(float(x.mean()), float(half), len(x))
+
+
+def paired(values: ArrayLike, base: ArrayLike) -> Interval:
+    """The 95% t-interval of the mean difference, seed by seed: every policy meets the same world at one seed.
+
+    >>> paired([3.0, 5.0, 4.0], [1.0, 2.0, 3.0]).mean
+    2.0
+    """
+    x, y = np.asarray(values, dtype=np.float64), np.asarray(base, dtype=np.float64)
+    if x.shape != y.shape:
+        raise ContractError(f"values has shape {x.shape} and base {y.shape}, but both must be of the same seeds")
+    with np.errstate(invalid="ignore"):
+        gap = x - y
+        gap[np.abs(gap) <= ROUNDING * np.maximum(np.abs(x), np.abs(y))] = 0.0
+    return interval(gap)
+
+
+def band(curves: ArrayLike) -> tuple[Floats, Floats]:
+    """Mean and half width of the 95% t-interval at every point of curves (seeds, points); width 0 for one seed."""
+    y = np.asarray(curves, dtype=np.float64)
+    if len(y) < 2:
+        return y.mean(axis=0), np.zeros(y.shape[1])
+    return y.mean(axis=0), stdtrit(len(y) - 1, 0.975) * y.std(axis=0, ddof=1) / np.sqrt(len(y))

@@ -1,0 +1,95 @@
+"""What runs did: each file read once, of the selections only the columns that a score needs."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedpick.errors import StoreError
+from fedpick.report import scores
+from fedpick.report._extras import needed
+from fedpick.report.runs import RunInfo
+from fedpick.types import Ints
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Played", "read_runs"]
+
+SELECTIONS = ["round", "client", "status", "duration"]
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run as far as it is compared."""
+
+    info: RunInfo
+    all_rounds: "pa.Table"  # every round that it has
+    rounds: "pa.Table"  # those that all runs have
+    scores: dict[str, float]  # of those rounds
+    counts: Ints  # how often each client was chosen in them
+    unusable: int  # answers that were not finite
+    trouble: list[dict[str, Any]]  # clients that failed or were late most often, where the run stands alone
+
+
+def _until(table: "pa.Table", last: int) -> "pa.Table":
+    return table.filter(table["round"].to_numpy() <= last)
+
+
+def _last(rounds: "pa.Table") -> int:
+    return int(rounds["round"].to_numpy().max(initial=0))
+
+
+def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
+    from fedpick import store
+
+    selections = store.read_selections(info.folder, SELECTIONS)
+    lacking = [name for name in SELECTIONS if name not in selections.column_names]
+    if lacking:
+        raise StoreError(
+            f"{info.folder}: selections.parquet has no column {lacking[0]!r}, so that it is no table of selections; "
+            "put it back"
+        )
+    selections, common = _until(selections, last), _until(rounds, last)
+    names = None if info.simulated else store.read_clients(info.folder)
+    largest = int(selections["client"].to_numpy().max(initial=-1)) + 1
+    clients = max(info.num_clients or 0, len(names or ()), largest, 1)  # some may have come since
+    trouble = scores.trouble(selections) if alone else []
+    for row in trouble:
+        row["client"] = names[row["client"]] if names and row["client"] < len(names) else str(row["client"])
+    return Played(
+        info=dataclasses.replace(info, num_clients=clients),
+        all_rounds=rounds,
+        rounds=common,
+        scores=scores.summary(common, selections, clients),
+        counts=scores.counts(selections, clients),
+        unusable=scores.unusable(selections),
+        trouble=trouble,
+    )
+
+
+def read_runs(runs: Sequence[RunInfo], most: int | None = None) -> tuple[list[Played], list[RunInfo]]:
+    """Read the runs and score the rounds that all have, `most` of them; also those that have no rounds yet."""
+    arrow = needed("pyarrow", "reading a run", "report")
+    from fedpick import store
+    from fedpick.store.tables import last_part
+
+    begun = [run for run in runs if (run.folder / "rounds.parquet").is_file() or last_part(run.folder)]
+    if not begun:
+        where = runs[0].source or runs[0].folder
+        raise StoreError(f"{where}: has no rounds yet; wait for the first, or go on with fedpick resume {where}")
+    tables, found = [store.read_rounds(run.folder) for run in begun], []
+    for run, table in zip(begun, tables, strict=True):
+        if not len(table):
+            raise StoreError(f"{run.folder}: has no rounds in its rounds.parquet; put the right one back")
+    last = min(_last(table) for table in tables)
+    if most is not None:
+        tables, last = [_until(table, most) for table in tables], min(last, most)
+    for run, table in zip(begun, tables, strict=True):
+        try:
+            found.append(_score(run, table, last, alone=len(begun) == 1))
+        except (KeyError, TypeError, ValueError, arrow.ArrowException) as error:
+            raise StoreError(
+                f"{run.folder}: its tables are not a run's ({type(error).__name__}: {error}); put the right ones back"
+            ) from None
+    return found, [run for run in runs if run not in begun]

@@ -1,0 +1,228 @@
+"""The results of runs: tables, frames, plots; `fp.load` finds them in folders.
+
+    results = fp.load("fedpick-runs/demo")
+    results.table()                         # scores over seeds, paired differences; in a notebook `results` does
+    results.table("latex")                  # or markdown, csv, json, text
+    results.frame()                         # pandas: a row per run, with all scores
+    results.rounds()                        # pandas: a row per run and round
+    results.plot().savefig("demo.png")
+
+Manifests are read when results are made, tables when they are first needed, each file once.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpick.errors import StoreError, require, unknown_name
+from fedpick.report import formats, plots, tables
+from fedpick.report._extras import needed
+from fedpick.report.groups import Group, Summary, reference_policy, span, summaries
+from fedpick.report.layout import Sheet
+from fedpick.report.played import Played, read_runs
+from fedpick.report.runs import RunInfo, find_runs, read_info
+from fedpick.report.scores import cep
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+__all__ = ["Results", "RunInfo", "load"]
+
+_ABOUT = ("policy", "world", "cohort_size", "data", "train", "seed", "engine", "oracle", "num_clients")
+
+
+def load(*folders: str | os.PathLike[str], reference: str | None = None, target: float | None = None) -> "Results":
+    """The results in these folders: of a run, a comparison, an experiment, a deployment.
+
+    Nothing is built or imported to show them. A folder of an experiment gives all runs that are in it, up to three
+    levels below.
+
+    Args:
+        folders: where the runs are.
+        reference: the policy that the others are compared with; the first unless said.
+        target: the test accuracy to which rounds, hours and gigabytes are counted; see `Results`.
+    """
+    require(len(folders) > 0, "load: folders", folders, "one folder or more")
+    return Results([run for folder in folders for run in find_runs(folder)], reference=reference, target=target)
+
+
+class Results:
+    """Runs over seeds, policies, worlds, cohort sizes and data, to be shown side by side.
+
+    Args:
+        runs: what their manifests say, or their folders.
+        reference: the policy that the others are compared with, seed by seed; the first unless said.
+        target: the test accuracy to which rounds, hours and gigabytes are counted. Unless said, 95% of what the
+            reference has at the end (mean over seeds), down to a whole percent, for each world, cohort size and data.
+        rounds: how many are compared; None: as many as all runs have.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[RunInfo | Path],
+        *,
+        reference: str | None = None,
+        target: float | None = None,
+        rounds: int | None = None,
+    ) -> None:
+        if target is not None:
+            number = isinstance(target, int | float) and not isinstance(target, bool) and 0 < target <= 1
+            require(number, "target", target, "a test accuracy in (0, 1]", "write 0.85 for 85%")
+        found = [run if isinstance(run, RunInfo) else read_info(run) for run in runs]
+        if not found:
+            raise StoreError("there are no runs to show; give the folder of one")
+        self.runs, self._twice = _once(found)
+        self.reference = reference_policy(reference, [run.policy for run in self.runs])
+        self._target = target
+        self._most = rounds
+
+    @cached_property
+    def _read(self) -> tuple[list[Played], list[RunInfo]]:
+        return read_runs(self.runs, self._most)
+
+    @cached_property
+    def _summarised(self) -> tuple[list[Summary], list[str]]:
+        played, waiting = self._read
+        rows, notes = summaries(played, self.reference, self._target)
+        if waiting:
+            names = ", ".join(dict.fromkeys(f"{run.policy} seed {run.seed}" for run in waiting[:5]))
+            more = ", ..." if len(waiting) > 5 else ""
+            of = f"{len(played)} of {len(self.runs)} runs have rounds so far"
+            notes.insert(0, f"{of}; left out: {names}{more}")
+        if self._twice:
+            notes.append(f"{self._twice} runs are there twice, with the same configuration and seed; shown once")
+        return rows, notes
+
+    @property
+    def _rows(self) -> list[Summary]:
+        return self._summarised[0]
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before trusting the numbers: few seeds, runs of other lengths, seeds that are missing."""
+        return list(self._summarised[1])
+
+    @property
+    def target(self) -> float | None:
+        """The test accuracy to which rounds are counted; None where there is none, or one for each world and data."""
+        found = {row.target for row in self._rows}
+        return found.pop() if len(found) == 1 else self._target
+
+    def data(self) -> dict[str, Any]:
+        """All scores over seeds as plain data, ready for JSON: None where a number is not known or not finite."""
+        return tables.as_data(self._rows, self.reference, self.target, self.notes)
+
+    @cached_property
+    def _sheet(self) -> Sheet:
+        return tables.make_sheet(self._rows, self.reference, self.notes, given=self._target is not None)
+
+    def table(self, format: str = "rich") -> Any:
+        """Scores over seeds with intervals and differences, and what to know about them.
+
+        Args:
+            format: "rich" prints to fit a terminal (and shows itself in a notebook); "text", "markdown", "latex"
+                (booktabs), "csv" and "json" are text. The last two hold all scores, in full.
+        """
+        return formats.write(format, lambda: self._sheet, self.data)
+
+    def trouble(self) -> Any:
+        """Of a single run: the clients that failed or were late most often, like `table()`; None if nobody was."""
+        played = self._read[0]
+        return tables.trouble_table(played[0].trouble) if len(played) == 1 and played[0].trouble else None
+
+    def frame(self) -> Any:
+        """A pandas table with a row per run (policy, world, cohort size, data, seed) and all scores in columns."""
+        pandas = needed("pandas", "a frame", "report")
+        rows = []
+        for row in self._rows:
+            for run in row.group.runs:
+                where = {name: getattr(run.info, name) for name in _ABOUT} | {"policy": row.group.label}
+                ends = {"rounds": len(run.rounds), "folder": str(run.info.folder), "target": row.target}
+                rows.append({**where, **ends, **run.scores})
+        return pandas.DataFrame(rows)
+
+    def rounds(self) -> Any:
+        """A pandas table with a row per run and round: all rounds that there are, and all columns."""
+        pandas = needed("pandas", "a frame", "report")
+        frames = []
+        for row in self._rows:
+            for run in row.group.runs:
+                frame = run.all_rounds.to_pandas()
+                for i, name in enumerate(_ABOUT[:7]):
+                    frame.insert(i, name, row.group.label if name == "policy" else getattr(run.info, name))
+                frames.append(frame)
+        whole = [name for frame in frames for name in frame.columns]
+        return pandas.concat([frame.reindex(columns=list(dict.fromkeys(whole))) for frame in frames], ignore_index=True)
+
+    def plot(self, metric: str | None = None) -> Any:
+        """A matplotlib figure: what was reached over rounds and time, who was chosen; bands are the table's intervals.
+
+        Args:
+            metric: a column of the rounds, such as "test_loss", or "cep" for models returned so far; None: test
+                accuracy, else test loss, else "cep", whichever all runs have.
+        """
+        groups = [row.group for row in self._rows]
+        blocks: dict[Any, list[Group]] = {}
+        for group in groups:
+            blocks.setdefault(group.block, []).append(group)
+        titles = tables.place_names([inside[0] for inside in blocks.values()])
+        panels = [
+            plots.Panel(title, {tables.group_name(group): _curves(group) for group in inside})
+            for title, inside in zip(titles, blocks.values(), strict=True)
+        ]
+        everywhere = set.intersection(*(set(seed) for panel in panels for seed in panel.seeds))
+        known = sorted(everywhere - {"round", "counts", "clock"})
+        if metric is not None and metric not in known:
+            raise unknown_name("metric of all these runs", metric, known)
+        return plots.draw(panels, self._sheet.title, metric)
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        yield self.table()
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def __repr__(self) -> str:
+        policies = len({run.policy for run in self.runs})
+        seeds = span(len({run.seed for run in self.runs if run.policy == name}) for name in {self.reference})
+        return f"Results({len(self.runs)} runs: {policies} policies, {seeds} seeds)"
+
+    def _repr_html_(self) -> str:
+        return str(self.table()._repr_html_())
+
+
+def _curves(group: Group) -> list[dict[str, Any]]:
+    """What is drawn of a group, for each seed: the rounds that all have, since a deployment may lack some."""
+    common = reduce(np.intersect1d, [run.rounds["round"].to_numpy() for run in group.runs])
+
+    def one(run: Played) -> Iterator[tuple[str, Any]]:
+        here = np.isin(run.rounds["round"].to_numpy(), common)
+        for name in run.rounds.column_names:
+            yield name, run.rounds[name].to_numpy().astype(np.float64)[here]
+        yield "cep", cep(run.rounds)[here]
+        yield "counts", run.counts
+
+    return [dict(one(run)) for run in group.runs]
+
+
+def _once(runs: Sequence[RunInfo]) -> tuple[list[RunInfo], int]:
+    """Each run once: a folder given twice, and a simulated run that is in two folders (the longer stays)."""
+    kept: dict[Any, RunInfo] = {}
+    twice = 0
+    seen: set[Path] = set()
+    for run in runs:
+        folder = run.folder.resolve()
+        if folder in seen:
+            continue
+        seen.add(folder)
+        key: Any = (run.policy, run.identity, run.seed) if run.simulated and run.identity else folder
+        if key in kept:
+            twice += 1
+            if (run.rounds or 0) <= (kept[key].rounds or 0):
+                continue
+        kept[key] = run
+    return list(kept.values()), twice

@@ -1,0 +1,162 @@
+"""Which runs there are, from their manifests alone: nothing is built, and nothing that a manifest names is imported."""
+
+import inspect
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedpick import worlds
+from fedpick.errors import StoreError, UnknownNameError, find_name
+from fedpick.store.manifest import MANIFEST, read_manifest
+
+__all__ = ["RunInfo", "find_runs", "read_info"]
+
+DEEPEST = 3  # levels below a folder at which its runs are looked for
+_FREE = ("seed", "rounds", "checkpoint_every")  # of a configuration: what may differ between the seeds of one thing
+_ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # told the truth; for manifests before "about"
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a run's manifest says of it."""
+
+    folder: Path
+    policy: str
+    world: str | None  # None: real clients
+    cohort_size: int | None  # None: as many as the policy likes
+    data: str | None  # None: nothing was trained, or a deployment's own
+    train: str  # settings of training; "": the usual ones
+    seed: int
+    num_clients: int | None  # None: the manifest does not say; the largest number chosen tells
+    oracle: bool
+    engine: str  # "simulator", or what played the rounds: "flower", "nvflare", "http"
+    rounds: int | None  # that were asked for
+    identity: str = ""  # the configuration but for seed and rounds, as text
+    source: Path | None = None  # the folder in which it was found, where that was another
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its clients and its time are simulated."""
+        return self.engine == "simulator"
+
+
+def _settings(given: Mapping[str, Any], *left_out: str) -> str:
+    return ", ".join(f"{key}={value}" for key, value in given.items() if key not in left_out)
+
+
+def _world(config: Mapping[str, Any]) -> tuple[str, int | None]:
+    """A world's label and its number of clients, as far as the configuration says; no world is built."""
+    given = dict(config.get("world", {"name": "phones"}))
+    name, more = str(given.get("name", "phones")), _settings(given, "name")
+    count = given.get("num_clients", given.get("clients"))
+    if count is None:
+        try:
+            signature = inspect.signature(find_name(name, worlds.WORLDS, "world"))
+            count = next(iter(signature.parameters.values())).default
+        except (UnknownNameError, StopIteration):
+            pass
+    return (f"{name}({more})" if more else name), (count if isinstance(count, int) else None)
+
+
+def _derived(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What "about" says in a manifest, from the configuration of one that has none."""
+    if "engine" in config:
+        return {"world": None, "data": None, "train": "", "num_clients": None, "engine": config["engine"]}
+    label, count = _world(config)
+    data = config.get("data")
+    if data is not None:
+        parts = [str(data["name"]), str(data.get("partition", "")), _settings(data, "name", "partition")]
+        data = ", ".join(part for part in parts if part)
+    train = _settings(config.get("train") or {})
+    return {"world": label, "data": data, "train": train, "num_clients": count, "engine": "simulator"}
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def read_info(folder: str | os.PathLike[str]) -> RunInfo:
+    """What the manifest of a run's folder says."""
+    path = Path(folder)
+    manifest = read_manifest(path)
+    config = manifest["config"]
+    try:
+        said = {**_derived(config), **(manifest.get("about") or {})}
+        policy = str(said.get("policy") or config["policy"])
+        return RunInfo(
+            folder=path,
+            policy=policy,
+            world=None if said["world"] is None else str(said["world"]),
+            cohort_size=_whole(said.get("cohort_size", config.get("cohort_size"))),
+            data=None if said["data"] is None else str(said["data"]),
+            train=str(said["train"] or ""),
+            seed=int(config.get("seed", 0)),
+            num_clients=_whole(said["num_clients"]),
+            oracle=bool(said.get("oracle", _ORACLES.search(policy))),
+            engine=str(said["engine"]),
+            rounds=_whole(config.get("rounds")),
+            identity=json.dumps({k: v for k, v in config.items() if k not in _FREE}, sort_keys=True),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            f"{path}: its manifest.json is not a run's ({type(error).__name__}: {error}); put the right one back"
+        ) from None
+
+
+def _below(folder: Path, depth: int) -> Iterator[Path]:
+    """Folders with a manifest, by name; a run's own folder holds no other run."""
+    if (folder / MANIFEST).is_file():
+        yield folder
+    elif depth:
+        for each in sorted(path for path in folder.iterdir() if path.is_dir()):
+            yield from _below(each, depth - 1)
+
+
+def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
+    """The runs of a folder: its own, a comparison's, or those up to three levels below; in the order of its plan."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise StoreError(f"{path}: is not a run's folder, it has no {MANIFEST}; there is no such folder")
+    try:
+        found = [read_info(each) for each in _below(path, DEEPEST)]
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({error.strerror}); make it readable, or give another") from None
+    if not found:
+        raise StoreError(
+            f"{path}: has no runs, no {MANIFEST} in it or up to {DEEPEST} levels below; start one with fedpick run"
+        )
+    order, keys = _planned(path), _planned_runs(path)
+    found.sort(  # stable: else by the folders' names
+        key=lambda run: (keys.get(run.folder.name.rsplit("_", 1)[-1], len(keys)), order.get(run.policy, len(order)))
+    )
+    return [run if run.folder == path else replace(run, source=path) for run in found]
+
+
+def _planned_runs(folder: Path) -> dict[str, int]:
+    """In which order an experiment's plans name their runs, by key; a plan that cannot be read says nothing."""
+    named: dict[str, int] = {}
+    for file in sorted((folder / "plans").glob("*.json")):
+        try:
+            for key in json.loads(file.read_text(encoding="utf-8"))["runs"]:
+                named.setdefault(str(key), len(named))
+        except (ValueError, KeyError, TypeError, OSError):
+            continue
+    return named
+
+
+def _planned(folder: Path) -> dict[str, int]:
+    """In which order a comparison names its policies: the first is the one that the others are compared with."""
+    file = folder / "compare.json"
+    if not file.is_file():
+        return {}
+    try:
+        return {str(name): i for i, name in enumerate(json.loads(file.read_text())["policies"])}
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise StoreError(
+            f"{file}: cannot be read ({type(error).__name__}: {error}); put a whole one back, or remove it: the runs "
+            "say what they are"
+        ) from None

@@ -1,0 +1,56 @@
+"""What the figures of BSFL share: the paper, and regret against who knows all speeds."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaincinv
+
+from fedpick import theory
+from fedpick.policies.bsfl import generalisation
+from fedpick.studies._runs import chosen_in
+from fedpick.studies._study import Item
+from fedpick.types import Floats
+from fedpick.worlds import Gamma, World
+
+__all__ = ["PAPER", "exponent", "mean_speeds", "regret_of"]
+
+PAPER = (
+    "Ben Ami, Cohen & Zhao (2023), Client Selection for Generalization in Accelerated Federated Learning: A "
+    "Multi-Armed Bandit Approach"
+)
+
+
+def mean_speeds(world: World, seed: int, tau_min: float, tau_max: float) -> Floats:
+    """E[tau_min / tau] of each client under the shifted gamma law, times cut at tau_max as the policy counts them."""
+    law = world.latency
+    assert isinstance(law, Gamma)
+    middle = (np.arange(20_000) + 0.5) / 20_000
+    noise = gammaincinv(law.shape, middle) / law.shape  # equally likely values of the unit noise
+    return np.array(
+        [(tau_min / np.minimum(law.shift + mean * noise, tau_max)).mean() for mean in world.init(seed).latency["mean"]]
+    )
+
+
+def regret_of(item: Item, folder: Path, speeds: Floats, share: Any) -> Floats:
+    """Regret (7) after every round of a run.
+
+    Args:
+        item: the job.
+        folder: of the run.
+        speeds: of the clients, as `mean_speeds` gives them.
+        share: how often each client should be chosen: a number, or one for each.
+    """
+    rounds = item["rounds"]
+    cohorts = chosen_in(folder, rounds)
+    counts, g = np.zeros(item["clients"], dtype=np.int64), np.empty((rounds, item["clients"]))
+    for t, cohort in enumerate(cohorts):
+        g[t] = generalisation(counts, t + 1, share, item["beta"])
+        counts[cohort] += 1
+    return theory.bsfl_regret(cohorts, speeds, g, item["alpha"])
+
+
+def exponent(regret: Floats) -> float:
+    """Local exponent over the last half: 1 is linear, 0.5 a square root; a logarithm would give about 1/ln n."""
+    n = len(regret)
+    return float(np.log2(regret[-1] / regret[n // 2 - 1]) / np.log2(n / (n // 2)))

@@ -1,0 +1,168 @@
+"""BSFL, Fig. 5, left: regret over rounds, without training."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpick import theory
+from fedpick.studies import _plots
+from fedpick.studies._runs import Played, play_scheme
+from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
+from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
+from fedpick.studies.bsfl._common import PAPER, exponent, mean_speeds, regret_of
+from fedpick.worlds import named
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["STUDY"]
+
+
+def _item(settings: Settings, policy: str, seed: int) -> dict[str, Any]:
+    names = ("clients", "cohort_size", "rounds", "alpha", "beta", "world", "tau_min", "tau_max")
+    return {**{name: settings[name] for name in names}, "policy": policy, "seed": seed}
+
+
+def _items(settings: Settings) -> Sequence[Item]:
+    return [_item(settings, policy, seed) for policy in settings["schemes"].values() for seed in seeds_of(settings)]
+
+
+def _read(item: Item, folder: Path) -> Measurement:
+    """Regret (7) after every round, and the least loss of a round that is not 0."""
+    world = named(item["world"], item["clients"])
+    speeds = mean_speeds(world, item["seed"], item["tau_min"], item["tau_max"])
+    regret = regret_of(item, folder, speeds, item["cohort_size"] / item["clients"])
+    lost = np.diff(regret, prepend=0.0)
+    return {
+        "regret": regret,
+        "least": float(lost[lost > 1e-12].min(initial=np.inf)),
+        "delta_max": theory.bsfl_delta_max(item["alpha"], speeds),
+    }
+
+
+def _gather(settings: Settings, found: Found) -> Result:
+    rounds = settings["rounds"]
+    at = np.union1d(steps(rounds, 120), np.geomspace(1, rounds, 60).astype(np.int64))  # for both scales of the plot
+    result: Result = {"rounds": rounds, "clients": settings["clients"], "cohort_size": settings["cohort_size"]}
+    result |= {"at": rounded(at), "curves": {}, "final": {}, "exponent": {}, "early_exponent": {}}
+    for name, policy in settings["schemes"].items():
+        part = [found[_item(settings, policy, seed)] for seed in seeds_of(settings)]
+        regret = np.array([one["regret"] for one in part])
+        mean, half = band(regret[:, at - 1])
+        result["curves"][name] = {"mean": rounded(mean), "half": rounded(half)}
+        result["final"][name] = rounded(regret[:, -1])
+        result["exponent"][name] = rounded([exponent(one) for one in regret])
+        result["early_exponent"][name] = rounded([exponent(one[: max(rounds // 10, 4)]) for one in regret])
+        if name == "BSFL":
+            result["bound"] = rounded(
+                [
+                    theory.bsfl_bound(
+                        rounds, settings["clients"], settings["cohort_size"], one["delta_max"], one["least"]
+                    )
+                    for one in part
+                ]
+            )
+    return result
+
+
+def _score(result: Result) -> list[Finding]:
+    final, n = result["final"], result["rounds"]
+    best = order(final, "Random > BSFL")
+    worse = order(final, "CS-UCB > BSFL")
+    slope = {name: interval(values) for name, values in result["exponent"].items()}
+    logarithm = 1 / np.log(n)
+    is_log, sublinear = slope["BSFL"].low <= 1.5 * logarithm, slope["BSFL"].high < 0.95
+    linear = {name: slope[name].high > 0.95 and slope[name].low > 0.85 for name in ("Random", "CS-UCB")}
+    law = (
+        "The paper gives no law of times, alpha or beta: tau = 1 + Gamma(4, mean theta_k), theta ~ U(0.2, 8) s, "
+        "deadline 20 s, alpha = beta = 1"
+    )
+    return [
+        Finding(
+            "BSFL has the lowest regret",
+            "curves only",
+            f"regret after {n:,} rounds: BSFL {show(final['BSFL'])}; Random {show(final['Random'])}; CS-UCB "
+            f"{show(final['CS-UCB'])}",
+            verdict([*best.holds, *worse.holds]),
+            ". ".join([*best.broken, *worse.broken, law]),
+        ),
+        Finding(
+            "BSFL's regret is logarithmic",
+            "'logarithmic regret', a curve",
+            f"local exponent over the last half of {n:,} rounds: {show(result['exponent']['BSFL'], 2)} (over rounds "
+            f"{n // 20:,} to {n // 10:,}: {show(result['early_exponent']['BSFL'], 2)})",
+            "reproduced" if is_log else "in part" if sublinear else "not reproduced",
+            ""
+            if is_log
+            else f"{'sublinear' if sublinear else 'not sublinear'}, but not logarithmic: a logarithm has exponent "
+            f"1/ln n = {logarithm:.2f} here. g is continuous, so that Delta_min of (15) goes to 0",
+        ),
+        Finding(
+            "Random and CS-UCB have linear regret",
+            "curves only",
+            "local exponent: " + "; ".join(f"{name} {show(result['exponent'][name], 2)}" for name in linear),
+            verdict(list(linear.values())),
+            "linear means an exponent near 1 (interval above 0.85 and reaching 0.95)"
+            + "".join(f"; not so: {name}" for name, good in linear.items() if not good),
+        ),
+        Finding(
+            "The bound (15) holds",
+            "Theorem 1, for rewards in steps of Delta_min",
+            f"regret {show(final['BSFL'])}, bound {np.min(result['bound']):.1e} at least",
+            verdict([max(final["BSFL"]) <= min(result["bound"])]),
+            "with the least loss of a round that occurred as Delta_min, since a continuous g has none: the bound is "
+            "then so large that it says nothing",
+        ),
+    ]
+
+
+def _plot(result: Result) -> "Figure":
+    figure, axes = _plots.figure(9, 3.6, columns=2)
+    for i, (name, curve) in enumerate(result["curves"].items()):
+        mean, half, look = np.asarray(curve["mean"]), np.asarray(curve["half"]), _plots.line(i)
+        for axis in axes[0]:
+            axis.plot(result["at"], mean, label=name, **look)
+        axes[0][0].fill_between(result["at"], mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+    at, mean = np.asarray(result["at"], dtype=float), np.asarray(result["curves"]["BSFL"]["mean"])
+    middle = len(at) // 2
+    log = np.log(at[1:]) * mean[middle] / np.log(at[middle]) if len(at) > 2 else np.ones(len(at) - 1)
+    axes[0][1].plot(at[1:], log, color="grey", linewidth=1, linestyle=":", label="a logarithm, for comparison")
+    axes[0][0].locator_params(axis="x", nbins=5)
+    axes[0][1].set_xscale("log")
+    axes[0][1].set_yscale("log")
+    for axis in axes[0]:
+        axis.set_xlabel("iterations")
+        axis.set_ylabel("regret")
+    axes[0][1].legend()
+    return figure
+
+
+STUDY = Study(
+    id="bsfl/regret",
+    title="Regret over iterations, 5 of 20 clients",
+    paper=PAPER + ", section VI, Fig. 5 (left)",
+    settings={
+        "clients": 20,
+        "cohort_size": 5,
+        "rounds": 20_000,
+        "seeds": 10,
+        "world": "bsfl",
+        "alpha": 1.0,
+        "beta": 1.0,
+        "tau_min": 1.0,
+        "tau_max": 20.0,
+        "schemes": {
+            "BSFL": "bsfl(alpha=1.0, beta=1.0, tau_min=1.0, tau_max=20.0)",
+            "Random": "uniform",
+            "CS-UCB": "cs-ucb(tau_min=1.0, tau_max=20.0)",
+        },
+    },
+    quick={"rounds": 2_000, "seeds": 5},
+    items=_items,
+    job=Played(play_scheme.config, _read),
+    gather=_gather,
+    score=_score,
+    plot=_plot,
+)

@@ -1,0 +1,116 @@
+"""E3CS, section VI-B1, Fig. 3: who is chosen."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedpick.studies import _plots
+from fedpick.studies._runs import play_scheme, scheme_items, scheme_runs
+from fedpick.studies._stats import interval, order, rounded, show, verdict
+from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study
+from fedpick.studies.e3cs._common import BASE, PAPER, SCHEMES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["STUDY"]
+
+
+def _items(settings: Settings) -> Sequence[Item]:
+    return scheme_items(settings, [settings["world"]])
+
+
+def _gather(settings: Settings, found: Found) -> Result:
+    counts = {
+        name: [run["counts"] for run in scheme_runs(settings, found, settings["world"], policy)]
+        for name, policy in settings["schemes"].items()
+    }
+    size = settings["clients"] // len(settings["success_rates"])
+    return {
+        "rounds": settings["rounds"],
+        "success_rates": settings["success_rates"],
+        "counts": {
+            name: rounded(runs[0]) for name, runs in counts.items()
+        },  # of the first seed: the paper shows one run
+        "variance": {name: rounded([run.var() for run in runs]) for name, runs in counts.items()},
+        "jain": {
+            name: rounded([run.sum() ** 2 / (len(run) * (run.astype(float) ** 2).sum()) for run in runs])
+            for name, runs in counts.items()
+        },
+        "outside_best": {name: rounded([run[:-size].mean() for run in runs]) for name, runs in counts.items()},
+        "best_used": {
+            # Clients of the best class with at least a tenth of an equal share of all selections.
+            name: rounded([int((run[-size:] >= 0.1 * run.sum() / size).sum()) for run in runs])
+            for name, runs in counts.items()
+        },
+        "best": size,
+    }
+
+
+def _score(result: Result) -> list[Finding]:
+    fair = order(result["variance"], "FedCS > E3CS-0 > E3CS-0.5 > E3CS-0.8 > Random")
+    jain = "; ".join(f"{name} {show(result['jain'][name], 3)}" for name in result["jain"])
+    wrong = interval(result["outside_best"]["E3CS-0"])
+    share = result["outside_best"]["E3CS-0"]
+    used = result["best_used"]
+    all_used, few_used = min(used["E3CS-0"]), max(used["FedCS"])
+    return [
+        Finding(
+            "Fairness of selection: Random > E3CS-0.8 > (pow-d) > E3CS-0.5 > E3CS-0 > FedCS",
+            "the order, read off box plots",
+            f"variance of selection counts (the lower, the fairer): {fair.shown}",
+            verdict(fair.holds),
+            ". ".join(
+                [*fair.broken, "pow-d is left out: it ranks clients by loss, which needs training", f"Jain: {jain}"]
+            ),
+        ),
+        Finding(
+            "E3CS-0 wrongly selects suboptimal classes only dozens of times",
+            "'dozens of times over a total of 2500 rounds'",
+            f"{show(share)} selections per client outside the best class in {result['rounds']:,} rounds",
+            verdict([12 <= wrong.mean < 100]),
+            "read as selections per client, and 'dozens' as 12 to 99",
+        ),
+        Finding(
+            f"E3CS-0 shares its choice over all {result['best']} clients of the best class, FedCS does not",
+            "FedCS: 20 of 25; E3CS-0: all 25",
+            f"best-class clients with at least a tenth of an equal share: E3CS-0 {show(used['E3CS-0'], 1)}, "
+            f"FedCS {show(used['FedCS'], 1)}",
+            verdict([all_used == result["best"], few_used < result["best"]]),
+            ""
+            if all_used == result["best"]
+            else f"E3CS-0 gathers its probability on about as many clients as it chooses (fewest of the best class in "
+            f"a seed: {all_used} of {result['best']}); whoever falls behind early is hardly tried again",
+        ),
+    ]
+
+
+def _plot(result: Result) -> "Figure":
+    names = list(result["counts"])
+    rates = result["success_rates"]
+    figure, axes = _plots.figure(10, 3, columns=len(names), sharey=True)
+    for axis, name in zip(axes[0], names, strict=True):
+        classes = np.split(np.asarray(result["counts"][name]), len(rates))
+        boxes = axis.boxplot(classes, patch_artist=True, widths=0.6, medianprops={"color": "black"})
+        for box, colour in zip(boxes["boxes"], _plots.COLOURS, strict=False):
+            box.set_facecolor(colour)
+        axis.set_xticks(range(1, len(rates) + 1), [f"{rate:g}" for rate in rates])
+        axis.set_title(name, fontsize=10)
+    figure.supxlabel("success rate of the class", fontsize=9)
+    axes[0][0].set_ylabel(f"times of selection in {result['rounds']:,} rounds")
+    return figure
+
+
+STUDY = Study(
+    id="e3cs/fig3",
+    title="Times of selection over four classes of volatile clients",
+    paper=PAPER + ", Fig. 3",
+    settings={**BASE, "world": "e3cs", "schemes": SCHEMES},
+    quick={"rounds": 1000, "seeds": 4},
+    items=_items,
+    job=play_scheme,
+    gather=_gather,
+    score=_score,
+    plot=_plot,
+)

@@ -1,0 +1,53 @@
+"""What the figures and tables of Power-of-Choice share."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick.studies import _plots
+from fedpick.studies._stats import rounded, show
+from fedpick.studies._study import Result
+from fedpick.types import Floats
+
+__all__ = ["PAPER", "censored", "curve_of", "line", "or_none", "show_rounds", "tail"]
+
+PAPER = (
+    "Cho, Wang & Joshi (2021), Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice "
+    "Selection Strategies"
+)
+
+
+def tail(curves: ArrayLike, over: int) -> Floats:
+    """Mean of the last evaluations of each seed's curve."""
+    ends: Floats = np.asarray(curves, dtype=np.float64)[:, -over:].mean(axis=1)
+    return ends
+
+
+def curve_of(runs: Sequence[Mapping[str, Any]], name: str) -> Result:
+    """The mean curve of some runs."""
+    return {"at": rounded(runs[0][f"{name}_at"]), "mean": rounded(np.mean([run[name] for run in runs], axis=0))}
+
+
+def or_none(values: ArrayLike) -> Any:
+    """NaN as None: JSON knows no NaN."""
+    return [None if np.isnan(x) else float(x) for x in np.asarray(values, dtype=np.float64)]
+
+
+def censored(values: Sequence[float | None], rounds: int) -> Floats:
+    """Rounds until something happened; what did not happen counts as all the rounds."""
+    return np.array([rounds if x is None else x for x in values], dtype=np.float64)
+
+
+def show_rounds(values: Sequence[float | None], rounds: int) -> str:
+    """Rounds until something happened, in words."""
+    missed = sum(x is None for x in values)
+    if missed == len(values):
+        return f"not in {rounds:,}"
+    return show(censored(values, rounds)) + (f" ({missed} of {len(values)} seeds not in {rounds:,})" if missed else "")
+
+
+def line(axis: Any, curve: Mapping[str, Any], i: int, label: str, scale: float = 1.0) -> None:
+    """Draw a mean curve as the i-th line."""
+    axis.plot(curve["at"], scale * np.asarray(curve["mean"]), label=label, **_plots.line(i))

@@ -1,0 +1,179 @@
+"""Power-of-Choice on Fashion-MNIST: what Tables 1 and 2 and Fig. 8 share.
+
+What the paper does not print (layers, dropout, weight decay) is as in its authors' code.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpick.policies.text import policy as policy_from_text
+from fedpick.studies import _plots
+from fedpick.studies._stats import interval, rounded
+from fedpick.studies._study import Found, Item, Measurement, Result, Settings, seeds_of
+from fedpick.studies._trained import Halved, ideal_world, play_trained, reached, split
+from fedpick.studies.power_of_choice._common import curve_of, line, or_none, tail
+from fedpick.worlds import Halves
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["BIG", "FASHION", "SCHEMES", "for_good", "gain", "gather", "items", "plot", "train"]
+
+BIG = "rand, C=0.1"
+FASHION = {
+    "data": "fashion-mnist",
+    "clients": 100,
+    "model": "mlp(hidden=(64, 30), dropout=0.5)",
+    "rates": [0.005, 0.0005],  # as printed; the one that explains the figures
+    "halved": [150, 300],
+    "batch": 64,
+    "steps": 30,
+    "weight_decay": 1e-4,
+    "rounds": 400,
+    "seeds": 3,
+    "evaluate_every": 2,
+    "loss_every": 10,
+    "over": 5,
+}
+SCHEMES = {
+    BIG: ["size-weighted", 0.1],
+    "rand": ["size-weighted", 0.03],
+    "pow-d": ["pow-d(candidates=6)", 0.03],
+    "cpow-d": ["cpow-d(candidates=6)", 0.03],
+    "rpow-d": ["rpow-d(candidates=50)", 0.03],
+    "afl": ["active-fl", 0.03],
+}
+SHARED = (
+    "data",
+    "clients",
+    "model",
+    "halved",
+    "batch",
+    "steps",
+    "weight_decay",
+    "rounds",
+    "evaluate_every",
+    "loss_every",
+)
+
+
+def _rows(settings: Settings) -> list[tuple[str, str, float]]:
+    """(partition, scheme, learning rate) of every row."""
+    return [
+        (partition, name, rate)
+        for partition in settings["partitions"]
+        for rate in settings["rates"]
+        for name in settings["schemes"]
+    ]
+
+
+def _item(settings: Settings, partition: str, name: str, rate: float, seed: int) -> dict[str, Any]:
+    policy, fraction = settings["schemes"][name]
+    return {
+        **{name: settings[name] for name in SHARED},
+        "partition": settings["partitions"][partition],
+        "policy": policy,
+        "cohort_size": max(round(fraction * settings["clients"]), 1),
+        "lr": rate,
+        "away": settings.get("away"),
+        "seed": seed,
+    }
+
+
+def items(settings: Settings) -> Sequence[Item]:
+    """Every row at every seed."""
+    return [
+        _item(settings, partition, name, rate, seed)
+        for partition, name, rate in _rows(settings)
+        for seed in seeds_of(settings)
+    ]
+
+
+def train(item: Item, _: Path) -> Measurement:
+    """One policy at one seed: the seed draws the data's partition and all of the run."""
+    from fedpick import learn  # here, so that only the processes that train import JAX
+
+    people = split(item["data"], item["partition"], item["clients"], item["seed"])
+    trainer = learn.Trainer(
+        people,
+        learn.model(item["model"], people.dataset.inputs, people.dataset.classes),
+        lr=Halved(item["lr"], tuple(item["halved"])),
+        batch=item["batch"],
+        steps=item["steps"],
+        weight_decay=item["weight_decay"],
+        aggregation="mean",
+        evaluate_every=item["evaluate_every"],
+        spread_every=item["loss_every"],
+        reports=(),
+    )
+    world = ideal_world(people.clients, None if item["away"] is None else Halves(item["away"]))
+    policy = policy_from_text(item["policy"], cohort_size=item["cohort_size"])
+    curves = play_trained(policy, world, trainer, item["rounds"], item["seed"])
+    in_a_row, parallel = curves.mean_t_comp()
+    found: dict[str, Any] = {"t_comp": in_a_row, "parallel": parallel}
+    for name in ("accuracy", "train_loss"):
+        if name in curves.metrics:
+            found[f"{name}_at"], found[name] = curves.metric(name)
+    return found
+
+
+def for_good(rounds: ArrayLike, values: ArrayLike, level: float) -> float:
+    """The first round after which the value stays at the level or above; NaN if it does not."""
+    at, below = np.asarray(rounds), np.flatnonzero(np.asarray(values) < level)
+    if not len(below):
+        return float(at[0])
+    return float(at[below[-1] + 1]) if below[-1] + 1 < len(at) else float("nan")
+
+
+def gain(points: ArrayLike) -> str:
+    """A difference of accuracies in words."""
+    mean, half = interval(points)
+    return f"{mean:+.1f}" + (f" ± {half:.1f}" if np.isfinite(half) else "") + " points"
+
+
+def gather(settings: Settings, found: Found) -> Result:
+    """Accuracy, rounds to a level and computation time of every row."""
+    level = settings.get("level", 0.6)
+    kept = ("rounds", "paper", "over", "evaluate_every", "tried", "silent")
+    result: Result = {name: settings[name] for name in kept if name in settings} | {"level": level, "partitions": {}}
+    for partition, name, rate in _rows(settings):
+        runs = [found[_item(settings, partition, name, rate, seed)] for seed in seeds_of(settings)]
+        at, accuracy = runs[0]["accuracy_at"], np.array([run["accuracy"] for run in runs])
+        one = result["partitions"].setdefault(partition, {}).setdefault(f"{rate:g}", {})
+        for key, value in (
+            ("accuracy", rounded(100 * tail(accuracy, settings["over"]))),
+            ("first", or_none([reached(at, run, level) for run in accuracy])),
+            ("for_good", or_none([for_good(at, run, level) for run in accuracy])),
+            ("of_mean", or_none([reached(at, accuracy.mean(axis=0), level)])[0]),
+            ("t_comp", rounded([run["t_comp"] for run in runs])),
+            ("parallel", rounded([run["parallel"] for run in runs])),
+            ("curves", {metric: curve_of(runs, metric) for metric in ("accuracy", "train_loss") if metric in runs[0]}),
+        ):
+            one.setdefault(key, {})[name] = value
+    return result
+
+
+def plot(result: Result) -> "Figure":
+    """Accuracy and training loss over rounds."""
+    partitions = result["partitions"]
+    rates = list(next(iter(partitions.values())))
+    metrics = [("accuracy", "test accuracy, %", 100.0), ("train_loss", "training loss", 1.0)]
+    columns = len(metrics) * len(partitions)
+    figure, axes = _plots.figure(3.6 * columns, 3.0 * len(rates), columns=columns, rows=len(rates))
+    for row, rate in zip(axes, rates, strict=True):
+        for j, (partition, by_rate) in enumerate(partitions.items()):
+            for axis, (metric, label, scale) in zip(row[2 * j : 2 * j + 2], metrics, strict=True):
+                for i, (name, curves) in enumerate(by_rate[rate]["curves"].items()):
+                    if metric in curves:
+                        line(axis, curves[metric], i, name, scale)
+                axis.set_title(f"{partition}, learning rate {rate}", fontsize=10)
+                axis.set_xlabel("communication round")
+                axis.set_ylabel(label)
+            if "R60" in result["paper"]:
+                row[2 * j].axhline(100 * result["level"], color="grey", linewidth=0.8)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    return figure
