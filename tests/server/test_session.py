@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +174,8 @@ def test_probe_context_features_and_reports() -> None:
     play(session, NAMES)
     play(session, [*NAMES, "late"])
     assert seen == [(1, 8, 8), (2, 9, 7)]
+    with pytest.raises(fp.ContractError, match=r"context gave shape \(8, 2\), but must give \(8, 3\)"):
+        fp.Session(fp.RBCSF(2), context=lambda round, names, idle: np.ones((len(names), 2))).round(NAMES)
     with pytest.raises(fp.MissingError, match="Session: RBCSF needs a context: give context=function"):
         fp.Session(fp.RBCSF(2))
 
@@ -192,6 +195,40 @@ def test_probe_context_features_and_reports() -> None:
     assert session.roster.widths == {"embedding": 2}
     assert session.roster.state.vectors[:2].tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert np.isnan(session.roster.state.vectors[2]).all()
+
+
+@dataclass
+class GainState:
+    gain: np.ndarray
+
+
+@dataclass(frozen=True)
+class Gainer:
+    """A policy of the user's own: learns from a report that it names, a vector of two numbers."""
+
+    cohort_size: int
+    needs = (fp.Report("gain", 2),)
+
+    def init(self, clients):
+        return GainState(np.zeros((len(clients), 2)))
+
+    def select(self, state, view, rng):
+        return fp.Choice(np.flatnonzero(view.available)[: self.cohort_size])
+
+    def observe(self, state, view, choice, outcome):
+        gain = state.gain.copy()
+        gain[choice.ids] += np.nan_to_num(outcome.reports["gain"])
+        return GainState(gain)
+
+
+@pytest.mark.parametrize("policy", [Gainer(2), fp.OverSelect(Gainer(2), 1.5)])
+def test_a_policy_of_ones_own_gets_the_reports_that_it_names(policy) -> None:
+    session = fp.Session(policy)
+    with session.round(["a", "b", "c"]) as r:
+        r.done("a", reports={"gain": [1.0, 2.0]})
+        r.done("b", reports={"gain": 5.0})
+    play(session, ["a", "b", "c"])  # nobody reports any
+    assert session.roster.state.gain.tolist() == [[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
 
 
 # -- hostile input ----------------------------------------------------------------------------------------------------

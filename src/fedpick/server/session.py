@@ -3,11 +3,11 @@
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,29 +21,14 @@ from fedpick.server.measures import columns
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
+from fedpick.server.settings import ContextFn, Describe, ProbeFn
 from fedpick.store.records import Record
-from fedpick.types import Bools, Clients, Floats, Ints, Outcome, Status, View
+from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
 
-__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session"]
+__all__ = ["Session"]
 
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
-# (round, names of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
-ContextFn = Callable[[int, Sequence[str], Bools], Floats]
-Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
-ProbeFn = Callable[[list[str], int | None], ArrayLike]  # names, examples to use (None: all) -> losses
-
-
-class Options(TypedDict, total=False):
-    """Settings of a session that an adapter passes on."""
-
-    state: str | os.PathLike[str] | None
-    records: str | os.PathLike[str] | None
-    deadline: float | None
-    durations: str
-    context: ContextFn | None
-    checkpoint_every: int
-    seed: int
 
 
 class Session:
@@ -101,10 +86,11 @@ class Session:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: give context=function")
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
-        self.reports, self._describe = Reports(policy, embed, self.log), describe
+        self._describe = describe
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
         self.roster = Roster(policy)
+        self.reports = Reports(self.roster, embed, self.log)
         self.last: Record | None = None  # of the last round; it may still get metrics
         self.records = None if records is None else Path(records)
         self.memory: Any = None  # a Memory
@@ -302,7 +288,13 @@ class Session:
         if self.context is not None:
             idle = np.ones(len(roster.names), dtype=np.bool_)
             idle[roster.last] = False
-            context = self.context(number, list(roster.names), idle)
+            context = np.asarray(self.context(number, list(roster.names), idle), dtype=np.float64)
+            width = self.traits.context
+            if width is not None and context.shape != (len(idle), width):
+                raise ContractError(
+                    f"{self.owner}: context gave shape {context.shape}, but must give {(len(idle), width)}: "
+                    f"for each client the {width} columns that the policy reads"
+                )
         return View(number, available, roster.clients, context, None if probe is None else metered), meter
 
     def _ended(self, round: Round) -> None:
