@@ -16,7 +16,8 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 from fedpick.errors import MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server.round import Round
-from fedpick.server.session import Options, Session
+from fedpick.server.session import Session
+from fedpick.server.settings import Options
 from fedpick.server.updates import Update, array_fault
 from fedpick.types import Clients, Status
 

@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +174,8 @@ def test_probe_context_features_and_reports() -> None:
     play(session, NAMES)
     play(session, [*NAMES, "late"])
     assert seen == [(1, 8, 8), (2, 9, 7)]
+    with pytest.raises(fp.ContractError, match=r"context gave shape \(8, 2\), but must give \(8, 3\)"):
+        fp.Session(fp.RBCSF(2), context=lambda round, names, idle: np.ones((len(names), 2))).round(NAMES)
     with pytest.raises(fp.MissingError, match="Session: RBCSF needs a context: give context=function"):
         fp.Session(fp.RBCSF(2))
 
@@ -192,6 +195,40 @@ def test_probe_context_features_and_reports() -> None:
     assert session.roster.widths == {"embedding": 2}
     assert session.roster.state.vectors[:2].tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert np.isnan(session.roster.state.vectors[2]).all()
+
+
+@dataclass
+class GainState:
+    gain: np.ndarray
+
+
+@dataclass(frozen=True)
+class Gainer:
+    """A policy of the user's own: learns from a report that it names, a vector of two numbers."""
+
+    cohort_size: int
+    needs = (fp.Report("gain", 2),)
+
+    def init(self, clients):
+        return GainState(np.zeros((len(clients), 2)))
+
+    def select(self, state, view, rng):
+        return fp.Choice(np.flatnonzero(view.available)[: self.cohort_size])
+
+    def observe(self, state, view, choice, outcome):
+        gain = state.gain.copy()
+        gain[choice.ids] += np.nan_to_num(outcome.reports["gain"])
+        return GainState(gain)
+
+
+@pytest.mark.parametrize("policy", [Gainer(2), fp.OverSelect(Gainer(2), 1.5)])
+def test_a_policy_of_ones_own_gets_the_reports_that_it_names(policy) -> None:
+    session = fp.Session(policy)
+    with session.round(["a", "b", "c"]) as r:
+        r.done("a", reports={"gain": [1.0, 2.0]})
+        r.done("b", reports={"gain": 5.0})
+    play(session, ["a", "b", "c"])  # nobody reports any
+    assert session.roster.state.gain.tolist() == [[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
 
 
 # -- hostile input ----------------------------------------------------------------------------------------------------
@@ -393,6 +430,26 @@ def test_a_full_disk_for_the_records_costs_no_round(tmp_path, monkeypatch, caplo
     session.close()
     assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == list(range(1, 37))
     assert not (tmp_path / "state" / "journal").exists() or (tmp_path / "state" / "journal").stat().st_size < 20_000
+
+
+def test_a_session_that_is_closed_while_the_records_disk_is_full_adds_them_when_it_is_opened_again(
+    tmp_path, monkeypatch
+) -> None:
+    write, full = folders.pq.write_table, [True]
+
+    def failing(*args, **options):
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*args, **options)
+
+    monkeypatch.setattr(folders.pq, "write_table", failing)
+    session = fp.Session(fp.E3CS(3), state=tmp_path / "state", records=tmp_path / "run", checkpoint_every=2)
+    for _ in range(2):
+        play(session, NAMES)
+        play(session, NAMES)
+        session.close()
+        full[0] = False
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3, 4]
 
 
 def test_a_full_disk_for_the_state_is_told_and_made_up_for(tmp_path, monkeypatch, caplog) -> None:

@@ -21,7 +21,8 @@ from fedpick.flower.presence import Identity, Presence
 from fedpick.protocol import Policy, traits
 from fedpick.server.gathering import Gathering
 from fedpick.server.roster import Roster
-from fedpick.server.session import Describe, Options, Session
+from fedpick.server.session import Session
+from fedpick.server.settings import Describe, Options
 from fedpick.server.updates import agree
 from fedpick.store.records import Record
 from fedpick.types import Floats, Status

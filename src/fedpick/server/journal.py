@@ -147,23 +147,25 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0  # bytes that are good
+        self.torn = False  # whether there were others behind them, when it was read
 
-    def read(self) -> tuple[list[bytes], bool]:
-        """(bodies of the whole entries, whether the end is torn); damage anywhere else is refused."""
+    def read(self) -> list[bytes]:
+        """The bodies of the whole entries; a torn end is left out, and damage anywhere else is refused."""
         data = self.path.read_bytes() if self.path.exists() else b""
         found: list[bytes] = []
-        self.size = 0
+        self.size, self.torn = 0, False
         while self.size < len(data):
             body = _whole(data, self.size)
             if body is None:
                 if _goes_on(data, self.size):  # not the end: what was written later would be lost
                     raise StateError(f"{self.path}: damaged at byte {self.size} of {len(data)}; {FIX}")
-                return found, True
+                self.torn = True
+                break
             found.append(body)
             head = _header(data, self.size)
             assert head is not None
             self.size = head[0] + head[1]
-        return found, False
+        return found
 
     def append(self, body: bytes) -> None:
         """Write an entry and wait until it is on the disk; a torn end is moved aside first."""

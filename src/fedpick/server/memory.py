@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -29,6 +29,7 @@ from fedpick.types import Clients
 
 __all__ = ["Memory"]
 
+T = TypeVar("T")
 LARGE = 2**20  # bytes; a journal may grow to this, or to the size of the checkpoint, before there is a new one
 
 
@@ -60,7 +61,6 @@ class Memory:
         self._covered = 0  # bytes of the journal that the checkpoint holds as well
         self._behind = False  # the folder misses something: only a checkpoint can make up for it
         self._whole_before = True  # whether it missed nothing before the round that ends now
-        self.journaled: list[Record] = []  # records of the rounds that the journal holds
         self.load()
 
     def _stamp(self) -> list[tuple[int, int]]:
@@ -92,8 +92,7 @@ class Memory:
 
     def load(self) -> None:
         """Fill the roster with what the folder holds."""
-        roster, self.journaled = self.roster, []
-        self._seen = self._stamp()
+        roster, self._seen = self.roster, self._stamp()
         if not self.state.exists():
             if self.journal.path.exists() and self.journal.path.stat().st_size:
                 raise StateError(f"{self.journal.path}: there is no state.npz that it goes on from; {FIX}")
@@ -107,22 +106,30 @@ class Memory:
                 f"{self.state}: not the state of a server ({type(error).__name__}: {error}); {FIX}"
             ) from None
         self._saved = roster.round
-        entries, torn = self.journal.read()
-        for entry in entries:
-            try:
-                arrays, meta = read_archive(self.journal.path, entry)
-                if int(meta["record"]["round"]) > self._saved:  # else the checkpoint holds it
-                    replay(roster, arrays, meta)
-                self.journaled.append(record_of(arrays, meta))
-            except Exception as error:  # of another policy, or damaged in a way that its sum does not show
-                raise StateError(
-                    f"{self.journal.path}: cannot be replayed by {roster.policy!r} ({type(error).__name__}: {error}); "
-                    f"{FIX}"
-                ) from None
-        if torn:
+        for arrays, meta in self._entries():
+            if int(meta["record"]["round"]) > self._saved:  # else the checkpoint holds it
+                self._careful(replay, roster, arrays, meta)
+        if self.journal.torn:
             self.log.warning("the last entry of %s is torn: that round is played again", self.journal.path.resolve())
         where = self.folder.resolve()
         self.log.info("goes on after round %d with %d clients, from %s", roster.round, len(roster.names), where)
+
+    def _entries(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        return [self._careful(read_archive, self.journal.path, entry) for entry in self.journal.read()]
+
+    def _careful(self, use: Callable[..., T], *args: Any) -> T:
+        """Use an entry; it may be of another policy, or damaged in a way that its sum does not show."""
+        try:
+            return use(*args)
+        except Exception as error:
+            raise StateError(
+                f"{self.journal.path}: cannot be replayed by {self.roster.policy!r} ({type(error).__name__}: {error}); "
+                f"{FIX}"
+            ) from None
+
+    def journaled(self) -> list[Record]:
+        """The records of the rounds that the journal holds."""
+        return [self._careful(record_of, *entry) for entry in self._entries()]
 
     def _unpack(self, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
         roster = self.roster

@@ -9,39 +9,38 @@ from numpy.typing import ArrayLike
 
 from fedpick.protocol import traits
 from fedpick.server import reading
+from fedpick.server.roster import Roster
 from fedpick.types import Floats
 
-__all__ = ["Reports", "Told", "wanted"]
+__all__ = ["Reports", "Told"]
 
 Told = dict[str, float | list[float] | None]  # one client's reports by name
-
-
-def wanted(policy: Any) -> dict[str, int | None]:
-    """Names of the reports that a policy learns from, with their widths where it knows them (0: a number)."""
-    return dict(traits(policy).collect())
 
 
 class Reports:
     """Reads what clients report; iterating gives the names that count.
 
     Args:
-        policy: that learns from them.
+        roster: of the policy that learns from them, and of the clients, whose features may make one superfluous.
         embed: update -> vector, which is the report "embedding"; None: the client's own.
         log: is told where it fails.
     """
 
-    def __init__(self, policy: Any, embed: Callable[[Any], ArrayLike] | None, log: logging.Logger) -> None:
-        self._widths, self._embed, self._log = wanted(policy), embed, log
+    def __init__(self, roster: Roster, embed: Callable[[Any], ArrayLike] | None, log: logging.Logger) -> None:
+        self._roster, self._traits, self._embed, self._log = roster, traits(roster.policy), embed, log
+
+    def _widths(self) -> dict[str, int | None]:
+        return self._traits.collect(self._roster.clients)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._widths)
+        return iter(self._widths())
 
     def read(self, name: str, update: Any, said: Any) -> Told:
         """The reports of one client that count; nonsense is None."""
         found: Told = {}
         if isinstance(said, Mapping):
             found = {each: reading.report(said[each]) for each in self if each in said}
-        if self._embed is not None and update is not None and "embedding" in self._widths:
+        if self._embed is not None and update is not None and "embedding" in self._widths():
             try:
                 found["embedding"] = np.asarray(self._embed(update), dtype=np.float64).ravel().tolist()
             except Exception as error:  # a client's update is its own, and must not end the training of the others
@@ -50,10 +49,11 @@ class Reports:
                 found["embedding"] = None
         return found
 
-    def tables(self, told: Sequence[Told], widths: dict[str, int]) -> dict[str, Floats]:
-        """All reports of a round as arrays; `widths` are those of earlier rounds, and get those that are new."""
+    def tables(self, told: Sequence[Told]) -> dict[str, Floats]:
+        """All reports of a round as arrays; widths that the policy does not say are those of earlier rounds."""
         found: dict[str, Floats] = {}
-        for name, known in self._widths.items():
+        widths = self._roster.widths
+        for name, known in self._widths().items():
             array, width = reading.table([each.get(name) for each in told], widths.get(name, known))
             if array is not None and width is not None:
                 found[name], widths[name] = array, width

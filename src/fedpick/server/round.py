@@ -241,7 +241,7 @@ class Round:
         late = _Heard(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
         heard = [self._heard.get(int(k), late) for k in self.choice.ids]
         # Only those that succeeded have reports: whoever failed must not decide what they look like.
-        reports = self._session.reports.tables([each.reports for each in heard], self._session.roster.widths)
+        reports = self._session.reports.tables([each.reports for each in heard])
         return Outcome(
             status=np.array([each.status for each in heard], dtype=np.int8),
             duration=[each.seconds for each in heard],

@@ -3,11 +3,11 @@
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,36 +17,18 @@ from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.gathering import NotEnoughClientsError
+from fedpick.server.measures import columns
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
-from fedpick.store.records import ROUND_COLUMNS, Record
-from fedpick.types import Bools, Clients, Floats, Ints, Outcome, Status, View
+from fedpick.server.settings import ContextFn, Describe, ProbeFn
+from fedpick.store.records import Record
+from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
 
-__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session"]
+__all__ = ["Session"]
 
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
-MOST_METRICS = 50  # names a round; each is a column
-# What the frameworks' templates call what a report calls otherwise.
-TRAINED = {"loss": "train_loss", "train-loss": "train_loss", "accuracy": "train_accuracy", "acc": "train_accuracy"}
-EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
-# (round, names of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
-ContextFn = Callable[[int, Sequence[str], Bools], Floats]
-Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
-ProbeFn = Callable[[list[str], int | None], ArrayLike]  # names, examples to use (None: all) -> losses
-
-
-class Options(TypedDict, total=False):
-    """Settings of a session that an adapter passes on."""
-
-    state: str | os.PathLike[str] | None
-    records: str | os.PathLike[str] | None
-    deadline: float | None
-    durations: str
-    context: ContextFn | None
-    checkpoint_every: int
-    seed: int
 
 
 class Session:
@@ -104,10 +86,11 @@ class Session:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: give context=function")
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
-        self.reports, self._describe = Reports(policy, embed, self.log), describe
+        self._describe = describe
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
         self.roster = Roster(policy)
+        self.reports = Reports(self.roster, embed, self.log)
         self.last: Record | None = None  # of the last round; it may still get metrics
         self.records = None if records is None else Path(records)
         self.memory: Any = None  # a Memory
@@ -147,7 +130,7 @@ class Session:
 
                     kept = self.traits.cohort_size or self.traits.asks
                     about = {"policy": label(self.policy), "cohort_size": kept, "seed": self.seed, **self._about}
-                    journaled = [] if self.memory is None else self.memory.journaled
+                    journaled = [] if self.memory is None else self.memory.journaled()
                     self._recording = Recording(self.records, about, self.roster, journaled, self.log)
                     self._write()
             except BaseException:
@@ -223,12 +206,7 @@ class Session:
         with self.guard:
             if self.last is None or not self._fresh:
                 return
-            found = {}
-            for name, value in list(metrics.items())[:MOST_METRICS]:
-                if not isinstance(value, bool) and isinstance(value, int | float | np.number):
-                    name = (TRAINED if training else EVALUATED).get(name, name)
-                    found[f"metric_{name}" if name in ROUND_COLUMNS else name] = float(value)
-            self.last = replace(self.last, metrics={**self.last.metrics, **found})
+            self.last = replace(self.last, metrics={**self.last.metrics, **columns(metrics, training)})
 
     def retire(self, names: Collection[str]) -> None:
         """Forget clients for good; one that comes back is a newcomer. Who is only away needs no word.
@@ -310,7 +288,13 @@ class Session:
         if self.context is not None:
             idle = np.ones(len(roster.names), dtype=np.bool_)
             idle[roster.last] = False
-            context = self.context(number, list(roster.names), idle)
+            context = np.asarray(self.context(number, list(roster.names), idle), dtype=np.float64)
+            width = self.traits.context
+            if width is not None and context.shape != (len(idle), width):
+                raise ContractError(
+                    f"{self.owner}: context gave shape {context.shape}, but must give {(len(idle), width)}: "
+                    f"for each client the {width} columns that the policy reads"
+                )
         return View(number, available, roster.clients, context, None if probe is None else metered), meter
 
     def _ended(self, round: Round) -> None:

@@ -1,0 +1,28 @@
+"""Types of a session's settings."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TypedDict
+
+from numpy.typing import ArrayLike
+
+from fedpick.types import Bools, Clients, Floats
+
+__all__ = ["ContextFn", "Describe", "Options", "ProbeFn"]
+
+# (round, names of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
+ContextFn = Callable[[int, Sequence[str], Bools], Floats]
+Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
+ProbeFn = Callable[[list[str], int | None], ArrayLike]  # names, examples to use (None: all) -> losses
+
+
+class Options(TypedDict, total=False):
+    """Settings of a session that an adapter passes on."""
+
+    state: str | os.PathLike[str] | None
+    records: str | os.PathLike[str] | None
+    deadline: float | None
+    durations: str
+    context: ContextFn | None
+    checkpoint_every: int
+    seed: int
