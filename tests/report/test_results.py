@@ -223,7 +223,7 @@ def test_a_run_that_is_there_twice_is_shown_once(tmp_path):
     shutil.copytree(run, tmp_path / "b" / "run")
     results = fp.load(tmp_path / "a", tmp_path / "b")
     assert len(results.frame()) == 1
-    assert "1 runs are there twice, with the same configuration and seed; shown once" in results.notes
+    assert "1 run is there twice, with the same configuration and seed; shown once" in results.notes
     make(tmp_path / "c" / "run", rounds=9)
     assert len(fp.load(tmp_path / "a", tmp_path / "c").rounds()) == 9  # the longer one
 
