@@ -30,7 +30,10 @@ def plans(jobs: list[Job], executor: str = "auto", device: str = "auto", workers
     """(where, processes, (stacked, numbers)...) of each plan."""
     found = choosing.deal_out(jobs, executor, device, workers)
     return [
-        ("here" if plan.here else plan.workers, *((batch.stacked, [n for n, _ in batch.jobs]) for batch in plan.batches))
+        (
+            "here" if plan.here else plan.workers,
+            *((batch.stacked, [n for n, _ in batch.jobs]) for batch in plan.batches),
+        )
         for plan in found
     ]
 
