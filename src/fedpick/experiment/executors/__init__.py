@@ -60,7 +60,8 @@ def each(
 
     count = min(workers or devices.cores(), len(items))
     if executor == "ray":
-        cluster.each_on_ray(function, items, done)
+        with patient() as stop:
+            cluster.each_on_ray(function, items, stop, done)
     elif count <= 1 or executor == "serial":
         for i, item in enumerate(items):
             done(i, function(item))
