@@ -1,4 +1,4 @@
-"""Where runs are played: by device, by executor, and by what they have behind them. The GPU of these tests is a word."""
+"""Where runs are played: by device, executor, and what they have behind them. The GPU of these tests is a word."""
 
 import json
 import os

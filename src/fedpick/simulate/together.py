@@ -205,9 +205,16 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
         choices, models = [each.choice for each in chosen], [run.state.model for run in runs]
         for run, model in zip(runs, aggregate_together(trainers, models, choices, outcomes, updates), strict=True):
             run.state.model = model
+        # Begun for all before any is waited for: the device works while the policies learn.
+        scores = [
+            trainer.launch(run.state.model, run.state.round + 1) for trainer, run in zip(trainers, runs, strict=True)
+        ]
         share = (time.perf_counter() - start - sum(each.wall for each in chosen)) / len(runs)
         records = []
         for r, (run, each, outcome) in enumerate(zip(runs, chosen, outcomes, strict=True)):
             with blame(r):
-                records.append(settle(run.policy, run.world, run.state, each, outcome, run.trainer, share))
-        yield records
+                records.append(settle(run.policy, run.world, run.state, each, outcome, None, share))
+        yield [
+            replace(record, metrics=trainer.figures(score))
+            for trainer, record, score in zip(trainers, records, scores, strict=True)
+        ]
