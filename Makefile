@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format bench bench-select bench-world bench-flower bench-train bench-gpu studies docs lock clean
+.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-gpu bench-compare-gpu studies docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -30,6 +30,22 @@ test: $(READY)  ## set up, then all tests but the slow ones
 
 test-slow: $(READY)  ## tests that build wheels, start processes or take minutes
 	$(BIN)/python -m pytest -m slow
+
+PYTHONS ?= 3.11 3.12 3.13
+
+test-all:  ## the same with each supported Python that is installed, each in an environment of its own
+	@for version in $(PYTHONS); do \
+	  python=""; \
+	  for found in python$$version $$HOME/.pyenv/versions/$$version.*/bin/python; do \
+	    if $$found -c "" 2>/dev/null; then python=$$found; break; fi; \
+	  done; \
+	  if [ -z "$$python" ]; then echo "Python $$version is not installed: skipped"; continue; fi; \
+	  echo "Python $$version: $$python"; \
+	  $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=$$python test || exit 1; \
+	done
+
+coverage: $(READY)  ## branches of the code that the same tests reach, and the lines that they do not
+	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term-missing
 
 lint: $(READY)  ## style, types, direction of imports
 	$(BIN)/ruff check .
@@ -58,6 +74,9 @@ bench-train: $(READY)  ## rounds a second of training beside PyTorch, Flower and
 bench-gpu: $(READY)  ## rounds on a GPU beside a PyTorch loop (needs a GPU, JAX for it, and PyTorch)
 	$(BIN)/python benchmarks/bench_gpu.py
 
+bench-compare-gpu: $(READY)  ## `fedpick compare` on a GPU: many runs in one call beside one by one (needs a GPU)
+	$(BIN)/python benchmarks/bench_compare_gpu.py
+
 studies: $(READY)  ## rerun the papers' experiments in full (well over an hour on 2 cores), into docs/studies
 	$(BIN)/fedpick reproduce --out docs/studies
 
@@ -71,5 +90,5 @@ lock:  ## write requirements-dev.lock anew from pyproject.toml
 	rm -rf $(VENV)-lock
 
 clean:  ## remove what was built, the environment included
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PYTHONS:%=.venv-%) .coverage build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

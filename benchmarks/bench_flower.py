@@ -147,8 +147,8 @@ def choosing(repeats: int, enrolled: int, connected: int) -> list[dict[str, Any]
             begun = time.perf_counter()
             messages = list(strategy.configure_train(1, MODEL, ConfigRecord(), grid))
             times.append(1e3 * (time.perf_counter() - begun))
-            assert strategy._pending is not None
-            choices.append(1e3 * strategy._pending.wall)
+            assert strategy.session.current is not None
+            choices.append(1e3 * strategy.session.current.wall)
         assert len(messages) == 20
         rows.append({"policy": name, "ms": float(np.median(times)), "policy_ms": float(np.median(choices))})
     return rows

@@ -1,4 +1,4 @@
-"""Train a model of your own: two functions, nothing of fedpick touched.
+"""Train a model of your own: two functions, without any change to fedpick.
 
 `prototypes` is written with jax.numpy alone. `with_flax` and `with_equinox` make such a pair from a module of these
 libraries; fedpick needs neither, and each is trained here only where it is installed.
@@ -16,7 +16,7 @@ from fedpick import data, learn, worlds
 
 
 def prototypes() -> learn.Model:
-    """One picture per label: an input is the more likely of a label, the nearer it is to the label's picture.
+    """One picture per label: the nearer an input is to a label's picture, the more likely the label.
 
     init(key) gives the parameters: arrays in dicts, lists or tuples, as deep as you like.
     apply(parameters, inputs, key) gives one row of outputs per input; the key is for dropout, None when evaluated.

@@ -1,7 +1,9 @@
 """NVFlare's own simulator runs jobs in which a policy chooses; sites fail in every way, and a second job goes on."""
 
+import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from nvflare.fuel.utils import fobs
 from nvflare.job_config.api import FedJob
 
 import fedpick as fp
+from fedpick import store
 from fedpick.nvflare import Selected
 
 DONE, LATE, FAILED, SURPLUS = fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, fp.Status.SURPLUS
@@ -105,8 +108,9 @@ def test_each_fault_is_the_right_site_s(tmp_path):
     w, diary = play(tmp_path, 7, faults, policy=policy, num_rounds=1, deadline=30, state=tmp_path / "state")
     assert diary == [f"000 site-{k}" for k in range(1, 8)]
     assert w.tolist() == [1.0, 1.0]  # of one site: no NaN, no surplus
-    memory, notes = fp.load_state(policy, tmp_path / "state" / "state.npz", fp.Clients(np.ones(7)))
-    assert notes["nvflare"] == {"round": 1, "roster": [f"site-{k}" for k in range(1, 8)]}
+    session = fp.Session(policy, state=tmp_path / "state")
+    assert (session.round_number, session.names) == (1, [f"site-{k}" for k in range(1, 8)])
+    memory = session.roster.state
     assert Counter(memory.status[:2]) == {DONE: 1, SURPLUS: 1}
     assert memory.status[2:].tolist() == [FAILED] * 4 + [LATE]
     np.testing.assert_equal(memory.duration, [1.5, 1.5, *[math.nan] * 4, 30.0])
@@ -126,16 +130,22 @@ def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
     fails = [name.endswith("site-3") for name in expected]
     assert 0 < sum(fails[:4]) < 4  # in such a round nobody's update can be used
 
-    settings = {"policy": policy, "num_rounds": 4, "seed": 5, "state": tmp_path / "state"}
+    settings = {"policy": policy, "num_rounds": 4, "seed": 5, "state": tmp_path / "state", "records": tmp_path / "run"}
     settings["sizes"] = {"site-1": 1.0, "site-2": 2.0, "site-3": 3.0}
     w, diary = play(tmp_path, 3, {"site-3": "raises"}, **settings)
     assert diary == expected[:4]
     assert w.tolist() == [4.0 - sum(fails[:4])] * 2
     _, diary = play(tmp_path, 3, {"site-3": "raises"}, start_round=4, model={"w": w.tolist()}, **settings)
     assert diary == expected
-    learned, notes = fp.load_state(policy, tmp_path / "state" / "state.npz", clients)
-    assert notes["nvflare"] == {"round": 8, "roster": ["site-1", "site-2", "site-3"]}
-    np.testing.assert_array_equal(learned.log_weights, state.log_weights)
+    session = fp.Session(policy, state=tmp_path / "state")
+    assert (session.round_number, session.names) == (8, ["site-1", "site-2", "site-3"])
+    np.testing.assert_array_equal(session.roster.state.log_weights, state.log_weights)
+
+    told = store.read_selections(tmp_path / "run")
+    sites = [session.names[k] for k in told["client"].to_pylist()]
+    assert [f"{round - 1:03d} {site}" for round, site in zip(told["round"].to_pylist(), sites, strict=True)] == expected
+    assert told["status"].to_pylist() == ["FAILED" if fails_ else "DONE" for fails_ in fails]
+    assert store.read_manifest(tmp_path / "run")["config"]["engine"] == "nvflare"
 
 
 def test_what_nvflare_cannot_give_is_said_when_the_job_is_made():
@@ -149,10 +159,31 @@ def test_a_foreign_state_is_refused_and_kept(tmp_path):
     policy, path = fp.E3CS(cohort_size=2), tmp_path / "state.npz"
     fp.save_state(policy, policy.init(fp.Clients(np.ones(3))), path)
     before = path.read_bytes()
-    with pytest.raises(fp.errors.StateError, match="not the state of an NVFlare server"):
+    with pytest.raises(fp.errors.StateError, match="not the state of a server"):
         Selected(policy=policy, state=tmp_path).run()
     assert path.read_bytes() == before
     path.write_bytes(b"nonsense")
     with pytest.raises(fp.errors.StateError, match="not a whole fedpick state"):
         Selected(policy=policy, state=tmp_path).run()
     assert path.read_bytes() == b"nonsense"
+
+
+def test_two_jobs_do_not_share_a_state(tmp_path):
+    policy = fp.E3CS(cohort_size=2)
+    with fp.Session(policy, state=tmp_path), pytest.raises(fp.StateError, match="another server is working with"):
+        Selected(policy=policy, state=tmp_path).run()
+
+
+def test_a_state_of_before_the_session_goes_on(tmp_path):
+    """`old/nvflare` was written by version 0.1, which kept names and rounds as notes."""
+    old = Path(__file__).parent / "server" / "old"
+    shutil.copytree(old / "nvflare", tmp_path / "state")
+    expected = json.loads((old / "expected.json").read_text())["nvflare"]
+    job = Selected(policy=fp.E3CS(cohort_size=3, quota=0.3), state=tmp_path / "state", sizes={"site-2": 2.0})
+    with fp.Session(job.policy, state=job.state, describe=job._described) as session:
+        assert (session.round_number, session.names) == (expected["round"], expected["names"])
+        assert session.roster.clients.sizes.tolist() == [1.0, 2.0, 1.0]
+        np.testing.assert_array_equal(session.roster.state.log_weights, expected["log_weights"])
+        with session.round(session.names) as r:
+            assert r.number == 2
+    assert fp.Session(job.policy, state=job.state).round_number == 2

@@ -42,6 +42,47 @@ print(len(choice))
     assert done.stdout.strip() == "10"
 
 
+USER = """
+import numpy as np
+import fedpick as fp
+
+clients = fp.Clients(np.ones(50))
+policy = fp.E3CS(10, quota=0.5)
+state = policy.init(clients)
+view = fp.View(1, np.ones(50, dtype=bool), clients)
+choice: fp.Choice = policy.select(state, view, fp.rng.stream(0, 1, "policy"))
+outcome = fp.Outcome(np.zeros(10, dtype=int), np.ones(10), np.ones(10))
+state = policy.observe(state, view, choice, outcome)
+names: list[int] = choice.ids.tolist()
+world = fp.worlds.named("volatile", 50)
+for record in fp.Run(fp.policy("rbcs-f", cohort_size=10), world, seed=1).rounds(until=3):
+    seconds: float = record.seconds
+drawn = fp.sampling.pivotal(fp.sampling.proportional([1.0, 2.0, 3.0], 2), np.random.default_rng(0))
+cohort = fp.solvers.bottleneck(np.ones(5), np.zeros(5), m=2)
+"""
+MISTAKES = {
+    'fp.E3CS("ten")': 'Argument 1 to "E3CS" has incompatible type "str"; expected "int"',
+    "fp.E3CS(10, qouta=0.5)": 'Unexpected keyword argument "qouta" for "E3CS"',
+    "fp.Clients(np.ones(5)).size": '"Clients" has no attribute "size"',
+    'fp.Run(fp.Uniform(3), "volatile", seed=1)': 'Argument 2 to "Run" has incompatible type "str"; expected "World"',
+}
+
+
+@pytest.mark.slow
+def test_a_users_program_is_type_checked_against_the_installed_package(tmp_path):
+    """py.typed: mypy --strict takes a right program and finds each mistake in a wrong one."""
+    (tmp_path / "right.py").write_text(USER)
+    (tmp_path / "wrong.py").write_text("\n".join(["import numpy as np", "import fedpick as fp", "", *MISTAKES]))
+    env = {name: value for name, value in os.environ.items() if name != "MYPYPATH"}
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache")]
+    command += ["right.py", "wrong.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    told = done.stdout.splitlines()
+    assert [line for line in told if not line.startswith("wrong.py:")] == [], done.stderr
+    for number, message in enumerate(MISTAKES.values(), 4):
+        assert any(line.startswith(f"wrong.py:{number}: error: {message}") for line in told), (message, told)
+
+
 # deploy.py needs an app: tests/flower/test_examples.py gives it some.
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py") if path.name != "deploy.py")
 

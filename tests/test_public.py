@@ -137,3 +137,15 @@ def test_fp_world_is_fp_worlds():
 def test_the_library_never_prints():
     for path in pathlib.Path(fp.__file__).parent.rglob("*.py"):
         assert not re.search(r"^\s*print\(", path.read_text(), flags=re.M), path
+
+
+def test_every_file_that_the_architecture_page_names_is_there():
+    """Rooms and hops: lines of docs/architecture.md that begin with a path in src/fedpick."""
+    root = pathlib.Path(fp.__file__).parent
+    page = pathlib.Path(__file__).parent.parent / "docs" / "architecture.md"
+    named = re.findall(r"^    (?:  )?([a-z_/]+(?:\.py|/)) {2,}", page.read_text(), flags=re.M)
+    assert len(named) > 50
+    assert [path for path in named if not (root / path).exists()] == []
+    rooms = {path.name + "/" for path in root.iterdir() if (path / "__init__.py").exists()}
+    rooms |= {path.name for path in root.glob("[a-z]*.py")}
+    assert sorted(rooms - set(named)) == [], "docs/architecture.md lists every room"

@@ -1,4 +1,4 @@
-"""Where JAX computes: which devices there are, and how many it makes of this machine's cores.
+"""Where JAX computes: which devices there are, and one CPU device for each core of this machine.
 
 A cohort splits by clients. One single-threaded XLA device per core trains whole clients side by side, where one device
 with many threads would split each small matrix product (1.5-2x slower on the models of the papers).
@@ -38,7 +38,7 @@ def cores() -> int:
 
 
 def reserve(count: int | None = None) -> None:
-    """Give JAX this many host devices; None: one per core, unless XLA_FLAGS says a number already.
+    """Give JAX this many host devices; None: one per core, unless XLA_FLAGS already sets a number.
 
     Without effect once JAX is imported. Processes that share a machine (`fedpick.experiment.executors`) take one each.
     """

@@ -1,7 +1,7 @@
 """Random numbers: one independent stream for each (seed, round, name), and no other source.
 
-Two policies that meet the same seed meet the same world, because the world's streams do not depend on what the policy
-drew; and a run resumed at round 70 draws in round 71 what the uninterrupted run would have drawn.
+At one seed, two policies see the same world, because the world's streams do not depend on what a policy drew; and a run
+resumed at round 70 draws in round 71 what the uninterrupted run would have drawn.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Schedules: settings that change with the round. Any callable round -> number serves; these are the usual ones.
+"""Schedules: settings that change with the round. Any callable round -> number works; these are the usual ones.
 
 Past its horizon every schedule keeps its last value.
 """

@@ -1,13 +1,9 @@
 """The command line, as a user meets it."""
 
 import json
-import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +13,7 @@ from rich.console import Console
 
 import fedpick as fp
 from fedpick import cli
+from fedpick.cli import console
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIG = """
@@ -27,7 +24,7 @@ seed = 3
 checkpoint_every = 10
 [world]
 name = "volatile"
-clients = 20
+num_clients = 20
 """
 
 
@@ -39,8 +36,8 @@ def same(a, b):
 def fedpick(capsys, monkeypatch, *arguments):
     """Call the command line in this process; returns exit code, standard output and error."""
     monkeypatch.setattr(sys, "argv", ["fedpick", *map(str, arguments)])
-    monkeypatch.setattr(cli, "out", Console(width=200))
-    monkeypatch.setattr(cli, "err", Console(width=200, stderr=True))
+    monkeypatch.setattr(console, "out", Console(width=200))
+    monkeypatch.setattr(console, "err", Console(width=200, stderr=True))
     code = 0
     try:
         cli.main()
@@ -85,64 +82,197 @@ def test_resume_goes_past_the_horizon(call, tmp_path):
         assert same(tmp_path / "a" / name, tmp_path / "b" / name)
 
 
+def runs_in(folder, **wanted):
+    """Folders of runs by (policy, seed), of those whose manifest says what is wanted."""
+    found = {}
+    for path in folder.glob("runs/*/manifest.json"):
+        config = json.loads(path.read_text())["config"]
+        if all(config.get(key) == value for key, value in wanted.items()):
+            found[config["policy"], config["seed"]] = path.parent
+    return found
+
+
+def scores(folder):
+    rows = json.loads((folder / "results.json").read_text())["rows"]
+    return {row["policy"]: row["scores"] for row in rows}
+
+
 def test_compare_pairs_by_seed_and_keeps_everything(call, tmp_path):
-    options = shlex.split("--world volatile --clients 20 -m 5 -t 40 -s 3 --workers 1 -d none --out cmp")
+    options = shlex.split("--world volatile --num-clients 20 -m 5 -t 40 -s 3 --workers 1 -d none --out cmp")
     code, out, _ = call("compare", "-p", "uniform", "-p", "e3cs(quota=0)", *options)
     assert code == 0
-    assert "± is a 95% interval over seeds; second lines are differences to uniform" in out
-    summary = json.loads((tmp_path / "cmp/summary.json").read_text())
-    a, b = summary["uniform"]["returned"], summary["e3cs(quota=0)"]["returned"]
+    assert "± is a 95% interval over seeds; second lines are differences to uniform" in " ".join(out.split())
+    found = scores(tmp_path / "cmp")
+    a, b = found["uniform"]["returned"], found["e3cs(quota=0)"]["returned"]
     assert b["difference"]["mean"] == pytest.approx(b["mean"] - a["mean"])
-    assert "difference" not in a
-    assert (tmp_path / "cmp/compare.png").stat().st_size > 10_000
-    assert (tmp_path / "cmp/compare.svg").is_file()
-    assert len(list((tmp_path / "cmp").rglob("rounds.parquet"))) == 6
-    assert not list((tmp_path / "cmp").rglob("*.progress"))
+    assert not a.get("difference")
+    assert (tmp_path / "cmp/results.png").stat().st_size > 10_000
+    assert {path.suffix for path in (tmp_path / "cmp").glob("results.*")} == {".json", ".csv", ".png", ".svg"}
+    assert len(runs_in(tmp_path / "cmp")) == 6
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cmp").rglob("*.parquet")}
     code, again, _ = call("resume", "cmp")  # nothing left to do, the same table
     assert code == 0
-    assert re.findall(r"[\d,.]+ ±", again) == re.findall(r"[\d,.]+ ±", out)
-    code, _, err = call("compare", "-p", "uniform", "--out", "cmp")
-    assert code == 2
-    assert "holds another comparison" in err
+    assert again == out
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cmp").rglob("*.parquet")} == before
 
 
-def test_compare_trains(call, tmp_path):
-    options = shlex.split("-w ideal --clients 20 -m 5 -t 40 -s 2 --workers 1 -d digits --out cmp")
+def test_compare_trains_and_goes_on_to_more_rounds(call, tmp_path):
+    options = shlex.split("-w ideal -k 20 -m 5 -t 40 -s 2 --workers 1 -d digits --out cmp")
     code, out, _ = call("compare", "-p", "uniform", "-p", "pow-d", *options)
     assert code == 0
     assert "accuracy" in " ".join(out.split())
-    summary = json.loads((tmp_path / "cmp/summary.json").read_text())
+    found = scores(tmp_path / "cmp")
     for name in ("uniform", "pow-d"):
-        assert summary[name]["accuracy"]["mean"] > 0.5
-        assert summary[name]["rounds_to"]["mean"] <= 40
-        assert {"hours_to", "gigabytes_to", "worst_decile", "spread", "train_loss", "test_loss"} <= set(summary[name])
-    before = (tmp_path / "cmp/uniform/seed-0/rounds.parquet").read_bytes()
-    code, _, _ = call("resume", "cmp", "--rounds", 60)
+        assert found[name]["accuracy"]["mean"] > 0.5
+        assert {"rounds_to", "hours_to", "worst_decile", "spread", "train_loss", "test_loss"} <= set(found[name])
+    first = runs_in(tmp_path / "cmp")["uniform", 0] / "rounds.parquet"
+    before = first.read_bytes()
+    code, _, _ = call("resume", "cmp", "--rounds", 60, "--workers", 1)
     assert code == 0
-    rounds = pq.read_table(tmp_path / "cmp/uniform/seed-0/rounds.parquet")
+    rounds = pq.read_table(first)
     assert len(rounds) == 60
     assert rounds.slice(0, 40).equals(pq.read_table(pa.BufferReader(before)))
+    assert call("resume", "cmp")[0] == 0  # the plan has grown with the runs
+
+
+EPS = """
+from dataclasses import dataclass
+
+import fedpick as fp
+
+
+@dataclass(frozen=True)
+class EpsGreedy(fp.Uniform):
+    eps: float = 0.5
+"""
+SMALL = shlex.split("-w volatile -k 20 -m 5 -t 20 -s 2 --workers 1 -d none --out cmp")
+
+
+def test_a_policy_of_ones_own_is_compared_resumed_and_reported(call, tmp_path, monkeypatch):
+    (tmp_path / "eps.py").write_text(EPS)
+    assert call("check", "eps.py:EpsGreedy")[0] == 0
+    code, out, _ = call("compare", "-p", "uniform", "-p", "eps.py:EpsGreedy(eps=0.1)", *SMALL)
+    assert code == 0
+    assert "eps.py:EpsGreedy(eps=0.1)" in out
+    code, _, err = call("resume", "cmp", "--rounds", 30)
+    assert code == 2
+    assert "name it again, with its path: -p eps.py:EpsGreedy" in err
+    code, _, _ = call("resume", "cmp", "--rounds", 30, "-p", "eps.py:EpsGreedy", "--workers", 1)
+    assert code == 0
+    (tmp_path / "eps.py").write_text("raise RuntimeError('imported')")
+    assert call("report", "cmp")[0] == 0  # never imports it
+    code, _, err = call("resume", "cmp", "-p", "eps.py:EpsGreedy")
+    assert code == 2
+    assert "has changed since this plan was made" in err
+    (tmp_path / "eps.py").write_text(EPS + "# changed\n")
+    before = set((tmp_path / "cmp/runs").iterdir())
+    assert call("compare", "-p", "uniform", "-p", "eps.py:EpsGreedy(eps=0.1)", *SMALL)[0] == 0
+    assert len(set((tmp_path / "cmp/runs").iterdir()) - before) == 2  # a changed file is a new run
+
+
+def test_a_comparison_grows_and_only_what_is_missing_is_played(call, tmp_path, monkeypatch):
+    from fedpick.experiment import executors
+
+    played = []
+    play = executors.play
+    monkeypatch.setattr(executors, "play", lambda jobs, **how: (played.append(len(jobs)), play(jobs, **how)))
+    base = shlex.split("compare -p uniform -p e3cs -w volatile -k 20 -m 5 -t 20 --workers 1 -d none")
+    call(*base, "-s", 5, "--out", "a")
+    code, grown, _ = call(*base, "-s", 10, "--out", "a")
+    assert code == 0
+    assert played == [10, 10]
+    _, fresh, _ = call(*base, "-s", 10, "--out", "b")
+    assert grown.replace("written to a:", "") == fresh.replace("written to b:", "")
+    for name in ("results.json", "results.csv"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    for key, folder in runs_in(tmp_path / "a").items():
+        for name in ("rounds.parquet", "selections.parquet"):
+            assert (folder / name).read_bytes() == (runs_in(tmp_path / "b")[key] / name).read_bytes()
+    played.clear()
+    call(*base, "-p", "bsfl", "-w", "ideal", "-s", 2, "--out", "a")  # another policy and world: what is new
+    assert played == [2 * 3 * 2 - 2 * 2]
+    code, out, _ = call(*base, "-s", 2, "--out", "a")  # fewer is a narrower view
+    assert code == 0
+    assert "2 seeds" in out
+    assert played == [8]
+    code, out, _ = call("runs", "a")
+    assert code == 0
+    assert "28 runs" in out
+    code, out, _ = call("runs", "a", "--prune")
+    assert "0 runs" in out  # every run is in a plan
+    next((tmp_path / "a/plans").glob("12-runs*")).unlink()
+    assert "8 runs" in call("runs", "a", "--prune")[1]
+    assert len(runs_in(tmp_path / "a")) == 20
+
+
+def test_ways_to_write_a_policy_share_a_run(call, tmp_path):
+    code, _, _ = call("compare", "-p", "over-select(uniform, 1.3)", "-p", "over-select(uniform,1.3)", *SMALL)
+    assert code == 0
+    assert len(runs_in(tmp_path / "cmp")) == 2
+    assert call("compare", "-p", "OverSelect(uniform,1.30)", *SMALL)[0] == 0
+    assert len(runs_in(tmp_path / "cmp")) == 2
+
+
+def test_several_cohort_sizes_and_a_file(call, tmp_path):
+    (tmp_path / "study.toml").write_text(
+        'policy = ["uniform", "e3cs"]\ncohort_size = [3, 5]\nrounds = 10\nseeds = 2\n'
+        '[world]\nname = ["volatile", "ideal"]\nnum_clients = 20\n'
+    )
+    code, _, _ = call("compare", "study.toml", "--workers", 1, "--out", "cmp")
+    assert code == 0
+    assert len(runs_in(tmp_path / "cmp")) == 4  # by policy and seed
+    assert len(list((tmp_path / "cmp/runs").iterdir())) == 16
+    call("compare", "study.toml", "-m", 3, "-m", 5, "-m", 7, "--workers", 1, "--out", "cmp")
+    assert len(list((tmp_path / "cmp/runs").iterdir())) == 24
+
+
+def test_a_lost_plan_is_made_again_from_the_runs(call, tmp_path):
+    call("compare", "-p", "uniform", "-p", "e3cs", *SMALL)
+    for plan in (tmp_path / "cmp/plans").iterdir():
+        plan.write_bytes(b"")
+    code, _, err = call("resume", "cmp", "--rounds", 25, "--workers", 1)
+    assert code == 0, err
+    assert len(pq.read_table(runs_in(tmp_path / "cmp")["e3cs", 1] / "rounds.parquet")) == 25
+
+
+@pytest.mark.parametrize("format", ["markdown", "csv", "json", "latex", "text"])
+def test_report_in_a_format(call, tmp_path, format):
+    call("compare", "-p", "uniform", "-p", "e3cs", *SMALL)
+    code, out, _ = call("report", "cmp", "--format", format)
+    assert code == 0
+    assert "uniform" in out
+    assert fp.load(tmp_path / "cmp").table(format) == out
 
 
 def test_updates_that_run_away_are_failures_and_are_told(call, tmp_path):
-    options = shlex.split("-w ideal --clients 20 -m 5 -t 4 -s 1 --workers 1 -d digits --lr 1e30 --out cmp")
+    options = shlex.split("-w ideal -k 20 -m 5 -t 4 -s 1 --workers 1 -d digits --lr 1e30 --out cmp")
     code, out, _ = call("compare", "-p", "uniform", *options)
     assert code == 0
     assert re.search(
         r"uniform: \d+ updates were not finite \(NaN or infinity\) and count as failed", " ".join(out.split())
     )
-    assert len(pq.read_table(tmp_path / "cmp/uniform/seed-0/rounds.parquet")) == 4
 
 
 def test_an_oracle_is_told_the_truth_of_the_world(call, tmp_path):
     options = ["--world", "e3cs", "-m", 5, "-t", 60, "-s", 1, "--workers", 1, "-d", "none", "--out", "cmp"]
-    call("compare", "-p", "fedcs", "-p", "uniform", *options)
-    summary = json.loads((tmp_path / "cmp/summary.json").read_text())
-    assert summary["fedcs"]["success"]["mean"] > 0.8 > summary["uniform"]["success"]["mean"]
+    _, out, _ = call("compare", "-p", "fedcs", "-p", "uniform", *options)
+    assert "fedcs (oracle)" in out
+    found = scores(tmp_path / "cmp")
+    assert found["fedcs"]["success"]["mean"] > 0.8 > found["uniform"]["success"]["mean"]
     code, _, _ = call(
-        "compare", "-p", "fedcs(deadline=3.0)", "--world", "rbcs-f", "-t", 5, "-s", 1, "-d", "none", "--out", "r"
+        *["compare", "-p", "fedcs(deadline=3.0)", "--world", "rbcs-f", "-t", 5, "-s", 1, "-d", "none"],
+        *["--workers", 1, "--out", "r"],
     )
     assert code == 0
+
+
+def test_a_run_is_not_lost_for_want_of_a_plot(call, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    code, out, err = call("compare", "-p", "uniform", *SMALL)
+    assert code == 0
+    assert "matplotlib" in err
+    assert "pip install" in err
+    assert "results.json" in out
 
 
 @pytest.mark.parametrize(
@@ -157,6 +287,16 @@ def test_an_oracle_is_told_the_truth_of_the_world(call, tmp_path):
             "asks clients for their loss, but nothing is trained in this run",
         ),
         (["compare", "-p", "rbcs-f", "-w", "e3cs"], "RBCSF needs a context, but the latency PerClient"),
+        (["compare"], "no policy is given"),
+        (["compare", "-p", "uniform", "-m", "200"], "cohort_size = 200, but there are only 100 clients"),
+        (["compare", "-p", "uniform", "--device", "tpu"], "unknown device 'tpu'"),
+        (["compare", "-p", "uniform", "--out", "full"], "has files in it that are not fedpick's"),
+        (["compare", "-p", "uniform", "--out", "old"], "holds a comparison of fedpick before 0.2"),
+        (["compare", "-p", "none.py:X"], "there is no file 'none.py'"),
+        (["compare", "-p", "uniform", "-d", "none.npz"], "none.npz: there is no such file"),
+        (["compare", "bad.toml"], "bad.toml: unknown setting 'polciy'; did you mean 'policy'?"),
+        (["runs", "nowhere"], "nowhere: holds no comparisons"),
+        (["report", "full"], "full: has no runs"),
         (["compare", "-p", "uniform", "--executor", "slurm"], "unknown executor 'slurm'"),
         (["compare", "-p", "uniform", "-d", "fashoin-mnist"], "did you mean 'fashion-mnist'?"),
         (["compare", "-p", "uniform", "-d", "digits", "--partition", "labels-per-client(11)"], "labels"),
@@ -170,13 +310,16 @@ def test_an_oracle_is_told_the_truth_of_the_world(call, tmp_path):
         (["reproduce", "e3cs/fig5"], "unknown study 'e3cs/fig5'; did you mean 'e3cs/fig"),
         (["policies", "e3sc"], "did you mean 'e3cs'?"),
         (["check", "policy.py"], "names no policy; write it like"),
-        (["check", "none.py:X"], "none.py: there is no such file"),
-        (["check", "broken.py:X"], "broken.py: cannot be imported: SyntaxError"),
+        (["check", "none.py:X"], "there is no file 'none.py'"),
+        (["check", "broken.py:X"], "cannot be imported: SyntaxError"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(call, tmp_path, arguments, says):
     (tmp_path / "bad.toml").write_text('polciy = "uniform"\n')
     (tmp_path / "broken.py").write_text("class\n")
+    for name, file in (("full", "thesis.tex"), ("old", "compare.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("{}")
     code, out, err = call(*arguments)
     assert code == 2
     assert says in err
@@ -189,6 +332,7 @@ def test_lists_teach(call):
     for name in fp.policy_names():
         assert name in out
     assert "quota" in call("policies", "e3cs")[1]
+    assert call("policies", "RBCSF")[1] == call("policies", "rbcs-f")[1] != ""
     _, out, _ = call("worlds")
     assert "volatile" in out
     assert "bernoulli(p)" in out
@@ -211,23 +355,3 @@ def test_check_tells_about_a_policy_in_a_file(call, tmp_path):
     code, _, err = call("check", "worse.py:Wurse")
     assert code == 2
     assert "did you mean 'Worse'?" in err
-
-
-@pytest.mark.slow
-def test_ctrl_c_stops_cleanly_says_how_to_resume_and_loses_nothing(tmp_path):
-    base = [sys.executable, "-c", "from fedpick.cli import main; main()"]
-    plan = shlex.split("compare -p uniform -p e3cs(quota=0.5) -s 2 -t 6000 -w volatile -d none --out")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([*base, *plan, "cmp"], cwd=tmp_path, start_new_session=True, **pipes)
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.rglob("checkpoint.npz")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "fedpick resume cmp" in err
-    assert "Traceback" not in err
-    subprocess.run([*base, "resume", "cmp"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
-    subprocess.run([*base, *plan, "whole"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
-    for path in (tmp_path / "whole").rglob("*.parquet"):
-        assert same(path, tmp_path / "cmp" / path.relative_to(tmp_path / "whole")), path

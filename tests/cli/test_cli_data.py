@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from fedpick.cli import console
 from fedpick.cli import data as cli_data
 from fedpick.data import sources
 from fedpick.data.sources.cache import write_arrays
@@ -25,8 +26,8 @@ def call(monkeypatch, tmp_path):
             monkeypatch.setitem(sources.SOURCES, name, replace(source, addresses=("http://[::1]:1",)))
 
     def run(*arguments):
-        monkeypatch.setattr(cli_data, "out", Console(width=200))
-        monkeypatch.setattr(cli_data, "err", Console(width=200, stderr=True))
+        monkeypatch.setattr(console, "out", Console(width=200))
+        monkeypatch.setattr(console, "err", Console(width=200, stderr=True))
         result = CliRunner().invoke(cli_data.app, [str(argument) for argument in arguments])
         if isinstance(result.exception, FedpickError):
             raise result.exception

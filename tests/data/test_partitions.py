@@ -56,7 +56,7 @@ ERRORS = [
         "iid(size=500)",
         EVEN,
         2,
-        "IID: examples for 2 clients = 1000, but must be <= 600, for toy has no more and nothing is "
+        "IID: examples for 2 clients = 1000, but must be <= 600: toy has no more, and no example is "
         "given twice; take at most 1 clients, or a size of at most 300, or overlap=True",
     ),
     (
@@ -78,7 +78,7 @@ ERRORS = [
     ("iid(size=power-law(a=0))", EVEN, 7, "PowerLawSizes: a = 0, but must be in [0.01, 1e6]; the paper has 3"),
     ("iid(size=power-law(at_least=0))", EVEN, 7, "PowerLawSizes: at_least = 0, but must be an integer >= 1"),
     ("primary-label(1.2)", EVEN, 2, "PrimaryLabel: share = 1.2, but must be in [0, 1]; the paper has 0.8"),
-    ("primary-label", REGRESSION, 2, "PrimaryLabel goes by label, but line is a regression (classes = 0); use iid"),
+    ("primary-label", REGRESSION, 2, "PrimaryLabel divides by label, but line is a regression (classes = 0); use iid"),
     (
         "primary-label(size=100)",
         EVEN,
@@ -91,7 +91,7 @@ ERRORS = [
         "dirichlet-labels(1e6, size=100)",
         labelled(10, 590),
         2,
-        "label 0 wanted by one client = 50, but must be <= 10, for toy has no more; take a size smaller by 80%",
+        "label 0 wanted by one client = 50, but must be <= 10: toy has no more; take a size smaller by 80%",
     ),
     ("primary-label(1.0, size=50, overlap=False)", EVEN, 12, "wanted by all clients ="),
     ("primary-label(1.0, size=50, overlap=False)", EVEN, 12, "%, or fewer clients, or overlap=True"),
@@ -99,13 +99,13 @@ ERRORS = [
         "dirichlet-labels(0)",
         EVEN,
         2,
-        "DirichletLabels: alpha = 0, but must be in [0.001, 1e6]; the larger, the more alike",
+        "DirichletLabels: alpha = 0, but must be in [0.001, 1e6]; a larger alpha makes clients more alike",
     ),
     (
         "dirichlet-labels(0.01, size=60, overlap=False)",
         EVEN,
         10,
-        "but must be <= 60, for toy has no more and nothing is",
+        "but must be <= 60: toy has no more, and no example is",
     ),
     ("dirichlet(1e9)", EVEN, 2, "Dirichlet: alpha = 1000000000.0, but must be in [0.001, 1e6]"),
     ("dirichlet(at_least=0)", EVEN, 2, "Dirichlet: at_least = 0, but must be an integer >= 1"),
@@ -142,8 +142,8 @@ ERRORS = [
         "labels-per-client(2, size=40)",
         EVEN,
         20,
-        "LabelsPerClient: examples for 20 clients = 800, but must be <= 600, for toy "
-        "has no more and nothing is given twice; take at most 15 clients, or a size of at most 30",
+        "LabelsPerClient: examples for 20 clients = 800, but must be <= 600: toy "
+        "has no more, and no example is given twice; take at most 15 clients, or a size of at most 30",
     ),
     (
         "labels-per-client(10)",

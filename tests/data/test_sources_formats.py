@@ -59,7 +59,7 @@ IMAGES = "train-images-idx3-ubyte.gz"
         ("mnist", {IMAGES: b"GIF89a"}, "not an idx file of bytes; it starts with 474946383961"),
         ("mnist", {IMAGES: b""}, "not an idx file of bytes; it starts with nothing"),
         ("mnist", {IMAGES: gz(idx(np.zeros((5, 28, 28))))[:-9]}, f"mnist: {IMAGES}: truncated or damaged"),
-        ("mnist", {IMAGES: idx(np.zeros((5, 28, 28)))[:-1]}, "3,935 bytes, but its head promises 3,936"),
+        ("mnist", {IMAGES: idx(np.zeros((5, 28, 28)))[:-1]}, "3,935 bytes, but its header says 3,936"),
         ("mnist", {IMAGES: b"\0\0\x08\x03\0\0"}, "not an idx file of bytes; it starts with 000008030000"),
         (
             "mnist",

@@ -400,3 +400,19 @@ def test_no_setting_of_a_policy_brings_anything_but_an_error_of_the_tree(name: s
     arguments = ", ".join(["3"] * at + [repr(value)])
     with suppress(FedpickError):
         assert Config(f"{name}({arguments})", world={"name": "phones", "num_clients": 6}).build()
+
+
+@pytest.mark.parametrize(
+    ("policy", "data", "reports"),
+    [
+        ("fedgs", "synthetic(1, 1)", ("update_norm",)),  # its clients have features: label shares
+        ("fedgs", "quadratic", ("update_norm", "embedding")),
+        ("over-select(fedgs(graph='update'), 1.5)", "synthetic(1, 1)", ("update_norm", "update")),
+        ("uniform", "synthetic(1, 1)", ("update_norm",)),
+    ],
+)
+def test_the_trainer_reports_what_the_policy_uses(policy: str, data: str, reports: tuple[str, ...]) -> None:
+    world = {"name": "ideal", "num_clients": 6}
+    run = Config(policy, cohort_size=2, world=world, data={"name": data}).build()
+    assert run.trainer is not None
+    assert run.trainer.reports == reports

@@ -1,10 +1,8 @@
 """Many runs at once: in order, with the same records wherever they are computed, and no process left behind."""
 
-import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -14,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from experiment.plays import children, configs, contents, folders, jobs
 from fedpick.errors import ConfigError, FedpickError, MissingError, SettingError, StoreError, UnknownNameError
-from fedpick.experiment import executors as sweeps
 from fedpick.experiment.config import Config
-from fedpick.experiment.executors import each, execute, sweep
-from fedpick.store import Folder, read_rounds
+from fedpick.experiment.executors import Job, Stopped, each, execute, play, stopping
+from fedpick.store import Folder, read_manifest, read_rounds
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,7 +32,7 @@ def square(x: int) -> int:
 
 
 def slow_first(x: int) -> int:
-    time.sleep(0.3 if x == 0 else 0.0)
+    time.sleep(5.0 if x == 0 else 0.0)
     return x
 
 
@@ -61,28 +59,15 @@ def die(x: int) -> int:
     return x
 
 
-def configs(rounds: int = 40) -> list[Config]:
-    return [
-        Config(policy, 4, rounds, seed, {"name": name, "num_clients": 20}, 15)
-        for policy, name in [("e3cs(quota=0.5)", "volatile"), ("rbcs-f", "rbcs-f"), ("fedgs", "fedgs-sln")]
-        for seed in (0, 1)
-    ]
-
-
-def folders(path: Path, count: int = 6) -> list[Path]:
-    return [path / str(i) for i in range(count)]
-
-
-def contents(paths: list[Path]) -> list[bytes]:
-    return [(path / name).read_bytes() for path in paths for name in ("rounds.parquet", "selections.parquet")]
-
-
 # --- each ---
 
 
 def test_one_worker_stays_in_this_process_and_keeps_the_order() -> None:
     done: list[int] = []
+    came: list[tuple[int, int]] = []
     assert each(where, [1, 2], workers=1, on_done=done.append) == [os.getpid()] * 2
+    assert each(square, [5, 6], executor="serial", on_result=lambda *pair: came.append(pair)) == [25, 36]
+    assert came == [(0, 25), (1, 36)]
     assert each(square, range(5), workers=1) == [0, 1, 4, 9, 16]
     assert done == [0, 1]
 
@@ -104,7 +89,7 @@ def test_an_error_in_this_process_comes_out_as_it_is() -> None:
 
 def test_an_unknown_executor_is_said_with_those_there_are() -> None:
     with pytest.raises(
-        UnknownNameError, match=re.escape("unknown executor 'rai'; did you mean 'ray'? There are: local")
+        UnknownNameError, match=re.escape("unknown executor 'rai'; did you mean 'ray'? There are: auto, processes")
     ):
         each(square, [1], executor="rai")
 
@@ -122,53 +107,44 @@ def test_ray_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> N
         each(square, [1], executor="ray")
 
 
-# --- execute and sweep in this process ---
+# --- execute and play in this process ---
 
 
-def test_runs_in_this_process_end_in_their_folders_in_order(tmp_path: Path) -> None:
-    done: list[int] = []
-    paths = list(sweep(configs(), folders(tmp_path / "deep" / "er"), workers=1, on_done=done.append))
-    assert paths == folders(tmp_path / "deep" / "er")
-    assert done == list(range(6))
-    assert [read_rounds(path).num_rows for path in paths] == [40] * 6
-
-
-def test_progress_files_are_removed_after_a_sweep_and_after_an_error(tmp_path: Path) -> None:
-    list(sweep(configs()[:2], folders(tmp_path, 2), workers=1))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1"]
-    with pytest.raises(StoreError, match="another configuration"):
-        list(sweep(configs()[2:4], folders(tmp_path, 2), workers=1))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1"]
-
-
-def test_progress_is_written_beside_the_folder_while_it_runs(tmp_path: Path) -> None:
-    seen: list[str] = []
-    list(
-        sweep(
-            configs()[:2],
-            folders(tmp_path, 2),
-            workers=1,
-            on_done=lambda i: seen.append((tmp_path / f"{i}.progress").read_text()),
-        )
-    )
-    assert seen == ["40", "40"]
-
-
-def test_progress_that_cannot_be_written_stops_no_run(tmp_path: Path) -> None:
-    (tmp_path / "0.progress").mkdir()
-    list(sweep(configs()[:1], folders(tmp_path, 1), workers=1))
-    assert read_rounds(tmp_path / "0").num_rows == 40
-
-
-def test_folders_and_configurations_must_be_as_many() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        list(sweep(configs(), [Path("x")], workers=1))
+def test_runs_in_this_process_end_in_their_folders_and_tell_how_far_they_are(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    play(jobs(configs(), tmp_path / "deep" / "er"), workers=1, tell=lambda i, rounds: told.append((i, rounds)))
+    assert [read_rounds(path).num_rows for path in folders(tmp_path / "deep" / "er")] == [40] * 6
+    ends = [pair for pair in told if pair[1] == 40]
+    assert list(dict.fromkeys(ends)) == [(i, 40) for i in range(6)]
+    assert sorted(p.name for p in (tmp_path / "deep" / "er").iterdir()) == list("012345")  # nothing beside them
 
 
 def test_relative_folders_are_those_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert list(sweep(configs()[:1], [Path("run")], workers=1)) == [Path("run")]
+    play([Job(configs()[0], Path("run"))], workers=1)
     assert (tmp_path / "run" / "rounds.parquet").is_file()
+
+
+@pytest.mark.parametrize("executor", ["serial", "stacked"])
+def test_a_run_with_an_error_is_named_and_the_others_go_on_to_their_ends(executor: str, tmp_path: Path) -> None:
+    execute(configs()[5], tmp_path / "1")
+    with pytest.raises(StoreError, match=r"^e3cs\(quota=0.5\), seed 1: .*holds a run of another configuration"):
+        play(jobs(configs()[:4], tmp_path), executor=executor, workers=1)
+    assert [read_rounds(tmp_path / str(i)).num_rows for i in (0, 2, 3)] == [40] * 3
+
+
+def test_an_error_that_is_not_the_users_is_named_in_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Folder, "restore", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as caught:
+        play(jobs(configs()[:2], tmp_path), workers=1)
+    assert caught.value.__notes__ == [f"in the run of e3cs(quota=0.5), seed 0, in {tmp_path / '0'}"]
+
+
+def test_the_manifest_says_where_and_how_a_run_was_played(tmp_path: Path) -> None:
+    play([Job(configs()[0], tmp_path / "run", {"experiment": "mine"})], workers=1)
+    assert read_manifest(tmp_path / "run")["about"] == {"experiment": "mine", "device": "cpu", "played": "alone"}
+    execute(configs()[1], tmp_path / "other", about={"key": "abc"})
+    assert read_manifest(tmp_path / "other")["about"] == {"key": "abc", "device": "cpu", "played": "alone"}
 
 
 def test_rounds_reached_are_told(tmp_path: Path) -> None:
@@ -185,7 +161,7 @@ def test_a_configuration_that_cannot_be_built_leaves_no_folder(tmp_path: Path) -
 
 def interrupt_in_round(monkeypatch: pytest.MonkeyPatch, at: int, numbers: list[signal.Signals]) -> None:
     """Raise signals in the middle of a round: after the world drew it, before it is over."""
-    real = sweeps.Config.build
+    real = Config.build
 
     def build(self: Config) -> Any:
         run = real(self)
@@ -201,7 +177,7 @@ def interrupt_in_round(monkeypatch: pytest.MonkeyPatch, at: int, numbers: list[s
         object.__setattr__(world, "view", view)
         return run
 
-    monkeypatch.setattr(sweeps.Config, "build", build)
+    monkeypatch.setattr(Config, "build", build)
 
 
 CHAINS = Config(
@@ -210,27 +186,39 @@ CHAINS = Config(
 
 
 @pytest.mark.parametrize(
-    ("numbers", "kept", "error"),
+    ("numbers", "patience", "kept"),
     [
-        ([signal.SIGINT], 37, KeyboardInterrupt),
-        ([signal.SIGTERM], 37, SystemExit),
-        ([signal.SIGINT, signal.SIGINT], 25, KeyboardInterrupt),
+        ([signal.SIGINT], 2.0, 37),
+        ([signal.SIGTERM], 2.0, 37),
+        ([signal.SIGTERM, signal.SIGINT, signal.SIGTERM], 2.0, 37),  # one wish, by the group and by the parent
+        ([signal.SIGINT, signal.SIGINT], -1.0, 25),  # told again after a while
     ],
-    ids=["once", "terminated", "twice"],
+    ids=["once", "terminated", "by two ways", "again"],
 )
 def test_ctrl_c_in_the_middle_of_a_round_loses_and_changes_nothing(
-    numbers: list[signal.Signals], kept: int, error: type[BaseException], tmp_path: Path
+    numbers: list[signal.Signals], patience: float, kept: int, tmp_path: Path
 ) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stopping, "IMPATIENT", patience)
         interrupt_in_round(patch, 37, numbers)
-        with pytest.raises(error):
+        with pytest.raises(Stopped) as stopped:
             execute(CHAINS, tmp_path / "run")
+    assert stopped.value.signal == numbers[0]
+    assert isinstance(stopped.value, KeyboardInterrupt)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert read_rounds(tmp_path / "run").num_rows == kept
     execute(CHAINS, tmp_path / "run")
     execute(CHAINS, tmp_path / "whole")
     assert contents([tmp_path / "run"]) == contents([tmp_path / "whole"])
+
+
+def test_after_ctrl_c_no_other_run_begins(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_in_round(patch, 37, [signal.SIGTERM])
+        with pytest.raises(Stopped):
+            play(jobs([CHAINS, CHAINS], tmp_path), workers=1)
+    assert [p.name for p in tmp_path.iterdir()] == ["0"]
 
 
 def test_ctrl_c_in_the_last_round_is_not_swallowed(tmp_path: Path) -> None:
@@ -270,38 +258,12 @@ def test_an_error_in_a_round_keeps_what_was_written(tmp_path: Path, monkeypatch:
 # --- processes ---
 
 
-def ended(pid: int, seconds: float = 30.0) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if int(fields[1]) == pid and b"spawn_main" in command:
-                found.append(int(entry.name))
-    return found
-
-
 @pytest.mark.slow
 def test_processes_keep_the_order_whoever_is_done_first() -> None:
-    done: list[int] = []
-    assert each(slow_first, [0, 1, 2, 3], workers=2, on_done=done.append) == [0, 1, 2, 3]
-    assert sorted(done) == [0, 1, 2, 3]
+    came: list[tuple[int, int]] = []
+    assert each(slow_first, [0, 1, 2, 3], workers=2, on_result=lambda *pair: came.append(pair)) == [0, 1, 2, 3]
+    assert sorted(came) == [(i, i) for i in range(4)]
+    assert came[-1] == (0, 0)
     assert os.getpid() not in each(where, [1, 2, 3], workers=2)
 
 
@@ -325,84 +287,36 @@ def test_a_process_that_was_killed_is_said() -> None:
     assert children(os.getpid()) == []
 
 
-ON_RAY = """
-import json, sys
-from pathlib import Path
-import ray
-from fedpick.experiment.config import Config
-from fedpick.errors import StoreError
-from fedpick.experiment.executors import sweep
-
-configs = [Config(**settings) for settings in json.loads(sys.argv[1])]
-folders = [Path(sys.argv[2]) / str(i) for i in range(len(configs))]
-done = []
-list(sweep(configs, folders, executor="ray", on_done=done.append))
-assert sorted(done) == list(range(len(configs))), done
-assert not ray.is_initialized()
-try:
-    list(sweep([Config("uniform", 4, 40, 0, configs[0].world, 15)], folders[:1], executor="ray"))
-except StoreError as error:
-    print(error)
-assert not ray.is_initialized()
-"""
+@pytest.mark.slow
+def test_what_is_written_in_processes_and_alone_is_the_same(tmp_path: Path) -> None:
+    play(jobs(configs(), tmp_path / "serial"), executor="serial")
+    told: dict[int, int] = {}
+    play(jobs(configs(), tmp_path / "parallel"), executor="local", workers=2, tell=told.__setitem__)
+    assert told == dict.fromkeys(range(6), 40)
+    assert contents(folders(tmp_path / "parallel")) == contents(folders(tmp_path / "serial"))
 
 
 @pytest.mark.slow
-def test_the_parallel_the_serial_and_the_ray_run_give_the_same_files(tmp_path: Path) -> None:
-    serial = contents(list(sweep(configs(), folders(tmp_path / "serial"), workers=1)))
-    assert contents(list(sweep(configs(), folders(tmp_path / "parallel"), workers=2))) == serial
-    # In a process of its own: Ray leaves open files behind, which are an error in these tests.
-    command = [sys.executable, "-c", ON_RAY, json.dumps([c.as_dict() for c in configs()]), str(tmp_path / "ray")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert "holds a run of another configuration" in ran.stdout
-    assert contents(folders(tmp_path / "ray")) == serial
-    assert not list(tmp_path.rglob("*.progress"))
+def test_a_run_whose_process_is_killed_is_named_and_the_others_keep_their_work(tmp_path: Path) -> None:
+    def kill(i: int, rounds: int) -> None:
+        if i == 2 and rounds > 60 and not killed:
+            os.kill(holder_of(tmp_path / "2"), signal.SIGKILL)
+            killed.append(time.monotonic())
+
+    killed: list[float] = []
+    long = [*configs()[:2], Config("uniform", 4, 300_000, 7, {"name": "volatile"}, 50), *configs()[2:4]]
+    with pytest.raises(FedpickError, match=r"^uniform, seed 7: its process was killed .* perhaps for want of memory"):
+        play(jobs(long, tmp_path), workers=2, tell=kill)
+    assert time.monotonic() - killed[0] < 60  # the other runs are short
+    assert [read_rounds(tmp_path / str(i)).num_rows for i in (0, 1, 3, 4)] == [40] * 4
+    assert read_rounds(tmp_path / "2").num_rows >= 50
+    assert children(os.getpid()) == []
 
 
-PARENT = """
-import json, sys
-from pathlib import Path
-from fedpick.experiment.config import Config
-from fedpick.experiment.executors import sweep
-
-if __name__ == "__main__":
-    configs = [Config(**c) for c in json.loads(sys.argv[1])]
-    list(sweep(configs, [Path(sys.argv[2]) / str(i) for i in range(len(configs))], workers=2))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on_to_the_same_files(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    long = [Config(**{**c.as_dict(), "rounds": 200_000}) for c in configs()[:2]]
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    command = [sys.executable, str(script), json.dumps([c.as_dict() for c in long]), str(tmp_path)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        until = time.monotonic() + 60
-        while not all((tmp_path / str(i) / "checkpoint.npz").exists() for i in range(2)):
-            assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        workers = children(process.pid)
-        assert len(workers) == 2
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait(timeout=30)
-    assert all(map(ended, workers))
-    if number == signal.SIGINT:
-        assert process.returncode == -signal.SIGINT
-        assert err.count("Traceback") == 1  # of the parent, which a command line catches; none of the processes
-        assert not list(tmp_path.glob("*.progress"))
-    for i in range(2):
-        rounds = read_rounds(tmp_path / str(i)).num_rows + 40
-        again = Config(**{**long[i].as_dict(), "rounds": rounds})
-        execute(again, tmp_path / str(i))
-        execute(again, tmp_path / f"whole-{i}")
-        assert contents([tmp_path / str(i)]) == contents([tmp_path / f"whole-{i}"])
+def holder_of(folder: Path) -> int:
+    """The process of ours that has this run's lock open."""
+    for pid in children(os.getpid()):
+        open_files = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()]
+        if str(folder / "run.lock") in open_files:
+            return pid
+    raise AssertionError(f"nobody works in {folder}")

@@ -1,5 +1,8 @@
+from types import SimpleNamespace
+
 import pytest
 from fake_flower import Clock
+from flwr.app.message import arrayrecord
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedpick.flower import grids
@@ -17,3 +20,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     for name in ("run_id", "task_id", "node_id"):
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)
     return fake
+
+
+@pytest.fixture(autouse=True)
+def uncollected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower collects garbage after each array that it reads, which takes long in a large process."""
+    monkeypatch.setattr(arrayrecord, "gc", SimpleNamespace(collect=lambda: 0))

@@ -119,6 +119,26 @@ def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypat
     assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3, 4, 5]
 
 
+def test_killed_while_the_records_disk_is_full_no_round_is_lost(clock: Clock, tmp_path, monkeypatch, caplog) -> None:
+    """The journal stays until the records hold its rounds, and the advice is one that can be followed."""
+    whole, full = folder.pq.write_table, [True]
+
+    def write(*args, **options):
+        if full[0]:
+            raise OSError(28, "No space left on device")
+        return whole(*args, **options)
+
+    monkeypatch.setattr(folder.pq, "write_table", write)
+    options = {"state": tmp_path / "state", "checkpoint_every": 3, "policy": fp.Uniform(3)}
+    for _ in range(2):
+        served(clock, tmp_path / "run", 10, **options)  # what waits to be written goes with the process
+    assert "No space left on device" in caplog.text
+    assert "fedpick resume" not in caplog.text
+    full[0] = False
+    served(clock, tmp_path / "run", 3, **options)
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == list(range(1, 24))
+
+
 def test_two_servers_do_not_share_a_folder(clock: Clock, tmp_path) -> None:
     strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), records=tmp_path / "run")
 

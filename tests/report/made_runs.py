@@ -48,9 +48,7 @@ def make(
     said |= config if "engine" in config else {"world": WORLD, **config}
     rng = fp.rng.stream(seed, len(policy), "made")
     scored = accuracy if accuracy is not None else [None] * rounds
-    records = [
-        record(t + 1, rng, clients, said["cohort_size"], scored[t], failed_seconds) for t in range(rounds)
-    ]
+    records = [record(t + 1, rng, clients, said["cohort_size"], scored[t], failed_seconds) for t in range(rounds)]
     with Tables(folder, said) as tables:
         tables.write(records, ["accuracy", "test_loss"] if accuracy is not None else [])
         if finish:

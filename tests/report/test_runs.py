@@ -46,7 +46,13 @@ def test_what_a_manifest_says_about_its_run_is_taken(tmp_path):
     }
     config = {"policy": "eps.py:Mine(0.1)", "cohort_size": 9, "rounds": 5, "seed": 2, "world": {"name": "gone"}}
     info = read_info(manifest(tmp_path, config, about=about))
-    assert (info.policy, info.world, info.cohort_size, info.data, info.train) == ("mine", "night", 3, "digits", "lr=0.1")
+    assert (info.policy, info.world, info.cohort_size, info.data, info.train) == (
+        "mine",
+        "night",
+        3,
+        "digits",
+        "lr=0.1",
+    )
     assert (info.num_clients, info.oracle, info.seed) == (50, True, 2)
 
 

@@ -15,7 +15,7 @@ from fedpick.sampling import exact, sequential
 ALIKE = 300  # draws compared with the public function's
 
 
-@njit
+@njit(cache=True)
 def _pivotal(p, undecided, k, rng, draws):
     cohorts = np.empty((draws, k), np.int64)
     for i in range(draws):
@@ -25,7 +25,7 @@ def _pivotal(p, undecided, k, rng, draws):
     return cohorts
 
 
-@njit
+@njit(cache=True)
 def _systematic(p, undecided, k, rng, draws):
     cohorts = np.empty((draws, k), np.int64)
     whole = np.arange(float(k))
@@ -37,7 +37,7 @@ def _systematic(p, undecided, k, rng, draws):
     return cohorts
 
 
-@njit
+@njit(cache=True)
 def _weighted(weights, k, rng, draws):
     cohorts = np.empty((draws, k), np.int64)
     for i in range(draws):

@@ -504,7 +504,7 @@ class Clairvoyant:
     cohort_size: int
     mood: np.ndarray  # which only its world knows
 
-    truths = ("mood",)
+    truths = ["mood"]
 
     def init(self, clients):
         return State(np.zeros(len(clients)))

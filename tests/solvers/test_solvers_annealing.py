@@ -78,7 +78,7 @@ def transition(problem, kind, i):
     return matrix
 
 
-@njit
+@njit(cache=True)
 def _walks(value, bonus, starts, steps, spread, kind, rng, energies):
     """Run after run in one compiled loop; `starts` becomes the last cohorts."""
     nothing = np.empty(0)

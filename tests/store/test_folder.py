@@ -148,9 +148,21 @@ def test_the_commit_is_that_of_where_one_works_and_none_outside_a_repository(
         assert head.stdout.startswith(commit)
 
 
-def test_a_machine_without_git_can_keep_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert machine()["commit"] is None
+def test_a_folder_cannot_make_us_run_what_its_git_configuration_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / ".git/packed-refs").write_text("# pack-refs\n" + 40 * "a" + " refs/heads/main\n")
+    (tmp_path / ".git/config").write_text("[core]\n\tfsmonitor = touch pwned; false\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", None)  # nothing may be started
+    assert machine()["commit"] == 40 * "a"
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_the_manifest_knows_the_source_that_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.fullmatch("[0-9a-f]{16}", machine()["source"])
 
 
 def test_rounds_go_to_parts_while_it_runs_and_are_joined_at_the_end(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The one form that data has in memory: flat arrays, and for each client a range of indices into them.
 
-A client's examples are never copied: two clients may share one (E3CS draws them so), and a hundred partitions of one
-data set share its arrays. Pixels stay uint8 until they are on the device.
+A client's examples are never copied: two clients may share one (as in E3CS), and a hundred partitions of one data
+set share its arrays. Pixels stay uint8 until they are on the device.
 """
 
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ __all__ = ["Dataset", "Federated"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Examples that nobody holds yet.
+    """A data set before it is divided among clients.
 
     Args:
         name: "fashion-mnist".
         x: (N, ...) inputs; uint8 pixels (read as x/255, then centred and scaled), or float32 used as they are.
         y: (N) int32 labels below `classes`, or float32 targets.
-        test_x: inputs held out for everyone; may be empty.
+        test_x: inputs of the common test set; may be empty.
         test_y: their labels or targets.
         classes: number of labels; 0 for a regression.
         mean: of the pixels divided by 255: one number, or one per channel (last axis).
@@ -81,13 +81,13 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class Federated:
-    """A data set given to K clients.
+    """A data set divided among K clients.
 
     Args:
         dataset: the flat arrays.
         examples: indices into dataset.x, client by client.
         starts: (K+1): client k trains on examples[starts[k]:starts[k+1]].
-        held: indices of what clients hold out for testing, client by client; may be empty.
+        held: indices of the examples that clients hold out for testing, client by client; may be empty.
         held_starts: (K+1), as `starts`.
 
     >>> data = Dataset("toy", np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1], np.int32), classes=2)
@@ -145,7 +145,7 @@ class Federated:
 
     @cached_property
     def clients(self) -> Clients:
-        """As policies and worlds know them: sizes, label counts, label shares as features."""
+        """The clients as policies and worlds see them: sizes, label counts, label shares as features."""
         features: Floats | None = None if self.labels is None else self.labels / self.sizes[:, None]
         return Clients(self.sizes, labels=self.labels, features=features)
 

@@ -1,7 +1,10 @@
-"""Data that is made, client by client: Synthetic(alpha, beta), linear regression, Power-of-Choice's quadratics.
+"""Data generated client by client: Synthetic(alpha, beta), linear regression, Power-of-Choice's quadratics.
 
 Each generator is a frozen dataclass of its settings; called with a number of clients and a generator of random numbers
-it gives a `Federated`.
+it returns a `Federated`.
+
+The papers: FedProx (https://arxiv.org/abs/1812.06127), Power-of-Choice (https://arxiv.org/abs/2010.01243), FedGS
+(https://arxiv.org/abs/2211.13975), BSFL (https://arxiv.org/abs/2303.10373).
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +22,7 @@ __all__ = ["GENERATORS", "LinearRegression", "Quadratic", "Synthetic", "generate
 
 
 def _check_scale(what: str, value: float) -> None:
-    require(0.0 <= value <= 1e6, what, value, "in [0, 1e6]", "it is a standard deviation")
+    require(0.0 <= value <= 1e6, what, value, "in [0, 1e6]", "this is a standard deviation")
 
 
 def _check_size(part: object, size: int | SizeLaw | None) -> None:
@@ -46,11 +49,12 @@ class Synthetic:
     Client k has W_k, b_k ~ N(u_k, 1) with u_k ~ N(0, alpha), and inputs x ~ N(v_k, diag(j^-1.2)) with v_k ~ N(B_k, 1)
     and B_k ~ N(0, beta); labels are argmax(W_k x + b_k). alpha and beta are standard deviations, as in FedProx's code
     (its paper can be read as variances; at 0 and 1 they are the same). u_k adds the same to every label's score, so
-    that alpha, kept for its name, changes no label: clients differ by the rest of W_k, and by beta.
+    alpha changes no label; it is kept because the data set is named after it. Clients differ by the rest of W_k and by
+    beta.
 
     Args:
         alpha: standard deviation of u_k.
-        beta: standard deviation of B_k: how far the clients' inputs differ.
+        beta: standard deviation of B_k, the means of the clients' inputs.
         dim: of the inputs.
         classes: labels.
         size: examples per client: a number, a law with a mean, or None for FedProx's 50 + LogNormal(4, 2).
@@ -89,7 +93,7 @@ class Synthetic:
         deviation = np.arange(1, self.dim + 1) ** -0.6  # the variances are j^-1.2
         x = np.empty((starts[-1], self.dim), np.float32)
         y = np.empty(starts[-1], np.int32)
-        for k in range(num_clients):  # clients have as many models as they are, and sizes that differ
+        for k in range(num_clients):  # each client has a model and a size of its own
             mine = slice(starts[k], starts[k + 1])
             centre = rng.normal(input_mean[k], 1.0, self.dim)
             w = rng.normal(model_mean[k], 1.0, (self.dim, self.classes))
@@ -160,7 +164,7 @@ class Quadratic:
 
     Args:
         v: dimensions.
-        copies: of its examples that a client has on average; the more, the closer sizes are to the law.
+        copies: how often a client holds each of its examples, on average; with more, sizes follow the law more closely.
 
     >>> split = Quadratic(v=2, copies=20)(4, np.random.default_rng(0))
     >>> split.dataset.x.shape, split.sizes

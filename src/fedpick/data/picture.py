@@ -1,4 +1,4 @@
-"""A split to look at: who holds which labels and how much, as a figure and in words."""
+"""A partition as a figure and in words: which labels each client has, and how many examples."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "draw"]
 
-# Ten colours that colour-blind readers can tell apart, as well as ten can be (Paul Tol's "muted").
+# Ten colours chosen for colour-blind readers (Paul Tol's "muted").
 _COLOURS = (
     "#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#999933", "#882255", "#BBBBBB",
 )  # fmt: skip

@@ -88,7 +88,7 @@ def _replies(
 ) -> dict[int, Message]:
     """The answers by node id; if no ClientApp has a handler, an error says what to do, unless `fix` is empty."""
     messages = {node: Message(content, node, kind) for node in nodes}
-    found = {r.metadata.reply_to_message_id: r for r in exchange(grid, list(messages.values()), limit).replies}
+    found = {r.metadata.reply_to_message_id: r for r in exchange(grid, list(messages.values()), limit)}
     replies = {node: found[m.metadata.message_id] for node, m in messages.items() if m.metadata.message_id in found}
     lacking = [r for r in replies.values() if r.has_error() and NO_HANDLER in (r.error.reason or "")]
     if fix and nodes and len(lacking) == len(nodes):

@@ -1,24 +1,18 @@
 """The base strategy: its own hooks while ours are in their place, and what it says of itself."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections.abc import Iterator
 from typing import Any
 
-from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Strategy
 
-__all__ = ["HOOKS", "Base", "listening"]
+__all__ = ["HOOKS", "Base"]
 
 HOOKS = ("summary", "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
 
 
 class Base:
-    """A strategy whose loop, which users override, is to call our hooks, and those its own.
-
-    Args:
-        strategy: any, or a wrapper around one.
-    """
+    """A strategy (or a wrapper of one) whose loop, which users override, is to call our hooks, and those its own."""
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
@@ -71,18 +65,3 @@ class Base:
     def weight(self) -> str | None:
         """The metric by which the base averages, if it says so."""
         return next((each.weighted_by_key for each in self._chain() if hasattr(each, "weighted_by_key")), None)
-
-
-Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
-
-
-def listening(evaluate: Evaluate, heard: Callable[[MetricRecord | None], None]) -> Evaluate:
-    """The user's central evaluation, whose result is heard of as well."""
-
-    @wraps(evaluate)
-    def listened(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        found = evaluate(server_round, arrays)
-        heard(found)
-        return found
-
-    return listened

@@ -1,27 +1,87 @@
-"""A round's exchange: the messages, what was heard, how each client is judged, what the base is handed."""
+"""A round's exchange: the messages, what was heard, how each client is judged, what the base is handed.
 
-import logging
-from collections.abc import Callable, Hashable, Iterable
+Replies are read with distrust. One that Flower's strategies could not aggregate (other keys or shapes than the rest,
+NaN, no weight) would end the ServerApp with an exception, so it counts as that client's failure here and never reaches
+them.
+"""
+
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Error, Message
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from flwr.serverapp import Grid
-from numpy.typing import ArrayLike
 
 from fedpick.flower.grids import Arrivals, Watched
-from fedpick.flower.replies import Heard, read
 from fedpick.server import Round
-from fedpick.server.updates import agree
+from fedpick.server.reading import printable
+from fedpick.server.updates import Update, agree, arrays_fault, metrics_fault
 from fedpick.types import Status
 
-__all__ = ["Embed", "Exchange"]
-
-log = logging.getLogger("flwr.fedpick")
+__all__ = ["Exchange", "Heard", "read"]
 
 EXPIRED = (3, 4)  # Flower's codes for a message or a reply whose time to live has passed
 UNUSABLE = 0  # Flower's code for an unknown error
-Embed = Callable[[ArrayRecord], ArrayLike]
+
+
+@dataclass(kw_only=True)
+class Heard(Update):
+    """A reply and what was read from it."""
+
+    reply: Message
+
+
+def _look(reply: Message, sent: ArrayRecord | None, weight: str | None, train: bool) -> tuple[Hashable, bool, str]:
+    """(what must be common to all, whether it is as the model that was sent, what is wrong)."""
+    records = (*reply.content.array_records.items(),) if train else ()
+    if train and weight is not None and len(records) != 1:
+        return None, False, f"{len(records)} ArrayRecords instead of one"
+    if weight is not None and len(reply.content.metric_records) != 1:
+        return None, False, f"{len(reply.content.metric_records)} MetricRecords instead of one"
+    shapes: list[Hashable] = []
+    like = True
+    for key, record in records:
+        arrays = {name: _values(array, None if sent is None else sent.get(name)) for name, array in record.items()}
+        shape, wrong = arrays_fault(arrays, None if weight is None else sent)
+        if wrong:
+            return None, False, wrong
+        like = like and sent is not None and set(record) == set(sent)
+        shapes.append((key, shape))
+    for key, metrics in reply.content.metric_records.items():
+        shape, wrong = metrics_fault(metrics, weight)
+        if wrong:
+            return None, False, wrong
+        shapes.append((key, shape))
+    return tuple(shapes), like, ""
+
+
+def _values(array: Array, model: Array | None) -> Any:
+    """The array's numbers; itself where model and array are in a form that only the base strategy can read."""
+    own = model is not None and array.stype == model.stype != "numpy.ndarray"
+    return array if own else array.numpy()
+
+
+def read(
+    reply: Message, *, sent: ArrayRecord | None, weight: str | None, names: Iterable[str] = (), train: bool = True
+) -> Heard:
+    """Read one reply to the model that was `sent`, which the base averages by the metric `weight`, if it says so."""
+    heard = Heard(reply=reply)
+    if reply.has_error():
+        heard.why = printable(f"error {reply.error.code}: {(reply.error.reason or '')[-200:]}")
+        return heard
+    try:
+        heard.shape, heard.like_sent, heard.why = _look(reply, sent, weight, train)
+        record = next(iter(reply.content.metric_records.values()), MetricRecord())
+        if not heard.why and not train:
+            bad = next((name for name, value in record.items() if not np.isfinite(value).all()), None)
+            heard.why = "" if bad is None else f"metric {bad!r} is NaN or infinite"  # the mean would be, too
+        if not heard.why:
+            heard.say(record, names)
+    except Exception as error:  # bytes that are no array, records of another kind: all of it the client's doing
+        heard.why = f"unreadable: {type(error).__name__}: {error}"
+    heard.why = printable(heard.why)
+    return heard
 
 
 @dataclass(eq=False, kw_only=True)
@@ -65,7 +125,7 @@ class Exchange:
         took = self._arrivals.took.get(message.metadata.message_id)
         return took is None or took >= 0.9 * message.metadata.ttl
 
-    def judge(self, embed: Embed | None) -> None:
+    def judge(self) -> None:
         """Tell the session how each client did, and end its round."""
         arrivals, round = self._arrivals, self.round
         round.limit = arrivals.limit
@@ -74,13 +134,12 @@ class Exchange:
             if each.why:
                 self.status[node] = round.failed(self.names[node], f"{each.why} (node {node})")
                 continue
-            if embed is not None:
-                each.reports["embedding"] = _embedding(embed, node, each)
             self.status[node] = round.done(
                 self.names[node],
                 loss=each.loss,
                 seconds=each.seconds,
                 reports=each.reports,
+                update=next(iter(each.reply.content.array_records.values()), None),
                 arrived=arrivals.took.get(self.messages[node].metadata.message_id),
             )
         for node, message in self.messages.items():
@@ -97,17 +156,3 @@ class Exchange:
             elif self.status[node] == Status.FAILED:
                 handed.append(Message(Error(UNUSABLE, f"fedpick: {each.why}"), reply_to=self.messages[node]))
         return handed
-
-    @property
-    def used(self) -> list[int]:
-        """The nodes whose updates the base aggregates."""
-        return [node for node, status in self.status.items() if status == Status.DONE]
-
-
-def _embedding(embed: Embed, node: int, heard: Heard) -> list[float]:
-    try:
-        arrays = next(iter(heard.reply.content.array_records.values()))
-        return [float(value) for value in np.asarray(embed(arrays), dtype=np.float64).ravel()]
-    except Exception as error:  # a client's arrays are its own, and must not end the training of the others
-        log.warning("embed() failed on the model of node %d: %s: %s", node, type(error).__name__, error)
-        return []

@@ -69,26 +69,25 @@ class Restricted(_Around):
 
 @dataclass
 class Arrivals:
-    """Replies in the order of arrival, seconds that each took by the id of its message, and those never sent."""
+    """Seconds that each reply took, by the id of its message; ids of messages never sent; seconds they had."""
 
-    replies: list[Message] = field(default_factory=list)
     took: dict[str, float] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     limit: float | None = None
-    seconds: float = 0.0
 
 
-def exchange(grid: Grid, messages: list[Message], limit: float | None) -> Arrivals:
-    """Send messages and collect replies until all are there or `limit` seconds have passed."""
-    done = Arrivals(limit=limit)
+def exchange(grid: Grid, messages: list[Message], limit: float | None, noted: Arrivals | None = None) -> list[Message]:
+    """Send messages and collect replies in the order of arrival, until all are there or `limit` seconds are over."""
+    replies, noted = list[Message](), noted or Arrivals()
     if limit is not None:
         for message in messages:  # else a straggler works through old rounds for 12 h
             message.metadata.ttl = min(message.metadata.ttl, limit)
     begun = monotonic()
     waiting = {name for name in grid.push_messages(messages) if name} if messages else set()
-    done.refused = {message.metadata.message_id for message in messages} - waiting
-    if done.refused:
+    refused = {message.metadata.message_id for message in messages} - waiting
+    if refused:
         log.warning("Flower took only %d of %d messages; see its log", len(waiting), len(messages))
+    noted.limit, noted.refused = limit, noted.refused | refused
     longest = min(float(getattr(grid, "pull_interval", LONGEST)), LONGEST)
     pause = min(SHORTEST, longest)
     while waiting:
@@ -96,44 +95,29 @@ def exchange(grid: Grid, messages: list[Message], limit: float | None) -> Arriva
             name = reply.metadata.reply_to_message_id
             if name in waiting:  # the first reply counts
                 waiting.discard(name)
-                done.took[name] = monotonic() - begun
-                done.replies.append(reply)
+                noted.took[name] = monotonic() - begun
+                replies.append(reply)
         left = float("inf") if limit is None else limit - (monotonic() - begun)
         if not waiting or left <= 0:
             break
         sleep(min(pause, left))
         pause = min(LONGER * pause, longest)
-    done.seconds = monotonic() - begun
-    return done
+    return replies
 
 
 class Watched(_Around):
-    """A grid that times replies and closes every exchange at the deadline.
-
-    Args:
-        grid: Flower's own.
-        deadline: seconds; the caller's timeout holds as well.
-    """
+    """A grid that notes when replies come, and ends every exchange at the deadline (seconds)."""
 
     def __init__(self, grid: Grid, deadline: float | None) -> None:
         super().__init__(grid)
         self.deadline = deadline
-        self.last = Arrivals(limit=deadline)
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Send, wait, return the replies in the order of arrival."""
-        bounds = [bound for bound in (timeout, self.deadline) if bound is not None]
-        done = exchange(self.grid, list(messages), min(bounds, default=None))
-        last = self.last
-        self.last = Arrivals(
-            last.replies + done.replies,
-            last.took | done.took,
-            last.refused | done.refused,
-            done.limit,
-            last.seconds + done.seconds,
-        )
-        return done.replies
+        self.begin()
 
     def begin(self) -> None:
         """Forget the exchanges of earlier rounds; one round may have several."""
         self.last = Arrivals(limit=self.deadline)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send and wait; the caller's timeout holds as well."""
+        bounds = [bound for bound in (timeout, self.deadline) if bound is not None]
+        return exchange(self.grid, list(messages), min(bounds, default=None), self.last)

@@ -1,31 +1,77 @@
-"""Who is connected, under which names, and what newcomers say of themselves."""
+"""Who is connected, by what a client is known when it comes back, and what newcomers say of themselves."""
 
+import hashlib
+import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from flwr.serverapp import Grid
 
+from fedpick.errors import unknown_name
 from fedpick.flower.asking import Said, ask_descriptions
 from fedpick.flower.grids import own
-from fedpick.flower.identity import Identity, identities
 from fedpick.server.roster import Roster
 
-__all__ = ["Presence"]
+__all__ = ["Identity", "Presence"]
+
+log = logging.getLogger("flwr.fedpick")
 
 PATIENCE = 60.0  # seconds for answers of those that are asked who they are
 MOST_TIMES = 3  # that a silent one is asked
+Identity = Callable[[Any], str]  # flwr's NodeInfo -> a name that stays the same when the client comes back
+
+
+def registered(node: Any) -> str:
+    """The node's public key, which it proved to hold; else the name it was registered with, else its node id."""
+    if node.public_key:
+        return "key:" + hashlib.sha256(node.public_key).hexdigest()[:32]
+    return f"name:{node.name}" if node.name else by_node_id(node)
+
+
+def by_node_id(node: Any) -> str:
+    """The node id alone."""
+    return f"node:{node.node_id}"
+
+
+IDENTITIES: dict[str, Identity] = {"registered": registered, "node-id": by_node_id}
+CHOICES = ("auto", "simulation", "reported", *IDENTITIES)
+
+
+def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int]], dict[int, str]]) -> dict[str, int]:
+    """identity -> node id of the connected nodes; `reported` asks nodes for the name that they give themselves."""
+    nodes = list(grid.get_nodes())
+    if identity == "auto":
+        identity = "simulation" if type(own(grid)).__name__ == "InMemoryGrid" else "registered"
+    if identity == "simulation":
+        # Ids and keys are drawn anew in every simulation, but nodes are registered in the order of their partitions.
+        nodes.sort(key=lambda node: str(node.registered_at))
+        named = [(f"partition:{at}", node) for at, node in enumerate(nodes)]
+    elif identity == "reported":
+        said = reported([node.node_id for node in nodes])
+        there = [node for node in nodes if node.node_id in said]  # the others have not said who they are yet
+        named = [(f"reported:{said[node.node_id]}" if said[node.node_id] else by_node_id(node), node) for node in there]
+    else:
+        name_of = IDENTITIES[identity] if isinstance(identity, str) else identity
+        named = [(str(name_of(node)), node) for node in nodes]
+    counts = Counter(name for name, _ in named)
+    found: dict[str, int] = {}
+    for name, node in named:
+        if counts[name] > 1:  # none of them may take the history of the one that is genuine
+            log.warning("%d connected nodes share the identity %r; each goes by its node id", counts[name], name)
+            name = by_node_id(node)
+            while name in counts:  # somebody else's identity
+                name += "'"
+        found[name] = node.node_id
+    return found
 
 
 class Presence:
-    """Knows connected nodes as clients.
-
-    Args:
-        roster: in which they are enrolled.
-        identity: by what a client is known when it comes back.
-        asks: whether newcomers are asked to describe themselves.
-    """
+    """Knows connected nodes as clients of the roster; `asks` newcomers to describe themselves, or not."""
 
     def __init__(self, roster: Roster, identity: str | Identity, asks: bool) -> None:
+        if not callable(identity) and identity not in CHOICES:
+            raise unknown_name("identity of Selected", identity, list(CHOICES))
         self.roster, self.identity, self.asks = roster, identity, asks
         self._said: dict[int, Said] = {}  # by node id
         self._asked: Counter[int] = Counter()

@@ -1,7 +1,7 @@
 """`Selected`: a Flower strategy whose cohorts a fedpick policy chooses."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
 from typing import Any, Unpack
 
@@ -9,23 +9,22 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import ArrayLike
 
 from fedpick.errors import ContractError, MissingError, require
 from fedpick.flower.asking import ask_losses
-from fedpick.flower.base import Base, listening
-from fedpick.flower.exchange import Embed, Exchange
+from fedpick.flower.base import Base
+from fedpick.flower.exchange import Exchange, read
 from fedpick.flower.grids import Restricted, Watched, own
-from fedpick.flower.identity import Identity, check_identity
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, retold
-from fedpick.flower.presence import Presence
-from fedpick.flower.replies import metrics, read
+from fedpick.flower.presence import Identity, Presence
 from fedpick.protocol import Policy, traits
 from fedpick.server.gathering import Gathering
 from fedpick.server.roster import Roster
 from fedpick.server.session import Describe, Options, Session
 from fedpick.server.updates import agree
 from fedpick.store.records import Record
-from fedpick.types import Floats
+from fedpick.types import Floats, Status
 
 __all__ = ["Selected"]
 
@@ -62,7 +61,7 @@ class Selected(Strategy):
         wait: float = 60.0,
         too_few: str = "smaller",
         describe: Describe | str | None = None,
-        embed: Embed | None = None,
+        embed: Callable[[ArrayRecord], ArrayLike] | None = None,
         identity: str | Identity = "auto",
         **options: Unpack[Options],
     ) -> None:
@@ -71,8 +70,8 @@ class Selected(Strategy):
                 f"Selected: base is a {type(base).__name__}, but must be a strategy of flwr.serverapp.strategy; those "
                 "of flwr.server.strategy do not say which client failed"
             )
+        require(0 <= wait < np.inf, "Selected: wait", wait, "a number of seconds >= 0")
         require(callable(describe) or describe in ("ask", None), "Selected: describe", describe, "'ask' or a function")
-        check_identity(identity)
         if "features" in traits(policy).needs and describe is None:
             raise MissingError(
                 f"Selected: {type(policy).__name__} needs features: give describe=function, or describe='ask'"
@@ -80,9 +79,8 @@ class Selected(Strategy):
         self.base, self.policy = base, policy
         about = {"engine": "flower", "base": type(base).__name__}
         told = describe if callable(describe) else None
-        self.session = Session(policy, describe=told, about=about, log=log, owner="Selected", **options)
-        self.gathering = Gathering(wait, too_few, owner="Selected", fix="start more SuperNodes", log=log)
-        self.embed = embed if "embedding" in self.session.reports else None
+        self.session = Session(policy, describe=told, embed=embed, about=about, log=log, owner="Selected", **options)
+        self.gathering, self.wait = Gathering(too_few, "Selected", "start more SuperNodes", log), wait
         self._base = Base(base)
         self._presence = Presence(self.session.roster, identity, describe == "ask")
         self._exchange: Exchange | None = None
@@ -98,15 +96,6 @@ class Selected(Strategy):
         return self.session.round_number
 
     @property
-    def wait(self) -> float:
-        """Seconds to wait for enough clients to connect."""
-        return self.gathering.wait
-
-    @wait.setter
-    def wait(self, seconds: float) -> None:
-        self.gathering.wait = seconds
-
-    @property
     def roster(self) -> Roster:
         """The enrolled clients, and what the policy learned of them."""
         return self.session.roster
@@ -118,17 +107,16 @@ class Selected(Strategy):
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Run the rounds, as the base's own start() does; after a restart, num_rounds more."""
-        bound = signature(self.base.start).bind(
-            Watched(grid, self.session.deadline), *args, **options
-        )  # a base may have its own
+        watched = Watched(grid, self.session.deadline)
+        bound = signature(self.base.start).bind(watched, *args, **options)  # a base may have a start() of its own
         named = bound.arguments
         for name, parameter in bound.signature.parameters.items():
             if parameter.kind is Parameter.VAR_KEYWORD:
                 named = named if "evaluate_fn" in named else named.get(name, {})
         timeout = options.get("timeout", bound.arguments.get("timeout", TIMEOUT))
         self._timeout = np.inf if timeout is None else float(timeout)
-        if named.get("evaluate_fn") is not None:
-            named["evaluate_fn"] = listening(named["evaluate_fn"], self._measure)
+        if (evaluate := named.get("evaluate_fn")) is not None:
+            named["evaluate_fn"] = lambda number, arrays: self._measure(evaluate(number, arrays))
         self._broken, self._aggregated = None, False
         with self.session:
             played = self.round
@@ -138,9 +126,10 @@ class Selected(Strategy):
             raise self._broken  # not one client's doing: it never worked
         return result
 
-    def _measure(self, found: MetricRecord | None, trained: bool = False) -> None:
+    def _measure(self, found: MetricRecord | None, training: bool = False) -> MetricRecord | None:
         if isinstance(found, MetricRecord):
-            self.session.measure(metrics(found, trained))
+            self.session.measure(found, training=training)
+        return found
 
     def summary(self) -> None:
         """Log who chooses, then what the base says."""
@@ -160,7 +149,8 @@ class Selected(Strategy):
         if self.session.current is not None:
             self.session.current.abandon()  # its replies were never handed to us
         limit = self._timeout if self.session.deadline is None else min(self.session.deadline, self._timeout)
-        found = self.gathering.gather(self.session.traits.asks or 1, lambda: self._presence.connected(grid, limit))
+        want = self.session.traits.asks or 1
+        found = self.gathering.gather(want, self.wait, lambda: self._presence.connected(grid, limit))
         available = self._presence.described(grid, found, limit)
 
         def probe(names: list[str], batch: int | None) -> Floats:
@@ -205,7 +195,7 @@ class Selected(Strategy):
             return result
         usual = self._usual.get("train")
         self._usual["train"] = exchange.hear(replies, self._base.weight, self.session.reports, usual)
-        exchange.judge(self.embed)
+        exchange.judge()
         try:
             result = aggregate(exchange.round.number, exchange.usable())
         except Exception as error:  # one client's update must not end the training of all
@@ -213,12 +203,12 @@ class Selected(Strategy):
                 "round %d: %s could not aggregate the updates of nodes %s; the model stays as it was",
                 exchange.round.number,
                 type(self.base).__name__,
-                ", ".join(map(str, exchange.used)),
+                ", ".join(str(node) for node, status in exchange.status.items() if status == Status.DONE),
             )
             self._broken = error
             return None, None
         self._aggregated = True
-        self._measure(result[1], trained=True)
+        self._measure(result[1], training=True)
         return result
 
     def configure_evaluate(
@@ -238,6 +228,4 @@ class Selected(Strategy):
         heard = [read(reply, sent=None, weight=self._base.weight, train=False) for reply in replies]
         self._usual["evaluate"] = agree(heard, self._usual.get("evaluate"))
         usable = [each.reply for each in heard if not each.why or each.reply.has_error()]
-        result: MetricRecord | None = self._base.own("aggregate_evaluate")(max(self.round, 1), usable)
-        self._measure(result)
-        return result
+        return self._measure(self._base.own("aggregate_evaluate")(max(self.round, 1), usable))

@@ -66,7 +66,7 @@ def sweep(
     """The threshold with the highest F1, the first of equals; Table 3 picks it from these five.
 
     >>> truth = [[1, 0.5, 0.5], [0.5, 1, 0], [0.5, 0, 1]]
-    >>> found = [[1, 0.9, 0.2], [0.9, 1, 0], [0.2, 0, 1]]
+    >>> found = [[1, 0.9, 0.2], [0.9, 1, 0.001], [0.2, 0.001, 1]]
     >>> sweep(found, truth)
     BestEdges(epsilon=0.01, scores=EdgeScores(precision=1.0, recall=1.0, f1=1.0))
     """

@@ -20,8 +20,8 @@ class Batches:
     """Indices of examples for C clients, at most S steps, at most B examples a step.
 
     Args:
-        index: (C, S, B) into the flat arrays; one of the client's own where there is none.
-        count: (C, S) examples in each batch; 0: no such step.
+        index: (C, S, B) into the flat arrays; padding is one of the client's own examples.
+        count: (C, S) examples in each batch; 0 where the step is padding.
         steps: (C) local steps of each client.
     """
 
@@ -41,7 +41,7 @@ def steps_of(sizes: Ints, epochs: Ints, batch: int, steps: int | None) -> Ints:
     return epochs * (-(-sizes // batch) if steps is None else steps)
 
 
-@njit(cache=True, nogil=True)  # cohorts of several runs are drawn side by side
+@njit(cache=True, nogil=True)  # several runs may draw in threads
 def _fill(
     examples: Ints,
     starts: Ints,
@@ -81,7 +81,7 @@ def draw(
     batch: int,
     steps: int | None,
     rng: np.random.Generator,
-    room: tuple[int, int],
+    padded: tuple[int, int],
 ) -> Batches:
     """Draw the batches of these clients.
 
@@ -89,19 +89,19 @@ def draw(
         data: whose examples.
         ids: the clients, in order.
         epochs: of each.
-        batch: examples a step; a client that has fewer takes all it has.
-        steps: steps an epoch, in batches that are always full; None: an epoch is one pass, its last batch the rest.
-        rng: one number is drawn for each example seen, whatever the room.
-        room: (C, S) to make the arrays for, at least what is needed: equal shapes need no new compilation.
+        batch: examples per step; a client with fewer takes all it has.
+        steps: steps per epoch, in full batches; None: an epoch is one pass, and its last batch is what is left.
+        rng: one number is drawn for each example seen, regardless of padding.
+        padded: shape (C, S) of the arrays, at least as large as needed; a shape seen before is not compiled again.
     """
     sizes = data.sizes[ids]
     each = steps_of(sizes, epochs, batch, steps)
     seen = int((epochs * sizes).sum() if steps is None else (each * np.minimum(batch, sizes)).sum())
-    index = np.zeros((*room, batch), np.int32)
-    # Where there is none, one of its own: it is masked out, but a NaN in it would spread all the same.
+    index = np.zeros((*padded, batch), np.int32)
+    # Padding is one of the client's own examples: it is masked out, but a NaN from another client's would still spread.
     index[: len(ids)] = data.examples[data.starts[ids]][:, None, None]
-    count = np.zeros(room, np.int32)
+    count = np.zeros(padded, np.int32)
     _fill(data.examples, data.starts[ids], sizes, each, batch, steps is None, rng.random(seen), index, count)
-    total = np.zeros(room[0], np.int32)
+    total = np.zeros(padded[0], np.int32)
     total[: len(ids)] = each
     return Batches(index, count, total)

@@ -4,10 +4,10 @@ Two forms of one computation, chosen for the machine:
 
 - "scan": clients one after another on each device, as many steps as each has. A CPU has one device per core
   (`fedpick.devices`), and the cohort is dealt out to them.
-- "vmap": clients side by side in every product, steps that a client does not have masked out. For GPUs, and for models
+- "vmap": clients side by side in every product, padded steps masked out. For GPUs, and for models
   so small that a CPU would spend its time between the operations.
 
-A GPU runs the whole padded number of steps: it would wait for the host to hear that a loop is over.
+A GPU always runs the padded number of steps: a loop whose length it has to compute would make it wait for the host.
 
 Clients may start from different models (several runs stacked into one call).
 """
@@ -38,7 +38,7 @@ class Local:
     """How a client trains.
 
     Args:
-        momentum: of SGD, as PyTorch has it: v = momentum v + gradient, w = w - lr v; anew in each round.
+        momentum: of SGD, as in PyTorch: v = momentum v + gradient, w = w - lr v; v starts at 0 in each round.
         weight_decay: times the weights, added to the gradient.
         prox: FedProx's mu (E3CS's gamma): mu/2 |w - w_sent|^2 added to the loss.
         precision: "float32", or "bfloat16" for activations over float32 weights.
@@ -51,7 +51,7 @@ class Local:
 
 
 class Trained(NamedTuple):
-    """What C clients give back."""
+    """Results of C clients."""
 
     delta: Params  # (C, ...) local model minus the model sent
     loss: Any  # (C) mean training loss over all examples seen, each under the model that saw it
@@ -84,7 +84,7 @@ def _client(
 
     def step(s: Any, carry: tuple[Params, Params, jax.Array]) -> tuple[Params, Params, jax.Array]:
         params, velocity, seen = carry
-        # A step that is not there has an empty batch and a rate of 0: cheaper than choosing between two models.
+        # A padded step has an empty batch and a learning rate of 0: cheaper than choosing between two models.
         rate = jnp.where(s < steps, lr, 0.0)
         if added:
             change, total = jax.grad(objective, has_aux=True)(params, s, -rate)
@@ -99,7 +99,7 @@ def _client(
         return jax.tree.map(lambda w, g: w - rate * g, params, gradient), velocity, seen + total
 
     start = (sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(()))
-    if on_cpu:  # as many steps as there are; under vmap, as the busiest client has
+    if on_cpu:  # the client's own number of steps; under vmap, that of the client with the most
         params, _, total = lax.fori_loop(0, steps, step, start)
     else:
         (params, _, total), _ = lax.scan(lambda carry, s: (step(s, carry), None), start, jnp.arange(len(count)))
@@ -176,5 +176,5 @@ def train(
     dealt = tuple(part[order] for part in clients)
     out = function(jax.device_put(sent, everywhere(devices)), arrays.affine, arrays.x, arrays.y, dealt)
     back = np.argsort(order)
-    out = jax.device_put(out, jax.local_devices()[0])  # sums in the clients' order, however dealt
+    out = jax.device_put(out, jax.local_devices()[0])  # so that sums are in the clients' order on any number of devices
     return Trained(*jax.tree.map(lambda leaf: leaf[back], out))

@@ -3,7 +3,8 @@
 On a CPU the batch is the last axis (C, H, W, N): a layer is one copy of its patches, in long runs, and matrix products,
 forward and back; `lax.conv` and its gradients inside a loop are 10x slower. On a GPU the batch is the first axis, and
 patches run along the width only (all but the first layer), with one product per row of the kernel: k times less memory
-traffic, which is the bound there. Equal ones of a pool share the gradient on a CPU; on a GPU the first takes it.
+traffic, which is the bound there. Where several inputs of a pool are the maximum, they share its gradient on a CPU; on
+a GPU the first of them gets it.
 """
 
 from typing import Any
@@ -39,7 +40,7 @@ def _pad(x: jax.Array, kernel: int, padding: str) -> jax.Array:
 
 
 def _batch_last(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
-    """(C, H, W, N) -> (C', H'', W'', N); JAX derives the gradient, and equal ones of a pool share it."""
+    """(C, H, W, N) -> (C', H'', W'', N); JAX derives the gradient; equal maxima of a pool share it."""
     kernel, _, depth, wide = w.shape
     high, broad = x.shape[1] - kernel + 1, x.shape[2] - kernel + 1
     windows = [x[:, i : i + high, j : j + broad] for i in range(kernel) for j in range(kernel)]

@@ -1,4 +1,4 @@
-"""Losses and hits of a model, example by example; whoever asks sums them up as they need."""
+"""Loss and correctness of a model on each example; callers average them as they need."""
 
 from functools import lru_cache, partial
 from typing import Any

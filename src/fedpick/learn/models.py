@@ -1,7 +1,7 @@
 """Models: two functions each. The small ones, and the networks of the five papers by name.
 
     init(key) -> parameters                        any nest of dicts, lists and tuples of arrays
-    apply(parameters, inputs, key) -> outputs      (B, ...) -> (B, L); key is None where nothing is dropped out
+    apply(parameters, inputs, key) -> outputs      (B, ...) -> (B, L); key is for dropout, None when evaluating
 
 A model of your own is `Model(init, apply)`; examples/own_model.py shows one, and one made with Flax.
 Weights start uniform within 1/sqrt(inputs of the unit), as in PyTorch, which most of the papers used.
@@ -34,8 +34,8 @@ class Model:
         init: key -> parameters.
         apply: (parameters, inputs, dropout key or None) -> outputs.
         name: for tables and manifests.
-        chunk: examples evaluated at once.
-        stacks: whether a CPU may train clients side by side where the model is small; not so for convolutions.
+        chunk: examples evaluated in one call.
+        stacks: whether a CPU may train small models of this kind with "vmap", which slows convolutions down.
     """
 
     init: Callable[[jax.Array], Params]
@@ -69,7 +69,7 @@ def _dense(layers: list[Params], x: jax.Array, dropout: float, key: jax.Array | 
 
 
 def _once(maker: Callable[..., Model]) -> Callable[..., Model]:
-    """The same settings are the same model, so that nothing is compiled twice; lists do as well as tuples."""
+    """Return the same model for the same settings, so that nothing is compiled twice; lists count as tuples."""
     kept = lru_cache(maker)
 
     @wraps(maker)

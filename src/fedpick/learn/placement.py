@@ -58,11 +58,11 @@ def deal(steps: Ints, devices: int) -> Ints:
     >>> deal(np.array([5, 1, 1, 5]), devices=2)
     array([0, 1, 3, 2])
     """
-    room = len(steps) // devices
+    share = len(steps) // devices
     hands: list[list[int]] = [[] for _ in range(devices)]
     load = np.zeros(devices)
     for client in np.argsort(-steps, kind="stable"):
-        free = [d for d in range(devices) if len(hands[d]) < room]
+        free = [d for d in range(devices) if len(hands[d]) < share]
         to = min(free, key=lambda d: load[d])
         hands[to].append(int(client))
         load[to] += steps[client]

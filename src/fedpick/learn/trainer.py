@@ -22,9 +22,9 @@ from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
 __all__ = ["Trainer"]
 
-TINY = 20_000  # parameters: below, a CPU trains clients side by side in one call
-NOISE = 256  # inputs of noise in a functional embedding
-REPORTS = ("update_norm", "embedding", "update")  # all that clients can be asked to tell
+TINY = 20_000  # parameters; models up to this size are trained with "vmap" on a CPU too
+NOISE = 256  # number of random inputs for a functional embedding
+REPORTS = ("update_norm", "embedding", "update")  # all reports that a trainer can give
 
 
 @partial(jax.jit, static_argnums=0)
@@ -38,10 +38,10 @@ def _embed(model: Model, sent: Any, delta: Any, noise: jax.Array) -> jax.Array:
 
 
 class Drawn(NamedTuple):
-    """What a cohort's local training needs beside the model, padded to a shape that stays."""
+    """What a cohort's local training needs besides the model, padded to a shape that stays the same."""
 
     batches: batches.Batches
-    keys: NDArray[np.uint32]  # (clients, 2), of dropout
+    keys: NDArray[np.uint32]  # (clients, 2), for dropout
     lr: NDArray[np.float32]  # (clients)
 
 
@@ -53,20 +53,21 @@ class Trainer:
         data: what each client holds.
         model: what is trained.
         lr: learning rate of the clients: a number, or a function of the round (`fedpick.schedules`).
-        batch: examples a local step.
-        steps: local steps an epoch, in full batches; None: an epoch is one pass over the client's data. How many
-            epochs a client trains is the world's (`World.epochs`: 1 to 4 unless said, as in E3CS).
-        momentum: of local SGD; starts anew in each round.
+        batch: examples per local step.
+        steps: local steps per epoch, in full batches; None: an epoch is one pass over the client's data. The world
+            decides how many epochs each client trains (`World.epochs`: 1 to 4 by default, as in E3CS).
+        momentum: of local SGD; reset in each round.
         weight_decay: of local SGD.
         prox: FedProx's mu; 0 is FedAvg.
         aggregation: "fedavg", "mean", "o2" or "horvitz-thompson"; see `fedpick.learn.aggregation`.
         server: the server's optimiser: an optax one, or a text such as "fedadam(lr=0.01)"; None adds the mean update.
-        evaluate_every: rounds between evaluations on the held-out data; the last round of a run may have none.
+        evaluate_every: rounds between evaluations on the held-out data; the last round of a run is evaluated only if
+            it is a multiple of this.
         spread_every: rounds between passes over all the clients' own data, for the global training loss and the spread
             of accuracy over clients; None: at every evaluation, 0: never.
-        reports: what clients tell beside their loss: "update_norm", "embedding" (functional, FedGS (12)), "update".
+        reports: what clients report besides their loss: "update_norm", "embedding" (functional, FedGS (12)), "update".
         precision: "float32", or "bfloat16" for activations over float32 weights.
-        form: "scan", "vmap", or "auto" for the one that suits the machine and the model.
+        form: "scan", "vmap", or "auto": the faster one on this machine for this model (see `fedpick.learn.cohort`).
 
     >>> from fedpick import data, learn
     >>> people = data.Synthetic(1.0, 1.0)(num_clients=10, rng=rngs.stream(0, 0, "data"))
@@ -90,7 +91,7 @@ class Trainer:
     reports: tuple[str, ...] = ("update_norm",)
     precision: str = "float32"
     form: str = "auto"
-    _room: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
+    _padded: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
         require(self.batch >= 1, "Trainer: batch", self.batch, ">= 1 example")
@@ -135,7 +136,7 @@ class Trainer:
 
     @property
     def megabytes(self) -> float:
-        """What one message with the model carries."""
+        """Size of one message that carries the model, in units of 1e6 bytes."""
         return 4.0 * self._size / 1e6
 
     def _check_outputs(self) -> None:
@@ -199,7 +200,7 @@ class Trainer:
     def train(
         self, model: Any, ids: Ints, used: Bools, epochs: Floats, round: int, rng: np.random.Generator
     ) -> Updates:
-        """Train those of the chosen clients whose work is used."""
+        """Train the chosen clients whose updates will be used, and no others."""
         at = np.flatnonzero(used)
         if not len(at):
             return Updates(np.full(len(ids), np.nan))
@@ -207,24 +208,24 @@ class Trainer:
         return self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
 
     def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> "Drawn":
-        """What the clients that train need, in arrays that keep their shape from round to round."""
+        """Batches, dropout keys and rates of the clients that train, padded to the largest shape seen so far."""
         times = epochs[at].astype(np.int64)
         longest = np.array([self.data.sizes.max()])
         steps = int(batches.steps_of(longest, np.array([times.max(initial=1)]), self.batch, self.steps)[0])
         clients = -(-len(ids) // self._devices) * self._devices
-        self._room = room = max(clients, self._room[0]), max(steps, self._room[1])
-        drawn = batches.draw(self.data, ids[at], times, self.batch, self.steps, rng, room)
-        keys = np.zeros((room[0], 2), np.uint32)
+        self._padded = padded = max(clients, self._padded[0]), max(steps, self._padded[1])
+        drawn = batches.draw(self.data, ids[at], times, self.batch, self.steps, rng, padded)
+        keys = np.zeros((padded[0], 2), np.uint32)
         keys[: len(at)] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
         rate = self.lr(round) if callable(self.lr) else self.lr
-        return Drawn(drawn, keys, np.full(room[0], rate, np.float32))
+        return Drawn(drawn, keys, np.full(padded[0], rate, np.float32))
 
     def train_all(self, params: Any, drawn: "Drawn", owner: Any = None) -> cohort.Trained:
-        """Train what `draw` drew; with an `owner`, from several stacked models (see `cohort.train`)."""
+        """Train on what `draw` returned; with an `owner`, from several stacked models (see `cohort.train`)."""
         return cohort.train(self.model, self._local, self.form, self._arrays, params, *drawn, owner)
 
     def updates(self, sent: Any, trained: cohort.Trained, at: Ints, chosen: int, slots: Ints) -> Updates:
-        """What was trained, for the round: `at` of the `chosen` clients trained, in these slots."""
+        """Results in the order of the cohort: the clients at positions `at` of the `chosen` trained, in these slots."""
         loss, norm = np.full(chosen, np.nan), np.full(chosen, np.nan)
         loss[at], norm[at] = np.asarray(trained.loss)[slots], np.asarray(trained.norm)[slots]
         reports: dict[str, Any] = {"update_norm": norm} if "update_norm" in self.reports else {}
@@ -255,7 +256,7 @@ class Trainer:
         return jnp.asarray(rows.reshape(NOISE, *dataset.inputs), jnp.float32)
 
     def weights(self, choice: Choice, outcome: Outcome) -> Floats:
-        """Of each chosen client's update in the mean; 0 for those that are not DONE."""
+        """Aggregation weight of each chosen client's update; 0 for clients that are not DONE."""
         returned = np.asarray(outcome.status) == Status.DONE
         return aggregation.AGGREGATIONS[self.aggregation](choice, returned, self.data.sizes)
 
@@ -297,7 +298,7 @@ class Trainer:
             if dataset.classes:
                 found["accuracy"] = float(right.mean())
         if hits is not None and dataset.classes:
-            held = len(self.data.held) > 0  # else on what they train on
+            held = len(self.data.held) > 0  # otherwise on their training examples
             own, starts = (self.data.held, self.data.held_starts) if held else (self.data.examples, self.data.starts)
             each = evaluation.segment_means(hits[own], starts)
             each = np.sort(each[np.isfinite(each)])

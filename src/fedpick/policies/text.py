@@ -89,7 +89,7 @@ def policy(text: str, *, truth: Callable[[], Mapping[str, Any]] | None = None, *
 
     def told(maker: Callable[..., Any]) -> Mapping[str, Any]:
         truths = getattr(maker.func if isinstance(maker, partial) else maker, "truths", ())
-        if truth is None or not isinstance(truths, tuple) or not truths:
+        if truth is None or not truths or not isinstance(truths, tuple | list | set | frozenset):
             return {}
         return {name: value for name, value in truth().items() if name in truths}
 

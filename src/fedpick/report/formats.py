@@ -32,7 +32,7 @@ class Shown:
             yield Text.assemble(*line, no_wrap=True, overflow="ignore")
 
     def __str__(self) -> str:
-        return _text(self.sheet)
+        return _text(self.sheet).rstrip("\n")
 
     def _repr_html_(self) -> str:
         return _html(self.sheet)
@@ -132,7 +132,7 @@ FORMATS = ("rich", "text", "markdown", "csv", "json", "latex")
 
 
 def write(format: str, sheet: Callable[[], Sheet], data: Callable[[], dict[str, Any]]) -> Any:
-    """The table in a format: text, or for "rich" something that a Rich console prints to fit."""
+    """The table in a format: lines of text, or for "rich" what a Rich console prints to fit."""
     if format not in FORMATS:
         raise unknown_name("format", format, list(FORMATS))
     if format == "json":

@@ -29,7 +29,7 @@ class Played:
     scores: dict[str, float]  # of those rounds
     counts: Ints  # how often each client was chosen in them
     unusable: int  # answers that were not finite
-    trouble: list[dict[str, Any]]  # clients that failed or were late most often
+    trouble: list[dict[str, Any]]  # clients that failed or were late most often, where the run stands alone
 
 
 def _until(table: "pa.Table", last: int) -> "pa.Table":
@@ -40,7 +40,7 @@ def _last(rounds: "pa.Table") -> int:
     return int(rounds["round"].to_numpy().max(initial=0))
 
 
-def _score(info: RunInfo, rounds: "pa.Table", last: int) -> Played:
+def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
     from fedpick import store
 
     selections = store.read_selections(info.folder, SELECTIONS)
@@ -54,7 +54,7 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int) -> Played:
     names = None if info.simulated else store.read_clients(info.folder)
     largest = int(selections["client"].to_numpy().max(initial=-1)) + 1
     clients = max(info.num_clients or 0, len(names or ()), largest, 1)  # some may have come since
-    trouble = scores.trouble(selections)
+    trouble = scores.trouble(selections) if alone else []
     for row in trouble:
         row["client"] = names[row["client"]] if names and row["client"] < len(names) else str(row["client"])
     return Played(
@@ -87,7 +87,7 @@ def read_runs(runs: Sequence[RunInfo], most: int | None = None) -> tuple[list[Pl
         tables, last = [_until(table, most) for table in tables], min(last, most)
     for run, table in zip(begun, tables, strict=True):
         try:
-            found.append(_score(run, table, last))
+            found.append(_score(run, table, last, alone=len(begun) == 1))
         except (KeyError, TypeError, ValueError, arrow.ArrowException) as error:
             raise StoreError(
                 f"{run.folder}: its tables are not a run's ({type(error).__name__}: {error}); put the right ones back"

@@ -1,8 +1,8 @@
 """Plots of runs, told apart by the colour-blind, too."""
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from fedpick.report._extras import needed
 from fedpick.report.intervals import band
 from fedpick.types import Floats
 
-__all__ = ["COLOURS", "Panel", "comparison", "draw", "save"]
+__all__ = ["COLOURS", "Panel", "draw"]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 _DASHES = ("-", "--", ":", "-.")
@@ -23,7 +23,7 @@ LABELS = {
     "spread": "spread of accuracy over clients",
     "cep": "models returned so far",
 }
-_STYLE = {"svg.hashsalt": "fedpick"}  # so that the same figure is the same file
+_STYLE = {"svg.hashsalt": "fedpick", "savefig.dpi": 130}  # so that the same figure is the same file
 
 Curve = Mapping[str, Any]  # of one seed: arrays by round ("clock", "cep", metrics) and "counts" by client
 
@@ -48,18 +48,24 @@ class Panel:
 
 def _figure(width: float, height: float) -> Any:
     """A figure that belongs to nobody but the caller: no pyplot, so that nothing global stays open."""
-    needed("matplotlib", "a plot", "report")
+    matplotlib = needed("matplotlib", "a plot", "report")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     class Plot(Figure):
-        """A figure that a notebook shows, whether or not pyplot is used there."""
+        """A figure that is the same file when it is saved again, and that a notebook shows without pyplot."""
+
+        def savefig(self, fname: Any, **how: Any) -> None:
+            kind = how.get("format") or str(fname).rsplit(".", 1)[-1].lower()
+            if kind in ("svg", "pdf"):
+                date = "Date" if kind == "svg" else "CreationDate"
+                how["metadata"] = {date: None, **how.get("metadata", {})}
+            with matplotlib.rc_context(_STYLE):
+                super().savefig(fname, **how)
 
         def _repr_png_(self) -> bytes:
-            import io
-
             out = io.BytesIO()
-            self.savefig(out, format="png", dpi=100)
+            self.savefig(out, format="png")
             return out.getvalue()
 
     made = Plot(figsize=(width, height), layout="constrained")
@@ -148,20 +154,3 @@ def draw(panels: Sequence[Panel], title: str, metric: str | None = None) -> Any:
     figure.legend(entries.values(), entries, loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
     figure.suptitle(f"{_plain(title)} ({said})" if title else said)
     return figure
-
-
-def comparison(runs: Mapping[str, Sequence[Mapping[str, Floats]]], title: str) -> Any:
-    """One panel: for each policy, one mapping per seed with "cep", "clock" (per round) and "counts" (per client)."""
-    return draw([Panel("", runs)], title)
-
-
-def save(figure: Any, stem: Path) -> list[Path]:
-    """Write a figure as PNG and SVG."""
-    import matplotlib
-
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
-        figure.savefig(png, dpi=130)
-        figure.savefig(svg, metadata={"Date": None})
-    return [png, svg]

@@ -30,7 +30,7 @@ from fedpick.report.scores import cep
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["Results", "RunInfo", "curves", "load"]
+__all__ = ["Results", "RunInfo", "load"]
 
 _ABOUT = ("policy", "world", "cohort_size", "data", "train", "seed", "engine", "oracle", "num_clients")
 
@@ -171,7 +171,7 @@ class Results:
             blocks.setdefault(group.block, []).append(group)
         titles = tables.place_names([inside[0] for inside in blocks.values()])
         panels = [
-            plots.Panel(title, {tables.group_name(group): curves(group) for group in inside})
+            plots.Panel(title, {tables.group_name(group): _curves(group) for group in inside})
             for title, inside in zip(titles, blocks.values(), strict=True)
         ]
         everywhere = set.intersection(*(set(seed) for panel in panels for seed in panel.seeds))
@@ -184,7 +184,7 @@ class Results:
         yield self.table()
 
     def __str__(self) -> str:
-        return str(self.table("text"))
+        return str(self.table())
 
     def __repr__(self) -> str:
         policies = len({run.policy for run in self.runs})
@@ -195,7 +195,7 @@ class Results:
         return str(self.table()._repr_html_())
 
 
-def curves(group: Group) -> list[dict[str, Any]]:
+def _curves(group: Group) -> list[dict[str, Any]]:
     """What is drawn of a group, for each seed: the rounds that all have, since a deployment may lack some."""
     common = reduce(np.intersect1d, [run.rounds["round"].to_numpy() for run in group.runs])
 

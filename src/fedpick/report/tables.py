@@ -2,15 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from fedpick.report.formats import Shown
 from fedpick.report.groups import Group, Score, Summary, span
 from fedpick.report.intervals import Interval
 from fedpick.report.layout import Cell, Row, Sheet
-from fedpick.report.runs import read_info
 
 __all__ = ["as_data", "finite", "group_name", "make_sheet", "place_names", "printable", "trouble_table"]
 
@@ -86,7 +83,7 @@ def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes
                 "seeds": group.seeds,
                 "rounds": len(group.runs[0].rounds),
                 "target": row.target,
-                "folders": [str(run.info.folder) for run in group.runs],
+                "folders": [run.info.folder.name for run in group.runs],
                 "scores": {name: _score_data(score, row.base) for name, score in row.scores.items()},
             }
         )
@@ -249,33 +246,3 @@ def trouble_table(rows: Sequence[dict[str, Any]]) -> Shown:
         for row in rows
     ]
     return Shown(Sheet("clients that failed or were late most often", ["client"], heads, lines))
-
-
-# --- For callers from before `Results` ---------------------------------------------------------------------------
-
-Groups = list[tuple[str, list[Path]]]  # for each policy, the folders of its runs, one per seed
-about = read_info
-
-
-def _results(groups: Groups) -> Any:
-    from fedpick.report.results import Results
-
-    return Results([replace(read_info(folder), policy=name) for name, folders in groups for folder in folders])
-
-
-def summary(groups: Groups) -> tuple[list[Any], dict[str, Any]]:
-    """`Results.table()` in a list, and the scores of `Results.data()` by policy."""
-    made = _results(groups)
-    return [made.table()], {row["policy"]: row["scores"] for row in made.data()["rows"]}
-
-
-def curves(groups: Groups) -> dict[str, list[dict[str, Any]]]:
-    """What `plots.comparison` draws; `Results.plot()` does both."""
-    from fedpick.report.results import curves as of_group
-
-    return {row.group.label: of_group(row.group) for row in _results(groups)._rows}
-
-
-def trouble(folder: Path) -> Any:
-    """`Results.trouble()` of one run."""
-    return _results([(read_info(folder).policy, [folder])]).trouble()

@@ -1,7 +1,8 @@
 """Fixed-size designs whose first-order inclusion probabilities are exact.
 
-Madow (1949), "On the theory of systematic sampling"; Deville & Tillé (1998), "Unequal probability sampling without
-replacement through a splitting method" (the pivotal method). Both walk through the clients in a random order: with a
+Madow (1949), "On the theory of systematic sampling, II", https://doi.org/10.1214/aoms/1177729988; Deville & Tillé
+(1998), "Unequal probability sampling without replacement through a splitting method" (the pivotal method),
+https://doi.org/10.1093/biomet/85.1.89. Both walk through the clients in a random order: with a
 fixed order, half of the pairs of clients would never be chosen together.
 """
 
@@ -14,7 +15,7 @@ from fedpick.types import Bools, Floats, Ints
 
 __all__ = ["pivotal", "systematic"]
 
-_CERTAIN = 1.0 - 1e-12  # probabilities closer to 1 than this are 1: rounding must not lose a sure client
+_CERTAIN = 1.0 - 1e-12  # probabilities above this count as 1: rounding must not lose a certain client
 
 
 def _split(p: ArrayLike) -> tuple[Floats, Bools, int]:
@@ -43,7 +44,7 @@ def _random_order(p: Floats, sure: Bools, rng: np.random.Generator) -> Ints:
 
 
 def _settled(p: Floats, k: int) -> Floats:
-    """Probabilities whose sum is k but for rounding: they, or their complements, are scaled down: none tops 1."""
+    """Make the sum exactly k by scaling down the probabilities, or their complements, so that none exceeds 1."""
     total, count = p.sum(), len(p)
     if total >= k or count <= k:
         lowered: Floats = p * (k / total)
@@ -88,7 +89,7 @@ def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
 
 @njit(cache=True)
 def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:
-    """The pivotal method: the fighter meets each client in turn; whoever loses is out, or whoever wins is in.
+    """The pivotal method: a first client duels each of the others in turn; each duel decides one of the two.
 
     While the two together hold less than 1, the newcomer wins with probability p/(sum): the fighter survives up to a
     sum t with probability s/t, so that one uniform number tells at which sum it falls (no number per client).
@@ -107,7 +108,7 @@ def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:
                 falls_at = both / (1.0 - rng.random())
             held = both
             continue
-        # One of the two is in, the other goes on with what is left.
+        # One of the two is chosen, the other goes on with the remaining probability.
         winner = fighter
         if rng.random() * (2.0 - both) < 1.0 - p[rival]:
             fighter = rival
@@ -118,7 +119,7 @@ def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:
             count += 1
         held = both - 1.0
         falls_at = held / (1.0 - rng.random())
-    if count < k:  # the last one holds 1 but for rounding
+    if count < k:  # the last one has probability 1 up to rounding
         chosen[count] = fighter
         count += 1
     return chosen[:count]

@@ -14,13 +14,13 @@ __all__ = ["capped", "proportional"]
 def capped(log_weights: ArrayLike, total: float, cap: float) -> tuple[Floats, Bools]:
     """Shares min(cap, c w) that sum to `total`, and the mask of those whose weight lies above the cap (strictly).
 
-    Weights come as logarithms and may span any range: what is left for the uncapped is normalised by the log-sum-exp
-    of the uncapped alone, so that it cannot underflow beside a huge capped weight.
+    Weights are given as logarithms and may span any range: the shares of the uncapped are normalised by their own
+    log-sum-exp, so that they cannot underflow next to a huge capped weight.
 
     Args:
         log_weights: logarithms of the weights, finite.
         total: what the shares sum to, at most cap * len(log_weights).
-        cap: the most one client can get.
+        cap: largest share of one client.
     """
     logs = np.asarray(log_weights, dtype=np.float64)
     count = len(logs)

@@ -1,6 +1,7 @@
 """Sequential draws from weights: one client after the other, with probability proportional to what is left.
 
-Efraimidis & Spirakis (2006), "Weighted random sampling with a reservoir": their A-ExpJ draws without replacement in
+Efraimidis & Spirakis (2006), "Weighted random sampling with a reservoir", https://doi.org/10.1016/j.ipl.2005.11.003:
+their A-ExpJ draws without replacement in
 one pass and needs random numbers only where the reservoir changes.
 """
 
@@ -91,7 +92,7 @@ def weighted(weights: ArrayLike, k: int, rng: np.random.Generator) -> Ints:
     largest, smallest = array.max(), array.min(initial=np.inf, where=array > 0.0)
     if smallest > largest * 1e-200:
         return np.sort(_reservoir(array / largest, k, rng))
-    # Such weights have keys that only their logarithms can tell apart: the Gumbel race, the same draw.
+    # The keys of such weights underflow: draw the same with Gumbel noise added to the logarithms.
     with np.errstate(divide="ignore"):
         keys = np.log(array) + rng.gumbel(size=len(array))
     return np.sort(np.argpartition(-keys, k - 1)[:k])
@@ -101,14 +102,14 @@ def multinomial_nr(p: ArrayLike, k: int, rng: np.random.Generator) -> Ints:
     """The papers' `multinomialNR(p/k, k)` (E3CS (11), torch.multinomial): k draws without replacement from p.
 
     E3CS claims that client i is then chosen with probability p[i]. That holds for the first of the k draws only:
-    clients with p = 1 are left out now and then and those with small p come too often. It is kept to compare with
-    the papers; `pivotal` and `systematic` keep the promise.
+    clients with p = 1 are sometimes left out, and those with small p are drawn too often. It is kept to compare with
+    the papers; with `pivotal` and `systematic` the probability is p[i].
     """
     return weighted(p, k, rng)
 
 
 def with_replacement(weights: ArrayLike, k: int, rng: np.random.Generator) -> Ints:
-    """Draw k clients independently with probability proportional to weight; a client can come more than once.
+    """Draw k clients independently with probability proportional to weight; a client can be drawn more than once.
 
     >>> import numpy as np
     >>> with_replacement([0.0, 1.0], 3, np.random.default_rng(0)).tolist()

@@ -101,24 +101,27 @@ class Recording:
             self.tables.write(self._waiting, [name for name in names if name in self._columns])
             self._waiting, self._written = [], monotonic()
             if self._named < self.roster.issued:
-                self.name()
+                self._name()
             if self.roster.round - self._joined >= JOIN_EVERY:
                 self._join()
         except StoreError as error:
-            self.log.error("%s", error)
+            self.log.error("%s. %d rounds wait, and it is tried again after the next", error, len(self._waiting))
         return not self._waiting
 
-    def name(self) -> None:
-        """Write down who is behind each number."""
+    def note_names(self) -> None:
+        """Remember who is behind each number, also when they are retired."""
         roster = self.roster
         self._names += [""] * (roster.issued - len(self._names))  # of one retired before there were records
         for number, name in zip(roster.numbers, roster.names, strict=True):
             self._names[number] = name.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair is no text
+
+    def _name(self) -> None:
+        self.note_names()
         self.tables.name_clients(self._names)
-        self._named = roster.issued
+        self._named = self.roster.issued
 
     def _join(self) -> None:
-        self.name()
+        self._name()
         if self.roster.round:
             self.tables.join(self.tables.reached)
             self._joined = self.tables.reached

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedpick.errors import ContractError
 from fedpick.server import reading
+from fedpick.server.reports import Told
 from fedpick.store.records import Record
 from fedpick.types import Choice, Floats, Outcome, Status, View
 
@@ -25,8 +26,9 @@ class _Heard:
     status: Status
     seconds: float = math.nan
     loss: float = math.nan
-    reports: dict[str, float | list[float] | None] = field(default_factory=dict)
+    reports: Told = field(default_factory=dict)
     answered: bool = True
+    update: Any = None
 
 
 class Round:
@@ -56,6 +58,7 @@ class Round:
         self._names = session.roster.names
         self._index = {self._names[k]: k for k in dict.fromkeys(choice.ids.tolist())}
         self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
+        self._deaf = False  # nobody is heard any more
         self._over = False
         self._changed = threading.Condition(session.guard)
 
@@ -71,9 +74,15 @@ class Round:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The names of those not heard of yet."""
+        """The names of those who may still answer."""
         with self._changed:
-            return tuple(name for name, k in self._index.items() if k not in self._heard)
+            return () if self._deaf else tuple(name for name, k in self._index.items() if k not in self._heard)
+
+    @property
+    def updates(self) -> dict[str, Any]:
+        """What `done` was given as update, of those whose updates are to be used, in the order of arrival."""
+        with self._changed:
+            return {self._names[k]: each.update for k, each in self._heard.items() if each.status == Status.DONE}
 
     @property
     def seconds(self) -> float:
@@ -95,12 +104,13 @@ class Round:
         loss: float | None = None,
         seconds: float | None = None,
         reports: Mapping[str, Any] | None = None,
+        update: Any = None,
         arrived: float | None = None,
     ) -> Status | None:
         """Say that a client answered; whatever it reports, the round goes on.
 
         Returns DONE if its update is to be used, SURPLUS if enough others had answered, FAILED if the loss is not a
-        finite number, and None if the client was not chosen in this round, or the round is over. Said twice, the
+        finite number, and None if the client was not chosen in this round, or it is too late. Said twice, the
         first counts.
 
         Args:
@@ -108,6 +118,7 @@ class Round:
             loss: mean training loss that it reports.
             seconds: that it reports; where they are impossible, or durations="arrival", `arrived` counts.
             reports: by name; those that the policy learns from are kept.
+            update: anything, kept for `updates`.
             arrived: seconds from the start of the round to the answer; now, unless you know better.
         """
         with self._changed:
@@ -121,10 +132,9 @@ class Round:
             possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
             if self._session.durations == "reported" and possible:
                 took = said
-            told = reports if isinstance(reports, Mapping) else {}
-            kept = {each: reading.report(told[each]) for each in self._session.reports if each in told}
+            kept = self._session.reports.read(name, update, reports)
             status = Status.SURPLUS if self.full else Status.DONE
-            self._hear(at, _Heard(status, took, value, kept))
+            self._hear(at, _Heard(status, took, value, kept, update=update))
             return status
 
     def failed(self, name: str, why: str = "", /, *, answered: bool = True) -> Status | None:
@@ -155,7 +165,9 @@ class Round:
             self._changed.notify_all()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until all have been heard of, and say whether they were.
+        """Wait until all have been heard of, and say whether they were; from then on nobody is heard.
+
+        So whatever `updates` holds after it is what the policy learns from, whoever answers meanwhile.
 
         Args:
             seconds: since the round began, at most; None: the session's deadline.
@@ -163,8 +175,9 @@ class Round:
         with self._changed:
             self.limit = self.limit if seconds is None else seconds
             left = None if self.limit is None else max(self.limit - self.seconds, 0.0)
-            self._changed.wait_for(lambda: self._over or not self.waiting, left)
-            return not self.waiting
+            self._changed.wait_for(lambda: not self.waiting, left)
+            all_heard, self._deaf = not self.waiting, True
+            return all_heard
 
     def close(self) -> Record:
         """End the round, and let the policy learn; done by the end of the block."""
@@ -193,15 +206,15 @@ class Round:
             self.close()
 
     def _end(self) -> None:
-        self._over = True
+        self._over = self._deaf = True
         self._session._ended(self)
         self._changed.notify_all()
 
     def _waits_for(self, name: str) -> int | None:
         """The index of a client that is in this round; None, and a word in the log, for anybody else."""
-        at = self._index.get(name) if isinstance(name, str) and not self._over else None
+        at = self._index.get(name) if isinstance(name, str) and not self._deaf else None
         if at is None:
-            why = "the round is over" if self._over else "was not chosen"
+            why = "too late" if self._deaf else "was not chosen"
             self._session.log.info("round %d: unexpected answer of %s: %s", self.number, reading.printable(name), why)
         return at
 
@@ -227,13 +240,8 @@ class Round:
         """What the policy learns from, aligned with its choice."""
         late = _Heard(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
         heard = [self._heard.get(int(k), late) for k in self.choice.ids]
-        reports: dict[str, Floats] = {}
-        widths = self._session.roster.widths
-        for name, known in self._session.reports.items():
-            # Only of those that succeeded: whoever failed must not decide what a report looks like.
-            array, width = reading.table([each.reports.get(name) for each in heard], widths.get(name, known))
-            if array is not None and width is not None:
-                reports[name], widths[name] = array, width
+        # Only those that succeeded have reports: whoever failed must not decide what they look like.
+        reports = self._session.reports.tables([each.reports for each in heard], self._session.roster.widths)
         return Outcome(
             status=np.array([each.status for each in heard], dtype=np.int8),
             duration=[each.seconds for each in heard],

@@ -17,25 +17,24 @@ from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.gathering import NotEnoughClientsError
+from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.store.records import ROUND_COLUMNS, Record
 from fedpick.types import Bools, Clients, Floats, Ints, Outcome, Status, View
 
-__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session", "reports_of"]
+__all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "Session"]
 
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
 MOST_METRICS = 50  # names a round; each is a column
+# What the frameworks' templates call what a report calls otherwise.
+TRAINED = {"loss": "train_loss", "train-loss": "train_loss", "accuracy": "train_accuracy", "acc": "train_accuracy"}
+EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
 # (round, names of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
 ContextFn = Callable[[int, Sequence[str], Bools], Floats]
 Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
 ProbeFn = Callable[[list[str], int | None], ArrayLike]  # names, examples to use (None: all) -> losses
-
-
-def reports_of(policy: Any) -> dict[str, int | None]:
-    """Names of the reports that a policy learns from, with their widths where it knows them (0: a number)."""
-    return traits(policy).collect()
 
 
 class Options(TypedDict, total=False):
@@ -63,6 +62,7 @@ class Session:
             until the answer came, which a client cannot make shorter.
         context: (round, names, idle) -> (K, d) array, for RBCSF.
         describe: names of newcomers -> fp.Clients; None: what `available` says of them.
+        embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
         checkpoint_every: rounds after which the state is written whole; in between, a journal of the rounds is.
         seed: of the policy's random numbers.
         about: what the records' manifest says besides; an adapter puts its name as "engine".
@@ -88,6 +88,7 @@ class Session:
         durations: str = "reported",
         context: ContextFn | None = None,
         describe: Describe | None = None,
+        embed: Callable[[Any], ArrayLike] | None = None,
         checkpoint_every: int = 20,
         seed: int = 0,
         about: Mapping[str, Any] | None = None,
@@ -98,12 +99,12 @@ class Session:
         require(durations in DURATIONS, f"{owner}: durations", durations, f"one of {', '.join(DURATIONS)}")
         require(checkpoint_every >= 1, f"{owner}: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
-        self.policy, self.traits, self.reports = policy, traits(policy), reports_of(policy)
+        self.policy, self.traits = policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: give context=function")
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
-        self._describe = describe
+        self.reports, self._describe = Reports(policy, embed, self.log), describe
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
         self.roster = Roster(policy)
@@ -212,14 +213,20 @@ class Session:
             self._round = Round(self, view, choice, probes=int(meter[0]), wall=wall, begun=begun)
             return self._round
 
-    def measure(self, metrics: Mapping[str, Any]) -> None:
-        """Add what was measured after the last round (accuracy, test_loss, ...) to its record, before the next."""
+    def measure(self, metrics: Mapping[str, Any], *, training: bool = False) -> None:
+        """Add what was measured after the last round (accuracy, test_loss, ...) to its record, before the next.
+
+        Args:
+            metrics: numbers by name; others have no column.
+            training: whether they are the training clients' own, so that "loss" is their training loss.
+        """
         with self.guard:
             if self.last is None or not self._fresh:
                 return
             found = {}
             for name, value in list(metrics.items())[:MOST_METRICS]:
-                if not isinstance(value, bool) and isinstance(value, int | float | np.number):  # lists have no column
+                if not isinstance(value, bool) and isinstance(value, int | float | np.number):
+                    name = (TRAINED if training else EVALUATED).get(name, name)
                     found[f"metric_{name}" if name in ROUND_COLUMNS else name] = float(value)
             self.last = replace(self.last, metrics={**self.last.metrics, **found})
 
@@ -238,7 +245,7 @@ class Session:
             self.open()
             self._settle()
             if self._recording is not None:
-                self._recording.name()  # while they have one
+                self._recording.note_names()  # while they have one
             self.roster.retire(gone)
             if self.memory is not None:
                 self._fold()  # the journal has no word for it
@@ -293,7 +300,7 @@ class Session:
             losses = np.asarray(probe([roster.names[k] for k in ids], batch), dtype=np.float64)
             if losses.shape != ids.shape:
                 raise ContractError(
-                    f"{self.owner}: probe gave {losses.shape} losses, but {len(ids)} clients were asked"
+                    f"{self.owner}: probe gave losses of shape {losses.shape}, but {len(ids)} clients were asked"
                 )
             meter[0] += len(ids)
             meter[1] += perf_counter() - before

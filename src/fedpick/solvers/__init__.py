@@ -1,4 +1,4 @@
-"""Solvers for the choices that the papers define as optimisation problems; each stands alone.
+"""Solvers for the optimisation problems by which the papers choose a cohort; each can be used on its own.
 
 `bottleneck` is exact and serves BSFL (13) and RBCS-F (21); `anneal` is BSFL's own ALSA and classic annealing;
 `disperse` serves FedGS (16); `top` takes the m largest with ties at random.

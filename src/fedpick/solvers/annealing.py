@@ -1,13 +1,14 @@
 """Simulated annealing for max of min_S value + sum_S bonus: BSFL's ALSA and the classic SA it is compared with.
 
-Ben Ami, Cohen & Zhao, "Client Selection for Generalization in Accelerated Federated Learning", section V. Kept for the
-paper's comparison: `bottleneck` solves the same problem exactly and faster. Three neighbourhoods:
+Ben Ami, Cohen & Zhao, "Client Selection for Generalization in Accelerated Federated Learning: A Multi-Armed Bandit
+Approach", https://arxiv.org/abs/2303.10373, section V. Kept for the paper's comparison: `bottleneck` solves the same
+problem exactly and faster. Three neighbourhoods:
 
 - "sa": (18), swap any chosen client for any other.
 - "alsa": (19) as printed, symmetric: a swap in which the client that leaves has the lowest value or bonus of the old
   cohort, or the one that comes has the lowest value or bonus of the new one. Theorem 2 is about this one.
 - "alsa-drop": only the first half of (19), drop the client with the lowest value or bonus. It breaks the symmetry that
-  Theorem 2 uses, and it alone reaches what the paper reports.
+  Theorem 2 needs, but it is the only one that reaches the energies that the paper reports.
 """
 
 import math
@@ -113,11 +114,11 @@ def anneal(
     Args:
         value: one finite number per client.
         bonus: one finite number per client.
-        m: how many; all of them if there are fewer.
-        steps: proposals, each taken or refused by (16).
+        m: size of the cohort; everyone if there are fewer clients.
+        steps: proposals, each accepted or rejected by (16).
         rng: draws the start, the proposals and the acceptances.
         neighbours: "alsa", "alsa-drop" or "sa", see the module.
-        best: return the best cohort on the way instead of the last (the paper's).
+        best: return the best cohort visited instead of the last one (the paper's).
         energies: an array of length `steps` that receives the energy (17) after each step (Fig. 4).
 
     >>> import numpy as np

@@ -1,6 +1,7 @@
 """max over |S| = m of  min_S value + sum_S bonus: exact in O(K log K).
 
-BSFL (13) calls this infeasible and anneals, RBCS-F's Algorithm 1 takes O(N^2); it is one sort and one heap. Walk
+BSFL (13) (https://arxiv.org/abs/2303.10373) calls this infeasible and uses annealing, RBCS-F's Algorithm 1
+(https://doi.org/10.1109/TPDS.2020.3040887) takes O(N^2); one sort and one heap are enough. Walk
 through the clients from the largest value down: the best cohort whose smallest value is at least the current one holds
 the m largest bonuses seen so far.
 """
@@ -14,13 +15,13 @@ from fedpick.types import Floats, Ints
 
 __all__ = ["bottleneck", "masked", "top"]
 
-_PRUNE_FROM = 4096  # below, sorting everything is cheaper than finding out what need not be sorted
+_PRUNE_FROM = 4096  # with fewer clients, sorting all is cheaper than pruning
 
 
 def top(values: ArrayLike, m: int, rng: np.random.Generator | None = None) -> Ints:
     """Indices of the m largest values, ties at random (by index without an rng); all of them if there are fewer.
 
-    NaN, a value that is not known, ranks last.
+    NaN (not known) ranks last.
 
     >>> top([3.0, 1.0, 2.0], 2).tolist()
     [0, 2]
@@ -110,7 +111,7 @@ def bottleneck(
     Args:
         value: one number per client, infinities allowed.
         bonus: one finite number per client.
-        m: how many; all of them if there are fewer.
+        m: size of the cohort; everyone if there are fewer clients.
         mask: True for those that may be chosen.
         rng: breaks ties; without it they go by index.
 

@@ -1,7 +1,8 @@
-"""max over |s| = m of  alpha/N s'Hs - z's: FedGS (16), p-dispersion with a linear term, which is NP-hard.
+"""max over |s| = m of  alpha/N s'Hs - z's: FedGS (16) (https://arxiv.org/abs/2211.13975), p-dispersion with a linear
+term, which is NP-hard.
 
 Greedy start, then swaps of one chosen client for another until none helps, from several starts. On small cases this
-finds the brute-force optimum practically always (the tests count), where general MIQP solvers were slower and worse.
+finds the brute-force optimum almost always (the tests count how often); general MIQP solvers were slower and worse.
 """
 
 import time
@@ -61,7 +62,9 @@ def _swaps(
         out = cohort[place]
         row = distance[out]
         pick = -1
-        most = gain[out] + 1e-12 * (1.0 + abs(gain[out]))  # an equal swap is none, or rounding would swap for ever
+        most = gain[out] + 1e-12 * (
+            1.0 + abs(gain[out])
+        )  # a swap must gain more than rounding, or the loop might never end
         for j in range(len(order)):
             i = order[j]
             if not inside[i]:
@@ -92,12 +95,12 @@ def disperse(
     restarts: int = 16,
     time_limit: float | None = None,
 ) -> Ints:
-    """Indices of m clients that are far apart and carry little penalty.
+    """Indices of m clients that are far apart and have small penalties.
 
     Args:
         distance: (N, N), symmetric, finite, zero diagonal.
         penalty: z, one number per client.
-        m: how many; all of them if there are fewer.
+        m: size of the cohort; everyone if there are fewer clients.
         alpha: weight of the distances; 0 takes the smallest penalties.
         mask: True for those that may be chosen; N stays the number of all.
         rng: draws the starts and breaks ties; without it both go by index.

@@ -13,7 +13,7 @@ moment goes on from its last checkpoint, and its finished files hold what an uni
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -47,16 +47,13 @@ __all__ = ["Folder", "Tables"]
 
 
 @contextmanager
-def _careful(path: Path, what: str) -> Iterator[None]:
+def _careful(path: Path, what: str, fix: str) -> Iterator[None]:
     """Turn a full disk or a forbidden folder into a StoreError that says what is safe."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StoreError(
-            f"{path}: cannot write {what} ({reason}); what was written before is whole. Free space or choose a folder "
-            "you may write to, then go on with: fedpick resume " + str(path)
-        ) from None
+        raise StoreError(f"{path}: cannot write {what} ({reason}); what was written before is whole. {fix}") from None
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
@@ -72,11 +69,16 @@ class Tables:
         config: what the run is; kept in the manifest. None opens a folder that has one.
     """
 
+    fix = "Free space, or start the server with records= in a folder that it may write to"  # a full disk
+
+    def _careful(self, what: str) -> AbstractContextManager[None]:
+        return _careful(self.path, what, self.fix.format(path=self.path))
+
     def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
         if config is None:
             read_manifest(self.path)  # before anything is made
-        with _careful(self.path, "the folder"):
+        with self._careful("the folder"):
             (self.path / "parts").mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / "run.lock", timeout=0)
             try:
@@ -122,7 +124,7 @@ class Tables:
         return read_manifest(self.path)
 
     def _write_manifest(self, content: dict[str, Any]) -> None:
-        with _careful(self.path, "the manifest"):
+        with self._careful("the manifest"):
             write_manifest(self.path, content)
 
     def note(self, about: Mapping[str, Any]) -> None:
@@ -136,7 +138,7 @@ class Tables:
     def write(self, records: list[Record], metrics: list[str]) -> None:
         """Write rounds to a part of their own; one that ends with the same round is replaced."""
         last = records[-1].round
-        with _careful(self.path, f"rounds {records[0].round} to {last}"):
+        with self._careful(f"rounds {records[0].round} to {last}"):
             rounds, selections = rounds_table(records, metrics), selections_table(records)
             parts = self.path / "parts"
             for name, table in (("rounds", rounds), ("selections", selections)):
@@ -144,7 +146,7 @@ class Tables:
 
     def join(self, reached: int) -> None:
         """Join the parts to rounds.parquet and selections.parquet, which hold all rounds up to `reached`."""
-        with _careful(self.path, "the joined files"):
+        with self._careful("the joined files"):
             for name in TABLES:
                 self._join(name, reached)
             for part in self._parts():
@@ -152,7 +154,7 @@ class Tables:
 
     def drop_after(self, round: int) -> None:
         """Remove parts that hold later rounds, and what a killed process left half written."""
-        with _careful(self.path, "the folder"):
+        with self._careful("the folder"):
             for part in self._parts():
                 if last_round(part) > round:
                     part.unlink()
@@ -163,7 +165,7 @@ class Tables:
     def name_clients(self, names: Sequence[str]) -> None:
         """Write clients.parquet: who is behind each number, where a run's clients have names."""
         table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
-        with _careful(self.path, "the clients' names"):
+        with self._careful("the clients' names"):
             _write_table(self.path / "clients.parquet", table)
 
     @property
@@ -201,6 +203,8 @@ class Folder(Tables):
         config: what the run is; kept in the manifest. None opens a folder that has one.
         every: rounds between checkpoints.
     """
+
+    fix = "Free space or choose a folder you may write to, then go on with: fedpick resume {path}"
 
     def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None, every: int = 100) -> None:
         require(every >= 1, "Folder: every", every, "a number of rounds >= 1")
@@ -278,7 +282,7 @@ class Folder(Tables):
             self.write(self._records, self._metrics)
         if self._saved == state.round > 0:
             return
-        with _careful(self.path, "the checkpoint"):
+        with self._careful("the checkpoint"):
             meta = {"format": FORMAT, "fedpick": __version__, "round": state.round, "metrics": self._metrics}
             write_archive(self.path / "checkpoint.npz", pack_run(state), meta)
         self._records, self._saved = [], state.round

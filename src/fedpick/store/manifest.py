@@ -1,10 +1,11 @@
 """What a run's manifest says: the configuration, and where the result came from."""
 
+import hashlib
 import json
 import os
 import platform
-import subprocess
 from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,38 @@ MANIFEST = "manifest.json"
 _THEN = ", then "
 
 
+@lru_cache(maxsize=1)  # a process keeps the files that it was started with
+def _source_hash() -> str:
+    """Hash of fedpick's own source files: what the numbers were computed with, whatever its version says."""
+    root, found = Path(__file__).parents[1], hashlib.blake2b(digest_size=8)
+    for path in sorted(root.rglob("*.py")):
+        found.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def _commit() -> str | None:
+    """The commit that the working directory stands at, read from its files: git would run what a folder's says."""
+    try:
+        here = Path.cwd()
+        checkout = next(folder for folder in (here, *here.parents) if (folder / ".git").exists())
+        git = checkout / ".git"
+        if git.is_file():  # a worktree
+            git = checkout / git.read_text().removeprefix("gitdir:").strip()
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref:"):
+            return head[:40] or None
+        ref, common = head.removeprefix("ref:").strip(), git
+        if (git / "commondir").is_file():
+            common = git / (git / "commondir").read_text().strip()
+        for place in (git, common):
+            if (place / ref).is_file():
+                return (place / ref).read_text().strip()[:40]
+        packed = (common / "packed-refs").read_text().splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {ref}")), None)
+    except (OSError, UnicodeDecodeError, IndexError, StopIteration):
+        return None
+
+
 def machine() -> dict[str, Any]:
     """Versions, commit and machine: where a result came from."""
 
@@ -29,17 +62,13 @@ def machine() -> dict[str, Any]:
         except PackageNotFoundError:
             return None
 
-    describe = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        commit = subprocess.run(describe, capture_output=True, text=True, check=False, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):  # no git here
-        commit = ""
     names = ("numpy", "scipy", "numba", "pyarrow", "jax", "flwr")
     return {
         "fedpick": __version__,
         "versions": {name: installed(name) for name in names if installed(name)},
         "python": platform.python_version(),
-        "commit": commit or None,
+        "source": _source_hash(),
+        "commit": _commit(),
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
     }
 

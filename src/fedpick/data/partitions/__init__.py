@@ -1,9 +1,13 @@
-"""Who holds which example: the splits of the papers.
+"""Which client holds which example: the splits of the papers.
 
 Each partition is a frozen dataclass of its settings. Called with a data set, a number of clients and a random generator
 it returns a `Federated`. All but `IID` (iid.py) first decide how many examples of each label a client gets, a (K, L)
 table (by_label.py, with the sizes of sizes.py); one function then gives out the examples (dealing.py). The same state
 of the generator gives the same split.
+
+The papers: E3CS (https://arxiv.org/abs/2011.08756), Power-of-Choice (https://arxiv.org/abs/2010.01243), RBCS-F
+(https://doi.org/10.1109/TPDS.2020.3040887), FedGS (https://arxiv.org/abs/2211.13975), FedProx
+(https://arxiv.org/abs/1812.06127), Hsu et al. (https://arxiv.org/abs/1909.06335).
 """
 
 from collections.abc import Callable

@@ -21,10 +21,10 @@ class PrimaryLabel:
     A label that has too few examples for a client is not drawn as its primary label.
 
     Args:
-        share: of a client's examples that have its primary label.
+        share: fraction of a client's examples that have its primary label.
         size: examples per client: a number, a law of sizes, or None for N // K.
-        overlap: clients draw independently and may share examples, as the paper's do; else nothing is given twice,
-            which fails as soon as too many clients have the same primary label.
+        overlap: clients draw independently and may share examples, as in the paper; otherwise no example is given
+            twice, which fails when too many clients have the same primary label.
 
     >>> data = Dataset("toy", np.zeros((150, 2), np.float32), np.arange(150, dtype=np.int32) % 3, classes=3)
     >>> split = PrimaryLabel(size=20)(data, 2, np.random.default_rng(0))
@@ -54,7 +54,9 @@ class PrimaryLabel:
                 f"but no label of {dataset.name} has so many ({supply.max()} of {len(dataset)} at most); "
                 "take a smaller size"
             )
-        primary = np.argmax(enough * (1.0 - rng.random(enough.shape)), axis=1)  # uniform among those that will do
+        primary = np.argmax(
+            enough * (1.0 - rng.random(enough.shape)), axis=1
+        )  # uniform among the labels with enough examples
         pool = len(dataset) - supply[primary]
         wanted = np.zeros((num_clients, len(supply)), np.int64)
         # A uniform draw from the other labels, counted by label: hypergeometric, one label after the other.
@@ -69,7 +71,7 @@ class PrimaryLabel:
 
 def _check_alpha(part: object, alpha: float) -> None:
     what = f"{type(part).__name__}: alpha"
-    require(1e-3 <= alpha <= 1e6, what, alpha, "in [0.001, 1e6]", "the larger, the more alike clients are; or use iid")
+    require(1e-3 <= alpha <= 1e6, what, alpha, "in [0.001, 1e6]", "a larger alpha makes clients more alike; or use iid")
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,10 @@ class DirichletLabels:
     Dirichlet(alpha p) with p the labels' shares: with L balanced labels that is `alpha / L` here.
 
     Args:
-        alpha: concentration; near 0 clients have one label each, large ones all have the same mix.
+        alpha: concentration; near 0 each client has one label, with a large one all clients have the same mix.
         size: examples per client: a number, a law of sizes, or None for N // K.
-        overlap: clients draw independently and may share examples; else nothing is given twice, which fails when more
-            of a label is wanted than there is (`Dirichlet` always gives all the data away).
+        overlap: clients draw independently and may share examples; otherwise no example is given twice, which fails
+            when more examples of a label are wanted than there are (`Dirichlet` always gives out all the data).
 
     >>> data = Dataset("toy", np.zeros((150, 2), np.float32), np.arange(150, dtype=np.int32) % 3, classes=3)
     >>> DirichletLabels(0.3, size=20)(data, 3, np.random.default_rng(0)).labels
@@ -112,12 +114,12 @@ class DirichletLabels:
 class Dirichlet:
     """Each label is divided among the clients by a draw from Dirichlet(alpha, ..., alpha): Power-of-Choice's split.
 
-    Labels and sizes are both skewed, and all the data is given away, once. A client that holds N/K examples or more
-    takes no further label. Drawn again until everyone holds enough.
+    Labels and sizes are both skewed, and every example is given to exactly one client. A client that holds N/K
+    examples or more takes no further label. The draw is repeated until every client has at least `at_least`.
 
     Args:
-        alpha: concentration; the smaller, the more skewed.
-        at_least: examples that everyone must hold.
+        alpha: concentration; a smaller one is more skewed.
+        at_least: examples that every client must have.
         tries: draws before giving up.
 
     >>> data = Dataset("toy", np.zeros((150, 2), np.float32), np.arange(150, dtype=np.int32) % 3, classes=3)
@@ -167,10 +169,10 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class LabelsPerClient:
-    """Every client holds this many labels and no other (FedGS's Fashion-MNIST: two).
+    """Every client has examples of exactly this many labels (FedGS's Fashion-MNIST: two).
 
-    Labels go to about as many clients as they have examples for, and a label's examples are divided among the clients
-    that hold it; nothing is given twice.
+    The number of clients that hold a label is about proportional to its examples, which are divided among them; no
+    example is given twice.
 
     Args:
         labels: per client.
@@ -197,7 +199,7 @@ class LabelsPerClient:
         holds = np.zeros((num_clients, len(supply)), np.int64)
         ties, demand = rng.random(holds.shape), np.zeros(len(supply))
         with np.errstate(divide="ignore"):
-            per_holder = 1.0 / supply  # infinite for a label without examples: nobody takes it
+            per_holder = 1.0 / supply  # infinite for a label without examples: no client takes it
         for k in range(num_clients):  # each choice depends on the ones before
             taken = np.argsort((demand + ties[k]) * per_holder)[: self.labels]
             demand[taken] += 1.0

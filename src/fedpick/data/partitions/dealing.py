@@ -16,7 +16,7 @@ def check_clients(part: object, dataset: Dataset, num_clients: int) -> None:
     check_whole(what, num_clients, 1)
     shared = getattr(part, "overlap", False) and getattr(part, "size", None) is not None
     bound = f"<= {len(dataset)}, the number of examples of {dataset.name}"
-    require(shared or num_clients <= len(dataset), what, num_clients, bound, "every client needs at least one")
+    require(shared or num_clients <= len(dataset), what, num_clients, bound, "every client needs at least one example")
 
 
 def supply_of(part: object, dataset: Dataset, num_clients: int) -> Ints:
@@ -24,7 +24,7 @@ def supply_of(part: object, dataset: Dataset, num_clients: int) -> Ints:
     check_clients(part, dataset, num_clients)
     if not dataset.classes:
         raise SettingError(
-            f"{type(part).__name__} goes by label, but {dataset.name} is a regression (classes = 0); use iid"
+            f"{type(part).__name__} divides by label, but {dataset.name} is a regression (classes = 0); use iid"
         )
     return np.bincount(dataset.y, minlength=dataset.classes)
 
@@ -35,24 +35,24 @@ def deal(
     """Give client k wanted[k, g] examples of group g, chosen uniformly, in random order.
 
     Args:
-        part: the partition, for errors.
-        dataset: what is dealt.
+        part: the partition, named in errors.
+        dataset: whose examples.
         group: (N) the group of each example: its label, or 0 for all.
-        wanted: (K, G).
-        rng: draws which.
-        overlap: clients draw independently of each other; else nothing is given twice.
+        wanted: (K, G) examples of each group for each client.
+        rng: draws the examples.
+        overlap: clients draw independently and may share examples; otherwise no example is given twice.
     """
     chosen, owner = [], []
     for g in range(wanted.shape[1]):
         members, takes = np.flatnonzero(group == g), wanted[:, g]
         demand = int(takes.max()) if overlap else int(takes.sum())
         if demand > len(members):
-            who, twice = ("one client", "") if overlap else ("all clients", " and nothing is given twice")
+            who, twice = ("one client", "") if overlap else ("all clients", ", and no example is given twice")
             less = 100 - 100 * len(members) // demand
             fix = f"take a size smaller by {less}%" + ("" if overlap else ", or fewer clients")
             fix += ", or overlap=True" if not overlap and hasattr(part, "overlap") else ""
             what = f"{type(part).__name__}: examples of label {g} wanted by {who}"
-            require(False, what, demand, f"<= {len(members)}, for {dataset.name} has no more{twice}", fix)
+            require(False, what, demand, f"<= {len(members)}: {dataset.name} has no more{twice}", fix)
         if overlap:  # one draw without replacement per client and group: ten microseconds each
             few = np.flatnonzero(takes)
             draws = [rng.choice(len(members), takes[k], replace=False, shuffle=False) for k in few]

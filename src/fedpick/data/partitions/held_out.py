@@ -11,14 +11,14 @@ __all__ = ["hold_out"]
 
 
 def hold_out(federated: Federated, share: float, rng: np.random.Generator) -> Federated:
-    """Each client sets this share of its examples aside for testing, at random; at least one stays for training.
+    """Each client keeps this share of its examples for testing, drawn at random; at least one stays for training.
 
-    Where clients share examples, what anyone holds out leaves every training set, so that no test is seen in training.
+    Where clients share examples, what one of them holds out leaves every training set: nobody trains on test examples.
 
     Args:
         federated: a split that holds nothing out yet.
         share: of each client's examples, rounded.
-        rng: draws which.
+        rng: draws the examples.
 
     >>> from fedpick.data import IID, Dataset
     >>> data = Dataset("toy", np.zeros((60, 2), np.float32), np.arange(60, dtype=np.int32) % 3, classes=3)
@@ -48,7 +48,7 @@ def hold_out(federated: Federated, share: float, rng: np.random.Generator) -> Fe
         f"hold_out: examples left for training of client {poorest}",
         0,
         ">= 1",
-        "the others hold its examples out: take a smaller share, larger clients or a split without overlap",
+        "other clients hold its examples out; take a smaller share, larger clients or a split without overlap",
     )
     return replace(
         federated,

@@ -13,11 +13,11 @@ __all__ = ["IID"]
 
 @dataclass(frozen=True)
 class IID:
-    """Everyone's examples are drawn alike.
+    """Every client's examples are drawn from the same distribution.
 
     Args:
         size: examples per client: a number, a law of sizes, or None for all the data in equal parts (N // K each).
-        overlap: clients draw independently and may share examples (E3CS); else nothing is given twice.
+        overlap: clients draw independently and may share examples (E3CS); otherwise no example is given twice.
 
     >>> data = Dataset("toy", np.zeros((7, 2), np.float32), np.array([0, 1, 0, 1, 0, 1, 0], np.int32), classes=2)
     >>> IID()(data, 3, np.random.default_rng(0)).sizes

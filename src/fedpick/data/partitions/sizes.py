@@ -68,9 +68,9 @@ class PowerLawSizes:
     """Sizes in proportion to draws from P(x) = a x^(a-1) on [0, 1] (Power-of-Choice: a = 3).
 
     Args:
-        a: the exponent; the smaller, the more clients have little.
-        mean: examples per client; None: all the data is given away.
-        at_least: everyone gets these first; only the rest is skewed.
+        a: the exponent; with a smaller one, more clients have few examples.
+        mean: examples per client; None: all examples of the data set are given out.
+        at_least: every client gets this many; the rest is divided by the law.
 
     >>> PowerLawSizes(at_least=1)(4, np.random.default_rng(0), total=20)
     array([7, 6, 4, 3])
@@ -95,8 +95,8 @@ class LogNormalSizes:
 
     Args:
         sigma: standard deviation of the logarithm; 0 gives equal sizes.
-        mean: examples per client; None: all the data is given away.
-        at_least: everyone gets these first; only the rest is skewed.
+        mean: examples per client; None: all examples of the data set are given out.
+        at_least: every client gets this many; the rest is divided by the law.
 
     >>> LogNormalSizes(at_least=1)(4, np.random.default_rng(0), total=40)
     array([ 8,  5, 20,  7])
@@ -116,13 +116,13 @@ class LogNormalSizes:
 
 
 SizeLaw = PowerLawSizes | LogNormalSizes
-Size = int | SizeLaw | None  # examples per client: a number, a law, or None for all the data in equal parts
+Size = int | SizeLaw | None  # examples per client; None: all the data in equal parts
 
 SIZES: Makers = {"power-law": PowerLawSizes, "log-normal": LogNormalSizes}
 
 
 def check_size(part: object, size: Size) -> None:
-    """Raise unless this can say how much each client has."""
+    """Raise unless this is a number of examples, a law of sizes or None."""
     holds = size is None or isinstance(size, SizeLaw) or _whole(size, 1)
     bound = "an integer >= 1, a law of sizes, or None for all the data"
     require(holds, f"{type(part).__name__}: size", size, bound, "laws are power-law and log-normal")
@@ -146,7 +146,7 @@ def draw_sizes(
             int(sizes.sum()) <= there,
             f"{name}: examples for {num_clients} clients",
             int(sizes.sum()),
-            f"<= {there}, for {dataset.name} has no more and nothing is given twice",
+            f"<= {there}: {dataset.name} has no more, and no example is given twice",
             fix + (", or overlap=True" if hasattr(part, "overlap") else ""),
         )
     return sizes

@@ -21,7 +21,7 @@ class File(NamedTuple):
 
 
 class Package(NamedTuple):
-    """A package that carries a data set: fetched by `get` into a folder, read by `read` from what `get` returns."""
+    """A package that contains a data set: `get` fetches it into a folder, `read` reads what `get` returns."""
 
     tool: str
     name: str
@@ -36,16 +36,16 @@ class Package(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """One data set: what must be in it, and where it can be had.
+    """One data set: what it must contain, and where to get it.
 
     Args:
         shape: of one image: height, width, channels.
         counts: training examples of each class.
         test_counts: test examples of each class.
         files: official files.
-        addresses: where they are; each is tried in turn.
+        addresses: base URLs of the files, tried in turn.
         read: turns the folder with the official files into arrays.
-        package: a package that carries it.
+        package: a package that contains it.
         digest: SHA-256 of pixels and labels; None if not known.
     """
 

@@ -35,14 +35,14 @@ __all__ = [
     "reading",
 ]
 
-# What readers meet in damaged files; a SyntaxError is Pillow's.
+# What readers raise on damaged files; the SyntaxError is Pillow's.
 _ARCHIVES = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 _BROKEN = (*_ARCHIVES, KeyError, ValueError, ArithmeticError, SyntaxError)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say which file it was that could not be read."""
+    """Turn the errors of readers into a DataError that names the file."""
     try:
         yield
     except DataError:
@@ -64,7 +64,7 @@ def _parse_idx(raw: bytes, name: str) -> NDArray[np.uint8]:
         raise DamagedError(f"{name}: not an idx file of bytes; it starts with {raw[:16].hex() or 'nothing'}")
     shape = tuple(np.frombuffer(raw[4:start], ">u4").tolist())
     if len(raw) != start + math.prod(shape):
-        raise DamagedError(f"{name}: {len(raw):,} bytes, but its head promises {start + math.prod(shape):,}")
+        raise DamagedError(f"{name}: {len(raw):,} bytes, but its header says {start + math.prod(shape):,}")
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape).copy()
 
 

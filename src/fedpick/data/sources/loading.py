@@ -21,11 +21,11 @@ from fedpick.errors import DamagedError, DataError
 __all__ = ["Fetched", "Step", "cached", "fetch", "load"]
 
 Step = Callable[[str], None]
-"""Called with a few words on what is tried now."""
+"""Called with a short description of each attempt."""
 
 
 class Fetched(NamedTuple):
-    """Where a data set lies (None: it needs no file) and where it came from."""
+    """Path of a data set (None if it needs no file) and its origin."""
 
     path: Path | None
     origin: str
@@ -42,16 +42,16 @@ def load(
 
     Pixels are uint8 of shape (N, height, width, channels), to be read as x/255; labels are int32 from 0.
 
-    - "ocr-letters" has 0 and 255 for its two colours; its test set is fold 0 of the file's ten folds, as is the custom
-      of those who train on nine folds and test on one.
+    - "ocr-letters" has 0 and 255 for its two colours; its test set is fold 0 of the file's ten folds,
+      the usual choice where nine folds are trained on.
     - "digits" has its 17 greys spread over 0..255 (16 becomes 255); its test set is the last tenth, in the file's
       order, as in scikit-learn's exercise on digits: 1,617 for training, 180 for testing.
 
     Args:
         name: one of SOURCES.
-        folder: cache; the usual one (see `cache_folder`) if not given.
-        on_progress: called while something is downloaded.
-        on_step: called with a few words whenever another way is tried.
+        folder: the cache; see `cache_folder` for the default.
+        on_progress: called after each downloaded block.
+        on_step: called with a short description of each attempt.
 
     >>> data = load("digits")
     >>> data.x.shape, data.x.dtype, data.classes, len(data.test_x)
@@ -84,7 +84,7 @@ def fetch(
     on_progress: Progress | None = None,
     on_step: Step | None = None,
 ) -> Fetched:
-    """Put a data set into the cache, if it is not there and whole; says where it lies and where it came from.
+    """Put a data set into the cache, if it is not there and whole; returns its path and its origin.
 
     >>> fetch("digits").origin
     'scikit-learn'
@@ -96,7 +96,7 @@ def fetch(
 
 
 def cached(name: str, folder: str | os.PathLike[str] | None = None) -> Fetched | None:
-    """Where a data set lies and where it came from; None if it is not in the cache. Nothing is fetched or checked."""
+    """Path and origin of a data set in the cache, None if it is not there; nothing is fetched or checked."""
     name = find(name)
     if not SOURCES[name].files:
         return Fetched(None, "scikit-learn")
@@ -113,7 +113,7 @@ def cached(name: str, folder: str | os.PathLike[str] | None = None) -> Fetched |
 
 
 def _get(name: str, source: Source, cache: Path, on_progress: Progress, on_step: Step) -> Arrays:
-    """Try all ways but NAME.npz; what comes first and is right is written to NAME.npz."""
+    """Try every source in turn; the first that is complete and correct is written to NAME.npz."""
     failures = []
     with tempfile.TemporaryDirectory(dir=writable(cache), prefix=f".{name}-", ignore_cleanup_errors=True) as work:
         for origin, get in _ways(name, source, cache, Path(work), on_progress, on_step):
@@ -165,7 +165,7 @@ def _keep_siblings(name: str, source: Source, cache: Path, work: Path, origin: s
 def _ways(
     name: str, source: Source, cache: Path, work: Path, on_progress: Progress, on_step: Step
 ) -> Iterator[tuple[str, Callable[[], Arrays]]]:
-    """The ways to get a data set, in order: what to call each, and a function that goes it."""
+    """The sources of a data set, in order: a name for errors, and a function that returns the arrays."""
     read = source.read
     assert read is not None  # every source with files has a reader
 

@@ -41,6 +41,7 @@ def _ray() -> Iterator[Any]:
     if ours:
         # Without it Ray hides accelerators from tasks that ask for none, and warns that it will stop doing so.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of our own tells nobody
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         yield ray

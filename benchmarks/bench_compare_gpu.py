@@ -1,0 +1,113 @@
+"""`fedpick compare` on a GPU as a user types it: many runs in one compiled call (the default there) beside one by one.
+
+    python benchmarks/bench_compare_gpu.py [--out FOLDER] [--only synthetic|cifar10] [--rounds N]
+
+Both commands are whole processes: start, compilation, training, evaluation, files and tables. The rate is rounds of all
+runs over that time. Runs must end alike: the largest difference of a final accuracy is given.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import fedpick as fp
+from _manifest import manifest
+
+POLICIES = [
+    "uniform",
+    "e3cs(quota=0)",
+    "e3cs(quota=0.5)",
+    "rpow-d(candidates=50)",
+    "over-select(uniform, 1.5)",
+    "fedcs",
+]
+WORKLOADS = {  # data, rounds of the stacked command, rounds of the one that plays runs one by one
+    "synthetic": ("synthetic(1, 1)", 300, 100),
+    "cifar10": ("cifar10", 30, 10),
+}
+
+
+def run(data, rounds, seeds, folder, extra):
+    """Seconds of one command, from its start to its end."""
+    chosen = [word for policy in POLICIES for word in ("-p", policy)]
+    command = [sys.executable, "-m", "fedpick", "compare", *chosen, "-d", data, "-t", str(rounds), "-s", str(seeds)]
+    start = time.perf_counter()
+    done = subprocess.run([*command, "--out", str(folder), *extra], capture_output=True, text=True, check=False)
+    took = time.perf_counter() - start
+    if done.returncode:
+        sys.exit(f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}")
+    return took
+
+
+def accuracies(folder, rounds):
+    """Test accuracy of every run after so many rounds."""
+    frame = fp.load(folder).rounds()
+    last = frame[(frame["round"] <= rounds) & frame["accuracy"].notna()].groupby(["policy", "seed"])["accuracy"].last()
+    return last.sort_index()
+
+
+def main():
+    """Run the commands in turn and write the figures."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu")
+    options.add_argument("--only", choices=list(WORKLOADS))
+    options.add_argument("--seeds", type=int, default=8)
+    options.add_argument("--rounds", type=int, help="of both commands, for a trial")
+    options.add_argument("--stacked", default="", help="options of the stacked command; none on a GPU")
+    chosen = options.parse_args()
+    found = {}
+    for name in [chosen.only] if chosen.only else WORKLOADS:
+        data, many, few = WORKLOADS[name]
+        many, few = chosen.rounds or many, chosen.rounds or few
+        runs = len(POLICIES) * chosen.seeds
+        with tempfile.TemporaryDirectory() as folder:
+            together = run(data, many, chosen.seeds, Path(folder, "together"), shlex.split(chosen.stacked))
+            alone = run(data, few, chosen.seeds, Path(folder, "alone"), ["--workers", "1"])
+            gap = (accuracies(Path(folder, "together"), few) - accuracies(Path(folder, "alone"), few)).abs()
+            played = json.loads(next(Path(folder, "together").glob("runs/*/manifest.json")).read_text())["about"]
+        rates = {"together": runs * many / together, "alone": runs * few / alone}
+        found[name] = {
+            "data": data,
+            "runs": runs,
+            "rounds": {"together": many, "alone": few},
+            "seconds": {"together": together, "alone": alone},
+            "rounds_per_second": rates,
+            "ratio": rates["together"] / rates["alone"],
+            "largest_difference_of_accuracy": float(gap.max()) if len(gap) else None,
+            "median_difference_of_accuracy": float(gap.median()) if len(gap) else None,
+            "device": played["device"],
+            "played": played["played"],
+        }
+        print(json.dumps(found[name], indent=1), flush=True)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    about = manifest({"policies": POLICIES, "seeds": chosen.seeds, "world": "volatile"})
+    (chosen.out / "compare.json").write_text(json.dumps({"figures": found, "manifest": about}, indent=1) + "\n")
+    (chosen.out / "compare.md").write_text(table(found))
+
+
+def table(found):
+    """The figures as a Markdown page."""
+    lines = [
+        "# `fedpick compare` on a GPU",
+        "",
+        "Six policies, eight seeds; whole commands, compilation and files included (`make bench-compare-gpu`).",
+        "",
+        "| data | device | runs | stacked, rounds/s | one by one, rounds/s | ratio | accuracies differ by at most |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for each in found.values():
+        rate = each["rounds_per_second"]
+        lines.append(
+            f"| {each['data']} | {each['device']} | {each['runs']} | {rate['together']:.1f} | {rate['alone']:.1f} | "
+            f"{each['ratio']:.1f}x | {each['largest_difference_of_accuracy']:.4f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

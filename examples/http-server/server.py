@@ -1,0 +1,177 @@
+"""Federated learning over plain HTTP: the standard library's web server, and a fedpick session that chooses.
+
+    python server.py --rounds 20            then, elsewhere: python client.py --name ada
+
+    POST /join     {"name": "ada", "size": 120}                  the client is there, until it leaves or falls silent
+    POST /leave    {"name": "ada"}                               it is away
+    GET  /work?name=ada                                          {"round": 3, "model": [...]} if it is to train, else {}
+    POST /done     {"name": "ada", "round": 3, "update": [...], "loss": 0.7, "seconds": 1.2}
+    POST /failed   {"name": "ada", "round": 3}
+
+Kill it and start it again: it goes on with what was learned, and with the model that belongs to it.
+"""
+
+import argparse
+import json
+import logging
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+
+import fedpick as fp
+from fedpick import atomic
+from fedpick.server import Round
+
+SILENT = 10.0  # seconds without a word after which a client counts as away
+
+
+class Federation:
+    """The model, who is there, and the session."""
+
+    def __init__(self, folder: Path, policy: fp.Policy, deadline: float, dimension: int) -> None:
+        self.session = fp.Session(policy, state=folder / "state", records=folder / "records", deadline=deadline)
+        self.folder = folder
+        self.there: dict[str, tuple[float, object]] = {}  # name -> when it was heard of last, its size
+        self.round: Round | None = None  # the last that began
+        # The model of a round is written before the round counts: whenever the server dies, the two fit together.
+        kept = self._model(self.session.round_number)
+        self.model = np.load(kept) if kept.exists() else np.zeros(dimension)
+
+    def _model(self, number: int) -> Path:
+        return self.folder / f"model-{number}.npy"
+
+    def play(self) -> None:
+        """One round: choose, wait for the answers, aggregate."""
+        with self.session.round(available=self.available()) as r:
+            self.round = r
+            r.wait()  # until all have answered, or the deadline
+            if r.updates:
+                self.model = self.model + np.mean(list(r.updates.values()), axis=0)
+            with atomic.replacing(self._model(r.number)) as temporary, temporary.open("wb") as file:
+                np.save(file, self.model)
+        self._model(r.number - 1).unlink(missing_ok=True)
+        self.session.measure({"distance": float(np.linalg.norm(self.model - 1.0))})
+
+    def available(self) -> dict[str, object]:
+        """Who was heard of lately, with their sizes."""
+        now = time.monotonic()
+        return {name: size for name, (heard, size) in list(self.there.items()) if now - heard < SILENT}
+
+    # -- what clients say; called from many threads ------------------------------------------------------------------
+
+    def join(self, name: str, size: object = None) -> dict[str, object]:
+        """A client is there."""
+        self.there[name] = (time.monotonic(), size)
+        return {}
+
+    def leave(self, name: str) -> dict[str, object]:
+        """A client is away."""
+        self.there.pop(name, None)
+        return {}
+
+    def work(self, name: str) -> dict[str, object]:
+        """The model, if the client is to train in this round and has not answered yet."""
+        if name in self.there:
+            self.join(name, self.there[name][1])
+        r = self.round
+        if r is None or name not in r.waiting:
+            return {}
+        return {"round": r.number, "model": self.model.tolist()}
+
+    def done(self, name: str, round: int, update: object, loss: object = None, seconds: object = None) -> dict:
+        """A client has trained; an update that is not like the model is its failure."""
+        r = self.round
+        if r is None or r.number != round:
+            return {"used": False}
+        try:
+            array = np.asarray(update, dtype=np.float64)
+            fine = array.shape == self.model.shape and bool(np.isfinite(array).all())
+        except (TypeError, ValueError):
+            fine = False
+        if not fine:
+            r.failed(name, "the update is not like the model")
+            return {"used": False}
+        return {"used": r.done(name, loss=loss, seconds=seconds, update=array) == fp.Status.DONE}
+
+    def failed(self, name: str, round: int) -> dict[str, object]:
+        """A client could not train."""
+        r = self.round
+        if r is not None and r.number == round:
+            r.failed(name, "it says so")
+        return {}
+
+
+def handler(federation: Federation) -> type[BaseHTTPRequestHandler]:
+    """A request handler that calls the federation's methods; nonsense is answered with 400 and harms nobody."""
+    posts = {name: getattr(federation, name) for name in ("join", "leave", "done", "failed")}
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 30
+
+        def do_POST(self) -> None:
+            """Join, leave, done, failed."""
+            try:
+                length = min(int(self.headers.get("Content-Length", 0)), 10_000_000)
+                said = json.loads(self.rfile.read(length))
+                self.answer(200, posts[self.path.strip("/")](**said))
+            except (KeyError, TypeError, ValueError) as error:
+                self.answer(400, {"error": str(error)})
+
+        def do_GET(self) -> None:
+            """Work."""
+            names = parse_qs(urlsplit(self.path).query).get("name", [""])
+            self.answer(200, federation.work(names[0]))
+
+        def answer(self, code: int, content: dict) -> None:
+            """Send JSON."""
+            body = json.dumps(content).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            """Requests are not logged."""
+
+    return Handler
+
+
+class Server(ThreadingHTTPServer):
+    """Many clients may call at once."""
+
+    request_queue_size = 256
+    daemon_threads = True
+
+
+def main() -> None:
+    """Serve until the rounds are played."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--port", type=int, default=8765)
+    parser.add_argument("--folder", type=Path, default=Path("fedpick-runs/http"))
+    parser.add_argument("--rounds", type=int, default=20, help="in all, those before a restart included")
+    parser.add_argument("--policy", default="e3cs(quota=0.5)")
+    parser.add_argument("--cohort", type=int, default=5)
+    parser.add_argument("--deadline", type=float, default=30.0, help="seconds for a round")
+    parser.add_argument("--wait-for", type=int, default=1, help="clients, before the first round")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    policy = fp.policy(options.policy, cohort_size=options.cohort)
+    federation = Federation(options.folder, policy, options.deadline, dimension=10)
+    server = Server(("127.0.0.1", options.port), handler(federation))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with federation.session:
+        while federation.session.round_number < options.rounds:
+            if len(federation.available()) < options.wait_for:
+                time.sleep(0.05)
+                continue
+            federation.play()
+    server.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,546 @@
+"""`fp.Session`: rounds, names, statuses, what survives, what clients cannot do."""
+
+import errno
+import gc
+import json
+import logging
+import math
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fedpick as fp
+from fedpick import store
+from fedpick.server import NotEnoughClientsError, journal
+from fedpick.state import pack
+from fedpick.store import folder as folders
+
+DONE, LATE, FAILED, SURPLUS = fp.Status
+OLD = Path(__file__).parent / "old"
+
+
+def play(session, there, fails=(), silent=()):
+    """One round in which these fail and those never answer."""
+    with session.round(there) as r:
+        for name in r.chosen:
+            if name in fails:
+                r.failed(name, "as the test says")
+            elif name not in silent:
+                r.done(name, loss=len(name) / 10 + ord(name[-1]) / 1000, seconds=1.0 + ord(name[-1]) % 5)
+    return r
+
+
+def by_name(session, r) -> dict[str, fp.Status]:
+    return {session.roster.names[k]: fp.Status(s) for k, s in zip(r.choice.ids, r.record.status, strict=True)}
+
+
+def same(one, other) -> None:
+    assert one.round_number == other.round_number
+    assert one.names == other.names
+    assert one.roster.numbers == other.roster.numbers
+    assert one.roster.last == other.roster.last
+    for name, value in pack(other.roster.state).items():
+        np.testing.assert_array_equal(pack(one.roster.state)[name], value, err_msg=name)
+
+
+def kill(session) -> None:
+    """What the end of a process leaves: the files, without the lock; nothing is closed."""
+    if session.memory is not None:
+        session.memory._lock.release()
+    if session._recording is not None:
+        session._recording.tables.close()
+
+
+NAMES = [f"phone-{letter}" for letter in "abcdefgh"]
+
+
+# -- a round ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_choice_is_the_policy_s_and_it_learns_how_each_did() -> None:
+    policy, seed = fp.E3CS(cohort_size=4, quota=0.5), 7
+    session = fp.Session(policy, seed=seed)
+    clients = fp.Clients(np.ones(8))
+    state = policy.init(clients)
+    for number in range(1, 6):
+        view = fp.View(number, np.ones(8, dtype=bool), clients)
+        choice = policy.select(state, view, fp.rng.stream(seed, number, "policy"))
+        r = play(session, NAMES, fails={"phone-b"}, silent={"phone-c"})
+        assert r.chosen == tuple(NAMES[k] for k in choice.ids)
+        status = [FAILED if k == 1 else LATE if k == 2 else DONE for k in choice.ids]
+        assert r.record.status.tolist() == status
+        state = policy.observe(state, view, choice, fp.Outcome(status, r.record.duration, r.record.loss))
+        np.testing.assert_array_equal(session.roster.state.log_weights, state.log_weights)
+
+
+def test_over_selection_keeps_the_first() -> None:
+    session = fp.Session(fp.OverSelect(fp.Uniform(3), 2.0))
+    with session.round(NAMES) as r:
+        told = [r.done(name) for name in r.chosen[:5]]
+        assert r.full
+    assert told == [DONE] * 3 + [SURPLUS] * 2
+    assert sorted(r.record.status.tolist()) == sorted([DONE] * 3 + [SURPLUS] * 2 + [LATE])
+
+
+def test_durations() -> None:
+    session = fp.Session(fp.Uniform(4), deadline=60.0)
+    with session.round(NAMES[:4]) as r:
+        a, b, c, _ = r.chosen
+        r.done(a, seconds=5.0)
+        r.done(b, seconds=61.0, arrived=7.0)  # impossible: the round may last 60 s
+        r.done(c, seconds=math.nan)
+    assert r.record.duration[[0, 1, 3]].tolist() == [5.0, 7.0, 60.0]
+    assert 0 < r.record.duration[2] < 30.0
+    by_arrival = fp.Session(fp.Uniform(1), durations="arrival")
+    with by_arrival.round(["a"]) as r:
+        r.done("a", seconds=1e-6, arrived=4.0)
+    assert r.record.duration.tolist() == [4.0]
+
+
+def test_an_exception_abandons_the_round_and_its_number_is_played_again(tmp_path, caplog) -> None:
+    session = fp.Session(fp.BSFL(3), state=tmp_path)
+    play(session, NAMES)
+    before = session.roster.state.counts.copy()
+    r = session.round([*NAMES, "new"])
+    first = r.chosen
+    with pytest.raises(ZeroDivisionError), r:
+        raise ZeroDivisionError
+    assert session.round_number == 1
+    np.testing.assert_array_equal(session.roster.state.counts[:8], before)
+    assert "round 2: abandoned, and will be played again" in caplog.text
+    assert r.done(first[1]) is None
+    with pytest.raises(fp.ContractError, match="round 2 was abandoned"):
+        r.close()
+    again = play(session, [*NAMES, "new"])
+    assert (again.number, again.chosen) == (2, first)
+    kill(session)
+    same(fp.Session(fp.BSFL(3), state=tmp_path), session)
+
+
+def test_skipped_clients_are_not_part_of_the_round() -> None:
+    session = fp.Session(fp.E3CS(4))
+    with session.round(NAMES) as r:
+        gone = r.chosen[0]
+        r.skip([gone, "nobody"])
+        for name in r.chosen:
+            r.done(name)
+    assert gone not in by_name(session, r)
+    assert len(r.record.ids) == len(r.record.inclusion) == 3
+
+
+def test_answers_come_from_other_threads() -> None:
+    session = fp.Session(fp.Uniform(8), deadline=30.0)
+    with session.round(NAMES) as r:
+        threads = [threading.Thread(target=r.done, args=(name,)) for name in r.chosen[1:]]
+        threads += [threading.Thread(target=r.done, args=(name,)) for name in r.chosen[1:]]  # each twice
+        last = threading.Timer(0.2, lambda: r.failed(r.chosen[0]))
+        for thread in (*threads, last):
+            thread.start()
+        assert r.wait()
+        assert r.seconds < 20.0
+    assert sorted(r.record.status.tolist()) == [DONE] * 7 + [FAILED]
+    second = session.round(NAMES)
+    second.done(second.chosen[0], update="mine")
+    assert not second.wait(0.05)
+    assert second.done(second.chosen[1]) is None  # after wait() nobody is heard
+    assert (second.updates, second.waiting) == ({second.chosen[0]: "mine"}, ())
+    assert session.current is not None
+    with pytest.raises(fp.ContractError, match="round 2 is still open; leave its block"):
+        session.round(NAMES)
+
+
+def test_probe_context_features_and_reports() -> None:
+    session = fp.Session(fp.PowerOfChoice(2, 8))
+    losses = {name: float(at) for at, name in enumerate(NAMES)} | {"phone-h": math.nan}
+    with session.round(NAMES, probe=lambda names, batch: [losses[name] for name in names]) as r:
+        pass
+    assert sorted(r.chosen) == ["phone-f", "phone-g"]
+    assert r.record.messages == 2 * 8 + 2
+
+    seen = []
+
+    def context(round, names, idle):
+        seen.append((round, len(names), int(idle.sum())))
+        return np.column_stack([np.ones(len(names)), idle, np.zeros(len(names))])
+
+    session = fp.Session(fp.RBCSF(2), context=context)
+    play(session, NAMES)
+    play(session, [*NAMES, "late"])
+    assert seen == [(1, 8, 8), (2, 9, 7)]
+    with pytest.raises(fp.MissingError, match="Session: RBCSF needs a context: give context=function"):
+        fp.Session(fp.RBCSF(2))
+
+    session = fp.Session(fp.FedGS(2, graph="features"))
+    with session.round({"a": {"size": 10, "features": [1, 0]}, "b": (20, [0.0, 1.0]), "c": 5}):
+        pass
+    assert session.roster.clients.sizes.tolist() == [10.0, 20.0, 5.0]
+    assert session.roster.clients.features.tolist() == [[1, 0], [0, 1], [0, 0]]
+    with pytest.raises(fp.MissingError, match="needs features, but none of 1 clients told any"):
+        fp.Session(fp.FedGS(2, graph="features")).round(["a"])
+
+    session = fp.Session(fp.FedGS(3, graph="embedding"))
+    with session.round(["a", "b", "c"]) as r:
+        r.done("a", reports={"embedding": [1.0, 2.0], "other": 3})
+        r.done("b", reports={"embedding": np.array([3.0, 4.0])})
+        r.done("c", reports={"embedding": [1.0] * 99})
+    assert session.roster.widths == {"embedding": 2}
+    assert session.roster.state.vectors[:2].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert np.isnan(session.roster.state.vectors[2]).all()
+
+
+# -- hostile input ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, "0.5", True, [0.5], 10**400, object()])
+def test_a_loss_that_is_none_is_a_failure(loss) -> None:
+    session = fp.Session(fp.PowerOfChoice(2, variant="rpow-d"))
+    with session.round(["a", "b"]) as r:
+        assert r.done("a", loss=loss) == FAILED
+        assert r.done("a", loss=0.5) == FAILED  # the first counts
+        assert r.done("b", loss=0.5) == DONE
+        assert r.failed("b") == DONE
+    assert by_name(session, r) == {"a": FAILED, "b": DONE}
+
+
+def test_strangers_late_comers_and_nonsense_harm_nobody(caplog) -> None:
+    caplog.set_level(logging.INFO)
+    session = fp.Session(fp.Uniform(1))
+    with session.round(["a", "b"]) as r:
+        (chosen,) = r.chosen
+        (other,) = {"a", "b"} - {chosen}
+        for name in (other, "stranger", "", "\x1b[2J" + "x" * 9999, 7, None):
+            assert r.done(name) is None
+            assert r.failed(name) is None
+        assert r.done(chosen, seconds="soon", reports=[1, 2]) == DONE
+    assert r.done(chosen) is None
+    assert session.round_number == 1
+    told = [record.getMessage() for record in caplog.records]
+    assert max(map(len, told)) < 500
+    assert not any("\x1b" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    "size", [math.nan, -1, 0, 1e300, "many", [1], {"size": None}, {"size": 5, "features": "x"}, (1,)]
+)
+def test_a_newcomer_that_says_nonsense_has_size_one(size) -> None:
+    session = fp.Session(fp.SizeWeighted(2))
+    play(session, {"a": 3, "b": size})
+    assert session.roster.clients.sizes.tolist() in ([3.0, 1.0], [3.0, 5.0])
+
+
+def test_any_text_is_a_name(tmp_path) -> None:
+    odd = ["a/b", "../../etc", "\x00", "\ud800", "ü" * 100, "😀", " ", "'; drop table --", "a\nb", "=1+1"]
+    session = fp.Session(fp.E3CS(4), state=tmp_path / "state", records=tmp_path / "run")
+    for _ in range(3):
+        play(session, odd)
+    session.close()
+    again = fp.Session(fp.E3CS(4), state=tmp_path / "state")
+    same(again, session)
+    assert again.names == odd
+    assert len(store.read_clients(tmp_path / "run")) == len(odd)
+    play(again, [*odd, "", "x" * 10_000])
+    assert again.names == odd
+
+
+def test_what_a_program_got_wrong_is_said() -> None:
+    session = fp.Session(fp.Uniform(2))
+    with pytest.raises(fp.ContractError, match="available is the text 'ada', but must be names of clients"):
+        session.round("ada")
+    with pytest.raises(fp.ContractError, match="available holds 7, but clients are known by strings"):
+        session.round([7])
+    with pytest.raises(NotEnoughClientsError, match="nobody is available"):
+        session.round([])
+    with pytest.raises(fp.SettingError, match="Session: deadline = 0"):
+        fp.Session(fp.Uniform(2), deadline=0)
+    with pytest.raises(fp.ContractError, match="probe gave losses of shape"):
+        fp.Session(fp.PowerOfChoice(2)).round(NAMES, probe=lambda names, batch: [1.0])
+    with pytest.raises(fp.ContractError, match="described 1 clients, but was asked for 2"):
+        fp.Session(fp.Uniform(2), describe=lambda names: fp.Clients([1.0])).round(["a", "b"])
+
+
+# -- what survives ----------------------------------------------------------------------------------------------------
+
+step = st.tuples(
+    st.sets(st.sampled_from(NAMES), min_size=1),  # who is there
+    st.sets(st.sampled_from(NAMES), max_size=3),  # who fails
+    st.sets(st.sampled_from(NAMES), max_size=2),  # who never answers
+    st.sets(st.sampled_from(NAMES), max_size=2),  # who is retired afterwards
+    st.sampled_from(["on", "kill", "kill in mid-round", "close"]),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(step, min_size=1, max_size=9), every=st.integers(1, 4))
+def test_kills_change_nothing_whoever_comes_and_goes(tmp_path, steps, every) -> None:
+    """The twin is never interrupted and keeps nothing; records of the one that is are those of the twin."""
+    shutil.rmtree(tmp_path / "state", ignore_errors=True)
+    shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+    def server():
+        return fp.Session(
+            fp.E3CS(3, quota=0.3), state=tmp_path / "state", records=tmp_path / "run", checkpoint_every=every
+        )
+
+    twin, session, rows = fp.Session(fp.E3CS(3, quota=0.3)), server(), []
+    for there, fails, silent, gone, then in steps:
+        if then == "kill in mid-round":
+            r = session.round(sorted(there))
+            r.done(r.chosen[0])
+            kill(session)
+            session = server()
+        played = [play(each, sorted(there), fails, silent) for each in (twin, session)]
+        assert played[0].chosen == played[1].chosen
+        record = played[0].record
+        rows += list(zip([record.round] * len(record.ids), record.ids.tolist(), record.status.tolist(), strict=True))
+        for each in (twin, session):
+            each.retire(gone)
+        if then == "kill":
+            kill(session)
+            session = server()
+        elif then == "close":
+            session.close()
+        same(session, twin)
+    with session:  # which adds to the records what only the journal holds
+        pass
+    told = store.read_selections(tmp_path / "run")
+    found = [told["round"].to_pylist(), told["client"].to_pylist(), [fp.Status[s] for s in told["status"].to_pylist()]]
+    assert list(zip(*found, strict=True)) == rows
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == list(range(1, twin.round_number + 1))
+
+
+def test_a_retired_client_comes_back_as_a_newcomer_and_keeps_its_old_rows(tmp_path) -> None:
+    session = fp.Session(fp.E3CS(2), state=tmp_path / "state", records=tmp_path / "run")
+    play(session, ["a", "b"], fails={"a"})
+    session.retire(["a", "stranger"])
+    session.retire([])
+    assert session.names == ["b"]
+    play(session, ["a", "b"])
+    assert (session.names, session.roster.numbers) == (["b", "a"], [1, 2])
+    with session.round(["b"]), pytest.raises(fp.ContractError, match="retire clients between two rounds"):
+        session.retire(["b"])
+    session.close()
+    names, told = store.read_clients(tmp_path / "run"), store.read_selections(tmp_path / "run")
+    assert names == ["a", "b", "a"]
+    rows = {
+        (r, names[c], c): s
+        for r, c, s in zip(*(told[k].to_pylist() for k in ("round", "client", "status")), strict=True)
+    }
+    assert rows == {
+        (1, "a", 0): "FAILED",
+        (1, "b", 1): "DONE",
+        (2, "b", 1): "DONE",
+        (2, "a", 2): "DONE",
+        (3, "b", 1): "LATE",
+    }
+
+
+def test_two_sessions_do_not_share_a_folder(tmp_path) -> None:
+    first = fp.Session(fp.Uniform(2), state=tmp_path)
+    play(first, NAMES)
+    second = fp.Session(fp.Uniform(2), state=tmp_path)  # to look is allowed
+    assert second.round_number == 1
+    with pytest.raises(fp.StateError, match="another server is working with this state; wait for its end"):
+        second.round(NAMES)
+    play(first, NAMES)
+    first.close()
+    assert play(second, NAMES).number == 3  # what the first wrote meanwhile is read
+
+
+def test_opened_in_one_thread_and_closed_in_another(tmp_path) -> None:
+    session = fp.Session(fp.Uniform(2), state=tmp_path)
+    thread = threading.Thread(target=play, args=(session, NAMES))
+    thread.start()
+    thread.join()
+    session.close()
+    assert play(fp.Session(fp.Uniform(2), state=tmp_path), NAMES).number == 2
+
+
+def test_a_full_disk_for_the_records_costs_no_round(tmp_path, monkeypatch, caplog) -> None:
+    """Killed while the records' disk is full: they are made up from the journal, which is kept for as long."""
+    write, full = folders.pq.write_table, [False]
+
+    def failing(*args, **options):
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*args, **options)
+
+    monkeypatch.setattr(folders.pq, "write_table", failing)
+    options = {"state": tmp_path / "state", "records": tmp_path / "run", "checkpoint_every": 4}
+    twin, session = fp.Session(fp.E3CS(3)), fp.Session(fp.E3CS(3), **options)
+    for number in range(1, 31):
+        full[0] = number > 5
+        play(session, NAMES, fails={"phone-a"})
+        play(twin, NAMES, fails={"phone-a"})
+        if number == 20:
+            for each in (session, twin):
+                each.retire(["phone-b"])
+        if number in (13, 26):
+            kill(session)
+            session = fp.Session(fp.E3CS(3), **options)
+    assert "No space left on device); what was written before is whole" in caplog.text
+    assert "Free space, or start the server with records= in a folder" in caplog.text
+    assert "fedpick resume" not in caplog.text
+    full[0] = False
+    same(session, twin)
+    for _ in range(6):
+        play(session, NAMES)
+    session.close()
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == list(range(1, 37))
+    assert not (tmp_path / "state" / "journal").exists() or (tmp_path / "state" / "journal").stat().st_size < 20_000
+
+
+def test_a_full_disk_for_the_state_is_told_and_made_up_for(tmp_path, monkeypatch, caplog) -> None:
+    real, full = os.fsync, [False]
+
+    def fsync(file):
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    twin, session = fp.Session(fp.E3CS(3)), fp.Session(fp.E3CS(3), state=tmp_path / "s", records=tmp_path / "run")
+    for number in range(1, 9):
+        full[0] = 3 <= number <= 6
+        for each in (twin, session):
+            play(each, NAMES)
+    assert "round 3 could not be kept (No space left on device); training goes on" in caplog.text
+    kill(session)
+    again = fp.Session(fp.E3CS(3), state=tmp_path / "s", records=tmp_path / "run")
+    same(again, twin)
+
+
+@pytest.fixture
+def past(tmp_path):
+    """Five rounds, all in the journal, and the weights after each."""
+    session = fp.Session(fp.E3CS(3), state=tmp_path / "past", checkpoint_every=50)
+    after = {0: np.zeros(8)}
+    for number in range(1, 6):
+        play(session, NAMES, fails={"phone-a"})
+        after[number] = session.roster.state.log_weights.copy()
+    kill(session)
+    return tmp_path / "past", after
+
+
+def entries(data: bytes) -> list[int]:
+    ends, at = [0], 0
+    while at < len(data):
+        at += journal.HEAD.size + journal.HEAD.unpack_from(data, at)[1]
+        ends.append(at)
+    return ends
+
+
+def test_a_journal_cut_at_any_byte_of_a_header_is_torn_and_not_damaged(past) -> None:
+    """Today's fault: 8 bytes of an entry, the mark alone, read as an entry without content."""
+    folder, after = past
+    file, data = folder / "journal", (folder / "journal").read_bytes()
+    for at, begin in enumerate(entries(data)[:-1]):
+        for extra in range(journal.HEAD.size + 1):
+            file.write_bytes(data[: begin + extra])
+            session = fp.Session(fp.E3CS(3), state=folder)
+            assert session.round_number == at
+            np.testing.assert_array_equal(session.roster.state.log_weights, after[at])
+
+
+def test_numbers_inside_an_entry_are_never_taken_for_another(tmp_path) -> None:
+    """A client reports, as a vector, the bytes of a whole entry; then the file is torn in the entry that holds it."""
+    session = fp.Session(fp.FedGS(2, graph="embedding"), state=tmp_path)
+    play(session, ["a", "b"])
+    play(session, ["a", "b"])
+    whole = (tmp_path / "journal").read_bytes()
+    whole += b"\0" * (-len(whole) % 8)
+    numbers = np.frombuffer(whole, dtype="<f8").tolist()
+    with session.round(["a", "b"]) as r:
+        for name in r.chosen:
+            r.done(name, reports={"embedding": numbers})
+    kill(session)
+    data = (tmp_path / "journal").read_bytes()
+    begin = entries(data)[-2]
+    assert journal.MARK in data[begin + 8 :]
+    (tmp_path / "journal").write_bytes(data[:-1])
+    assert fp.Session(fp.FedGS(2, graph="embedding"), state=tmp_path).round_number == 2
+
+
+def test_damage_before_the_end_is_refused_and_left(past) -> None:
+    folder, _ = past
+    data = (folder / "journal").read_bytes()
+    for at in range(0, entries(data)[-2], 97):
+        bad = data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :]
+        (folder / "journal").write_bytes(bad)
+        with pytest.raises(fp.StateError, match=r"damaged at byte .* the files are left as they are"):
+            fp.Session(fp.E3CS(3), state=folder)
+        assert (folder / "journal").read_bytes() == bad
+
+
+def test_a_state_of_flower_s_strategy_of_before_the_session_goes_on(tmp_path, caplog) -> None:
+    """`old/flower`, a checkpoint of round 4 and a journal of 3 more, was written by version 0.1."""
+    shutil.copytree(OLD / "flower", tmp_path / "state")
+    expected = json.loads((OLD / "expected.json").read_text())["flower"]
+    policy = fp.E3CS(cohort_size=3, quota=0.3)
+    session = fp.Session(policy, state=tmp_path / "state", records=tmp_path / "run", checkpoint_every=2)
+    assert (session.round_number, session.names) == (expected["round"], expected["names"])
+    np.testing.assert_array_equal(session.roster.state.log_weights, expected["log_weights"])
+    play(session, session.names)  # into the same journal, then into a checkpoint
+    session.close()
+    again = fp.Session(policy, state=tmp_path / "state")
+    same(again, session)
+    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [5, 6, 7, 8]
+    assert "of rounds 1 to 7 it will hold 3" in caplog.text
+
+
+def test_what_a_killed_server_left_half_written_is_removed(tmp_path) -> None:
+    session = fp.Session(fp.Uniform(2), state=tmp_path)
+    (tmp_path / "state.npz.0123abcd.tmp").write_bytes(b"half")
+    play(session, NAMES)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_metrics_reach_the_records_until_the_next_round(tmp_path) -> None:
+    with fp.Session(fp.Uniform(2), records=tmp_path / "run") as session:
+        session.measure({"accuracy": 0.1})  # of no round
+        for number in range(3):
+            play(session, NAMES)
+            session.measure({"accuracy": number / 10, "seconds": 5.0, "many": [1.0], "loss": np.float32(2.0)})
+            session.measure({"loss": 0.5}, training=True)
+    rounds = store.read_rounds(tmp_path / "run")
+    assert rounds["accuracy"].to_pylist() == [0.0, 0.1, 0.2]
+    assert rounds["metric_seconds"].to_pylist() == [5.0] * 3
+    assert rounds["test_loss"].to_pylist() == [2.0] * 3
+    assert rounds["train_loss"].to_pylist() == [0.5] * 3
+    assert "many" not in rounds.column_names
+    assert store.read_manifest(tmp_path / "run")["config"] == {
+        "engine": "session",
+        "policy": "Uniform",
+        "cohort_size": 2,
+        "seed": 0,
+    }
+
+
+def test_a_session_that_keeps_nothing_needs_no_extra() -> None:
+    import subprocess
+    import sys
+
+    code = """
+import sys
+for name in ("filelock", "pyarrow", "flwr", "nvflare"):
+    sys.modules[name] = None
+import fedpick as fp
+session = fp.Session(fp.Uniform(1))
+with session.round(["a"]) as r:
+    r.done("a")
+assert session.round_number == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_dropping_a_session_leaves_no_lock(tmp_path) -> None:
+    session = fp.Session(fp.Uniform(2), state=tmp_path)
+    play(session, NAMES)
+    del session
+    gc.collect()
+    assert play(fp.Session(fp.Uniform(2), state=tmp_path), NAMES).number == 2
