@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plays import children, configs, contents, folders, jobs
 
 from experiment.plays import children, configs, contents, folders, jobs
 from fedpick.errors import ConfigError, FedpickError, MissingError, SettingError, StoreError, UnknownNameError

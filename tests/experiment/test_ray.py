@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from plays import configs, contents, folders, jobs
 
+from experiment.plays import configs, contents, folders, jobs
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import play
 

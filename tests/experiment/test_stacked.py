@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from plays import jobs
 
+from experiment.plays import jobs
 from fedpick.errors import FedpickError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import Stopped, execute, play, stacked

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from plays import children, configs, contents, ended
 
+from experiment.plays import children, configs, contents, ended
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.store import read_rounds
