@@ -15,7 +15,7 @@ from experiment.plays import jobs
 from fedpick.errors import FedpickError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import Stopped, execute, play, stacked
-from fedpick.learn import settings
+from fedpick.data import settings
 from fedpick.simulate import together
 from fedpick.store import Folder, read_manifest, read_rounds, read_selections
 
@@ -68,7 +68,7 @@ def test_runs_in_one_call_are_the_runs_alone(tmp_path: Path, sizes: list[int]) -
     """Policies that probe, that ask for embeddings, and that do neither; configurations built one by one."""
     configs = [run(policy, seed) for policy in ("uniform", "pow-d", "fedgs") for seed in (0, 1)]
     told: dict[int, int] = {}
-    settings._build.cache_clear()
+    settings._build_known.cache_clear()
     play(jobs(configs, tmp_path), executor="stacked", tell=told.__setitem__)
     assert sizes == [6] * 10
     assert told == dict.fromkeys(range(6), 10)
