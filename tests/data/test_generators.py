@@ -148,7 +148,7 @@ def test_the_same_seed_is_the_same_data(text):
 
 
 ERRORS = [
-    ("synthetic(-1)", 3, "Synthetic: alpha = -1, but must be in [0, 1e6]; it is a standard deviation"),
+    ("synthetic(-1)", 3, "Synthetic: alpha = -1, but must be in [0, 1e6]; this is a standard deviation"),
     ("synthetic(1, -1)", 3, "Synthetic: beta = -1, but must be in [0, 1e6]"),
     ("synthetic(dim=0)", 3, "Synthetic: dim = 0, but must be an integer >= 1"),
     ("synthetic(classes=1)", 3, "Synthetic: classes = 1, but must be an integer >= 2"),
