@@ -1,0 +1,37 @@
+"""Data from plain settings: names however they are written."""
+
+import numpy as np
+import pytest
+
+from fedpick import data
+from fedpick.data import settings
+from fedpick.errors import UnknownNameError
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """A toy in place of every data set; holds the names that were loaded."""
+    names = []
+    x, y = np.zeros((400, 3), np.float32), np.arange(400, dtype=np.int32) % 4
+    monkeypatch.setattr(settings, "_load", lambda name: names.append(name) or data.Dataset("toy", x, y, classes=4))
+    settings._build_known.cache_clear()
+    yield names
+    settings._build_known.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["fashion-mnist", "FashionMNIST", "Fashion_MNIST", "fashion mnist"])
+def test_a_data_set_is_found_however_its_name_is_written(name, loaded):
+    assert settings.known_name({"name": name}) == "fashion-mnist"
+    assert len(settings.build_data({"name": name}, num_clients=5)) == 5
+    assert loaded == ["fashion-mnist"]
+
+
+@pytest.mark.parametrize("name", ["synthetic(1, 1)", "Synthetic(1, 1)", "SYNTHETIC (1, 1)"])
+def test_a_generator_is_found_however_its_name_is_written(name):
+    assert settings.known_name({"name": name}) == "synthetic"
+    assert settings.build_data({"name": name}, num_clients=5).dataset.name == "synthetic(1, 1)"
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(UnknownNameError, match="unknown data 'fashion'; did you mean 'fashion-mnist'"):
+        settings.build_data({"name": "fashion"}, num_clients=5)
