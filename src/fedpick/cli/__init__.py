@@ -53,6 +53,7 @@ Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show th
 def _run_all(
     configs: list[config.Config], names: list[str], folders: list[Path], workers: int | None, executor: str
 ) -> None:
+    executors.check_names(executor)
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=err
     )

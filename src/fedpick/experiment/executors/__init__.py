@@ -20,7 +20,7 @@ from fedpick.experiment.executors.batch import Batch, play_batch
 from fedpick.experiment.executors.choosing import EXECUTORS, check_names, deal_out
 from fedpick.experiment.executors.stopping import Stop, Stopped, patient
 
-__all__ = ["DEVICES", "EXECUTORS", "Job", "Stopped", "each", "execute", "play"]
+__all__ = ["DEVICES", "EXECUTORS", "Job", "Stopped", "check_names", "each", "execute", "play"]
 
 T = TypeVar("T")
 R = TypeVar("R")
