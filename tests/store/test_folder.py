@@ -29,8 +29,9 @@ from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.simulate.round import Record, Updates
 from fedpick.simulate.run import Run
-from fedpick.store import Folder, machine, read_rounds, read_selections
+from fedpick.store import Folder, machine, read_manifest, read_rounds, read_selections
 from fedpick.store import folder as stores
+from fedpick.store.manifest import last_said
 
 ROUNDS, EVERY = 23, 5
 
@@ -723,6 +724,8 @@ def test_a_full_disk_is_said_and_what_was_written_before_is_whole(
     owner: Any, name: str, what: str, tmp_path: Path
 ) -> None:
     play_to(tmp_path, config(), 12)
+    with Folder(tmp_path, None) as store:
+        store.note({"device": "cpu", "played": "alone"})  # as `execute` does
     before = files(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, full)
@@ -900,3 +903,20 @@ def test_a_disk_that_takes_no_more_is_said_by_a_real_process(limit: int, tmp_pat
         name: content for name, content in before.items() if name.startswith("parts/")
     }
     assert contents(execute(what, path)) == whole(what)
+
+
+# --- what is said about a run
+
+
+def test_what_is_said_about_a_run_is_added_to_and_what_changed_is_kept_in_order(tmp_path: Path) -> None:
+    with Folder(tmp_path, {"seed": 1}) as store:
+        store.note({"device": "cpu", "more": [1, 2]})
+        written = store.manifest_path.stat().st_mtime_ns
+        store.note({"device": "cpu"})
+        assert store.manifest_path.stat().st_mtime_ns == written  # nothing new
+        store.note({"device": "gpu: A", "more": [3], "played": "stacked"})
+        store.note({"device": "gpu: A"})
+    manifest = read_manifest(tmp_path)
+    assert manifest["about"] == {"device": "cpu, then gpu: A", "more": [3], "played": "stacked"}
+    assert manifest["config"] == {"seed": 1}
+    assert last_said(manifest["about"]["device"]) == "gpu: A"
