@@ -260,7 +260,7 @@ def test_newcomers_of_another_width_change_nothing(clock: Clock) -> None:
     strategy = server(None, policy=fp.FedGS(2, graph="features"), describe=describe)
     strategy.start(world(clock, range(3)), model(), num_rounds=1)
     width[0] = 3
-    with pytest.raises(fp.ContractError, match="these clients have 2 columns of labels or features and the others 3"):
+    with pytest.raises(fp.ContractError, match="these clients have 2 columns of features and the others 3"):
         strategy.start(world(clock, range(4)), model(), num_rounds=1)
     assert len(strategy.roster.names) == len(strategy.roster.clients) == len(strategy.roster.state.counts)
 

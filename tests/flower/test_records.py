@@ -12,7 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import fedpick as fp
-from fedpick import cli, store
+from fedpick import store
+from fedpick.cli import console
+from fedpick.cli.app import app
 from fedpick.experiment import executors
 from fedpick.flower import Selected
 from fedpick.server import recording
@@ -240,8 +242,8 @@ def test_the_label_is_the_policy_as_people_write_it() -> None:
 
 def report(*arguments) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "out", Console(width=200))
-        result = CliRunner().invoke(cli.app, ["report", *map(str, arguments)])
+        patch.setattr(console, "out", Console(width=200))
+        result = CliRunner().invoke(app, ["report", *map(str, arguments)])
     assert result.exit_code == 0, (result.output, result.exception)
     return result.output
 
@@ -272,7 +274,7 @@ def test_report_sets_deployments_beside_simulated_runs(clock: Clock, tmp_path) -
 
 
 def refused(folder) -> str:
-    result = CliRunner().invoke(cli.app, ["report", str(folder)])
+    result = CliRunner().invoke(app, ["report", str(folder)])
     assert isinstance(result.exception, fp.FedpickError), result.exception
     return str(result.exception)
 

@@ -319,7 +319,7 @@ class Session:
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
         )
-        self.last = replace(record, ids=np.array(roster.numbers, dtype=np.int64)[record.ids])
+        self.last = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
         self._fresh = True
         if self.memory is not None:
             from fedpick.server.journal import Turn
