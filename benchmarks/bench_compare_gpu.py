@@ -1,9 +1,10 @@
 """`fedpick compare` on a GPU as a user types it: many runs in one compiled call (the default there) beside one by one.
 
-    python benchmarks/bench_compare_gpu.py [--out FOLDER] [--only synthetic|cifar10] [--rounds N]
+    python benchmarks/bench_compare_gpu.py [--out FOLDER] [--only synthetic|cifar10] [--rounds N] [--cifar FILE.npz]
 
 Both commands are whole processes: start, compilation, training, evaluation, files and tables. The rate is rounds of all
-runs over that time. Runs must end alike: the largest difference of a final accuracy is given.
+runs over that time. Runs must end alike: the largest difference of a final accuracy is given. `--cifar` takes images
+(x, y, test_x, test_y) from a file where the whole of CIFAR-10 is not at hand; the training is E3CS's either way.
 """
 
 import argparse
@@ -30,14 +31,33 @@ WORKLOADS = {  # data, rounds of the stacked command, rounds of the one that pla
     "synthetic": ("synthetic(1, 1)", 300, 100),
     "cifar10": ("cifar10", 30, 10),
 }
+STUDY = """
+policy = {policies}
+rounds = {rounds}
+seeds = {seeds}
+[data]
+name = "{data}"
+"""
+FROM_FILE = """
+partition = "primary-label(share=0.8, size=500)"
+[train]
+model = "cifar-cnn"
+lr = 0.01
+momentum = 0.9
+batch = 40
+steps = 0
+spread_every = 0
+"""
 
 
 def run(data, rounds, seeds, folder, extra):
     """Seconds of one command, from its start to its end."""
-    chosen = [word for policy in POLICIES for word in ("-p", policy)]
-    command = [sys.executable, "-m", "fedpick", "compare", *chosen, "-d", data, "-t", str(rounds), "-s", str(seeds)]
+    study = folder.with_suffix(".toml")
+    text = STUDY.format(policies=json.dumps(POLICIES), rounds=rounds, seeds=seeds, data=data)
+    study.write_text(text + (FROM_FILE if data.endswith(".npz") else ""))
+    command = [sys.executable, "-m", "fedpick", "compare", str(study), "--out", str(folder), *extra]
     start = time.perf_counter()
-    done = subprocess.run([*command, "--out", str(folder), *extra], capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     took = time.perf_counter() - start
     if done.returncode:
         sys.exit(f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}")
@@ -56,6 +76,7 @@ def main():
     options = argparse.ArgumentParser()
     options.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu")
     options.add_argument("--only", choices=list(WORKLOADS))
+    options.add_argument("--cifar", type=Path)
     options.add_argument("--seeds", type=int, default=8)
     options.add_argument("--rounds", type=int, help="of both commands, for a trial")
     options.add_argument("--stacked", default="", help="options of the stacked command; none on a GPU")
@@ -63,6 +84,8 @@ def main():
     found = {}
     for name in [chosen.only] if chosen.only else WORKLOADS:
         data, many, few = WORKLOADS[name]
+        if name == "cifar10" and chosen.cifar is not None:
+            data = str(chosen.cifar.resolve())
         many, few = chosen.rounds or many, chosen.rounds or few
         runs = len(POLICIES) * chosen.seeds
         with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +95,7 @@ def main():
             played = json.loads(next(Path(folder, "together").glob("runs/*/manifest.json")).read_text())["about"]
         rates = {"together": runs * many / together, "alone": runs * few / alone}
         found[name] = {
-            "data": data,
+            "data": Path(data).name,
             "runs": runs,
             "rounds": {"together": many, "alone": few},
             "seconds": {"together": together, "alone": alone},

@@ -1,4 +1,4 @@
-"""Where runs are played: by device, by executor, and by what they have behind them. The GPU of these tests is a word."""
+"""Where runs are played: by device, executor, and what they have behind them. The GPU of these tests is a word."""
 
 import json
 import os
@@ -30,7 +30,10 @@ def plans(jobs: list[Job], executor: str = "auto", device: str = "auto", workers
     """(where, processes, (stacked, numbers)...) of each plan."""
     found = choosing.deal_out(jobs, executor, device, workers)
     return [
-        ("here" if plan.here else plan.workers, *((batch.stacked, [n for n, _ in batch.jobs]) for batch in plan.batches))
+        (
+            "here" if plan.here else plan.workers,
+            *((batch.stacked, [n for n, _ in batch.jobs]) for batch in plan.batches),
+        )
         for plan in found
     ]
 

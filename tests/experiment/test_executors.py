@@ -229,6 +229,17 @@ def test_ctrl_c_in_the_last_round_is_not_swallowed(tmp_path: Path) -> None:
     assert read_rounds(tmp_path / "run").num_rows == 60
 
 
+def test_ctrl_c_while_a_run_is_built_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(self: Config) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it went on to load data")
+
+    monkeypatch.setattr(Config, "build", build)
+    with pytest.raises(Stopped):
+        play(jobs(configs(), tmp_path), workers=1)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_in_another_thread_leaves_signals_alone(tmp_path: Path) -> None:
     thread = threading.Thread(target=execute, args=(configs()[0], tmp_path / "run"))
     thread.start()

@@ -164,7 +164,7 @@ def test_runs_of_a_node_that_dies_are_played_again_and_all_reach_the_driver(tmp_
                     until((mine / "waiting").exists, 120, driver)
                     seen: dict[str, None] = {}
                     until(lambda: seen.update(dict.fromkeys(here(theirs))) or len(seen) > 1, 120, driver)
-                    held = list(seen)[0]  # a node of one core plays one run after another
+                    held = next(iter(seen))  # a node of one core plays one run after another
                     os.kill(victim, signal.SIGKILL)
                     (mine / "killed").touch()
                     assert driver.wait(timeout=200) == 0, driver.communicate()[1]

@@ -142,10 +142,10 @@ def test_memory_that_runs_out_halves_the_stack_and_nothing_is_written_twice(
 
 
 def test_a_run_that_has_no_room_even_alone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def score(*_: Any) -> Any:
+    def launch(*_: Any) -> Any:
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
 
-    monkeypatch.setattr("fedpick.learn.evaluation.score", score)
+    monkeypatch.setattr("fedpick.learn.evaluation.launch", launch)
     text = r"^uniform, seed 0: one run alone needs more memory than the device has \(RESOURCE_EXHAUSTED: Out of"
     with pytest.raises(FedpickError, match=text):
         play(jobs([run(seed=0), run(seed=1)], tmp_path), executor="stacked")

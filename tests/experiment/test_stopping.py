@@ -50,6 +50,7 @@ TRAINED = {"policy": "uniform", "data": {"name": "synthetic(1, 1)"}, "world": {"
         ("processes", [signal.SIGKILL], ONE),
         ("stacked", [signal.SIGTERM], ONE),
         ("ray", [signal.SIGINT], ALL),
+        ("ray", [signal.SIGTERM], ONE),
     ],
 )
 def test_a_sweep_that_is_stopped_keeps_its_rounds_begins_nothing_and_goes_on_to_the_same_files(
@@ -94,3 +95,43 @@ def test_a_sweep_that_is_stopped_keeps_its_rounds_begins_nothing_and_goes_on_to_
         if executor != "stacked":  # whose rounding differs
             execute(again, tmp_path / f"whole-{i}")
             assert contents([tmp_path / str(i)]) == contents([tmp_path / f"whole-{i}"])
+
+
+SLEEPERS = """
+import sys, time
+from pathlib import Path
+from fedpick.experiment.executors import Stopped, each
+
+def work(x):
+    time.sleep(600 if x else 0)
+    return x
+
+if __name__ == "__main__":
+    try:
+        each(work, [0, 1, 2, 3], workers=2, on_result=lambda i, x: Path(sys.argv[1], f"done {i}").touch())
+    except Stopped as stopped:
+        sys.exit(100 + stopped.signal)
+"""
+
+
+@pytest.mark.slow
+def test_other_work_that_is_stopped_ends_at_once_and_keeps_its_results(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(SLEEPERS)
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path)], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            waited = time.monotonic()
+            while not (tmp_path / "done 0").exists():
+                assert time.monotonic() - waited < 120
+                time.sleep(0.05)
+            workers = children(process.pid)
+            sent = time.monotonic()
+            process.terminate()
+            _, err = process.communicate(timeout=60)
+            assert time.monotonic() - sent < 10.0
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (100 + signal.SIGTERM, "")
+    assert len(workers) == 2
+    assert all(map(ended, workers))
+    assert [path.name for path in tmp_path.glob("done*")] == ["done 0"]

@@ -247,9 +247,10 @@ def test_runs_that_cannot_be_played_together() -> None:
     with pytest.raises(SettingError, match=r"must have the same batch, but there are 8 and 3; play them apart"):
         next(play_together([one, other], until=1))
     stranger = run_of(
-        fp.Uniform(3), split(Dataset("copy", people("floats").dataset.x, people("floats").dataset.y, classes=4), SIZES)
+        fp.Uniform(3),
+        split(Dataset("other", people("floats").dataset.x + 1, people("floats").dataset.y, classes=4), SIZES),
     )
-    with pytest.raises(SettingError, match="must share one data set: load it once"):
+    with pytest.raises(SettingError, match="must share one data set, but there are Dataset"):
         next(play_together([one, stranger], until=1))
     late = seeds_together(1)[0]
     list(late.rounds(until=1))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 
 import numpy as np
@@ -15,6 +16,8 @@ from scipy import stats
 import fedpick as fp
 from fedpick.experiment import Config
 from fedpick.experiment.executors import execute
+from fedpick.report import tables
+from fedpick.report.intervals import Interval
 from fedpick.report.results import Results
 from fedpick.report.runs import find_runs, read_info
 from fedpick.store import tables as store_tables
@@ -220,7 +223,7 @@ def test_a_run_that_is_there_twice_is_shown_once(tmp_path):
     shutil.copytree(run, tmp_path / "b" / "run")
     results = fp.load(tmp_path / "a", tmp_path / "b")
     assert len(results.frame()) == 1
-    assert "1 runs are there twice, with the same configuration and seed; shown once" in results.notes
+    assert "1 run is there twice, with the same configuration and seed; shown once" in results.notes
     make(tmp_path / "c" / "run", rounds=9)
     assert len(fp.load(tmp_path / "a", tmp_path / "c").rounds()) == 9  # the longer one
 
@@ -338,6 +341,34 @@ def test_a_small_interval_is_shown_with_more_digits_not_as_0(tmp_path):
     ends = [0.5, 0.50001, 0.50002, 0.50001, 0.5]
     root = study(tmp_path, ["uniform"], 5, accurate(lambda policy, seed: ends[seed]))
     assert "0.50001 ±0.00001" in fp.load(root).table("text")
+
+
+def test_a_difference_that_is_marked_is_seen_to_be_larger_than_its_interval(tmp_path):
+    gaps = [0.0200, 0.0207, 0.0202, 0.0003, 0.0204]  # 0.0163 ± 0.0111: clear; with one digit less 0.02 ± 0.01
+    near = [0.0140, 0.0148, 0.0141, 0.0003, 0.0144]
+    ends = {"uniform": [0.0] * 5, "a": gaps, "b": near}
+    root = study(tmp_path, ["uniform", "a", "b"], 5, accurate(lambda p, s: 0.5 + ends[p][s]))
+    results = fp.load(root, reference="uniform")
+    for policy in ("a", "b"):
+        assert row(results, policy)["scores"]["accuracy"]["difference"]["clear"]
+    marked = re.findall(r"\*\*([+-])([\d.]+) ±([\d.]+)\*\*", results.table("markdown"))
+    assert marked
+    assert all(float(mean) > float(half) for _, mean, half in marked)
+
+
+@given(st.floats(-2, 2), st.floats(1e-9, 2), st.integers(0, 3))
+def test_what_is_shown_of_a_difference_agrees_with_its_mark(mean, half, digits):
+    gap = Interval(mean, half, 5)
+    shown = tables._number(mean, half, digits, "+", gap.clear)
+    if not gap.has_width:
+        return
+    left, right = shown.split(" ±")
+    assert float(right) > 0
+    assert not left.startswith("-0.0") or float(left) < 0  # no minus before a 0
+    if gap.clear and half > 1e-6:
+        assert abs(float(left)) > float(right) or abs(abs(mean) - half) < 1e-12
+    if not gap.clear:
+        assert abs(float(left)) <= float(right)
 
 
 def test_updates_that_were_not_finite_are_told(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick.data import sources
+from fedpick.data.sources import loading
 from fedpick.errors import DataError, SettingError
 from fedpick.simulate.round import Updates
 from fedpick.studies import _trained, reproduce, save
@@ -94,7 +94,7 @@ def test_data_that_cannot_be_had_is_the_loader_s_error(monkeypatch, tmp_path):
         raise DataError(f"{name} is not in the cache and cannot be fetched")
 
     monkeypatch.setenv("FEDPICK_DATA", str(tmp_path))
-    monkeypatch.setattr(sources, "_get", offline)
+    monkeypatch.setattr(loading, "_get", offline)
     _trained.dataset.cache_clear()
     _trained.split.cache_clear()
     with pytest.raises(DataError, match="fashion-mnist is not in the cache and cannot be fetched"):

@@ -13,7 +13,9 @@ from fedpick.learn.objective import Affine, correct, losses, prepare
 from fedpick.learn.placement import Arrays, mesh
 from fedpick.types import Floats, Ints
 
-__all__ = ["score", "segment_means"]
+__all__ = ["fetch", "launch", "score", "segment_means"]
+
+WIDER = 16  # times the examples in one call on a GPU: there a call costs more than what it computes
 
 
 @lru_cache
@@ -29,18 +31,28 @@ def _compiled(model: Model, devices: int) -> Any:
     return jax.jit(spread(scores, in_specs=(here, here, here, here, dealt)))
 
 
-def score(model: Model, params: Any, arrays: Arrays, index: Ints) -> tuple[Floats, Floats]:
-    """Loss and hit (1 or 0) of each of these examples.
+def launch(model: Model, params: Any, arrays: Arrays, index: Ints) -> list[Any]:
+    """Begin to score these examples on the device; `fetch` waits for it.
 
     One call per block, not a loop inside one call: in such a loop XLA 0.10 on several CPU devices gave wrong products.
     """
-    block = model.chunk * arrays.devices
+    block = model.chunk * (arrays.devices if jax.default_backend() == "cpu" else WIDER)
     padded = np.zeros(-(-len(index) // block) * block, np.int32)
     padded[: len(index)] = index
     function = _compiled(model, arrays.devices)
-    out = [function(params, arrays.affine, arrays.x, arrays.y, part) for part in padded.reshape(-1, block)]
-    loss, hits = (np.concatenate([np.asarray(pair[i]) for pair in out])[: len(index)] for i in (0, 1))
+    return [function(params, arrays.affine, arrays.x, arrays.y, part) for part in padded.reshape(-1, block)]
+
+
+def fetch(launched: list[Any], count: int) -> tuple[Floats, Floats]:
+    """What was launched: loss and hit (1 or 0) of each of so many examples."""
+    out = jax.device_get(launched)
+    loss, hits = (np.concatenate([pair[i] for pair in out])[:count] for i in (0, 1))
     return loss.astype(np.float64), hits.astype(np.float64)
+
+
+def score(model: Model, params: Any, arrays: Arrays, index: Ints) -> tuple[Floats, Floats]:
+    """Loss and hit (1 or 0) of each of these examples."""
+    return fetch(launch(model, params, arrays, index), len(index))
 
 
 def segment_means(values: Floats, starts: Ints) -> Floats:

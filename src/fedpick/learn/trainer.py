@@ -45,6 +45,13 @@ class Drawn(NamedTuple):
     lr: NDArray[np.float32]  # (clients)
 
 
+class Launched(NamedTuple):
+    """An evaluation that is under way on the device."""
+
+    own: list[Any] | None = None  # on all the examples that clients hold
+    test: list[Any] | None = None  # on those held out
+
+
 @dataclass(eq=False)
 class Trainer:
     """Trains cohorts of clients on their data, aggregates and evaluates.
@@ -277,22 +284,35 @@ class Trainer:
 
     def evaluate(self, model: Any, round: int) -> dict[str, float]:
         """Test loss and accuracy; global training loss, and the spread of accuracy over clients (worst decile)."""
+        return self.figures(self.launch(model, round))
+
+    def launch(self, model: Any, round: int) -> "Launched":
+        """Begin an evaluation on the device, if one is due in this round; `figures` waits for it."""
         if round % self.evaluate_every:
-            return {}
-        found: dict[str, float] = {}
+            return Launched()
         params = self._spread_params(model["params"])
         dataset = self.data.dataset
         every = self.evaluate_every if self.spread_every is None else self.spread_every
-        loss = hits = None
+        own = test = None
         if every and round % every == 0:
-            loss, hits = evaluation.score(self.model, params, self._arrays, np.arange(len(dataset)))
-            found["train_loss"] = float(loss[self.data.examples].mean())
+            own = evaluation.launch(self.model, params, self._arrays, np.arange(len(dataset)))
         if len(dataset.test_x):
-            test, right = evaluation.score(self.model, params, self._test, np.arange(len(dataset.test_x)))
+            test = evaluation.launch(self.model, params, self._test, np.arange(len(dataset.test_x)))
         elif len(self.data.held):
-            test, right = evaluation.score(self.model, params, self._arrays, self.data.held)
-        else:
-            test, right = np.empty(0), np.empty(0)
+            test = evaluation.launch(self.model, params, self._arrays, self.data.held)
+        return Launched(own, test)
+
+    def figures(self, launched: "Launched") -> dict[str, float]:
+        """What an evaluation found; nothing if none was due."""
+        found: dict[str, float] = {}
+        dataset = self.data.dataset
+        hits = None
+        test, right = np.empty(0), np.empty(0)
+        if launched.own is not None:
+            loss, hits = evaluation.fetch(launched.own, len(dataset))
+            found["train_loss"] = float(loss[self.data.examples].mean())
+        if launched.test is not None:
+            test, right = evaluation.fetch(launched.test, len(dataset.test_x) or len(self.data.held))
         if len(test):
             found["test_loss"] = float(test.mean())
             if dataset.classes:

@@ -94,7 +94,8 @@ class Results:
             of = f"{len(played)} of {len(self.runs)} runs have rounds so far"
             notes.insert(0, f"{of}; left out: {names}{more}")
         if self._twice:
-            notes.append(f"{self._twice} runs are there twice, with the same configuration and seed; shown once")
+            many = "run is" if self._twice == 1 else "runs are"
+            notes.append(f"{self._twice} {many} there twice, with the same configuration and seed; shown once")
         return rows, notes
 
     @property

@@ -115,14 +115,16 @@ def _columns(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
     }
 
 
-def _number(value: float, half: float, digits: int, sign: str = "") -> str:
-    """A mean with its ±, to as many digits as make the ± more than 0."""
+def _number(value: float, half: float, digits: int, sign: str = "", clear: bool = False) -> str:
+    """A mean with its ±, to as many digits as show that the ± is not 0, and that a clear difference is larger."""
     if not math.isfinite(value):
         return "–"
     if not math.isfinite(half) or half <= 0:
-        return f"{value:{sign},.{digits}f}"
+        return f"{value:{sign}z,.{digits}f}"
     digits = max(digits, -math.floor(math.log10(half)) if half < 0.5 * 10**-digits else 0)
-    return f"{value:{sign},.{digits}f} ±{half:,.{digits}f}"
+    while clear and round(abs(value), digits) <= round(half, digits) and digits < 15:
+        digits += 1
+    return f"{value:{sign}z,.{digits}f} ±{half:,.{digits}f}"
 
 
 def _cell(score: Score, digits: int) -> Cell:
@@ -135,7 +137,8 @@ def _cell(score: Score, digits: int) -> Cell:
         return Cell(main)
     if gap.mean == gap.half == 0:
         return Cell(main, "same")
-    return Cell(main, _number(gap.mean, gap.half if gap.has_width else math.inf, digits, "+"), gap.clear)
+    below = _number(gap.mean, gap.half if gap.has_width else math.inf, digits, "+", gap.clear)
+    return Cell(main, below, gap.clear)
 
 
 def _place(group: Group) -> dict[str, str]:

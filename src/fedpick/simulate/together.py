@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError
@@ -27,6 +26,7 @@ from fedpick.types import Choice, Outcome, Status, Updates
 
 __all__ = ["RunError", "aggregate_together", "blame", "difference", "play_together", "train_together"]
 
+LANES = 64  # clients in a stack are padded to a multiple of this
 _SHARED = ("model", "batch", "steps", "momentum", "weight_decay", "prox", "precision", "form")
 
 
@@ -88,6 +88,16 @@ def _settle(trainers: Sequence[Trainer]) -> None:
             trainer.data = replace(trainer.data, dataset=first.data.dataset)
 
 
+_SHAPES: WeakKeyDictionary[Trainer, tuple[int, int]] = WeakKeyDictionary()
+
+
+def _kept_shape(trainer: Trainer, needed: tuple[int, int]) -> tuple[int, int]:
+    """The largest stack that this trainer was part of: fewer lanes and steps than before compile nothing new."""
+    before = _SHAPES.get(trainer, (LANES, 1))
+    _SHAPES[trainer] = found = max(before[0], needed[0]), max(before[1], needed[1])
+    return found
+
+
 def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Updates]:
     """Train the cohorts of several runs in one call; each job is what `Trainer.train` takes."""
     _settle(trainers)
@@ -97,35 +107,36 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
         at = np.flatnonzero(used)
         ats.append(at)
         drawn.append(trainer.draw(ids, at, epochs, round, rng))
-    shapes = [each.batches.count.shape for each in drawn]
-    room = max(c for c, _ in shapes), max(s for _, s in shapes)
-    count = len(trainers)
-    index = np.zeros((count, *room, first.batch), np.int32)
-    examples, steps = np.zeros((count, *room), np.int32), np.zeros((count, room[0]), np.int32)
-    keys, lr = np.zeros((count, room[0], 2), np.uint32), np.zeros((count, room[0]), np.float32)
+    # The clients that train, run after run, in as many lanes as were ever needed: a new shape would be compiled.
+    starts = np.concatenate([[0], np.cumsum([len(at) for at in ats])])
+    longest = max(each.batches.count.shape[1] for each in drawn)
+    lanes, length = _kept_shape(first, (-(-int(starts[-1]) // LANES) * LANES, longest))
+    index, examples = np.zeros((lanes, length, first.batch), np.int32), np.zeros((lanes, length), np.int32)
+    steps, keys = np.zeros(lanes, np.int32), np.zeros((lanes, 2), np.uint32)
+    lr, owner = np.zeros(lanes, np.float32), np.zeros(lanes, np.int32)
     for r, (batches, key, rate) in enumerate(drawn):
-        c, s = batches.count.shape
-        index[r, :c, :s], examples[r, :c, :s], steps[r, :c] = batches.index, batches.count, batches.steps
-        keys[r, :c], lr[r, :c] = key, rate
-    flat = Batches(index.reshape(-1, *index.shape[2:]), examples.reshape(-1, room[1]), steps.reshape(-1))
+        own, many, s = slice(starts[r], starts[r + 1]), len(ats[r]), batches.count.shape[1]
+        index[own, :s], examples[own, :s] = batches.index[:many], batches.count[:many]
+        steps[own], keys[own], lr[own], owner[own] = batches.steps[:many], key[:many], rate[:many], r
     sent = _stack(tuple(job.model["params"] for job in jobs))
-    owner = np.repeat(np.arange(count), room[0])
-    trained = first.train_all(sent, Drawn(flat, keys.reshape(-1, 2), lr.reshape(-1)), owner)
+    trained = first.train_all(sent, Drawn(Batches(index, examples, steps), keys, lr), owner)
     loss, norm = jax.device_get((trained.loss, trained.norm))
     found = []
     for r, (trainer, job, at) in enumerate(zip(trainers, jobs, ats, strict=True)):
-        own = slice(r * room[0], (r + 1) * room[0])
-        # The vectors that some policies ask for are those of the run's own clients.
-        delta = _rows(trained.delta, own.start, room[0]) if {"update", "embedding"} & set(trainer.reports) else None
-        mine = Trained(delta, loss[own], norm[own])
+        slots, delta = starts[r] + np.arange(len(at)), None
+        if {"update", "embedding"} & set(trainer.reports):  # vectors of the run's own clients, in a shape that stays
+            padded = np.zeros(len(job.ids), np.int64)
+            padded[: len(at)] = slots
+            delta = _rows(trained.delta, padded)
+        mine = Trained(delta, loss[slots], norm[slots])
         updates = trainer.updates(job.model["params"], mine, at, len(job.ids), np.arange(len(at)))
-        found.append(replace(updates, payload=(trained.delta, at, own.start + np.arange(len(at)))))
+        found.append(replace(updates, payload=(trained.delta, at, slots)))
     return found
 
 
-@partial(jax.jit, static_argnums=2)
-def _rows(delta: Any, start: int, count: int) -> Any:
-    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, count), delta)
+@jax.jit
+def _rows(delta: Any, slots: jax.Array) -> Any:
+    return jax.tree.map(lambda leaf: leaf[slots], delta)
 
 
 @jax.jit
@@ -194,9 +205,16 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
         choices, models = [each.choice for each in chosen], [run.state.model for run in runs]
         for run, model in zip(runs, aggregate_together(trainers, models, choices, outcomes, updates), strict=True):
             run.state.model = model
+        # Begun for all before any is waited for: the device works while the policies learn.
+        scores = [
+            trainer.launch(run.state.model, run.state.round + 1) for trainer, run in zip(trainers, runs, strict=True)
+        ]
         share = (time.perf_counter() - start - sum(each.wall for each in chosen)) / len(runs)
         records = []
         for r, (run, each, outcome) in enumerate(zip(runs, chosen, outcomes, strict=True)):
             with blame(r):
-                records.append(settle(run.policy, run.world, run.state, each, outcome, run.trainer, share))
-        yield records
+                records.append(settle(run.policy, run.world, run.state, each, outcome, None, share))
+        yield [
+            replace(record, metrics=trainer.figures(score))
+            for trainer, record, score in zip(trainers, records, scores, strict=True)
+        ]

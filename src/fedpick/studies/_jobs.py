@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 JOBS = ".jobs"
 FILE = "measured.npz"
-_NAMED = ("problem", "data", "partition", "world", "mode", "policy", "K", "m", "seed")  # fields that readers look for
+_NAMED = ("data", "partition", "world", "mode", "policy", "K", "m")  # fields that readers look for
 
 
 def _about(study: Study, item: Item, kind: str) -> dict[str, Any]:
@@ -60,9 +60,10 @@ def key(study: Study, item: Item, kind: str = "cpu") -> str:
 
 def folder_of(study: Study, item: Item, jobs: Path, kind: str = "cpu") -> Path:
     """Where a job is kept."""
-    words = [f"{name}-{item[name]}" if name in ("K", "m", "seed") else item[name] for name in _NAMED if name in item]
-    name = re.sub(r"[^A-Za-z0-9.=_]+", "-", " ".join(map(str, words))).strip("-")[:80]
-    return jobs / study.id / f"{name or 'job'}-{key(study, item, kind)}"
+    words = [f"{name}={item[name]}" if name in ("K", "m") else str(item[name]) for name in _NAMED if name in item]
+    name = re.sub(r"[^A-Za-z0-9.=_]+", "-", " ".join(words))[:80].strip("-") or "job"
+    seed = f"-seed-{item['seed']}" if "seed" in item else ""
+    return jobs / study.id / f"{name}{seed}-{key(study, item, kind)}"
 
 
 def conduct(

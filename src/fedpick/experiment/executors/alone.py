@@ -56,9 +56,10 @@ class Listener:
 class Seat:
     """A run with its folder open: what is needed to play it on."""
 
-    def __init__(self, number: int, job: Job, listen: Listener) -> None:
+    def __init__(self, number: int, job: Job, stop: Stop, listen: Listener) -> None:
         self.number, self.job, self.listen = number, job, listen
-        self.run = job.config.build()
+        with stop.at_once():  # it may load much
+            self.run = job.config.build()
         self.store = Folder(job.folder, job.config.as_dict(), job.config.checkpoint_every)
         try:
             self.run.state = self.store.restore(self.run.state, self.run.world.clients)
@@ -121,7 +122,6 @@ def play_alone(jobs: Sequence[tuple[int, Job]], stop: Stop, listen: Listener) ->
     """Play numbered jobs one after another; gives the errors of those that have one."""
     errors: dict[int, Exception] = {}
     for number, job in jobs:
-        stop.obey()
         try:
             _play(number, job, stop, listen)
         except Exception as error:
@@ -130,7 +130,7 @@ def play_alone(jobs: Sequence[tuple[int, Job]], stop: Stop, listen: Listener) ->
 
 
 def _play(number: int, job: Job, stop: Stop, listen: Listener) -> None:
-    seat = Seat(number, job, listen)
+    seat = Seat(number, job, stop, listen)
     with seat.store:
         if seat.round < job.config.rounds:
             seat.note("alone")

@@ -6,6 +6,8 @@ Nothing is shared but Ray, and the nodes need fedpick installed. What a node doe
 
 import json
 import os
+import signal
+import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +44,10 @@ def _ray() -> Iterator[Any]:
         # Without it Ray hides accelerators from tasks that ask for none, and warns that it will stop doing so.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of our own tells nobody
+        before = signal.getsignal(signal.SIGTERM)
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # Ray took it
     try:
         yield ray
     finally:
@@ -50,7 +55,7 @@ def _ray() -> Iterator[Any]:
             ray.shutdown()
 
 
-def each_on_ray(function: Callable[[T], R], items: Sequence[T], done: Callable[[int, R], None]) -> None:
+def each_on_ray(function: Callable[[T], R], items: Sequence[T], stop: Stop, done: Callable[[int, R], None]) -> None:
     """Call `done` with the index and the result of function(item), as they come; a lost one is computed again."""
     with _ray() as ray:
         one = {"env_vars": devices.environment()}  # the tasks share the cores
@@ -59,7 +64,8 @@ def each_on_ray(function: Callable[[T], R], items: Sequence[T], done: Callable[[
         pending = list(order)
         try:
             while pending:
-                ready, pending = ray.wait(pending)
+                stop.obey()
+                ready, pending = ray.wait(pending, timeout=0.2)
                 for reference in ready:
                     done(order[reference], ray.get(reference))
         except ray.exceptions.RayTaskError as error:

@@ -27,8 +27,7 @@ def play_stacked(jobs: Sequence[tuple[int, Job]], stop: Stop, listen: Listener) 
         seats: list[Seat] = []
         try:
             for number, job in jobs[start : start + OPEN]:
-                stop.obey()
-                _sit(number, job, listen, seats, errors)
+                _sit(number, job, stop, listen, seats, errors)
             for group in _groups(seats):
                 _play_group(group, stop, listen, errors)
         finally:
@@ -37,9 +36,9 @@ def play_stacked(jobs: Sequence[tuple[int, Job]], stop: Stop, listen: Listener) 
     return errors
 
 
-def _sit(number: int, job: Job, listen: Listener, seats: list[Seat], errors: Errors) -> None:
+def _sit(number: int, job: Job, stop: Stop, listen: Listener, seats: list[Seat], errors: Errors) -> None:
     try:
-        seats.append(Seat(number, job, listen))
+        seats.append(Seat(number, job, stop, listen))
     except Exception as error:
         errors[number] = error
 
@@ -84,7 +83,7 @@ def _play_group(seats: Sequence[Seat], stop: Stop, listen: Listener, errors: Err
                 going.remove(seat)
                 seat.store.close()
             for seat in again:  # from its last checkpoint: what came after was not written
-                _sit(seat.number, seat.job, listen, going, errors)
+                _sit(seat.number, seat.job, stop, listen, going, errors)
     finally:
         for seat in going:
             seat.store.close()

@@ -31,13 +31,26 @@ class Stop:
     def __init__(self) -> None:
         self.came: int | None = None
         self._when = 0.0
+        self._now = False
 
     def tell(self, number: int) -> None:
         """Stop when it suits; told again after a while: at once."""
         if self.came is None:
             self.came, self._when = int(number), time.monotonic()
+            if self._now:
+                raise Stopped(number)
         elif time.monotonic() - self._when > IMPATIENT:
             raise Stopped(number)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """For a block in which nothing is lost: being told raises Stopped in the middle of it."""
+        self.obey()
+        self._now = True
+        try:
+            yield
+        finally:
+            self._now = False
 
     def obey(self) -> None:
         """Raise Stopped if somebody said so; call it where all is written."""

@@ -1,0 +1,96 @@
+"""Runs stacked into one call: data that was made twice, whose error it is, and vectors of a run's own clients."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import fedpick as fp
+from fedpick import data
+from fedpick.errors import SettingError
+from fedpick.learn import logistic
+from fedpick.learn.trainer import Trainer
+from fedpick.simulate import together
+from fedpick.simulate.together import RunError, play_together
+
+
+def people(seed: int = 0) -> data.Federated:
+    return data.Synthetic(1.0, 1.0)(num_clients=8, rng=fp.rng.stream(seed, 0, "data"))
+
+
+def run(seed: int, policy: Any = None, federated: data.Federated | None = None, **settings: Any) -> fp.Run:
+    federated = people() if federated is None else federated
+    trainer = Trainer(federated, logistic((60,), 10), batch=8, steps=2, evaluate_every=2, **settings)
+    return fp.Run(policy or fp.Uniform(3), fp.World(federated.clients), seed=seed, trainer=trainer)
+
+
+def test_data_made_twice_is_put_on_the_device_once() -> None:
+    runs = [run(0), run(1)]
+    first, second = (r.trainer.data.dataset for r in runs)  # type: ignore[union-attr]
+    assert first is not second
+    rounds = list(play_together(runs, until=2))
+    assert runs[1].trainer.data.dataset is first  # type: ignore[union-attr]
+    for number in (0, 1):
+        alone = list(run(number).rounds(until=2))
+        for mine, wanted in zip([records[number] for records in rounds], alone, strict=True):
+            np.testing.assert_array_equal(mine.ids, wanted.ids)
+            np.testing.assert_allclose(mine.loss, wanted.loss, rtol=1e-5)
+            assert mine.metrics == pytest.approx(wanted.metrics, rel=1e-5)
+            assert list(mine.metrics) == list(wanted.metrics)
+
+
+@pytest.mark.parametrize("part", ["x", "y"])
+def test_data_that_differs_is_not_taken_for_the_same(part: str) -> None:
+    mine, other = people(), people()
+    getattr(other.dataset, part)[0] += 1 if part == "x" else -1 if other.dataset.y[0] else 1
+    with pytest.raises(SettingError, match=r"must share one data set, but there are Dataset\('synthetic"):
+        next(play_together([run(0, federated=mine), run(1, federated=other)], until=1))
+
+
+def test_an_error_says_whose_it_is() -> None:
+    class Tired(fp.Uniform):
+        def select(self, state: Any, view: Any, rng: Any) -> Any:
+            if view.round == 2:
+                raise ZeroDivisionError("tired")
+            return super().select(state, view, rng)
+
+    runs = [run(0), run(1, Tired(3))]
+    rounds = play_together(runs, until=3)
+    next(rounds)
+    with pytest.raises(RunError, match="run 1 of those played together: tired") as caught:
+        next(rounds)
+    assert caught.value.index == 1
+    assert isinstance(caught.value.error, ZeroDivisionError)
+
+
+def test_memory_that_runs_out_is_nobodys_error() -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError), together.blame(0):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED")
+
+
+@pytest.mark.parametrize("report", ["update", "embedding"])
+def test_vectors_are_those_of_the_runs_own_clients(report: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of three clients beside one of five, of which only one reports vectors."""
+    seen: list[int] = []
+    real = Trainer._vectors
+
+    def vectors(self: Trainer, sent: Any, delta: Any) -> Any:
+        if delta is not None:
+            seen.append(len(jax.tree.leaves(delta)[0]))
+        return real(self, sent, delta)
+
+    monkeypatch.setattr(Trainer, "_vectors", vectors)
+    heard: dict[str, Any] = {}
+
+    class Listening(fp.Uniform):
+        def observe(self, state: Any, view: Any, choice: Any, outcome: Any) -> Any:
+            heard["reports"] = outcome.reports[report]
+            return super().observe(state, view, choice, outcome)
+
+    reports = ("update_norm", report)
+    list(play_together([run(0, fp.Uniform(5)), run(1, Listening(3), reports=reports)], until=1))
+    together_, width = heard["reports"], seen[-1]
+    list(run(1, Listening(3), reports=reports).rounds(until=1))
+    np.testing.assert_allclose(together_, heard["reports"], rtol=1e-4, atol=1e-6)
+    assert width == 5  # not the ten of the stack
