@@ -98,7 +98,7 @@ def train(message: Message, context: Context) -> Message:
 
 def row(record: fp.Record) -> dict[str, object]:
     order = np.argsort(record.ids)
-    names = ("clients", "status", "duration", "loss")
+    names = ("ids", "status", "duration", "loss")
     return {name: np.asarray(getattr(record, name))[order].tolist() for name in names}
 
 

@@ -390,6 +390,20 @@ def test_everybody_is_retired_and_comes_back(tmp_path, policy) -> None:
         assert fp.Session(policy, state=tmp_path).names == []
 
 
+def test_interrupted_while_clients_are_retired(tmp_path, monkeypatch) -> None:
+    """Ctrl-C in a notebook: the process lives on, and what it plays afterwards must not rest on the old state."""
+    session = fp.Session(fp.E3CS(3), state=tmp_path)
+    play(session, NAMES)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            session.retire(["phone-a", "phone-b"])
+    play(session, NAMES[2:])
+    play(session, NAMES)
+    kill(session)
+    same(fp.Session(fp.E3CS(3), state=tmp_path), session)
+
+
 class Killed(BaseException):
     """The process ends here."""
 
