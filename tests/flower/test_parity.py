@@ -34,7 +34,7 @@ def test_the_simulator_and_flower_agree(flower, name: str) -> None:
     ours, theirs = [row(record) for record in run.rounds(ROUNDS)], flower[name]
     assert theirs["names"] == [f"partition:{k}" for k in range(CLIENTS)]
     for round, (one, other) in enumerate(zip(ours, theirs["rounds"], strict=True), 1):
-        assert one["clients"] == other["clients"], f"round {round}"
+        assert one["ids"] == other["ids"], f"round {round}"
         assert one["status"] == other["status"], f"round {round}"
         np.testing.assert_allclose(one["duration"], other["duration"], rtol=1e-12)
         np.testing.assert_allclose(one["loss"], other["loss"], rtol=1e-4)  # float32 here, float64 there

@@ -377,6 +377,82 @@ def test_a_retired_client_comes_back_as_a_newcomer_and_keeps_its_old_rows(tmp_pa
     }
 
 
+@pytest.mark.parametrize(
+    "policy", [fp.E3CS(2), fp.BSFL(2), fp.FedGS(2, graph="features"), fp.OverSelect(fp.ActiveFL(2), 1.5)], ids=repr
+)
+def test_everybody_is_retired_and_comes_back(tmp_path, policy) -> None:
+    there = {name: (1, [1.0, 2.0]) for name in "abc"}
+    for numbers in ([0, 1, 2], [3, 4, 5]):
+        with fp.Session(policy, state=tmp_path) as session:
+            play(session, there)
+            assert session.roster.numbers == numbers
+            session.retire("abc")
+        assert fp.Session(policy, state=tmp_path).names == []
+
+
+def test_interrupted_while_clients_are_retired(tmp_path, monkeypatch) -> None:
+    """Ctrl-C in a notebook: the process lives on, and what it plays afterwards must not rest on the old state."""
+    session = fp.Session(fp.E3CS(3), state=tmp_path)
+    play(session, NAMES)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            session.retire(["phone-a", "phone-b"])
+    play(session, NAMES[2:])
+    play(session, NAMES)
+    kill(session)
+    same(fp.Session(fp.E3CS(3), state=tmp_path), session)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "unlink"])
+def test_killed_at_every_write_nothing_learned_is_lost(tmp_path, monkeypatch, call) -> None:
+    """The nth flush to the disk, renaming or removal of a file never happens, nor what comes after it; for every n."""
+    there = [NAMES[: 4 + number % 5] for number in range(6)]
+    twin = fp.Session(fp.E3CS(3, quota=0.3))
+    for names in there:
+        play(twin, names, fails={"phone-a"})
+    owner = Path if call == "unlink" else os
+    real, left = getattr(owner, call), [0]
+
+    def dies(*args, **options):
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return real(*args, **options)
+
+    monkeypatch.setattr(owner, call, dies)
+    for nth in range(1, 100):
+        folder = tmp_path / str(nth)
+        options = {"state": folder / "state", "records": folder / "run", "checkpoint_every": 2}
+        left[0] = nth
+        session = fp.Session(fp.E3CS(3, quota=0.3), **options)
+        counted = 0
+        try:
+            for names in there:
+                play(session, names, fails={"phone-a"})
+                counted = session.round_number
+            session.close()
+        except Killed:
+            kill(session)
+        survived, left[0] = left[0] > 0, 0
+        session = fp.Session(fp.E3CS(3, quota=0.3), **options)
+        assert session.round_number >= counted
+        for names in there[session.round_number :]:
+            play(session, names, fails={"phone-a"})
+        with session:
+            pass
+        same(session, twin)
+        assert store.read_rounds(folder / "run")["round"].to_pylist() == list(range(1, 7))
+        shutil.rmtree(folder)
+        if survived:  # there was no nth
+            break
+    assert nth > 2
+
+
 def test_two_sessions_do_not_share_a_folder(tmp_path) -> None:
     first = fp.Session(fp.Uniform(2), state=tmp_path)
     play(first, NAMES)

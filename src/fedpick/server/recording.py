@@ -123,8 +123,10 @@ class Recording:
     def _join(self) -> None:
         self._name()
         if self.roster.round:
-            self.tables.join(self.tables.reached)
-            self._joined = self.tables.reached
+            reached = self.tables.reached
+            self.tables.drop_after(reached)  # half of a part, where writing it was interrupted: it is written again
+            self.tables.join(reached)
+            self._joined = reached
 
     def close(self) -> None:
         """Join what is written, and let others in."""

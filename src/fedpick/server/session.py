@@ -217,16 +217,18 @@ class Session:
         with self.guard:
             if self._round is not None:
                 raise ContractError(f"round {self._round.number} is open; retire clients between two rounds")
+            self.open()  # which may read what another server wrote
             gone = [name for name in dict.fromkeys(names) if name in self.roster.index]
             if not gone:
                 return
-            self.open()
             self._settle()
             if self._recording is not None:
                 self._recording.note_names()  # while they have one
+            if self.memory is not None:
+                self.memory.expect()  # the journal has no word for it: whatever interrupts us, a checkpoint must follow
             self.roster.retire(gone)
             if self.memory is not None:
-                self._fold()  # the journal has no word for it
+                self._fold()
             self.log.info("retired %d clients, %d are left", len(gone), len(self.roster.names))
 
     # -- the parts of a round, in their order ------------------------------------------------------------------------
@@ -319,7 +321,7 @@ class Session:
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
         )
-        self.last = replace(record, ids=np.array(roster.numbers, dtype=np.int64)[record.ids])
+        self.last = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
         self._fresh = True
         if self.memory is not None:
             from fedpick.server.journal import Turn
