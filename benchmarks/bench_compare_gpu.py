@@ -29,7 +29,7 @@ POLICIES = [
 ]
 WORKLOADS = {  # data, rounds of the stacked command, rounds of the one that plays runs one by one
     "synthetic": ("synthetic(1, 1)", 300, 100),
-    "cifar10": ("cifar10", 30, 10),
+    "cifar10": ("cifar10", 20, 10),
 }
 STUDY = """
 policy = {policies}

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from experiment.plays import jobs
+from fedpick.data import settings
 from fedpick.errors import FedpickError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import Stopped, execute, play, stacked
-from fedpick.data import settings
 from fedpick.simulate import together
 from fedpick.store import Folder, read_manifest, read_rounds, read_selections
 
