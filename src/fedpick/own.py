@@ -9,13 +9,14 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fedpick.errors import ConfigError, unknown_name
 
-__all__ = ["fingerprint", "is_reference", "load", "moved", "references", "replace_references", "shown"]
+__all__ = ["fingerprint", "is_reference", "load", "moved", "references", "replace_references", "shown", "sources"]
 
 # A file that ends with .py or a dotted module, a colon, a name; what stands in quotes is a text.
 _REFERENCE = re.compile(
@@ -92,6 +93,11 @@ def _source(reference: str) -> Path:
 def fingerprint(reference: str) -> str:
     """Hash of the file that a name stands for."""
     return hashlib.sha256(_source(reference).read_bytes()).hexdigest()[:16]
+
+
+def sources(names: Iterable[str]) -> dict[str, bytes]:
+    """The files that these names stand for, by their names without folders; installed modules are not among them."""
+    return {_source(each).name: _source(each).read_bytes() for each in names if _split(each)[0].endswith(".py")}
 
 
 def _module(reference: str) -> ModuleType:

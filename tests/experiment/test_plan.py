@@ -266,7 +266,7 @@ def hospital(num_clients=12):
 
 
 def halves(dataset, num_clients, rng):
-    ...
+    return data.IID()(dataset, num_clients, rng)
 
 
 def made(num_clients, rng):
@@ -284,3 +284,30 @@ def test_parts_of_worlds_worlds_and_data_of_ones_own(tmp_path):
     assert len(Config("uniform", 3, world={"name": f"{here}:hospital", "num_clients": 7}).build().world.clients) == 7
     run = Config("uniform", 3, world={"name": "ideal", "num_clients": 9}, data={"name": f"{here}:made"}).build()
     assert len(run.world.clients) == 9
+    digits = {"name": "digits", "partition": f"{here}:halves"}
+    assert len(Config("uniform", 3, world={"name": "ideal", "num_clients": 9}, data=digits).build().world.clients) == 9
+
+
+def test_on_another_machine_a_run_uses_the_code_that_was_sent(tmp_path):
+    from fedpick import own
+    from fedpick.experiment.executors import node
+    from fedpick.experiment.executors.alone import Job
+
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/eps.py").write_text(EPS)
+    config = plan(policy=f"over-select({tmp_path}/here/eps.py:Eps, 1.2)").configs()[0]
+    node.unpack(tmp_path / "there" / node.OWN, own.sources(config.references()))
+    (tmp_path / "here/eps.py").unlink()
+    job = node._settled(Job(config, tmp_path / "elsewhere"), tmp_path / "there")
+    assert job.config.key == config.key
+    assert job.config.as_dict() == config.as_dict()
+    assert job.config.build().policy.cohort_size == 5
+
+
+def test_a_world_whose_clients_are_not_the_datas_is_refused():
+    people = fp.data.Synthetic(1.0, 1.0)(12, fp.rng.stream(0, 0, "data"))
+    trainer = fp.learn.Trainer(people, fp.learn.logistic((60,), 10), batch=10, steps=2)
+    with pytest.raises(fp.ContractError, match="the world has 40 clients, but the trainer's data 12"):
+        fp.Run(fp.Uniform(3), fp.worlds.named("ideal", 40), trainer=trainer)
+    with pytest.raises(fp.ContractError, match="client 0 has 500 examples in the world, but"):
+        fp.Run(fp.Uniform(3), fp.worlds.named("ideal", 12), trainer=trainer)

@@ -29,6 +29,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fedpick import own
@@ -98,6 +99,18 @@ class Config:
         """Whatever of the user's own the texts name."""
         texts = [self.policy, *_texts(self.world), *_texts(self.data or {}), *_texts(self.train)]
         return list(dict.fromkeys(each for text in texts for each in own.references(text)))
+
+    def with_own_in(self, folder: Path) -> "Config":
+        """The same run, with the user's own files in this folder: on another machine."""
+
+        def there(settings: Mapping[str, Any]) -> dict[str, Any]:
+            return {key: here(value) if isinstance(value, str) else value for key, value in settings.items()}
+
+        def here(text: str) -> str:
+            return own.moved(own.shown(text), folder) if own.references(text) else text
+
+        data = None if self.data is None else there(self.data)
+        return replace(self, policy=here(self.policy), world=there(self.world), data=data, train=there(self.train))
 
     def as_dict(self) -> dict[str, Any]:
         """As data for a manifest, which names the user's own files without their folders."""

@@ -13,12 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedpick.errors import MissingError, require
+import numpy as np
+
+from fedpick.errors import ContractError, MissingError, require
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.protocol import Policy, TrainerLike, traits
 from fedpick.simulate.round import play
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
+from fedpick.types import Clients
 from fedpick.worlds import World
 
 __all__ = ["Run", "check_fit", "policy_for"]
@@ -26,6 +29,7 @@ __all__ = ["Run", "check_fit", "policy_for"]
 
 def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = None) -> None:
     """Raise a MissingError that says what the policy needs and this world does not give."""
+    _check_clients(world, trainer)
     about = traits(policy)
     name = type(policy).__name__
     if "probe" in about.needs and trainer is None:
@@ -61,6 +65,23 @@ def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = N
         raise MissingError(
             f"{name} needs the report {reports[0]!r} of clients that trained, but nothing is trained in this run; use "
             "other settings of it, or give a trainer"
+        )
+
+
+def _check_clients(world: World, trainer: TrainerLike | None) -> None:
+    """Raise where a trainer's data are in the hands of other clients than the world's."""
+    people = getattr(getattr(trainer, "data", None), "clients", None)
+    if not isinstance(people, Clients):
+        return  # a trainer of the user's own need not say
+    fix = "make the world with clients=people.clients, the clients of the trainer's data"
+    if len(people) != len(world.clients):
+        raise ContractError(f"the world has {len(world.clients)} clients, but the trainer's data {len(people)}; {fix}")
+    other = np.flatnonzero(people.sizes != world.clients.sizes)
+    if len(other):
+        k = other[0]
+        raise ContractError(
+            f"client {k} has {world.clients.sizes[k]:g} examples in the world, but {people.sizes[k]:g} in the "
+            f"trainer's data; {fix}"
         )
 
 

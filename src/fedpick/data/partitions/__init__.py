@@ -11,6 +11,7 @@ The papers: E3CS (https://arxiv.org/abs/2011.08756), Power-of-Choice (https://ar
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from fedpick.data.partitions.by_label import Dirichlet, DirichletLabels, LabelsP
 from fedpick.data.partitions.held_out import hold_out
 from fedpick.data.partitions.iid import IID
 from fedpick.data.partitions.sizes import SIZES, LogNormalSizes, PowerLawSizes
+from fedpick.errors import ConfigError
 from fedpick.text import Makers, make
 
 __all__ = [
@@ -51,7 +53,8 @@ def partition(text: str, dataset: Dataset, num_clients: int, rng: np.random.Gene
     """Split a data set as the text says.
 
     Args:
-        text: "iid", "primary-label(0.8, size=500)", "dirichlet(alpha=0.3)", "labels-per-client(2, size=power-law)".
+        text: "iid", "primary-label(0.8, size=500)", "dirichlet(alpha=0.3)", "labels-per-client(2, size=power-law)"; one
+            of your own, a class like these or a function of (dataset, num_clients, rng), as "FILE.py:Name".
         dataset: what is split.
         num_clients: among how many.
         rng: such as fedpick.rng.stream(seed, 0, "partition").
@@ -60,6 +63,10 @@ def partition(text: str, dataset: Dataset, num_clients: int, rng: np.random.Gene
     >>> partition("iid(size=log-normal(sigma=1, at_least=5))", data, 4, np.random.default_rng(0)).sizes
     array([14, 12, 20, 14])
     """
-    how = make(text, "partition", PARTITIONS, values=SIZES, example="dirichlet(alpha=0.3) or iid")
-    split: Federated = how(dataset, num_clients, rng)
+    # A function of the user's own takes the data at once; a partition with settings is made first, then called.
+    given: dict[str, Any] = {"dataset": dataset, "num_clients": num_clients, "rng": rng}
+    how = make(text, "partition", PARTITIONS, values=SIZES, example="dirichlet(alpha=0.3) or iid", **given)
+    split = how if isinstance(how, Federated) else how(dataset, num_clients, rng)
+    if not isinstance(split, Federated):
+        raise ConfigError(f"{text}: gives {type(split).__name__}, but must give fp.data.Federated")
     return split

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fedpick import devices
+from fedpick import devices, own
 from fedpick.errors import FedpickError, MissingError
 from fedpick.experiment.executors import node
 from fedpick.experiment.executors.alone import Job, Listener
@@ -163,7 +163,8 @@ class _Driver:
                 continue
             self.tries[number] += 1
             jobs.append((number, job))
-            sent[number] = node.Parcel(self.tries[number], 0, self.at[number], node.pack(job.folder))
+            code = own.sources(job.config.references())
+            sent[number] = node.Parcel(self.tries[number], 0, self.at[number], node.pack(job.folder), code)
         if jobs:
             batch = Batch(tuple(jobs), batch.stacked)
             variables = {"XLA_FLAGS": devices.flags(1)} if batch.stacked else devices.environment()

@@ -7,12 +7,12 @@ import signal
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedpick import atomic
-from fedpick.experiment.executors.alone import Listener
+from fedpick.experiment.executors.alone import Job, Listener
 from fedpick.experiment.executors.batch import Batch, play_batch
 from fedpick.experiment.executors.processes import portable
 from fedpick.experiment.executors.stopping import Stop, Stopped
@@ -21,6 +21,7 @@ __all__ = ["CHECKPOINT", "Mailbox", "Parcel", "pack", "play_on_node", "unpack"]
 
 CHECKPOINT = "checkpoint.npz"
 _WHOLE = ("rounds.parquet", "selections.parquet")
+OWN = "own"  # folder of the user's code beside the run's files
 ASK = 0.5  # seconds between two questions whether to stop
 
 
@@ -33,12 +34,14 @@ class Parcel:
         after: the round of the checkpoint that they go on from; 0: they are all there is.
         round: of the checkpoint among them.
         files: by name.
+        own: files of the user's own code that the run uses, by name.
     """
 
     attempt: int
     after: int
     round: int
     files: dict[str, bytes]
+    own: dict[str, bytes] = field(default_factory=dict)
 
 
 def pack(folder: Path, after: int = 0) -> dict[str, bytes]:
@@ -116,6 +119,12 @@ class _Courier:
             self.stop.tell(signal.SIGTERM)
 
 
+def _settled(job: Job, folder: Path) -> Job:
+    """A job in its folder on this node, with the user's own code that was sent along."""
+    own = folder / OWN
+    return replace(job, folder=folder, config=job.config.with_own_in(own) if own.is_dir() else job.config)
+
+
 def play_on_node(batch: Batch, sent: Mapping[int, Parcel], mailbox: Any) -> dict[int, Exception]:
     """Play a batch on from the files sent; gives the errors of runs that have one."""
     stop = Stop()
@@ -125,7 +134,9 @@ def play_on_node(batch: Batch, sent: Mapping[int, Parcel], mailbox: Any) -> dict
         courier.report([])
         for number, parcel in sent.items():
             unpack(folders[number], parcel.files)
-        jobs = tuple((number, replace(job, folder=folders[number])) for number, job in batch.jobs)
+            if parcel.own:
+                unpack(folders[number] / OWN, parcel.own)
+        jobs = tuple((number, _settled(job, folders[number])) for number, job in batch.jobs)
         errors: dict[int, Exception] = {}
         try:
             stop.obey()

@@ -1,0 +1,99 @@
+"""Comparisons from Python."""
+
+from dataclasses import dataclass
+
+import pytest
+
+import fedpick as fp
+from fedpick.experiment import Experiment
+from fedpick.experiment.playing import carry_out, work_of
+from fedpick.experiment.shelf import Shelf
+
+SMALL = {"data": None, "cohort_size": 5, "seeds": 2, "rounds": 15, "executor": "serial"}
+
+
+@dataclass(frozen=True)
+class Mine(fp.Uniform):
+    """A policy of this test's own."""
+
+
+def test_policies_classes_and_texts_are_compared(tmp_path):
+    results = fp.compare(["uniform", Mine, fp.E3CS(5, quota=0.2)], out=tmp_path / "a", **SMALL)
+    frame = results.frame()
+    assert list(dict.fromkeys(frame["policy"])) == ["uniform", "Mine", "E3CS(quota=0.2)"]
+    assert len(frame) == 6
+    assert len(results.rounds()) == 6 * 15
+    same = frame.set_index(["policy", "seed"])["returned"]
+    assert same["uniform"].tolist() == same["Mine"].tolist()  # it is the same policy under another name
+    assert "<" in results._repr_html_()
+    assert results.plot() is not None
+
+
+def test_it_finds_what_is_there(tmp_path, monkeypatch):
+    from fedpick.experiment import executors
+
+    counted = []
+    play = executors.play
+    monkeypatch.setattr(executors, "play", lambda jobs, **how: (counted.append(len(jobs)), play(jobs, **how)))
+    for _ in range(2):
+        fp.compare(["uniform", Mine], out=tmp_path, **SMALL)
+    fp.compare(["uniform", Mine], out=tmp_path, **{**SMALL, "seeds": 3})
+    fp.compare(["uniform"], out=tmp_path, **{**SMALL, "rounds": 20})
+    assert counted == [4, 2, 2]
+
+
+def test_what_python_asks_for_is_what_a_file_asks_for(tmp_path):
+    fp.compare(["uniform", "e3cs"], out=tmp_path, **SMALL)
+    (tmp_path / "study.toml").write_text("policy = ['e3cs', 'uniform']\ncohort_size = 5\nseeds = 2\nrounds = 15\n")
+    assert work_of(fp.experiment.load_experiment(tmp_path / "study.toml"), Shelf(tmp_path)).missing == []
+
+
+def test_fewer_rounds_are_a_narrower_view(tmp_path):
+    fp.compare(["uniform"], out=tmp_path, **SMALL)
+    short = fp.compare(["uniform"], out=tmp_path, **{**SMALL, "rounds": 10})
+    assert set(short.frame()["rounds"]) == {10}
+    fresh = fp.compare(["uniform"], out=tmp_path / "fresh", **{**SMALL, "rounds": 10})
+    assert short.frame()["returned"].tolist() == fresh.frame()["returned"].tolist()
+
+
+def test_two_plans_share_what_both_name_and_pruning_keeps_it(tmp_path):
+    shelf = Shelf(tmp_path)
+    for policies, seeds in ((["uniform", "e3cs"], 2), (["uniform", "bsfl"], 3)):
+        carry_out(work_of(Experiment(policies, cohort_size=5, seeds=seeds, rounds=10), shelf), executor="serial")
+    assert len(shelf.entries()) == 4 + 6 - 2
+    assert len(shelf.plans()) == 2
+    shared = [entry for entry in shelf.entries() if len(entry.plans) == 2]
+    assert {(entry.label, entry.seed) for entry in shared} == {("uniform", 0), ("uniform", 1)}
+    next((tmp_path / "plans").glob("6-runs*")).unlink()
+    assert {entry.label for entry in shelf.prune()} == {"bsfl", "uniform"}
+    assert len(shelf.entries()) == 4
+    for plan in (tmp_path / "plans").iterdir():
+        plan.write_text("half of it")
+    with pytest.raises(fp.ConfigError, match="cannot be read, so that nothing says which runs are wanted"):
+        shelf.prune()
+    assert len(shelf.entries()) == 4
+
+
+def test_a_plan_that_a_wider_one_contains_is_dropped(tmp_path):
+    shelf = Shelf(tmp_path)
+    for seeds in (1, 2, 1):
+        carry_out(work_of(Experiment("uniform", cohort_size=5, seeds=seeds, rounds=5), shelf), executor="serial")
+    assert [plan.seeds for plan in shelf.plans()] == [(0, 1)]
+
+
+def test_a_full_disk_at_the_end_is_one_line_and_the_runs_are_whole(tmp_path, monkeypatch):
+    import errno
+    from contextlib import contextmanager
+
+    from fedpick import comparison
+
+    results = fp.compare(["uniform"], out=tmp_path, **SMALL)
+
+    @contextmanager
+    def full(path):
+        yield path.with_name("x.tmp")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(comparison.atomic, "replacing", full)
+    with pytest.raises(fp.ConfigError, match=r"No space left on device\); the runs are whole"):
+        comparison.write(results, tmp_path, "results")
