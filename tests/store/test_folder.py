@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ import fedpick as fp
 from fedpick.errors import ContractError, SettingError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
+from fedpick.experiment.playing import config_of
 from fedpick.simulate.round import Record, Updates
 from fedpick.simulate.run import Run
 from fedpick.store import Folder, machine, read_manifest, read_rounds, read_selections
@@ -787,6 +789,7 @@ CHILD = """
 import json, sys
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
+from fedpick.experiment.playing import config_of
 print("ready", flush=True)
 execute(Config(**json.loads(sys.argv[1])), sys.argv[2])
 print("finished", flush=True)
@@ -920,3 +923,15 @@ def test_what_is_said_about_a_run_is_added_to_and_what_changed_is_kept_in_order(
     assert manifest["about"] == {"device": "cpu, then gpu: A", "more": [3], "played": "stacked"}
     assert manifest["config"] == {"seed": 1}
     assert last_said(manifest["about"]["device"]) == "gpu: A"
+
+
+def test_a_run_of_the_last_release_is_read_and_goes_on(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parent / "old" / "run-0.1", tmp_path / "old")
+    config = config_of(tmp_path / "old")
+    assert (config.policy, config.rounds, config.seed) == ("uniform", 20, 1)
+    assert config.world == {"name": "volatile", "num_clients": 20}
+    assert fp.load(tmp_path / "old").frame()["rounds"].tolist() == [20]
+    longer = replace(config, rounds=30)
+    for name in ("old", "new"):
+        execute(longer, tmp_path / name)
+    assert contents(tmp_path / "old") == contents(tmp_path / "new")
