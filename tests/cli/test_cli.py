@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -273,6 +274,23 @@ def test_a_run_is_not_lost_for_want_of_a_plot(call, tmp_path, monkeypatch):
     assert "matplotlib" in err
     assert "pip install" in err
     assert "results.json" in out
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "says"),
+    [
+        ("typer", ["policies"], "the command line needs typer: pip install 'fedpick[cli]'"),
+        ("jax", ["compare", "-p", "uniform"], "training needs jax: pip install 'fedpick[learn]', or train nothing"),
+    ],
+)
+def test_a_missing_extra_is_one_line(tmp_path, missing, arguments, says):
+    program = f"import sys; sys.modules[{missing!r}] = None; from fedpick.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

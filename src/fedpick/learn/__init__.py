@@ -13,7 +13,9 @@ try:
     import jax  # noqa: F401
     import optax  # noqa: F401
 except ImportError as error:
-    raise MissingError(f"training needs {error.name}: pip install 'fedpick[learn]'") from None
+    raise MissingError(
+        f"training needs {error.name}: pip install 'fedpick[learn]', or train nothing with --data none"
+    ) from None
 
 from fedpick.learn.aggregation import AGGREGATIONS, SERVERS  # noqa: E402
 from fedpick.learn.models import MODELS, Model, cnn, linear, logistic, mlp, model  # noqa: E402
