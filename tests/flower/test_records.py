@@ -17,6 +17,7 @@ from fedpick.cli import console
 from fedpick.cli.app import app
 from fedpick.experiment import executors
 from fedpick.flower import Selected
+from fedpick.policies.text import label
 from fedpick.server import recording
 from fedpick.store import folder
 
@@ -234,10 +235,10 @@ def test_names_are_there_while_it_runs(clock: Clock, tmp_path) -> None:
 
 
 def test_the_label_is_the_policy_as_people_write_it() -> None:
-    assert recording.label(fp.Uniform(3)) == "Uniform"
-    assert recording.label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5)) == "OverSelect(E3CS(quota=0.2), factor=1.5)"
-    assert recording.label(fp.FedCS(3, success=np.ones(5))) == "FedCS"
-    assert recording.label(object()) == "object"
+    assert label(fp.Uniform(3)) == "Uniform"
+    assert label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5)) == "OverSelect(E3CS(quota=0.2), factor=1.5)"
+    assert label(fp.FedCS(3, success=np.ones(5))) == "FedCS"
+    assert label(object()) == "object"
 
 
 def report(*arguments) -> str:

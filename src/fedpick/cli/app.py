@@ -1,29 +1,25 @@
 """The commands: run, compare, resume, report, runs, reproduce, data, policies, worlds, check."""
 
-import inspect
 import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from fedpick import __version__, checks, own, policy_names
+from fedpick import __version__, own
 from fedpick import comparison as comparing
-from fedpick.cli import console
+from fedpick.cli import console, listing, reproducing
 from fedpick.cli import data as data_commands
-from fedpick.errors import CheckError, ConfigError, FedpickError, find_name, unknown_name
-from fedpick.experiment import PARTS, Config, Experiment, executors, files, playing
+from fedpick.cli.options import Device, Executor, Out, Target, Workers
+from fedpick.errors import ConfigError, FedpickError
+from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.shelf import Shelf
-from fedpick.policies.text import installed_policies
-from fedpick.policies.text import policy as policy_from_text
 from fedpick.report.formats import FORMATS
 from fedpick.report.results import Results, load
-from fedpick.worlds import WORLDS
 
 __all__ = ["app", "run"]
 
@@ -34,17 +30,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data_commands.app, name="data")
+for commands in (listing.app, reproducing.app):
+    app.add_typer(commands)
 
-Workers = Annotated[int | None, typer.Option(help="Processes; one per core if not given.", min=1)]
-Executor = Annotated[
-    str, typer.Option(help="auto, serial, processes, stacked (many runs in one compiled call), or ray.")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write to.")]
-Target = Annotated[
-    float | None, typer.Option(help="Accuracy to count rounds and hours to; else a little less than the first reaches.")
-]
-Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen a round.", min=1)]
 Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")]
 
 
@@ -257,131 +245,6 @@ def runs(
     console.out.print(table)
     total = sum(entry.size for entry in entries)
     console.out.print(f"{len(entries)} runs, {total / 1e6:,.1f} MB")
-
-
-# ---- what there is
-
-
-@app.command()
-def policies(name: Annotated[str | None, typer.Argument(help="Show one policy's settings in full.")] = None) -> None:
-    """List the policies and their settings."""
-    known = policy_names()
-    if name is not None:
-        made = own.load(name) if own.is_reference(name) else find_name(name, known, "policy")
-        console.out.print(escape(inspect.getdoc(getattr(made, "func", made)) or ""))
-        return
-    table = Table(title="write them like e3cs(quota=0.5); fedpick policies NAME tells more")
-    table.add_column("policy")
-    table.add_column("what it does")
-    table.add_column("settings")
-    for text, maker in known.items():
-        target = getattr(maker, "func", maker)
-        line = (inspect.getdoc(target) or "").splitlines()[0]
-        taken = [p for p in inspect.signature(maker).parameters if p != "cohort_size"]
-        table.add_row(text, escape(line), ", ".join(taken))
-    for text, entry in installed_policies().items():
-        table.add_row(text, f"of an installed package: {escape(entry.value)}", "")
-    console.out.print(table)
-    console.out.print("one of your own: 'FILE.py:Class(setting=...)' goes wherever these go", markup=False)
-
-
-@app.command()
-def worlds() -> None:
-    """List the worlds, and the parts that a configuration file can put into them."""
-    table = Table(title="worlds: fedpick compare --world NAME, or name = in [world] of a configuration")
-    table.add_column("world")
-    table.add_column("what it is")
-    for name, maker in WORLDS.items():
-        table.add_row(name, escape((maker.__doc__ or "").splitlines()[0]))
-    console.out.print(table)
-    parts = Table(title='parts: availability = "bernoulli(p=0.8)" in [world]')
-    parts.add_column("part")
-    parts.add_column("names and settings")
-    for part, makers in PARTS.items():
-        lines = [f"{name}({', '.join(inspect.signature(maker).parameters)})" for name, maker in makers.items()]
-        parts.add_row(part, escape("\n".join(lines)))
-    console.out.print(parts)
-
-
-@app.command()
-def reproduce(
-    study: Annotated[str | None, typer.Argument(help="Id of a study; all of them if not given.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and seeds.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the study's own if not given.", min=1)] = None,
-    seed0: Annotated[int, typer.Option("--seed0", help="The first seed.", min=0)] = 0,
-    folder: Annotated[Path, typer.Option("--out", help="Folder for results and plots.")] = Path("fedpick-studies"),
-    workers: Workers = None,
-    executor: Executor = "auto",
-    device: Device = "auto",
-) -> None:
-    """Rerun the papers' experiments and set our figures beside what they print.
-
-    Jobs that are done are kept in the folder: the same command goes on where it was stopped.
-    """
-    from fedpick import studies
-
-    if study is not None and study not in studies.STUDIES:
-        raise unknown_name("study", study, list(studies.STUDIES))
-    how: dict[str, Any] = {"quick": quick, "seeds": seeds, "seed0": seed0, "workers": workers}
-    how |= {"executor": executor, "device": device}
-    outcomes = []
-    for name in [study] if study else list(studies.STUDIES):
-        entry = studies.STUDIES[name]
-        with Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=console.err
-        ) as bar:
-            task = bar.add_task(name, total=None, told="")
-
-            def tell(now: studies.Progress, bar: Progress = bar, task: Any = task) -> None:
-                bar.update(task, completed=now.done, total=now.total, told=str(now))
-
-            try:
-                outcome = studies.reproduce(name, out=folder, tell=tell, **how)
-            except KeyboardInterrupt as stop:
-                bar.stop()
-                console.err.print("\nstopped; every job that was done is kept. Go on with:")
-                console.err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
-                raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
-        outcomes.append(outcome)
-        table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
-        for heading in ("claim", "paper", "ours", "verdict", "note"):
-            table.add_column(heading, overflow="fold")
-        colours = {"reproduced": "green", "in part": "yellow", "not reproduced": "red"}
-        for finding in outcome.findings:
-            verdict = f"[{colours[finding.verdict]}]{finding.verdict}[/]"
-            claim, paper, ours, note = map(escape, (finding.claim, finding.paper, finding.ours, finding.note))
-            table.add_row(claim, paper, ours, verdict, note)
-        console.out.print(table)
-        console.out.print(f"written to {escape(str(folder / name))}")
-    if study is None:
-        console.out.print(f"all of them: {studies.save_index(outcomes, folder)}")
-
-
-@app.command()
-def check(
-    target: Annotated[str, typer.Argument(metavar="FILE.py:POLICY", help="A file and the policy's name in it.")],
-    cohort_size: Cohort = 5,
-) -> None:
-    """Tell whether a policy of yours keeps the rules of the contract."""
-    if not own.references(target):
-        raise ConfigError(f"{target!r} names no policy; write it like examples/my_policy.py:RoundRobin")
-    policy = _policy(target, cohort_size)
-    try:
-        for rule in checks.check_policy(policy):
-            console.out.print(f"[green]keeps[/]  {rule}")
-    except CheckError as error:
-        console.out.print(escape(str(error)))
-        raise typer.Exit(1) from None
-    console.out.print(f"{type(policy).__name__} keeps all rules")
-
-
-def _policy(text: str, cohort_size: int) -> Any:
-    try:
-        return policy_from_text(text, cohort_size=cohort_size)
-    except FedpickError:
-        raise
-    except Exception as error:  # it is the user's own constructor
-        raise ConfigError(f"{text} with cohort_size={cohort_size}: {type(error).__name__}: {error}") from None
 
 
 @app.callback(invoke_without_command=True)

@@ -1,7 +1,6 @@
 """Rounds of a server in the same store as the simulator's, so that `fedpick report` shows them."""
 
 import logging
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -11,30 +10,11 @@ from fedpick.server.roster import Roster
 from fedpick.store import Tables, read_clients
 from fedpick.store.records import Record
 
-__all__ = ["Recording", "label"]
+__all__ = ["Recording"]
 
 WRITE_EVERY = 2.0  # seconds
 JOIN_EVERY = 100  # rounds
 MOST_COLUMNS = 200  # metrics; clients may choose their names
-
-
-def label(policy: Any) -> str:
-    """A policy as people write it: its class and the plain settings that are not the defaults.
-
-    >>> import fedpick as fp
-    >>> label(fp.OverSelect(fp.E3CS(3, quota=0.2), 1.5))
-    'OverSelect(E3CS(quota=0.2), factor=1.5)'
-    """
-    if not is_dataclass(policy):
-        return type(policy).__name__
-    said = []
-    for entry in fields(policy):
-        value = getattr(policy, entry.name)
-        if is_dataclass(value):
-            said.append(label(value))
-        elif isinstance(value, str | int | float) and entry.name != "cohort_size" and value != entry.default:
-            said.append(f"{entry.name}={value!r}")
-    return type(policy).__name__ + (f"({', '.join(said)})" if said else "")
 
 
 class Recording:

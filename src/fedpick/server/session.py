@@ -126,7 +126,8 @@ class Session:
                 self.memory.lock()
             try:
                 if self.records is not None:
-                    from fedpick.server.recording import Recording, label  # pyarrow: not everywhere
+                    from fedpick.policies.text import label
+                    from fedpick.server.recording import Recording  # pyarrow: not everywhere
 
                     kept = self.traits.cohort_size or self.traits.asks
                     about = {"policy": label(self.policy), "cohort_size": kept, "seed": self.seed, **self._about}

@@ -1,0 +1,89 @@
+"""Commands that show what there is: policies, worlds; and whether a policy of the user's keeps the rules."""
+
+import inspect
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fedpick import checks, own, policy_names
+from fedpick.cli import console
+from fedpick.errors import CheckError, ConfigError, FedpickError, find_name
+from fedpick.experiment import PARTS
+from fedpick.policies.text import installed_policies
+from fedpick.policies.text import policy as policy_from_text
+from fedpick.worlds import WORLDS
+
+__all__ = ["app"]
+
+app = typer.Typer()
+Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen a round.", min=1)]
+
+
+@app.command()
+def policies(name: Annotated[str | None, typer.Argument(help="Show one policy's settings in full.")] = None) -> None:
+    """List the policies and their settings."""
+    known = policy_names()
+    if name is not None:
+        made = own.load(name) if own.is_reference(name) else find_name(name, known, "policy")
+        console.out.print(escape(inspect.getdoc(getattr(made, "func", made)) or ""))
+        return
+    table = Table(title="write them like e3cs(quota=0.5); fedpick policies NAME tells more")
+    table.add_column("policy")
+    table.add_column("what it does")
+    table.add_column("settings")
+    for text, maker in known.items():
+        target = getattr(maker, "func", maker)
+        line = (inspect.getdoc(target) or "").splitlines()[0]
+        taken = [p for p in inspect.signature(maker).parameters if p != "cohort_size"]
+        table.add_row(text, escape(line), ", ".join(taken))
+    for text, entry in installed_policies().items():
+        table.add_row(text, f"of an installed package: {escape(entry.value)}", "")
+    console.out.print(table)
+    console.out.print("one of your own: 'FILE.py:Class(setting=...)' goes wherever these go", markup=False)
+
+
+@app.command()
+def worlds() -> None:
+    """List the worlds, and the parts that a configuration file can put into them."""
+    table = Table(title="worlds: fedpick compare --world NAME, or name = in [world] of a configuration")
+    table.add_column("world")
+    table.add_column("what it is")
+    for name, maker in WORLDS.items():
+        table.add_row(name, escape((maker.__doc__ or "").splitlines()[0]))
+    console.out.print(table)
+    parts = Table(title='parts: availability = "bernoulli(p=0.8)" in [world]')
+    parts.add_column("part")
+    parts.add_column("names and settings")
+    for part, makers in PARTS.items():
+        lines = [f"{name}({', '.join(inspect.signature(maker).parameters)})" for name, maker in makers.items()]
+        parts.add_row(part, escape("\n".join(lines)))
+    console.out.print(parts)
+
+
+@app.command()
+def check(
+    target: Annotated[str, typer.Argument(metavar="FILE.py:POLICY", help="A file and the policy's name in it.")],
+    cohort_size: Cohort = 5,
+) -> None:
+    """Tell whether a policy of yours keeps the rules of the contract."""
+    if not own.references(target):
+        raise ConfigError(f"{target!r} names no policy; write it like examples/my_policy.py:RoundRobin")
+    policy = _policy(target, cohort_size)
+    try:
+        for rule in checks.check_policy(policy):
+            console.out.print(f"[green]keeps[/]  {rule}")
+    except CheckError as error:
+        console.out.print(escape(str(error)))
+        raise typer.Exit(1) from None
+    console.out.print(f"{type(policy).__name__} keeps all rules")
+
+
+def _policy(text: str, cohort_size: int) -> Any:
+    try:
+        return policy_from_text(text, cohort_size=cohort_size)
+    except FedpickError:
+        raise
+    except Exception as error:  # it is the user's own constructor
+        raise ConfigError(f"{text} with cohort_size={cohort_size}: {type(error).__name__}: {error}") from None

@@ -1,0 +1,71 @@
+"""The command that reruns the papers' experiments."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from fedpick.cli import console
+from fedpick.cli.options import Device, Executor, Workers
+from fedpick.errors import unknown_name
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@app.command()
+def reproduce(
+    study: Annotated[str | None, typer.Argument(help="Id of a study; all of them if not given.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and seeds.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the study's own if not given.", min=1)] = None,
+    seed0: Annotated[int, typer.Option("--seed0", help="The first seed.", min=0)] = 0,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for results and plots.")] = Path("fedpick-studies"),
+    workers: Workers = None,
+    executor: Executor = "auto",
+    device: Device = "auto",
+) -> None:
+    """Rerun the papers' experiments and set our figures beside what they print.
+
+    Jobs that are done are kept in the folder: the same command goes on where it was stopped.
+    """
+    from fedpick import studies
+
+    if study is not None and study not in studies.STUDIES:
+        raise unknown_name("study", study, list(studies.STUDIES))
+    how: dict[str, Any] = {"quick": quick, "seeds": seeds, "seed0": seed0, "workers": workers}
+    how |= {"executor": executor, "device": device}
+    outcomes = []
+    for name in [study] if study else list(studies.STUDIES):
+        entry = studies.STUDIES[name]
+        with Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=console.err
+        ) as bar:
+            task = bar.add_task(name, total=None, told="")
+
+            def tell(now: studies.Progress, bar: Progress = bar, task: Any = task) -> None:
+                bar.update(task, completed=now.done, total=now.total, told=str(now))
+
+            try:
+                outcome = studies.reproduce(name, out=folder, tell=tell, **how)
+            except KeyboardInterrupt as stop:
+                bar.stop()
+                console.err.print("\nstopped; every job that was done is kept. Go on with:")
+                console.err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
+                raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
+        outcomes.append(outcome)
+        table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
+        for heading in ("claim", "paper", "ours", "verdict", "note"):
+            table.add_column(heading, overflow="fold")
+        colours = {"reproduced": "green", "in part": "yellow", "not reproduced": "red"}
+        for finding in outcome.findings:
+            verdict = f"[{colours[finding.verdict]}]{finding.verdict}[/]"
+            claim, paper, ours, note = map(escape, (finding.claim, finding.paper, finding.ours, finding.note))
+            table.add_row(claim, paper, ours, verdict, note)
+        console.out.print(table)
+        console.out.print(f"written to {escape(str(folder / name))}")
+    if study is None:
+        console.out.print(f"all of them: {studies.save_index(outcomes, folder)}")
