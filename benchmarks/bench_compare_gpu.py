@@ -28,7 +28,7 @@ POLICIES = [
     "fedcs",
 ]
 WORKLOADS = {  # data, rounds of the stacked command, rounds of the one that plays runs one by one
-    "synthetic": ("synthetic(1, 1)", 300, 100),
+    "synthetic": ("synthetic(1, 1)", 500, 150),
     "cifar10": ("cifar10", 20, 10),
 }
 STUDY = """

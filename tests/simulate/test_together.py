@@ -93,4 +93,4 @@ def test_vectors_are_those_of_the_runs_own_clients(report: str, monkeypatch: pyt
     together_, width = heard["reports"], seen[-1]
     list(run(1, Listening(3), reports=reports).rounds(until=1))
     np.testing.assert_allclose(together_, heard["reports"], rtol=1e-4, atol=1e-6)
-    assert width == 5  # not the ten of the stack
+    assert width == 3  # its own cohort, not the eight of the stack

@@ -396,7 +396,7 @@ def test_another_number_of_rounds_between_checkpoints_is_the_same_run(tmp_path: 
 def test_rounds_in_which_nobody_is_there_survive_at_the_end_too(tmp_path: Path) -> None:
     trace = tmp_path / "spells.csv"
     trace.write_text("client,start,end\n0,1,4\n1,2,6\n2,9,12\n")
-    what = config("uniform", name="ideal", num_clients=3, availability=f"trace({str(trace)!r}, unit='rounds')")
+    what = config("uniform", name="ideal", num_clients=4, availability=f"trace({str(trace)!r}, unit='rounds')")
     for k in (5, 8, 12, 17, 22):
         play_to(tmp_path / str(k), what, k)
         assert contents(execute(what, tmp_path / str(k))) == whole(what)
@@ -410,7 +410,7 @@ def test_rounds_in_which_nobody_is_there_survive_at_the_end_too(tmp_path: Path) 
 def test_a_run_without_anybody_ever_has_tables_of_the_same_columns(tmp_path: Path) -> None:
     trace = tmp_path / "spells.csv"
     trace.write_text("client,start,end\n0,1000,1001\n")
-    what = config("uniform", name="ideal", num_clients=3, availability=f"trace({str(trace)!r}, unit='rounds')")
+    what = config("uniform", name="ideal", num_clients=4, availability=f"trace({str(trace)!r}, unit='rounds')")
     execute(what, tmp_path / "run")
     execute(config(), tmp_path / "other")
     empty = read_selections(tmp_path / "run")
@@ -726,8 +726,8 @@ def test_a_full_disk_is_said_and_what_was_written_before_is_whole(
     owner: Any, name: str, what: str, tmp_path: Path
 ) -> None:
     play_to(tmp_path, config(), 12)
-    with Folder(tmp_path, None) as store:
-        store.note({"device": "cpu", "played": "alone"})  # as `execute` does
+    with Folder(tmp_path, None) as store:  # as `execute` does
+        store.note(config().about(config().build()) | {"device": "cpu", "played": "alone"})
     before = files(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, full)

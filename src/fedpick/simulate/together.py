@@ -27,6 +27,7 @@ from fedpick.types import Choice, Outcome, Status, Updates
 __all__ = ["RunError", "aggregate_together", "blame", "difference", "play_together", "train_together"]
 
 LANES = 64  # clients in a stack are padded to a multiple of this
+SPARE = 1.25  # times the clients that train: compiling for a few more takes longer than computing nothing for them
 _SHARED = ("model", "batch", "steps", "momentum", "weight_decay", "prox", "precision", "form")
 
 
@@ -92,9 +93,11 @@ _SHAPES: WeakKeyDictionary[Trainer, tuple[int, int]] = WeakKeyDictionary()
 
 
 def _kept_shape(trainer: Trainer, needed: tuple[int, int]) -> tuple[int, int]:
-    """The largest stack that this trainer was part of: fewer lanes and steps than before compile nothing new."""
-    before = _SHAPES.get(trainer, (LANES, 1))
-    _SHAPES[trainer] = found = max(before[0], needed[0]), max(before[1], needed[1])
+    """Lanes and steps of a stack: those of the last one if they do, else with room for rounds in which more train."""
+    lanes, steps = _SHAPES.get(trainer, (0, 0))
+    if needed[0] > lanes:
+        lanes = -(-int(needed[0] * SPARE) // LANES) * LANES
+    _SHAPES[trainer] = found = lanes, max(steps, needed[1])
     return found
 
 
@@ -110,7 +113,7 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
     # The clients that train, run after run, in as many lanes as were ever needed: a new shape would be compiled.
     starts = np.concatenate([[0], np.cumsum([len(at) for at in ats])])
     longest = max(each.batches.count.shape[1] for each in drawn)
-    lanes, length = _kept_shape(first, (-(-int(starts[-1]) // LANES) * LANES, longest))
+    lanes, length = _kept_shape(first, (max(int(starts[-1]), 1), longest))
     index, examples = np.zeros((lanes, length, first.batch), np.int32), np.zeros((lanes, length), np.int32)
     steps, keys = np.zeros(lanes, np.int32), np.zeros((lanes, 2), np.uint32)
     lr, owner = np.zeros(lanes, np.float32), np.zeros(lanes, np.int32)
