@@ -97,3 +97,30 @@ def test_a_full_disk_at_the_end_is_one_line_and_the_runs_are_whole(tmp_path, mon
     monkeypatch.setattr(comparison.atomic, "replacing", full)
     with pytest.raises(fp.ConfigError, match=r"No space left on device\); the runs are whole"):
         comparison.write(results, tmp_path, "results")
+
+
+def test_a_run_that_was_killed_between_its_two_joined_files_is_ended(tmp_path, monkeypatch):
+    from fedpick.store import folder
+
+    whole = fp.compare(["uniform"], out=tmp_path / "whole", **{**SMALL, "seeds": 1}).runs[0].folder
+
+    class Killed(BaseException):
+        pass
+
+    write = folder._write_table
+
+    def die(path, table):
+        if path.name == "selections.parquet":
+            raise Killed
+        write(path, table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "_write_table", die)
+        with pytest.raises(Killed):
+            fp.compare(["uniform"], out=tmp_path / "cut", **{**SMALL, "seeds": 1})
+    cut = tmp_path / "cut/runs" / whole.name
+    assert (cut / "rounds.parquet").is_file()
+    assert not (cut / "selections.parquet").exists()
+    fp.compare(["uniform"], out=tmp_path / "cut", **{**SMALL, "seeds": 1})
+    for name in ("rounds.parquet", "selections.parquet"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes()

@@ -44,7 +44,7 @@ def work_of(experiment: Experiment, shelf: Shelf, executor: str = "auto", device
     if device == "cpu" or executor in ("processes", "ray"):
         devices.stay_on_cpu()
     configs = experiment.configs()
-    missing = [config for config in configs if shelf.reached(config) < config.rounds]
+    missing = shelf.missing(configs)
     seen: set[str] = set()
     for config in missing:
         combination = replace(config, seed=0).key

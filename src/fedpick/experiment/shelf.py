@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,11 @@ class Shelf:
         """The last round that is written of a run; 0 if it was not begun."""
         return _reached(self.folder(config))
 
-    def missing(self, experiment: Experiment) -> list[Config]:
-        """The runs that are not there yet, or not as long as asked for."""
-        return [config for config in experiment.configs() if self.reached(config) < config.rounds]
+    def missing(self, configs: Iterable[Config]) -> list[Config]:
+        """Those of these runs that are not there yet, not as long as asked for, or not quite written."""
+        from fedpick.store.tables import is_over  # Parquet is an extra
+
+        return [config for config in configs if not is_over(self.folder(config), config.rounds)]
 
     def add(self, experiment: Experiment) -> None:
         """Keep a plan, unless one that is there asks for all of it; those that it contains are dropped."""

@@ -14,6 +14,7 @@ from fedpick.types import Status
 
 __all__ = [
     "covers",
+    "is_over",
     "joined_tables",
     "last_part",
     "last_round",
@@ -114,6 +115,13 @@ def table_files(folder: Path, name: str, until: int | None = None) -> list[Path]
     reached = covers(whole) if parts and whole.is_file() else 0  # without parts there is nothing to tell apart
     parts = [part for part in parts if last_round(part) > reached and (until is None or last_round(part) <= until)]
     return [whole, *parts] if whole.is_file() else parts
+
+
+def is_over(folder: Path, rounds: int) -> bool:
+    """Whether so many rounds of a run are there and nothing is left to do: a kill can come between two joined files."""
+    whole = [folder / f"{name}.parquet" for name in TABLES]
+    joined = min(covers(path) if path.is_file() else 0 for path in whole)
+    return joined >= rounds or reached(folder) > rounds
 
 
 def reached(folder: Path) -> int:
