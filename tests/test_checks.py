@@ -205,7 +205,7 @@ class Hears:
 
     @property
     def needs(self):
-        return ("context", fp.Report("gradient", self.width), fp.Report("score", 0), "anything")
+        return ("context", fp.ReportSpec("gradient", self.width), fp.ReportSpec("score", 0), "anything")
 
     def init(self, clients):
         return State(np.zeros(len(clients)))

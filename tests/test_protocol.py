@@ -18,8 +18,8 @@ class Own:
     cohort_size: int
     secret: Any = None
 
-    needs = ("context", fp.Report("gradient", 8), "anything")
-    wants = (fp.Report("gain", 0), "features", fp.Report("embedding", unless="features"))
+    needs = ("context", fp.ReportSpec("gradient", 8), "anything")
+    wants = (fp.ReportSpec("gain", 0), "features", fp.ReportSpec("embedding", unless="features"))
     context = 2
     truths = ("secret",)
     fixed_size = False

@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
         Uniform,
     )
     from fedpick.policies.text import policy, policy_names
-    from fedpick.protocol import Policy, Report, traits
+    from fedpick.protocol import Policy, ReportSpec, traits
     from fedpick.report.results import Results, load
     from fedpick.server import Session
     from fedpick.simulate.run import Run
@@ -70,7 +70,7 @@ _NAMES = {
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
-    "protocol": "Policy Report traits",
+    "protocol": "Policy ReportSpec traits",
     "report.results": "Results load",
     "server": "Session",
     "simulate.run": "Run",
@@ -131,7 +131,7 @@ __all__ = [
     "Policy",
     "PowerOfChoice",
     "Record",
-    "Report",
+    "ReportSpec",
     "Results",
     "Run",
     "Session",

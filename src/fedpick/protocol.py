@@ -58,8 +58,8 @@ Rules, which `fp.checks.check_policy` tests:
 A policy may say more about itself with class attributes, properties or settings of these names; `traits` reads them,
 also through a wrapper, which is any policy with the wrapped one in its attribute `policy`:
 
-- `needs`: what it cannot do without: "probe", "context", "features", or reports: `fp.Report(name, width)`, or a bare
-  name for a report of any shape.
+- `needs`: what it cannot do without: "probe", "context", "features", or reports: `fp.ReportSpec(name, width)`, or a
+  bare name for a report of any shape.
 - `wants`: likewise, what it uses where there is some.
 - `context`: the number of columns of `view.context` that it reads; leave out for any.
 - `truths`: on the class: settings that only an oracle can know. Where a run makes the policy from text, the world
@@ -80,7 +80,7 @@ import numpy as np
 from fedpick.errors import ContractError
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Updates, View
 
-__all__ = ["Policy", "Report", "TrainerLike", "Traits", "check_outcome", "check_reports", "traits"]
+__all__ = ["Policy", "ReportSpec", "TrainerLike", "Traits", "check_outcome", "check_reports", "traits"]
 
 S = TypeVar("S")
 
@@ -132,7 +132,7 @@ class TrainerLike(Protocol):
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportSpec:
     """Something that clients report beside duration and loss, and what it looks like for one client.
 
     Args:
@@ -154,7 +154,7 @@ class Traits:
     asks: int | None  # how many it chooses: cohort_size, or more in OverSelect
     needs: frozenset[str]  # names; reports are those that `reports` has
     wants: frozenset[str]
-    reports: tuple[Report, ...]  # of needs and wants, in order of their names
+    reports: tuple[ReportSpec, ...]  # of needs and wants, in order of their names
     context: int | None  # columns of view.context; None for any
     truths: tuple[str, ...]
     oracle: bool
@@ -179,8 +179,8 @@ def _say(policy: object, name: str, default: Any) -> Any:
     return default
 
 
-def _reports(entries: Iterable[str | Report]) -> dict[str, Report]:
-    given = [entry if isinstance(entry, Report) else Report(entry) for entry in entries]
+def _reports(entries: Iterable[str | ReportSpec]) -> dict[str, ReportSpec]:
+    given = [entry if isinstance(entry, ReportSpec) else ReportSpec(entry) for entry in entries]
     return {entry.name: entry for entry in given}
 
 
@@ -190,7 +190,7 @@ def traits(policy: object) -> Traits:
     >>> import fedpick as fp
     >>> said = traits(fp.OverSelect(fp.E3CS(cohort_size=10, reward="gain"), 1.3))
     >>> said.cohort_size, said.asks, said.reports
-    (10, 13, (Report(name='gain', width=0, unless=None),))
+    (10, 13, (ReportSpec(name='gain', width=0, unless=None),))
     >>> traits(fp.FedCS(2, success=[0.1, 0.9, 0.5])).oracle
     True
     """
@@ -224,7 +224,7 @@ def check_reports(policy: object, outcome: Outcome) -> None:
             due = f"a vector of {width} numbers" if width else "one number"
             raise ContractError(
                 f"the report {name!r} has shape {shape} for each client, but {type(policy).__name__} says that it "
-                f"needs {due}: change what clients report, or the width in the policy's fp.Report"
+                f"needs {due}: change what clients report, or the width in the policy's fp.ReportSpec"
             )
 
 

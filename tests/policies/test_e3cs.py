@@ -451,7 +451,7 @@ def test_the_optimal_rate_is_finite_where_nothing_is_left_to_learn():
 def test_a_reward_report_takes_the_place_of_the_success_flag():
     K, k = 9, 3
     policy, clients = fp.E3CS(k, quota=0.3, reward="gain"), everyone(K)
-    assert fp.traits(policy).reports == (fp.Report("gain", width=0),)
+    assert fp.traits(policy).reports == (fp.ReportSpec("gain", width=0),)
     twin, state, rng = Algorithm1(K, k, 0.5), policy.init(clients), np.random.default_rng(5)
     sigma = 0.3 * k / K
     for t in range(1, 41):

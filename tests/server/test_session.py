@@ -207,7 +207,7 @@ class Gainer:
     """A policy of the user's own: learns from a report that it names, a vector of two numbers."""
 
     cohort_size: int
-    needs = (fp.Report("gain", 2),)
+    needs = (fp.ReportSpec("gain", 2),)
 
     def init(self, clients):
         return GainState(np.zeros((len(clients), 2)))

@@ -539,7 +539,7 @@ def test_an_oracle_of_ones_own_is_told_what_a_part_of_ones_own_knows(
 class Listener(Spy):
     """Needs a vector of three numbers of each client."""
 
-    needs = (fp.Report("gradient", 3),)
+    needs = (fp.ReportSpec("gradient", 3),)
 
 
 class Teller(Fake):

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from fedpick import sampling
 from fedpick.errors import MissingError, SettingError, require, unknown_name
 from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_whole, nobody, present
-from fedpick.protocol import Report, check_outcome
+from fedpick.protocol import ReportSpec, check_outcome
 from fedpick.schedules import Cosine, Linear, Schedule, Step
 from fedpick.state import shared_field
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
@@ -124,9 +124,9 @@ class E3CS(ByValue):
             raise SettingError(f"E3CS: {asks} needs the number of rounds: give horizon=T")
 
     @property
-    def needs(self) -> tuple[Report, ...]:
+    def needs(self) -> tuple[ReportSpec, ...]:
         """The report it cannot do without, if `reward` names one: a number each."""
-        return () if self.reward is None else (Report(self.reward, width=0),)
+        return () if self.reward is None else (ReportSpec(self.reward, width=0),)
 
     def share(self, round: int) -> float:
         """The quota in this round, as a share of k/K."""

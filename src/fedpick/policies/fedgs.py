@@ -19,7 +19,7 @@ from fedpick import graph as graphs
 from fedpick import solvers
 from fedpick.errors import ContractError, MissingError, SettingError, require, unknown_name
 from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present
-from fedpick.protocol import Report, check_outcome
+from fedpick.protocol import ReportSpec, check_outcome
 from fedpick.state import pairwise_field
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 
@@ -101,10 +101,10 @@ class FedGS(ByValue):
         return (self.graph,) if isinstance(self.graph, str) and self.graph != "auto" else ()
 
     @property
-    def wants(self) -> tuple[str | Report, ...]:
+    def wants(self) -> tuple[str | ReportSpec, ...]:
         """Features, or else embeddings, where `graph` takes what there is."""
         auto = isinstance(self.graph, str) and self.graph == "auto"
-        return ("features", Report("embedding", unless="features")) if auto else ()
+        return ("features", ReportSpec("embedding", unless="features")) if auto else ()
 
     def init(self, clients: Clients) -> FedGSState:
         """Return the state before the first round: the graph, if there is something to build it from."""
