@@ -171,6 +171,17 @@ def test_a_policy_of_ones_own_is_compared_resumed_and_reported(call, tmp_path, m
     assert len(set((tmp_path / "cmp/runs").iterdir()) - before) == 2  # a changed file is a new run
 
 
+def test_a_name_between_colons_is_no_emoji(tmp_path):
+    (tmp_path / "loop.py").write_text("from fedpick import Uniform as Loop\n")
+    program = [sys.executable, "-m", "fedpick"]
+    options = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run([*program, "compare", "-p", "loop.py:Loop", *SMALL], **options)
+    assert done.returncode == 0, done.stderr
+    assert "loop.py:Loop" in done.stdout
+    done = subprocess.run([*program, "resume", "cmp"], **options)
+    assert "loop.py:Loop: this plan uses code of yours" in done.stderr
+
+
 def test_a_comparison_grows_and_only_what_is_missing_is_played(call, tmp_path, monkeypatch):
     from fedpick.experiment import executors
 

@@ -16,8 +16,9 @@ from rich.progress import (
 
 __all__ = ["err", "out", "progress_of", "written"]
 
-out = Console()
-err = Console(stderr=True)
+# ":Loop:" in a name is no emoji.
+out = Console(emoji=False)
+err = Console(stderr=True, emoji=False)
 
 
 @contextmanager
