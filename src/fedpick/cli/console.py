@@ -30,7 +30,7 @@ def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterat
         rounds: that each is to reach.
         begun: that each has.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bars = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
     whole = bars.add_task(f"{len(names)} runs, rounds", total=sum(rounds), completed=sum(begun))
     reached = list(begun)
