@@ -130,11 +130,6 @@ def resume(
             longer = plan if rounds is None else plan.only(rounds=rounds)
             _carry_out(longer.naming(named), shelf, target, executor, workers, device)
         return
-    if (folder / "compare.json").is_file():
-        raise ConfigError(
-            f"{folder}: holds a comparison of fedpick before 0.2; `fedpick report {folder}` shows it, and "
-            f"`fedpick resume {folder}/POLICY/seed-N` goes on with a run of it"
-        )
     settings = playing.config_of(folder, named)
     _run(replace(settings, rounds=rounds or settings.rounds), folder, device)
 
@@ -146,7 +141,7 @@ def run_one(
     device: Device = "auto",
 ) -> None:
     """Run one configuration: `fedpick run CONFIG.toml`. Goes on where it was if it was interrupted."""
-    _run(files.load(file), folder or Path("fedpick-runs") / file.stem, device)
+    _run(files.load(file), folder or playing.folder_of(file), device)
 
 
 def _run(settings: Config, folder: Path, device: str) -> None:

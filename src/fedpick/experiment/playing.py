@@ -12,7 +12,7 @@ from fedpick.experiment.plan import Experiment
 from fedpick.experiment.shelf import Shelf
 from fedpick.store.manifest import read_manifest
 
-__all__ = ["Work", "carry_out", "config_of", "work_of"]
+__all__ = ["Work", "carry_out", "config_of", "folder_of", "work_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +54,11 @@ def work_of(experiment: Experiment, shelf: Shelf, executor: str = "auto", device
     return Work(experiment, shelf, configs, missing)
 
 
+def folder_of(file: Path) -> Path:
+    """Where the run of a configuration file is kept, unless said."""
+    return Path("fedpick-runs") / file.stem
+
+
 def config_of(folder: Path, named: Sequence[str] = ()) -> Config:
     """The configuration of the run in a folder, which can only name code of the user's own: who wants it, says so.
 
@@ -61,6 +66,11 @@ def config_of(folder: Path, named: Sequence[str] = ()) -> Config:
         folder: of a run.
         named: what of the user's own may be imported, as "FILE.py:Name".
     """
+    if (folder / "compare.json").is_file():
+        raise ConfigError(
+            f"{folder}: holds a comparison of fedpick before 0.2; `fedpick report {folder}` shows it, and "
+            f"`fedpick resume {folder}/POLICY/seed-N` goes on with a run of it"
+        )
     said = read_manifest(folder)["config"]
     if "engine" in said:
         raise ConfigError(
