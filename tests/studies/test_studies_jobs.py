@@ -396,12 +396,13 @@ TOY = (
 @pytest.mark.slow
 def test_a_killed_study_plays_no_finished_job_twice(tmp_path):
     code = [sys.executable, "-c", TOY.format(out=tmp_path)]
+    tests = Path(__file__).parents[1]  # `python -c` imports from the folder it starts in
     for finished in (2, 4):
-        with subprocess.Popen(code) as process:
+        with subprocess.Popen(code, cwd=tests) as process:
             wait_for(finished, tmp_path, process)
             process.send_signal(signal.SIGKILL)
     before = kept_files(tmp_path)
-    subprocess.run(code, check=True)
+    subprocess.run(code, cwd=tests, check=True)
     assert {path: time for path, time in kept_files(tmp_path).items() if path in before} == before
     done = lines(tmp_path / "log")
     assert set(done) == set(range(6))
