@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.archive import FORMAT, dump_archive
 from fedpick.errors import StateError
 from fedpick.server.roster import Newcomers, Roster
-from fedpick.state import FORMAT, dump_archive
 from fedpick.store.records import Record
 from fedpick.types import Choice, Clients, Ints, Outcome, View
 

@@ -20,10 +20,11 @@ from filelock import FileLock, Timeout
 
 from fedpick import atomic
 from fedpick._version import __version__
+from fedpick.archive import FORMAT, read_archive, write_archive
 from fedpick.errors import StateError
 from fedpick.server.journal import FIX, Journal, Turn, record_of, replay, under
 from fedpick.server.roster import Roster
-from fedpick.state import FORMAT, pack, policy_kind, read_archive, unpack, write_archive
+from fedpick.state import pack, policy_kind, unpack
 from fedpick.store.records import Record
 from fedpick.types import Clients
 
