@@ -11,7 +11,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,12 +22,13 @@ from fedpick import atomic
 from fedpick._version import __version__
 from fedpick.errors import StateError
 
-__all__ = ["FORMAT", "dump_archive", "is_newer", "read_archive", "read_npy", "write_archive"]
+__all__ = ["FORMAT", "dump_archive", "is_newer", "read_archive", "read_arrays", "write_archive"]
 
 FORMAT = 1  # raised when a file written before cannot be read any more
 META = "fedpick.json"
 MEMBERS = "members"  # in the text: the names of all arrays
 LONGEST_META = 2**24  # bytes of the text
+LARGEST, MOST_DENSE = 2**30, 200  # bytes that a small file may unpack to; times its size that a large one may
 _MAGIC = b"\x93NUMPY"
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, EOFError, TypeError, AttributeError),
@@ -68,6 +69,23 @@ def read_npy(raw: bytes) -> NDArray[Any]:
         raise ValueError(f"an array of shape {str(shape)[:60]} in {len(raw) - begin} bytes")
     flat = np.frombuffer(raw, dtype, offset=begin)
     return flat.reshape(shape, order="F" if fortran else "C").copy()
+
+
+def read_arrays(path: Path, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
+    """The arrays of any .npz file, compressed or not, or those that are named; a bomb is refused before it is unpacked.
+
+    Args:
+        path: of the file.
+        names: of the arrays wanted; none: all.
+    """
+    size = path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        whole = sum(entry.file_size for entry in entries)
+        if whole > max(LARGEST, MOST_DENSE * size):
+            raise ValueError(f"it says that {size} bytes hold {whole}")
+        found = {entry.filename.removesuffix(".npy"): entry for entry in entries}
+        return {name: read_npy(archive.read(entry)) for name, entry in found.items() if not names or name in names}
 
 
 def is_newer(version: object) -> bool:

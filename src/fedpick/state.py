@@ -307,6 +307,13 @@ def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients
     if not source.is_file():
         raise StateError(f"{source}: there is no such file; start anew with policy.init(clients)")
     arrays, meta = read_archive(source)
+    try:
+        meta, notes = {"policy": meta["policy"], "clients": meta["clients"]}, dict(meta["notes"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"{source}: is no state that save_state wrote ({type(error).__name__}: {str(error)[:80]}); start anew with "
+            "policy.init(clients)"
+        ) from None
     if meta["policy"] != policy_kind(policy):
         raise StateError(f"{source}: holds the state of {meta['policy']}, but the policy is {policy_kind(policy)}")
     if meta["clients"] is not None and meta["clients"] != len(clients):
@@ -314,4 +321,4 @@ def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients
             f"{source}: is for {meta['clients']} clients, but {len(clients)} are enrolled; load it with the clients it "
             "was saved for, then use fp.admit or fp.retire"
         )
-    return unpack(policy.init(clients), arrays, len(clients), f"{source}:"), dict(meta["notes"])
+    return unpack(policy.init(clients), arrays, len(clients), f"{source}:"), notes

@@ -428,16 +428,16 @@ def test_killed_at_every_write_nothing_learned_is_lost(tmp_path, monkeypatch, ca
     for nth in range(1, 100):
         folder = tmp_path / str(nth)
         options = {"state": folder / "state", "records": folder / "run", "checkpoint_every": 2}
-        left[0] = nth
-        session = fp.Session(fp.E3CS(3, quota=0.3), **options)
-        counted = 0
+        left[0], counted, session = nth, 0, None
         try:
+            session = fp.Session(fp.E3CS(3, quota=0.3), **options)
             for names in there:
                 play(session, names, fails={"phone-a"})
                 counted = session.round_number
             session.close()
         except Killed:
-            kill(session)
+            if session is not None:
+                kill(session)
         survived, left[0] = left[0] > 0, 0
         session = fp.Session(fp.E3CS(3, quota=0.3), **options)
         assert session.round_number >= counted

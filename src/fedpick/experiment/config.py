@@ -44,6 +44,7 @@ from fedpick.worlds import WORLDS, World
 __all__ = ["Config"]
 
 LONGEST_NAME = 120  # characters of a folder's name
+LARGEST = 999_999_999  # rounds: the names of parts have nine digits
 _LABELS = {"policy": "{}", "world": "{}", "cohort_size": "m{}", "data": "{}", "train": "{}", "seed": "seed{}"}
 
 
@@ -80,8 +81,10 @@ class Config:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} = {value!r}, but must be a whole number >= 1")
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
-            raise ConfigError(f"seed = {self.seed!r}, but must be a whole number >= 0")
+            if value > LARGEST:
+                raise ConfigError(f"{name} = {value!r}, but must be at most {LARGEST:,}")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed = {self.seed!r}, but must be a whole number from 0 to 2**63 - 1")
         if not isinstance(self.policy, str):
             raise ConfigError(f"policy = {self.policy!r}, but must be a text such as 'e3cs(quota=0.5)'")
         if not isinstance(self.world, dict):

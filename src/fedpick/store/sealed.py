@@ -102,6 +102,8 @@ def read_sealed(path: Path) -> Sealed:
         content = path.read_bytes()
         sealed = _is_sealed(memoryview(content), path)
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        if file.metadata.num_rows > max(2**27, 10_000 * len(content)):
+            raise ValueError(f"it says that {len(content)} bytes hold {file.metadata.num_rows} rows")
         said = (file.schema_arrow.metadata or {}).get(KEY)
         if (said is None) == sealed:
             raise ValueError("it was written or changed by something else than fedpick")

@@ -20,6 +20,7 @@ from fedpick.types import Status
 
 __all__ = [
     "covers",
+    "has_begun",
     "is_over",
     "joined_tables",
     "last_part",
@@ -104,7 +105,8 @@ def _checked(path: Path, name: str) -> Sealed:
     if label is None:
         if strict:
             raise StoreError(f"{path}: has no sum, unlike what fedpick wrote here; {fix}")
-        warnings.warn(f"{folder}: holds tables of before fedpick wrote sums; damage may go unnoticed", stacklevel=1)
+        if name == "rounds":  # one word of it is enough
+            warnings.warn(f"{folder}: holds tables of before fedpick wrote sums; damage may go unnoticed", stacklevel=1)
         return found
     if label.table != name or (run and label.run != run):
         raise StoreError(f"{path}: is a table of {str(label.table)[:40]} of another run, or of another place; {fix}")
@@ -181,6 +183,12 @@ def joined_tables(files: list[Sealed], columns: list[str] | None = None) -> pa.T
         ) from None
 
 
+def has_begun(folder: Path) -> bool:
+    """Whether there must be rounds of a run: a checkpoint comes after those that it covers."""
+    names = ("rounds.parquet", "selections.parquet", "checkpoint.npz")
+    return last_part(folder) > 0 or any((folder / name).is_file() for name in names)
+
+
 def last_part(folder: Path) -> int:
     """The last round of which there is a part of both tables: a killed process can leave one without the other."""
     return min(max(map(last_round, _parts(folder, each)), default=0) for each in TABLES)
@@ -189,6 +197,8 @@ def last_part(folder: Path) -> int:
 def _read(path: str | os.PathLike[str], name: str, columns: list[str] | None) -> pa.Table:
     folder = Path(path)
     files = table_files(folder, name, last_part(folder))
+    if not files and has_begun(folder):
+        raise _gap(folder, name, 1, max(1, *_ends(folder).values()))
     if not files:
         raise StoreError(f"{folder}: has no rounds yet; is it a run's folder?")
     ends = _ends(folder)
