@@ -84,7 +84,7 @@ class Config:
             if value > LARGEST:
                 raise ConfigError(f"{name} = {value!r}, but must be at most {LARGEST:,}")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
-            raise ConfigError(f"seed = {self.seed!r}, but must be a whole number from 0 to 2**63 - 1")
+            raise ConfigError(f"seed = {self.seed!r}, but must be a whole number >= 0 and below 2**63")
         if not isinstance(self.policy, str):
             raise ConfigError(f"policy = {self.policy!r}, but must be a text such as 'e3cs(quota=0.5)'")
         if not isinstance(self.world, dict):

@@ -84,6 +84,10 @@ class Memory:
                 f"{self.folder.resolve()}: another server is working with this state; wait for its end, or give each "
                 "server a folder of its own"
             ) from None
+        except OSError as error:
+            raise StateError(
+                f"{self.folder}: cannot be locked ({error.strerror or error}); free space, or choose another folder"
+            ) from None
         try:
             atomic.tidy(self.folder)
             if self._stamp() != self._seen:
@@ -235,8 +239,11 @@ class Memory:
     def drop_journal(self) -> None:
         """Begin a new journal, if the checkpoint holds all of this one; the records must as well."""
         if not self._behind and self._saved == self.roster.round:
-            self.journal.drop()
-            self._covered = 0
+            try:
+                self.journal.drop()
+                self._covered = 0
+            except OSError as error:  # it stays: what the checkpoint holds is not replayed
+                self.log.warning("%s: cannot be removed (%s)", self.journal.path, error.strerror or error)
 
     def _checkpoint(self) -> None:
         roster = self.roster

@@ -156,10 +156,7 @@ def _parts(folder: Path, name: str) -> list[Path]:
 
 def _ends(folder: Path) -> dict[str, int]:
     """The last round of each table, as names and labels say."""
-    return {
-        name: max(map(last_round, _parts(folder, name)), default=0) or covers(folder / f"{name}.parquet")
-        for name in TABLES
-    }
+    return {name: max([covers(folder / f"{name}.parquet"), *map(last_round, _parts(folder, name))]) for name in TABLES}
 
 
 def is_over(folder: Path, rounds: int) -> bool:
