@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-gpu bench-compare-gpu studies docs lock clean
+.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-gpu bench-compare-gpu studies docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -43,6 +43,11 @@ test-all:  ## the same with each supported Python that is installed, each in an 
 	  echo "Python $$version: $$python"; \
 	  $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=$$python test || exit 1; \
 	done
+
+FUZZ_SECONDS ?= 600
+
+fuzz: $(READY)  ## random attacks on files, texts and states for ten minutes; findings go to tests/fuzz/found.txt
+	$(BIN)/python tests/fuzz/attack.py --seconds $(FUZZ_SECONDS)
 
 coverage: $(READY)  ## branches of the code that the same tests reach, and the lines that they do not
 	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term-missing

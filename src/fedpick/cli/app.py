@@ -268,3 +268,7 @@ def run() -> None:
     except FedpickError as error:
         console.err.print(f"[bold red]error:[/] {escape(console.plain(error))}", soft_wrap=True)
         sys.exit(2)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        said = console.plain(f"error: {error.filename or 'a file'}: {error.strerror or error}; choose another")
+        console.err.print(said, markup=False, soft_wrap=True)
+        sys.exit(2)

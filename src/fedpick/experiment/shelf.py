@@ -59,6 +59,12 @@ class Shelf:
 
     def check(self) -> None:
         """Raise unless the folder is ours, or free to be."""
+        try:
+            self.path.exists()
+        except OSError as error:
+            raise ConfigError(
+                f"{str(self.path)[:200]}: cannot be looked at ({error.strerror}); choose another folder with --out"
+            ) from None
         if (self.path / "compare.json").is_file() and not self.is_one(self.path):
             raise ConfigError(
                 f"{self.path}: holds a comparison of fedpick before 0.2, which cannot grow; `fedpick report "
