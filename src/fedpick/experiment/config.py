@@ -44,6 +44,7 @@ from fedpick.worlds import WORLDS, World
 __all__ = ["Config"]
 
 LONGEST_NAME = 120  # characters of a folder's name
+MOST_ASKED = 100  # times the number of clients
 LARGEST = 999_999_999  # rounds: the names of parts have nine digits
 _LABELS = {"policy": "{}", "world": "{}", "cohort_size": "m{}", "data": "{}", "train": "{}", "seed": "seed{}"}
 
@@ -186,6 +187,11 @@ class Config:
             )
         try:
             policy, trainer = self._policy(world), None
+            asks = traits(policy).asks
+            if asks is not None and asks > MOST_ASKED * len(world.clients):  # some choose with replacement
+                raise ConfigError(
+                    f"policy = {self.policy!r}: asks {asks} of {len(world.clients)} clients; choose fewer"
+                )
             if people is not None and self.data is not None:
                 reports = tuple(traits(policy).collect(world.clients))
                 trainer = build_trainer(people, self.data, self.train, reports)

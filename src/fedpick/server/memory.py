@@ -180,7 +180,7 @@ class Memory:
         elif found != self._settings:
             now = repr(policy)[:500]
             differs = (
-                f"with {said}, but the policy is {now}" if said not in (None, now) else "by other settings or code"
+                f"with {said}, but the policy is {now}" if said not in (None, now) else "with other settings or code"
             )
             raise StateError(
                 f"{file}: was learned {differs}; what one learned would be wrong for the other. Start the server with "
