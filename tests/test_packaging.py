@@ -85,7 +85,7 @@ def test_a_users_program_is_type_checked_against_the_installed_package(tmp_path)
 
 # deploy.py needs an app: tests/flower/test_examples.py gives it some.
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py") if path.name != "deploy.py")
-LONG = {"own_model.py"}  # trains a model for a hundred rounds
+LONG = {"own_model.py"}  # trains models
 
 
 @pytest.mark.parametrize(
