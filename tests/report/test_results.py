@@ -466,7 +466,7 @@ def test_a_table_of_something_else_is_one_line(tmp_path):
     run = make(tmp_path / "run")
     table = pq.read_table(run / "selections.parquet")
     pq.write_table(table.drop_columns(["status"]), run / "selections.parquet")
-    with pytest.raises(fp.StoreError, match="has no column 'status', so that it is no table of selections"):
+    with pytest.raises(fp.StoreError, match="has no column 'status', so it is not a table of selections"):
         fp.load(run).table()
     pq.write_table(table.set_column(1, "client", [["x"] * len(table)]), run / "selections.parquet")
     with pytest.raises(fp.StoreError, match="its tables are not a run's"):

@@ -47,7 +47,7 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
     lacking = [name for name in SELECTIONS if name not in selections.column_names]
     if lacking:
         raise StoreError(
-            f"{info.folder}: selections.parquet has no column {lacking[0]!r}, so that it is no table of selections; "
+            f"{info.folder}: selections.parquet has no column {lacking[0]!r}, so it is not a table of selections; "
             "put it back"
         )
     selections, common = _until(selections, last), _until(rounds, last)
