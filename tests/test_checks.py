@@ -77,6 +77,19 @@ class Good:
         return State(state.counts)
 
 
+class Stateless(Good):
+    def init(self, clients):
+        return None
+
+    def observe(self, state, view, choice, outcome):
+        return None
+
+
+def test_a_policy_that_keeps_nothing_has_the_state_none():
+    assert len(fp.checks.check_policy(Stateless())) == 10
+    assert len(fp.checks.check_policy(fp.OverSelect(Stateless(), 1.5))) == 10
+
+
 class PicksAbsent(Good):
     def select(self, state, view, rng):
         return fp.Choice(rng.permutation(len(view.clients))[: min(5, view.available.sum())])

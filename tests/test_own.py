@@ -145,4 +145,5 @@ def test_an_installed_package_offers_policies_that_are_loaded_when_they_are_name
     assert loaded == []
     assert fp.policy("theirs", cohort_size=2) == fp.Uniform(2)
     assert fp.policy("over-select(theirs, 1.5)", cohort_size=2).policy == fp.Uniform(2)
+    assert text.find_policy("Theirs") is fp.Uniform
     assert set(loaded) == {"theirs"}

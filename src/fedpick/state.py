@@ -44,13 +44,18 @@ def pairwise_field(**options: Any) -> Any:
 
 
 def _walk(state: Any) -> list[tuple[str, str, Any]]:
-    """(name, kind, value) of every field, the fields of nested states included."""
+    """(name, kind, value) of every field, the fields of nested states included; None is the state of who keeps none."""
+    if state is None:
+        return []
     if not is_dataclass(state) or isinstance(state, type):
-        raise ContractError(f"a state must be a dataclass of arrays, but this is {type(state).__name__}")
+        raise ContractError(
+            f"a state must be a dataclass of arrays, but this is {type(state).__name__}: return a dataclass from init "
+            "and observe, or None if the policy keeps nothing"
+        )
     found = []
     for entry in fields(state):
         value, kind = getattr(state, entry.name), entry.metadata.get("kind", "client")
-        if is_dataclass(value):
+        if value is None or is_dataclass(value):
             found += [(f"{entry.name}.{name}", k, v) for name, k, v in _walk(value)]
         else:
             found.append((entry.name, kind, value))
@@ -59,10 +64,14 @@ def _walk(state: Any) -> list[tuple[str, str, Any]]:
 
 def _rebuild(state: Any, values: dict[str, Any], prefix: str = "") -> Any:
     """A copy of the state with these values in place of its own."""
+    if state is None:
+        return None
     new = {}
     for entry in fields(state):
         value, name = getattr(state, entry.name), prefix + entry.name
-        new[entry.name] = _rebuild(value, values, name + ".") if is_dataclass(value) else values[name]
+        new[entry.name] = (
+            _rebuild(value, values, name + ".") if value is None or is_dataclass(value) else values[name]
+        )
     return replace(state, **new)
 
 

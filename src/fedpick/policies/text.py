@@ -12,7 +12,7 @@ from fedpick import own, policies, schedules
 from fedpick.errors import bare_name, find_name, unknown_name
 from fedpick.text import Makers, canonical, make
 
-__all__ = ["GROUP", "canonical_policy", "installed_policies", "label", "policy", "policy_names"]
+__all__ = ["GROUP", "canonical_policy", "find_policy", "installed_policies", "label", "policy", "policy_names"]
 
 GROUP = "fedpick.policies"  # the entry points by which an installed package offers its policies
 _EXAMPLE = "e3cs(quota=0.5) or uniform; one of your own like my_policy.py:EpsGreedy(eps=0.1)"
@@ -45,6 +45,15 @@ def policy_names() -> dict[str, Callable[..., Any]]:
 def installed_policies() -> dict[str, EntryPoint]:
     """Policies that installed packages offer, by name; none is imported before it is named."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def find_policy(name: str) -> Callable[..., Any]:
+    """What makes the policy of this name, be it built in, installed or a reference to a file or module.
+
+    >>> find_policy("E3CS").__name__
+    'E3CS'
+    """
+    return own.load(name) if own.is_reference(name) else find_name(name, _known(name), "policy")
 
 
 def _known(text: str) -> dict[str, Callable[..., Any]]:
