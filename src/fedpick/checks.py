@@ -183,9 +183,7 @@ def _survives_saving(policy: Policy[Any], start: _Start) -> None:
     if not _same_state(start.state, loaded):
         raise CheckError("the state that was loaded differs from the one saved; keep arrays and numbers in it, only")
     on = _play(policy, start.scene, start.later(5), start.copied())[1]
-    _same_choices(
-        on, _play(policy, start.scene, start.later(5), loaded)[1], "after loading its state it chose others"
-    )
+    _same_choices(on, _play(policy, start.scene, start.later(5), loaded)[1], "after loading its state it chose others")
 
 
 def _absorbs_nonsense(policy: Policy[Any], start: _Start) -> None:

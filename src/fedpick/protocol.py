@@ -44,8 +44,8 @@ True
 
 Rules, which `fp.checks.check_policy` tests:
 
-- Settings live in the policy, which never changes; what it learns lives in the state: a dataclass of arrays, or None for
-  a policy that learns nothing.
+- Settings live in the policy, which never changes; what it learns lives in the state: a dataclass of arrays, or None if
+  it learns nothing.
 - `select` only reads the state.
 - `observe` returns the next state. **It looks pure and need not be**: unlike a function of JAX it may write into the
   arrays of the old state and hand them on, which is what makes a million clients fast. So a state is used up once it

@@ -69,9 +69,7 @@ def _rebuild(state: Any, values: dict[str, Any], prefix: str = "") -> Any:
     new = {}
     for entry in fields(state):
         value, name = getattr(state, entry.name), prefix + entry.name
-        new[entry.name] = (
-            _rebuild(value, values, name + ".") if value is None or is_dataclass(value) else values[name]
-        )
+        new[entry.name] = _rebuild(value, values, name + ".") if value is None or is_dataclass(value) else values[name]
     return replace(state, **new)
 
 
