@@ -157,7 +157,7 @@ class Deployment:
                 code, lost = self.running.pop(name).returncode, f"{name} ended"
                 print(f"{lost} with exit code {code}{self.log(name)}", file=sys.stderr, flush=True)
                 if name == "SuperLink" or not any(other.startswith("SuperNode") for other in self.running):
-                    raise Stop(f"{lost}, so that the run cannot go on")
+                    raise Stop(f"{lost}, so the run cannot continue")
 
     def look(self) -> set[tuple[int, str]]:
         """Find the living processes that were started from here, including children whose parents have ended."""
