@@ -43,7 +43,7 @@ def test_it_goes_into_a_wrapper_and_keeps_its_settings(file):
 
 def test_one_that_is_made_already_takes_no_settings(file):
     assert fp.policy(f"{file}:READY").cohort_size == 3
-    with pytest.raises(fp.SettingError, match="is made already"):
+    with pytest.raises(fp.SettingError, match="is already an object"):
         fp.policy(f"{file}:READY(eps=0.1)")
 
 
