@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import fedpick as fp
+import fedpick.cli.app
 from fedpick import cli
 from fedpick.cli import console
 
@@ -285,6 +286,27 @@ def test_a_run_is_not_lost_for_want_of_a_plot(call, tmp_path, monkeypatch):
     assert "matplotlib" in err
     assert "pip install" in err
     assert "results.json" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        ("fedpick comp", ["compare"]),
+        ("fedpick compare --policy e3", ["e3cs"]),
+        ("fedpick compare -p uniform --world vol", ["volatile"]),
+        ("fedpick compare -d fash", ["fashion-mnist"]),
+        ("fedpick compare --executor st", ["stacked"]),
+        ("fedpick reproduce e3cs/fig", ["e3cs/fig3", "e3cs/fig4"]),
+        ("fedpick policies pow-", ["pow-d"]),
+    ],
+)
+def test_a_shell_completes_commands_and_values(words, offers, monkeypatch, capsys):
+    monkeypatch.setenv("_FEDPICK_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit):
+        cli.app.app(prog_name="fedpick")
+    assert capsys.readouterr().out.split() == offers
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from fedpick import checks, own, policy_names
 from fedpick.cli import console
+from fedpick.cli.options import complete_policy
 from fedpick.errors import CheckError, ConfigError, FedpickError
 from fedpick.experiment import PARTS
 from fedpick.policies.text import find_policy, installed_policies
@@ -22,7 +23,11 @@ Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen
 
 
 @app.command()
-def policies(name: Annotated[str | None, typer.Argument(help="Show the documentation of this policy.")] = None) -> None:
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(help="Show the documentation of this policy.", autocompletion=complete_policy)
+    ] = None,
+) -> None:
     """List the policies and their settings."""
     if name is not None:
         made = find_policy(name)
