@@ -20,10 +20,9 @@ $(READY): pyproject.toml requirements-dev.lock
 
 setup: $(READY)  ## only set up the environment
 
-demo: $(READY)  ## set up, then six policies train a model with clients that are away, slow or fail
+demo: $(READY)  ## set up, then two short comparisons: what selection can gain, and what it costs
 	rm -rf fedpick-runs/demo
-	$(BIN)/fedpick compare -p uniform -p "e3cs(quota=0)" -p "e3cs(quota=0.5)" -p "rpow-d(candidates=50)" \
-	  -p "over-select(uniform, 1.5)" -p fedcs --world volatile --rounds 200 --seeds 3 --out fedpick-runs/demo
+	$(BIN)/fedpick demo
 
 test: $(READY)  ## set up, then run all tests except the slow ones
 	$(BIN)/python -m pytest -n auto -m "not slow"
