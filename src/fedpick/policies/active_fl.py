@@ -2,8 +2,9 @@
 
 Goetz et al. (2019), "Active Federated Learning", Algorithm 1; the baseline of Power-of-Choice, with its settings.
 
-Trusts: the losses that clients report; the share alpha3 drawn uniformly is beyond their reach. Nonsense (NaN,
-infinity, beyond 1e12) is ignored; `clip` bounds what a possible but huge loss can win.
+Trusts: the losses that clients report; the share alpha3 drawn uniformly is beyond their reach. A client that reports
+nonsense (NaN, infinity, beyond 1e12) or fails is worth as little as anybody in its cohort, and no more than before;
+`clip` bounds what a possible but huge loss can win.
 """
 
 import math
@@ -19,6 +20,7 @@ from fedpick.policies._common import (
     clip_losses,
     nobody,
     present,
+    unheard_lowest,
     valid_losses,
 )
 from fedpick.protocol import check_outcome
@@ -29,7 +31,7 @@ __all__ = ["ActiveFL", "ActiveFLState"]
 
 @dataclass
 class ActiveFLState:
-    """Each client's value sqrt(n_k) * loss from its last report; NaN for a client not heard yet."""
+    """Each client's value sqrt(n_k) * loss from its last report; NaN for a client not asked yet."""
 
     value: Floats
 
@@ -85,9 +87,10 @@ class ActiveFL(ByValue):
         return Choice(np.sort(ids[np.concatenate([drawn, others])]))
 
     def observe(self, state: ActiveFLState, view: View, choice: Choice, outcome: Outcome) -> ActiveFLState:
-        """Value the clients that reported a loss."""
+        """Value the clients that reported a loss; those that did not are worth the least of them."""
         check_outcome(view, choice, outcome)
         heard = outcome.succeeded & valid_losses(outcome.loss)
-        ids = choice.ids[heard]
-        state.value[ids] = np.sqrt(view.clients.sizes[ids]) * outcome.loss[heard]
+        ids = choice.ids
+        state.value[ids[heard]] = np.sqrt(view.clients.sizes[ids[heard]]) * outcome.loss[heard]
+        state.value[ids] = unheard_lowest(state.value[ids], heard)
         return ActiveFLState(state.value)

@@ -3,9 +3,10 @@
 Cho, Wang & Joshi (2021), "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
 Strategies", section 4 and Algorithms 1 and 2 of its appendix F.
 
-Trusts: the losses that clients report. A client that reports nonsense (NaN, infinity, beyond 1e12) ranks last. One
-that reports a huge but possible loss wins whenever it is a candidate, that is with probability at most its inclusion
-among the candidates; with `clip` it only ties with the top.
+Trusts: the losses that clients report. A client that reports nonsense (NaN, infinity, beyond 1e12) ranks last; in
+rpow-d, it counts like one that fails: as the lowest loss of its cohort, or its own last if that is lower. One that
+reports a huge but possible loss wins whenever it is a candidate, that is with probability at most its inclusion among
+the candidates; with `clip` it only ties with the top.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from fedpick.policies._common import (
     clip_losses,
     nobody,
     present,
+    unheard_lowest,
     valid_losses,
 )
 from fedpick.protocol import check_outcome
@@ -130,9 +132,6 @@ class PowerOfChoice(ByValue):
         heard = outcome.succeeded & valid_losses(outcome.loss)
         ids = choice.ids
         state.loss[ids[heard]] = outcome.loss[heard]
-        # Chosen and still not heard: no longer +inf, or a client that always fails would always be chosen.
-        typical = float(np.median(outcome.loss[heard])) if heard.any() else 0.0
-        silent = ids[~heard & np.isinf(state.loss[ids])]
-        state.loss[silent] = typical
+        state.loss[ids] = unheard_lowest(state.loss[ids], heard)  # else, while others learn, it soon had the highest
         state.counts[ids] += 1
         return PowerOfChoiceState(state.loss, state.counts)
