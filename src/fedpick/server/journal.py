@@ -52,7 +52,7 @@ class Turn:
         arrays |= {f"report/{name}": values for name, values in self.outcome.reports.items()}
         arrays["context"] = self.view.context
         for i, (_, clients) in enumerate(self.newcomers):
-            arrays |= {f"new/{i}/{name}": values for name, values in vars(clients).items()}
+            arrays |= {f"new/{i}/{name}": values for name, values in vars(clients).items()} if clients else {}
         numbers = ("round", "clock", "seconds", "messages", "megabytes")
         meta = {
             "format": FORMAT,
@@ -90,7 +90,10 @@ def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
 def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
     """Let the policy learn from an entry as it did then."""
     for i, names in enumerate(meta["newcomers"]):
-        roster.enrol([str(name) for name in names], Clients(**under(arrays, f"new/{i}/")))
+        if known := under(arrays, f"new/{i}/"):
+            roster.enrol([str(name) for name in names], Clients(**known))
+        else:
+            roster.forget([str(name) for name in names])
     number = int(meta["record"]["round"])
     if number != roster.round + 1:
         raise ValueError(f"it goes on with round {number} after round {roster.round}")

@@ -8,11 +8,12 @@ import numpy as np
 
 from fedpick.protocol import Policy
 from fedpick.state import admit, observe, retire
-from fedpick.types import Choice, Clients, Outcome, View
+from fedpick.types import Choice, Clients, Ints, Outcome, View
 
 __all__ = ["Newcomers", "Roster"]
 
-Newcomers = tuple[list[str], Clients]  # names and what is known of them, enrolled together
+Newcomers = tuple[list[str], Clients | None]  # enrolled together, and what is known of them; None: forgotten together
+BATCH = 20  # of so many enrolled, one is forgotten alone: moving all the others up takes a while
 
 
 @dataclass
@@ -37,7 +38,8 @@ class Roster:
     clock: float = 0.0
     widths: dict[str, int] = field(default_factory=dict)  # of the reports, see reading.table
     last: list[int] = field(default_factory=list)  # who took part in the last round
-    newcomers: list[Newcomers] = field(default_factory=list)  # since the last round
+    newcomers: list[Newcomers] = field(default_factory=list)  # since the last round, and who was forgotten, in order
+    seen: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # the last round in which each was there
 
     def enrol(self, names: list[str], newcomers: Clients) -> None:
         """Give newcomers the next indices and numbers."""
@@ -47,6 +49,7 @@ class Roster:
             joined = self.clients.join(newcomers)  # which may raise: before anything is changed
             self.state = admit(self.policy, self.state, newcomers)
             self.clients = joined
+        self.seen = np.concatenate([self.seen, np.full(len(names), self.round)])
         for name in names:
             self.index[name] = len(self.names)
             self.names.append(name)
@@ -58,6 +61,7 @@ class Roster:
         """Let the policy learn from a round; returns who was enrolled since the one before."""
         self.state = observe(self.policy, self.state, view, choice, outcome)
         self.round = view.round
+        self.seen[view.available] = view.round
         self.last = sorted(set(choice.ids.tolist()))
         newcomers, self.newcomers = self.newcomers, []
         return newcomers
@@ -69,7 +73,33 @@ class Roster:
         assert self.clients is not None
         kept = self.clients.take(np.array(keep, dtype=np.int64))
         self.state = retire(self.policy, self.state, np.array(keep, dtype=np.int64))
-        moved = {old: new for new, old in enumerate(keep)}
+        moved, self.seen = {old: new for new, old in enumerate(keep)}, self.seen[keep]
         self.clients, self.last = kept, [moved[at] for at in self.last if at in moved]
         self.names, self.numbers = [self.names[at] for at in keep], [self.numbers[at] for at in keep]
         self.index = {name: at for at, name in enumerate(self.names)}
+
+    def forget(self, names: list[str]) -> None:
+        """Retire clients in a way that the journal tells."""
+        self.retire(names)
+        self.newcomers.append((names, None))
+
+    def stale(self, there: Collection[str], after: int | None, most: int) -> list[str]:
+        """Who is to be forgotten, those longest away first.
+
+        Args:
+            there: who is there now; none of them is forgotten.
+            after: rounds that one may be away; None: any number.
+            most: how many may be enrolled, with the newcomers among those who are there.
+        """
+        away = np.ones(len(self.names), dtype=np.bool_)
+        here = [self.index[name] for name in there if name in self.index]
+        away[here] = False
+        gone = 0 if after is None else int(np.count_nonzero(away & (self.seen < self.round + 1 - after)))
+        gone = gone if gone * BATCH >= len(self.names) else 0
+        if (over := len(self.names) + len(there) - len(here) - most) > 0:
+            gone = max(gone, over + most // BATCH)
+        if not gone:
+            return []
+        longest = np.flatnonzero(away)
+        longest = longest[np.argsort(self.seen[longest], kind="stable")][:gone]
+        return [self.names[at] for at in longest]

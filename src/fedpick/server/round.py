@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedpick.errors import ContractError
+from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
 from fedpick.server.reports import Told
 from fedpick.store.records import Record
@@ -109,9 +110,9 @@ class Round:
     ) -> Status | None:
         """Say that a client answered; whatever it reports, the round goes on.
 
-        Returns DONE if its update is to be used, SURPLUS if enough others had answered, FAILED if the loss is not a
-        finite number, and None if the client was not chosen in this round, or it is too late. Said twice, the
-        first counts.
+        Returns DONE if its update is to be used, SURPLUS if enough others had answered, FAILED if the loss cannot be
+        one (NaN, infinity, beyond 1e12), and None if the client was not chosen in this round, or it is too late. Said
+        twice, the first counts.
 
         Args:
             name: of the client.
@@ -126,8 +127,8 @@ class Round:
             if at is None or at in self._heard:
                 return None if at is None else self._heard[at].status
             value = math.nan if loss is None else reading.number(loss)
-            if loss is not None and not math.isfinite(value):
-                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be finite")
+            if loss is not None and not abs(value) <= LOSS_LIMIT:
+                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
             took, said = self.seconds if arrived is None else arrived, reading.number(seconds)
             possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
             if self._session.durations == "reported" and possible:

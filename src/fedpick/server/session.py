@@ -22,6 +22,7 @@ from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.server.settings import ContextFn, Describe, ProbeFn
+from fedpick.state import _walk
 from fedpick.store.records import Record
 from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
 
@@ -29,6 +30,7 @@ __all__ = ["Session"]
 
 DURATIONS = ("reported", "arrival")
 LONGEST_NAME = 500  # characters
+MOST, MOST_PAIRED = 1_000_000, 4_000  # clients enrolled, unless it is said; pairs of the latter take 64 MB or 128 MB
 
 
 class Session:
@@ -45,6 +47,10 @@ class Session:
         context: (round, names, idle) -> (K, d) array, for RBCSF.
         describe: names of newcomers -> fp.Clients; None: what `available` says of them.
         embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
+        forget_after: rounds that a client may be away before it is forgotten and, should it come back, a newcomer; None
+            forgets nobody for that.
+        most_clients: how many may be enrolled; beyond, those longest away are forgotten, and never one that is there.
+            None: a million, or 4,000 where the policy keeps a number for each pair of clients (FedGS).
         checkpoint_every: rounds after which the state is written whole; in between, a journal of the rounds is.
         seed: of the policy's random numbers.
         about: what the records' manifest says besides; an adapter puts its name as "engine".
@@ -71,6 +77,8 @@ class Session:
         context: ContextFn | None = None,
         describe: Describe | None = None,
         embed: Callable[[Any], ArrayLike] | None = None,
+        forget_after: int | None = 1000,
+        most_clients: int | None = None,
         checkpoint_every: int = 20,
         seed: int = 0,
         about: Mapping[str, Any] | None = None,
@@ -80,11 +88,14 @@ class Session:
         require(deadline is None or 0 < deadline < np.inf, f"{owner}: deadline", deadline, "a number of seconds > 0")
         require(durations in DURATIONS, f"{owner}: durations", durations, f"one of {', '.join(DURATIONS)}")
         require(checkpoint_every >= 1, f"{owner}: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
+        for name, least in (("forget_after", forget_after), ("most_clients", most_clients)):
+            require(least is None or least >= 1, f"{owner}: {name}", least, "a whole number >= 1, or None")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
         self.policy, self.traits = policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: give context=function")
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
+        self.forget_after, self.most_clients = forget_after, most_clients
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
         self._describe = describe
         self._about = {"engine": "session", **(about or {})}
@@ -97,6 +108,7 @@ class Session:
         self._recording: Any = None  # a Recording, while the session is open
         self._open = self._fresh = False  # _fresh: the last round is not with the records yet
         self._round: Round | None = None
+        self._forgotten = 0  # clients, since the last round
         if state is not None:
             from fedpick.server.memory import Memory  # filelock: not everywhere
 
@@ -184,6 +196,7 @@ class Session:
             self._settle()
             begun = monotonic()
             there = self._there(available)
+            self._forget(there)
             self._enrol(there)
             view, meter = self._view(there, probe)
             before = perf_counter()
@@ -247,6 +260,20 @@ class Session:
         if not said:
             raise NotEnoughClientsError("nobody is available, so that nobody can train; wait until clients are there")
         return said
+
+    def _forget(self, there: dict[str, Any]) -> None:
+        """Forget those who were away too long, or longest where there are too many."""
+        roster = self.roster
+        pairs = roster.state is not None and any(kind == "pairs" and len(v) for _, kind, v in _walk(roster.state))
+        most = self.most_clients or (MOST_PAIRED if pairs else MOST)
+        if gone := roster.stale(there, self.forget_after, most):
+            away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
+            if self._recording is not None:
+                self._recording.note_names()  # while they have one
+            roster.forget(gone)
+            self._forgotten += len(gone)
+            said = "forgot %d clients that were away for %d rounds or more, %d are left"
+            self.log.warning(said, len(gone), away, len(roster.names))
 
     def _enrol(self, there: dict[str, Any]) -> None:
         """Enrol those that are not yet, with what is known of them."""
@@ -321,7 +348,9 @@ class Session:
             messages=round.messages,
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
+            metrics={"forgotten": float(self._forgotten)} if self._forgotten else {},
         )
+        self._forgotten = 0
         self.last = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
         self._fresh = True
         if self.memory is not None:
