@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-gpu bench-compare-gpu studies docs lock clean
+.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-capture soak bench-gpu bench-compare-gpu studies docs lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -70,6 +70,12 @@ bench-flower: $(READY)  ## what the Flower strategy costs beside plain FedAvg, a
 
 bench-train: $(READY)  ## rounds a second of training beside PyTorch, Flower and fedjax (makes their environments first)
 	$(BIN)/python benchmarks/bench_train.py
+
+bench-capture: $(READY)  ## what liars can win, policy by policy, bare and guarded, into docs/trust.md (ten minutes)
+	$(BIN)/python benchmarks/bench_capture.py
+
+soak: $(READY)  ## 20,000 rounds of a Flower server and 200,000 simulated ones; fails if memory or time a round grows
+	$(BIN)/python benchmarks/soak.py
 
 bench-gpu: $(READY)  ## rounds on a GPU beside a PyTorch loop (needs a GPU, JAX for it, and PyTorch)
 	$(BIN)/python benchmarks/bench_gpu.py
