@@ -72,6 +72,23 @@ POLICIES: dict[str, Callable[[int], Any]] = {
 }
 
 
+def _others() -> dict[str, Callable[[int], Any]]:
+    """Whatever else the library has, with its default settings; oracles act on nothing that is reported."""
+    known, found = {type(make(2)) for make in POLICIES.values()}, {}
+    for name in fp.policy_names():
+        try:
+            policy = fp.policy(name, cohort_size=2)
+        except fp.SettingError:  # wrappers and oracles, which need to be told something
+            continue
+        if type(policy) not in known and not fp.traits(policy).oracle:
+            found[type(policy).__name__] = lambda m, name=name: fp.policy(name, cohort_size=m)
+            known.add(type(policy))
+    return found
+
+
+POLICIES |= _others()
+
+
 def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUNDS) -> float:
     """The share of all places that the liars take."""
     draw = fp.rng.stream(seed, 0, "arena")
@@ -84,6 +101,9 @@ def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUN
     hard, slow = draw.lognormal(0.0, 0.3, CLIENTS), draw.lognormal(1.5, 0.5, CLIENTS)
     trained = np.zeros(CLIENTS)
     state, taken, places = policy.init(clients), 0, 0
+    more = {
+        name: width for name, width in fp.traits(policy).collect(clients).items() if name not in ("gain", "embedding")
+    }
 
     def truth(value: np.ndarray, said: float | None, mask: np.ndarray) -> np.ndarray:
         return value if said is None else np.where(mask, said, value)
@@ -109,11 +129,15 @@ def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUN
         status = np.where(fails, fp.Status.FAILED, fp.Status.DONE)
         seconds = slow[ids] * rng.gamma(8.0, 1 / 8.0, len(ids)) + 1.0
         embedding = features[ids] + 0.05 * rng.normal(size=(len(ids), 10))
+        reports = {"gain": truth(rng.random(len(ids)), lie.gain, bad), "embedding": embedding}
+        for name, width in more.items():  # of policies that ask for others: as their losses, or vectors of their own
+            said = truth(losses[ids], lie.loss, bad)
+            reports[name] = said if not width else features[ids][:, np.arange(width) % 10] * said[:, None]
         outcome = fp.Outcome(
             status,
             np.where(fails, np.nan, truth(seconds, lie.duration, bad)),
             np.where(fails, np.nan, truth(losses[ids], lie.loss, bad)),
-            {"gain": truth(rng.random(len(ids)), lie.gain, bad), "embedding": embedding},
+            reports,
         )
         trained[ids[~fails]] += 1
         state = policy.observe(state, view, choice, outcome)

@@ -71,7 +71,7 @@ class Spy(fp.Uniform):
         return super().observe(state, view, choice, outcome)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     m=st.integers(1, 6),
@@ -220,7 +220,7 @@ def test_state_is_saved_and_two_guards_are_two_kinds(tmp_path):
     fp.save_state(policy, state, tmp_path / "state.npz")
     loaded, _ = fp.load_state(policy, tmp_path / "state.npz", people)
     np.testing.assert_array_equal(loaded.used, state.used)
-    np.testing.assert_array_equal(loaded.inside.speed.counts, copy.deepcopy(state.inside.speed.counts))
+    np.testing.assert_array_equal(loaded.inner.speed.counts, copy.deepcopy(state.inner.speed.counts))
     with pytest.raises(fp.StateError, match=r"holds the state of Guard\(BSFL\), but the policy is Guard\(CSUCB\)"):
         fp.load_state(fp.Guard(fp.CSUCB(2)), tmp_path / "state.npz", people)
 

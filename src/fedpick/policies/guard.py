@@ -29,7 +29,7 @@ FENCE = 4.0  # distances from the lower quartile to the median, above the median
 class GuardState(Generic[S]):
     """The state of the policy inside; how many places each client took beyond its share; its failures in a row."""
 
-    inside: S
+    inner: S
     used: Floats  # places taken, less cap equal shares for each round since; never below 0
     failures: Ints
     until: Ints  # the last round in which it is not asked
@@ -87,7 +87,7 @@ class Guard(ByValue, Generic[S]):
     def before_admit(self, state: GuardState[S]) -> GuardState[S]:
         """As the policy inside."""
         prepare = getattr(self.policy, "before_admit", None)
-        return state if prepare is None else replace(state, inside=prepare(state.inside))
+        return state if prepare is None else replace(state, inner=prepare(state.inner))
 
     def init(self, clients: Clients) -> GuardState[S]:
         """Return the state before the first round: everyone in good standing."""
@@ -99,7 +99,7 @@ class Guard(ByValue, Generic[S]):
         asks = traits(self.policy).asks
         return np.inf if asks is None else self.cap * asks / max(there, 1)
 
-    def _inside(self, state: GuardState[S], view: View) -> View:
+    def _seen(self, state: GuardState[S], view: View) -> View:
         """What the policy inside sees; it depends on the state and the view alone."""
         there = view.available
         over = state.used > self._rate(int(np.count_nonzero(there))) * self.window
@@ -115,22 +115,22 @@ class Guard(ByValue, Generic[S]):
 
     def select(self, state: GuardState[S], view: View, rng: np.random.Generator) -> Choice:
         """Let the policy choose among those in good standing."""
-        return self.policy.select(state.inside, self._inside(state, view), rng)
+        return self.policy.select(state.inner, self._seen(state, view), rng)
 
     def observe(self, state: GuardState[S], view: View, choice: Choice, outcome: Outcome) -> GuardState[S]:
         """Let the policy learn from clipped losses, and count places and failures."""
         check_outcome(view, choice, outcome, replace=traits(self.policy).replace)
-        seen, ids, used = self._inside(state, view), choice.ids, state.used
+        seen, ids, used = self._seen(state, view), choice.ids, state.used
         heard = outcome.succeeded & valid_losses(outcome.loss)
         told = Outcome(outcome.status, outcome.duration, _clip(outcome.loss, heard), outcome.reports)
-        inside = self.policy.observe(state.inside, seen, choice, told)
+        inner = self.policy.observe(state.inner, seen, choice, told)
         np.maximum(used - min(self._rate(int(np.count_nonzero(view.available))), 1e9), 0.0, out=used)
         np.add.at(used, ids, 1.0)
         failed = ~outcome.succeeded | (~heard & ~np.isnan(outcome.loss))  # NaN: nobody asked for a loss
         state.failures[ids] = np.where(failed, state.failures[ids] + 1, 0)
         wait = np.minimum(2 ** np.minimum(state.failures[ids], 30) - 1, self.probation)
         state.until[ids] = np.where(failed, view.round + wait, 0)
-        return GuardState(inside, used, state.failures, state.until)
+        return GuardState(inner, used, state.failures, state.until)
 
 
 def _first(who: Bools, rank: np.ndarray[Any, Any], count: int) -> Bools:

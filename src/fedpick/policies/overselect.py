@@ -4,13 +4,13 @@ Bonawitz et al. (2019), "Towards Federated Learning at Scale: System Design", wh
 """
 
 import math
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, is_dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from fedpick.errors import SettingError
-from fedpick.policies._common import ByValue, check_number
+from fedpick.policies._common import ByValue, check_number, with_cohort_size, wrapped
 from fedpick.protocol import Policy, traits
 from fedpick.types import Choice, Clients, Outcome, View
 
@@ -37,14 +37,16 @@ class OverSelect(ByValue, Generic[S]):
 
     def __post_init__(self) -> None:
         check_number(self, "factor", self.factor, 1.0)
-        if traits(self.policy).cohort_size is None or not _sized(self.policy):
+        if traits(self.policy).cohort_size is None or not is_dataclass(self.policy):
             raise SettingError(
                 f"OverSelect: {type(self.policy).__name__} has no cohort_size to raise; it must be a dataclass with one"
             )
+        if any(isinstance(each, OverSelect) for each in wrapped(self.policy)):
+            raise SettingError("OverSelect: there is one inside already; give one of them, with the product of factors")
         self._wide()  # says now, not in round 1, if the policy cannot be that wide
 
     def _wide(self) -> Policy[S]:
-        wide: Policy[S] = _resized(self.policy, self.asks)
+        wide: Policy[S] = with_cohort_size(self.policy, self.asks)
         return wide
 
     @property
@@ -76,17 +78,3 @@ class OverSelect(ByValue, Generic[S]):
     def observe(self, state: S, view: View, choice: Choice, outcome: Outcome) -> S:
         """Learn as the policy inside does."""
         return self._wide().observe(state, view, choice, outcome)
-
-
-def _sized(policy: Any) -> bool:
-    """Whether a cohort size can be set: in the policy, or in the one that it wraps (Guard)."""
-    if not is_dataclass(policy):
-        return False
-    return any(entry.name == "cohort_size" for entry in fields(policy)) or _sized(getattr(policy, "policy", None))
-
-
-def _resized(policy: Any, size: int) -> Any:
-    """The policy with cohorts of this size."""
-    if any(entry.name == "cohort_size" for entry in fields(policy)):
-        return replace(policy, cohort_size=size)
-    return replace(policy, policy=_resized(policy.policy, size))
