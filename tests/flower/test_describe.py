@@ -242,7 +242,7 @@ def test_reported_seconds_can_be_left_unread(clock: Clock, durations, expected) 
 
 
 def test_bad_settings_are_said() -> None:
-    with pytest.raises(fp.SettingError, match="Selected: durations = 'mine', but must be one of reported, arrival"):
+    with pytest.raises(fp.SettingError, match="Selected: durations = 'mine', but must be one of arrival, reported"):
         selected(fp.Uniform(2), durations="mine")
     with pytest.raises(fp.SettingError, match="Selected: checkpoint_every = 0, but must be a number of rounds >= 1"):
         selected(fp.Uniform(2), checkpoint_every=0)

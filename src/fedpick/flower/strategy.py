@@ -50,8 +50,8 @@ class Selected(Strategy):
             id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config, which needs
             `fedpick.flower.describe` and which it can make up), or a function of Flower's NodeInfo. "auto" is
             "simulation" in Flower's simulation and "registered" elsewhere.
-        options: `fp.Session`'s state, records, durations, context, checkpoint_every and seed; and its deadline, which
-            holds for evaluation as well, None leaving it to start's `timeout`.
+        options: `fp.Session`'s state, records, durations, context, forget_after, most_clients, checkpoint_every and
+            seed; and its deadline, which holds for evaluation as well, None leaving it to start's `timeout`.
     """
 
     def __init__(

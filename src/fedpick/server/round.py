@@ -117,7 +117,7 @@ class Round:
         Args:
             name: of the client.
             loss: mean training loss that it reports.
-            seconds: that it reports; where they are impossible, or durations="arrival", `arrived` counts.
+            seconds: that it reports; they are read as the session's `durations` says.
             reports: by name; those that the policy learns from are kept.
             update: anything, kept for `updates`.
             arrived: seconds from the start of the round to the answer; now, unless you know better.
@@ -131,7 +131,9 @@ class Round:
                 return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
             took, said = self.seconds if arrived is None else arrived, reading.number(seconds)
             possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
-            if self._session.durations == "reported" and possible:
+            if self._session.durations == "arrival":
+                took = self._session.delay.duration(said if possible else None, took)
+            elif possible:
                 took = said
             kept = self._session.reports.read(name, update, reports)
             status = Status.SURPLUS if self.full else Status.DONE

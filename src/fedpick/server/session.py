@@ -16,6 +16,7 @@ from fedpick import rng as rngs
 from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
+from fedpick.server.arrival import Delay
 from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.measures import columns
 from fedpick.server.reports import Reports
@@ -28,7 +29,7 @@ from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["Session"]
 
-DURATIONS = ("reported", "arrival")
+DURATIONS = ("arrival", "reported")
 LONGEST_NAME = 500  # characters
 MOST, MOST_PAIRED = 1_000_000, 4_000  # clients enrolled, unless it is said; pairs of the latter take 64 MB or 128 MB
 
@@ -42,8 +43,8 @@ class Session:
             keeps nothing.
         records: folder of the rounds' records, as a simulated run's, for `fedpick report`; None writes none.
         deadline: seconds that a round may last; None: as long as it does.
-        durations: "reported" takes the seconds that clients report, where they are possible; "arrival" only the time
-            until the answer came, which a client cannot make shorter.
+        durations: "arrival" takes the seconds that clients report, but at least the time until the answer came less the
+            delay that is usual (`delay`), which a client cannot make shorter; "reported" believes what is possible.
         context: (round, names, idle) -> (K, d) array, for RBCSF.
         describe: names of newcomers -> fp.Clients; None: what `available` says of them.
         embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
@@ -73,7 +74,7 @@ class Session:
         state: str | os.PathLike[str] | None = None,
         records: str | os.PathLike[str] | None = None,
         deadline: float | None = None,
-        durations: str = "reported",
+        durations: str = "arrival",
         context: ContextFn | None = None,
         describe: Describe | None = None,
         embed: Callable[[Any], ArrayLike] | None = None,
@@ -100,7 +101,7 @@ class Session:
         self._describe = describe
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
-        self.roster = Roster(policy)
+        self.roster, self.delay = Roster(policy), Delay()
         self.reports = Reports(self.roster, embed, self.log)
         self.last: Record | None = None  # of the last round; it may still get metrics
         self.records = None if records is None else Path(records)
@@ -358,7 +359,8 @@ class Session:
 
             self.memory.keep(Turn(round.view, round.choice, outcome, self.last, newcomers))
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
-        self.log.info("round %d: %s", round.number, counts)
+        delay = f"; delay of replies about {self.delay.seconds:.2f} s" if self.delay.seconds else ""
+        self.log.info("round %d: %s%s", round.number, counts, delay)
         return self.last
 
     def _settle(self) -> None:
