@@ -52,7 +52,8 @@ class Turn:
         arrays |= {f"report/{name}": values for name, values in self.outcome.reports.items()}
         arrays["context"] = self.view.context
         for i, (_, clients) in enumerate(self.newcomers):
-            arrays |= {f"new/{i}/{name}": values for name, values in vars(clients).items()} if clients else {}
+            known = {} if clients is None else vars(clients)  # without any they are forgotten
+            arrays |= {f"new/{i}/{name}": values for name, values in known.items()}
         numbers = ("round", "clock", "seconds", "messages", "megabytes")
         meta = {
             "format": FORMAT,
