@@ -1,7 +1,7 @@
-"""Who can take more places than are theirs? Every policy, every lie, one and ten liars of 100, bare and guarded.
+"""How many places can false reports gain? Every policy and lie, 1 and 10 liars of 100, with and without Guard.
 
-Writes the tables of docs/trust.md and benchmarks/results/capture/. Then the price: what a guard costs clients that are
-all honest, as rounds and simulated hours to an accuracy.
+Also measures the price of a guard if all clients are honest: rounds and simulated hours to an accuracy. Writes the
+tables in docs/trust.md, and benchmarks/results/capture/.
 
     python benchmarks/bench_capture.py            everything, about ten minutes on two cores
     python benchmarks/bench_capture.py --quick    three policies and short runs, printed and not written

@@ -1,11 +1,11 @@
-"""Guard: any policy, in a form in which nobody captures it and nobody dead holds it up.
+"""Guard: limits what false reports can gain under any policy, and how often clients are asked that keep failing.
 
-Ours, from three known parts: a token bucket caps each client's share of the places, as in a network's traffic shaping;
-failures lead to exponential back-off (Metcalfe & Boggs 1976, Ethernet); reported losses are clipped against the median
-and quartile of those reported beside them, which fewer than half of a cohort cannot move (Hampel 1974).
+Our own combination of three known methods: a token bucket limits each client's share of the places, as for network
+traffic; failures lead to exponential back-off (Metcalfe & Boggs 1976, "Ethernet"); losses are clipped against the
+median and the lower quartile of the cohort (Hampel 1974, "The influence curve and its role in robust estimation").
 
-Trusts: nothing that is reported, for more than `cap` times the equal share. A client that comes back under another name
-is a newcomer: who a client is must be known by other means.
+Trusts: no report, for more than `cap` times the equal share. A client that returns under another name is a newcomer;
+identities must be checked elsewhere.
 """
 
 from dataclasses import dataclass, replace
@@ -21,44 +21,44 @@ from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, 
 __all__ = ["Guard", "GuardState"]
 
 S = TypeVar("S")
-ENOUGH = 4  # losses; fewer have no distribution to clip against
-FENCE = 4.0  # distances from the lower quartile to the median, above the median: 2.7 sigma of normal losses
+ENOUGH = 4  # losses; fewer are not clipped
+FENCE = 4.0  # times (median - lower quartile) above the median, which is 2.7 sigma for normal losses
 
 
 @dataclass
 class GuardState(Generic[S]):
-    """The state of the policy inside; how many places each client took beyond its share; its failures in a row."""
+    """The state of the policy inside; for each client the places used beyond its share, and its failures in a row."""
 
     inner: S
-    used: Floats  # places taken, less cap equal shares for each round since; never below 0
+    used: Floats  # places taken minus `cap` equal shares for each round; never below 0
     failures: Ints
-    until: Ints  # the last round in which it is not asked
+    until: Ints  # the last round of its probation
 
 
 @dataclass(frozen=True, eq=False)
 class Guard(ByValue, Generic[S]):
-    """Any policy, asked to choose among fewer: without those who took their share, and those who keep failing.
+    """Any policy, choosing among the clients that have not used up their share and are not on probation.
 
-    *Share.* With m places a round and n clients there, an equal share is m/n of a place a round. Over any t rounds
-    nobody gets more than `cap` times the equal share of t + `window` rounds, plus one place.
+    Share: with m places per round and n available clients, an equal share is m/n places per round. Over any t rounds,
+    no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
 
-    *Probation.* After f failures in a row (LATE or FAILED, or a loss that cannot be one), a client is not asked for
-    2^f - 1 rounds, and never for more than `probation` rounds. One success clears it.
+    Probation: after f failures in a row (LATE, FAILED, or an impossible loss), a client is not chosen for 2^f - 1
+    rounds, but at most `probation` rounds. One success ends it.
 
-    *Losses.* A loss, reported or probed, that is further above the median of those beside it than 4 times the distance
-    from the lower quartile to the median is set to that bound, where there are four or more.
+    Losses: a loss, reported or probed, is at most the median of its cohort plus 4 times the distance from the lower
+    quartile to the median; cohorts with fewer than four losses are not clipped.
 
-    Cohorts stay as large: where fewer are left than there are places, those come back who are the least above their
-    share, and then those whose waiting ends first. A policy without a cohort size fills no places, so it has no cap.
+    If fewer clients are left than there are places, those least above their share are admitted again, and then those
+    whose probation ends first; so cohorts are as large as without a guard. A policy without a cohort size has no cap.
 
-    `inclusion` stays exact: who may be chosen follows from the state alone, and given that, the policy inside draws as
-    it says; for clients that are left out it is 0. To the policy inside they are away.
+    `inclusion` is exact if that of the policy inside is: the state alone determines who can be chosen, and the policy
+    draws among them. For all others it is 0; for the policy inside they are away.
 
     Args:
-        policy: any; also OverSelect, and Guard can be inside it.
-        cap: the largest share, in equal shares, >= 1.
-        window: how many rounds' share can be taken in advance; a policy that wants the same clients for a while can.
-        probation: the longest wait after failures, in rounds; 0 asks them as if nothing had happened.
+        policy: any policy; OverSelect can be inside or outside.
+        cap: the maximum share, as a multiple of the equal share, >= 1.
+        window: rounds whose share can be used in advance, for policies that want the same clients for a while.
+        probation: the longest wait after failures, in rounds; 0: none.
 
     >>> import fedpick as fp
     >>> policy = fp.Guard(fp.PowerOfChoice(cohort_size=10, candidates=100, variant="rpow-d"), cap=1.5)
@@ -90,17 +90,17 @@ class Guard(ByValue, Generic[S]):
         return state if prepare is None else replace(state, inner=prepare(state.inner))
 
     def init(self, clients: Clients) -> GuardState[S]:
-        """Return the state before the first round: everyone in good standing."""
+        """Return the state before the first round."""
         none = np.zeros(len(clients), dtype=np.int64)
         return GuardState(self.policy.init(clients), np.zeros(len(clients)), none, none.copy())
 
     def _rate(self, there: int) -> float:
-        """Places a round that one of so many may take."""
+        """Places per round that a client may take, of so many available ones."""
         asks = traits(self.policy).asks
         return np.inf if asks is None else self.cap * asks / max(there, 1)
 
     def _seen(self, state: GuardState[S], view: View) -> View:
-        """What the policy inside sees; it depends on the state and the view alone."""
+        """The view of the policy inside; it depends on the state and the view only."""
         there = view.available
         over = state.used > self._rate(int(np.count_nonzero(there))) * self.window
         waits = state.until >= view.round
@@ -114,11 +114,11 @@ class Guard(ByValue, Generic[S]):
         return replace(view, available=mask, probe=None if view.probe is None else _clipped(view.probe))
 
     def select(self, state: GuardState[S], view: View, rng: np.random.Generator) -> Choice:
-        """Let the policy choose among those in good standing."""
+        """Let the policy inside choose among those that it may."""
         return self.policy.select(state.inner, self._seen(state, view), rng)
 
     def observe(self, state: GuardState[S], view: View, choice: Choice, outcome: Outcome) -> GuardState[S]:
-        """Let the policy learn from clipped losses, and count places and failures."""
+        """Let the policy inside learn from clipped losses; count places and failures."""
         check_outcome(view, choice, outcome, replace=traits(self.policy).replace)
         seen, ids, used = self._seen(state, view), choice.ids, state.used
         heard = outcome.succeeded & valid_losses(outcome.loss)
@@ -126,7 +126,9 @@ class Guard(ByValue, Generic[S]):
         inner = self.policy.observe(state.inner, seen, choice, told)
         np.maximum(used - min(self._rate(int(np.count_nonzero(view.available))), 1e9), 0.0, out=used)
         np.add.at(used, ids, 1.0)
-        failed = ~outcome.succeeded | (~heard & ~np.isnan(outcome.loss))  # NaN: nobody asked for a loss
+        failed = ~outcome.succeeded | (
+            ~heard & ~np.isnan(outcome.loss)
+        )  # NaN: no loss was reported, as in runs without training
         state.failures[ids] = np.where(failed, state.failures[ids] + 1, 0)
         wait = np.minimum(2 ** np.minimum(state.failures[ids], 30) - 1, self.probation)
         state.until[ids] = np.where(failed, view.round + wait, 0)
@@ -134,7 +136,7 @@ class Guard(ByValue, Generic[S]):
 
 
 def _first(who: Bools, rank: np.ndarray[Any, Any], count: int) -> Bools:
-    """Mask of the `count` lowest of these by rank, and whoever ties with the last: a tie must not be for an index."""
+    """Mask of the `count` clients with the lowest rank, including ties: no client is preferred for its index."""
     ranks = rank[who]
     if len(ranks) <= count:
         return who
@@ -143,7 +145,7 @@ def _first(who: Bools, rank: np.ndarray[Any, Any], count: int) -> Bools:
 
 
 def _clip(losses: Floats, heard: Bools) -> Floats:
-    """Losses, those of `heard` not above what the median and the lower quartile of them allow."""
+    """Losses, those of `heard` limited by their median and lower quartile."""
     if np.count_nonzero(heard) < ENOUGH:
         return losses
     low, middle = np.quantile(losses[heard], [0.25, 0.5])

@@ -1,4 +1,4 @@
-"""How long a client took, from what the server saw: a client can say more than that, and hardly less."""
+"""Durations of clients, from what they report and when their replies arrive."""
 
 from collections import deque
 
@@ -8,16 +8,16 @@ __all__ = ["Delay"]
 
 KEPT = 200  # replies from which the delay is estimated
 ENOUGH = 5
-SHARE = 0.25  # of the replies' delays: it takes three quarters of them to move it at will
-LEAST = 0.25  # of the time until the reply, which is never all delay
+SHARE = 0.25  # quantile of the replies' delays: false reports move it at will only if they are three quarters of all
+LEAST = 0.25  # of the time until the reply: the delay is never taken for all of it
 
 
 class Delay:
-    """What lies between the work of a client and the arrival of its reply: transport, polling, starting up.
+    """Estimates the delay between a client's work and the arrival of its reply: transport, polling, starting up.
 
-    It is the lower quartile of arrival - reported seconds over the last 200 replies; 0 until there are five. A duration
-    is what the client reports, but at least the time until its reply less that delay. So an honest client's duration is
-    its own, or larger by how much its delay was above the usual; and one that lies counts as its arrival tells.
+    The delay is the lower quartile of (arrival - reported seconds) over the last 200 replies; 0 until there are five. A
+    duration is the one reported, but at least the arrival minus the delay: an honest client gets its own, or more if
+    its delay was above the usual one; false short ones are replaced by what the arrival tells.
 
     >>> delay = Delay()
     >>> [delay.duration(said=2.0, arrived=2.5) for _ in range(5)], delay.seconds
