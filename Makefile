@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-gpu bench-compare-gpu studies docs lock clean
+.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-capture soak bench-gpu bench-compare-gpu studies docs lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -69,6 +69,12 @@ bench-flower: $(READY)  ## measure the Flower strategy's overhead over plain Fed
 
 bench-train: $(READY)  ## compare training speed with PyTorch, Flower and fedjax (sets up their environments first)
 	$(BIN)/python benchmarks/bench_train.py
+
+bench-capture: $(READY)  ## measure what false reports gain under each policy, into docs/trust.md (ten minutes)
+	$(BIN)/python benchmarks/bench_capture.py
+
+soak: $(READY)  ## play 20,000 rounds of a Flower server and 200,000 simulated ones; fails if memory or time per round grows
+	$(BIN)/python benchmarks/soak.py
 
 bench-gpu: $(READY)  ## compare training speed on a GPU with a PyTorch loop (needs a GPU, JAX for it, and PyTorch)
 	$(BIN)/python benchmarks/bench_gpu.py

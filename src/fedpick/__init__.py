@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         FedGS,
         FixedProbabilities,
         Genie,
+        Guard,
         OverSelect,
         PowerOfChoice,
         SizeWeighted,
@@ -65,7 +66,7 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS RBCSF ActiveFL FedCS FedGS FixedProbabilities Genie OverSelect PowerOfChoice "
+    "policies": "BSFL CSUCB E3CS RBCSF ActiveFL FedCS FedGS FixedProbabilities Genie Guard OverSelect PowerOfChoice "
     "SizeWeighted Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
@@ -125,6 +126,7 @@ __all__ = [
     "FedpickError",
     "FixedProbabilities",
     "Genie",
+    "Guard",
     "MissingError",
     "Outcome",
     "OverSelect",

@@ -39,6 +39,7 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "rbcs-f": policies.RBCSF,
         "fedgs": policies.FedGS,
         "over-select": policies.OverSelect,
+        "guard": policies.Guard,
     }
 
 
