@@ -169,6 +169,9 @@ class Choice:
         inclusion: P(client is in the cohort) given the state, aligned with `ids`; the expected count where the
             policy draws with replacement; None where it is not known.
         weights: aggregation weights that the policy's paper asks for, aligned; None leaves them to the aggregator.
+        normalise: whether the weights are relative, so that the aggregator divides them by their sum over those that
+            returned; False uses them as they are: the model moves by the sum of weight times update, which the methods
+            need whose sums are unbiased (a full round has weights n_k over all clients' examples, which sum to 1).
 
     >>> len(Choice([4, 7]))
     2
@@ -177,6 +180,7 @@ class Choice:
     ids: Ints
     inclusion: Floats | None = None
     weights: Floats | None = None
+    normalise: bool = True
 
     def __init__(
         self,
@@ -184,6 +188,7 @@ class Choice:
         inclusion: ArrayLike | None = None,
         weights: ArrayLike | None = None,
         *,
+        normalise: bool = True,
         clients: ArrayLike | None = None,
     ) -> None:
         if clients is not None:
@@ -202,6 +207,9 @@ class Choice:
                 if not np.all(array >= 0):  # a NaN is not >= 0 either
                     raise ContractError(f"Choice.{name} holds a negative number or NaN; give None where it is unknown")
             object.__setattr__(self, name, array)
+        if weights is None and not normalise:
+            raise ContractError("Choice.normalise is False, but there are no weights to use as they are; give weights")
+        object.__setattr__(self, "normalise", bool(normalise))
 
     @property
     def clients(self) -> Ints:
@@ -211,6 +219,26 @@ class Choice:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def take(self, index: ArrayLike) -> "Choice":
+        """The part of the choice at these positions (indices, or a mask)."""
+        at = np.asarray(index)
+        parts = (None if part is None else part[at] for part in (self.inclusion, self.weights))
+        return Choice(self.ids[at], *parts, normalise=self.normalise)
+
+    def shares(self, returned: Bools) -> Floats | None:
+        """What the weights come to: each client's update times its share is what the model moves by; 0 for the rest.
+
+        Args:
+            returned: mask, aligned, of those whose updates are used.
+
+        >>> Choice([4, 7, 9], weights=[1, 2, 3]).shares(np.array([True, False, True])).tolist()
+        [0.25, 0.0, 0.75]
+        """
+        if self.weights is None:
+            return None
+        held: Floats = np.where(returned, self.weights, 0.0)
+        return held / max(held.sum(), np.finfo(np.float64).tiny) if self.normalise else held  # all may be 0
 
 
 def _renamed(old: str, new: str) -> None:

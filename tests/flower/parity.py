@@ -92,7 +92,7 @@ def train(message: Message, context: Context) -> Message:
         losses.append(loss)
         w = w - LR * gradient
     seconds = float(WORLD.seconds(state, draw, np.array([k]))[0])
-    metrics = MetricRecord({"num-examples": len(y), "one": 1, "train_loss": float(np.mean(losses)), "seconds": seconds})
+    metrics = MetricRecord({"num-examples": len(y), "train_loss": float(np.mean(losses)), "seconds": seconds})
     return Message(RecordDict({"arrays": ArrayRecord({"w": Array(w)}), "metrics": metrics}), reply_to=message)
 
 
@@ -111,9 +111,7 @@ def main(grid: Grid, context: Context) -> None:
     while len(list(grid.get_node_ids())) < CLIENTS:
         time.sleep(0.1)
     for name, policy in POLICIES.items():
-        weight = "one" if isinstance(policy, fp.PowerOfChoice) else "num-examples"  # it asks for equal weights
-        base = FedAvg(fraction_evaluate=0.0, weighted_by_key=weight)
-        strategy = Selected(base, policy, describe="ask", seed=SEED)
+        strategy = Selected(FedAvg(fraction_evaluate=0.0), policy, describe="ask", seed=SEED)
         rows: list[object] = []
 
         def note(round, arrays, strategy=strategy, rows=rows) -> None:

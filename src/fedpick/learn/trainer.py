@@ -66,7 +66,7 @@ class Trainer:
         momentum: of local SGD; reset in each round.
         weight_decay: of local SGD.
         prox: FedProx's mu; 0 is FedAvg.
-        aggregation: "fedavg", "mean", "o2" or "horvitz-thompson"; see `fedpick.learn.aggregation`.
+        aggregation: "fedavg", "mean", "o2", "horvitz-thompson" or "fedau"; see `fedpick.learn.aggregation`.
         server: the server's optimiser: an optax one, or a text such as "fedadam(lr=0.01)"; None adds the mean update.
         evaluate_every: rounds between evaluations on the held-out data; the last round of a run is evaluated only if
             it is a multiple of this.
@@ -168,7 +168,17 @@ class Trainer:
         """The model before the first round, and the server's state."""
         params = self.model.init(jax.random.key(int(rngs.stream(seed, 0, "model").integers(2**31))))
         state = [] if self.server is None else jax.tree.leaves(self._optimiser.init(params))
-        return {"params": params, "server": state}
+        return {"params": params, "server": state, **self._memory(None)}
+
+    def _memory(self, after: tuple[Any, Choice, Bools] | None) -> dict[str, Any]:
+        """What the aggregation remembers, if it does: at the start, or after a round (model, choice, who returned)."""
+        rule = aggregation.AGGREGATIONS[self.aggregation]
+        if not isinstance(rule, aggregation.FedAU):
+            return {}
+        if after is None:
+            return {"aggregation": rule.init(len(self.data))}
+        model, choice, returned = after
+        return {"aggregation": rule.learn(model["aggregation"], choice, returned)}
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
@@ -262,15 +272,29 @@ class Trainer:
         rows = mean + mixtures @ (inputs - mean)
         return jnp.asarray(rows.reshape(NOISE, *dataset.inputs), jnp.float32)
 
-    def weights(self, choice: Choice, outcome: Outcome) -> Floats:
-        """Aggregation weight of each chosen client's update; 0 for clients that are not DONE."""
+    @property
+    def remembers(self) -> bool:
+        """Whether the aggregation's weights depend on the rounds before."""
+        return isinstance(aggregation.AGGREGATIONS[self.aggregation], aggregation.FedAU)
+
+    def weights(self, choice: Choice, outcome: Outcome, model: Any = None) -> Floats:
+        """Aggregation weight of each chosen client's update; 0 for clients that are not DONE.
+
+        Args:
+            choice: of the policy.
+            outcome: of the round.
+            model: before the round, which an aggregation that remembers needs.
+        """
         returned = np.asarray(outcome.status) == Status.DONE
-        return aggregation.AGGREGATIONS[self.aggregation](choice, returned, self.data.sizes)
+        rule = aggregation.AGGREGATIONS[self.aggregation]
+        if isinstance(rule, aggregation.FedAU):
+            return rule.weights(model["aggregation"], choice, returned, self.data.sizes)
+        return rule(choice, returned, self.data.sizes)
 
     def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> Any:
         """The next model, from the clients that are DONE."""
         delta, at, slots = updates.payload
-        each = self.weights(choice, outcome)
+        each = self.weights(choice, outcome, model)
         weights = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
         weights[slots] = each[at]
         params, state = model["params"], ()
@@ -278,7 +302,8 @@ class Trainer:
             shape = jax.tree.structure(self._optimiser.init(params))
             state = jax.tree.unflatten(shape, model["server"])
         params, state = aggregation.combine(self.server, params, state, delta, weights)
-        return {"params": params, "server": jax.tree.leaves(state)}
+        memory = self._memory((model, choice, np.asarray(outcome.status) == Status.DONE))
+        return {"params": params, "server": jax.tree.leaves(state), **memory}
 
     # ---- evaluation
 

@@ -13,7 +13,7 @@ from fedpick.errors import ContractError
 from fedpick.server import reading
 from fedpick.server.reports import Told
 from fedpick.store.records import Record
-from fedpick.types import Choice, Floats, Outcome, Status, View
+from fedpick.types import Choice, Outcome, Status, View
 
 if TYPE_CHECKING:
     from fedpick.server.session import Session
@@ -83,6 +83,24 @@ class Round:
         """What `done` was given as update, of those whose updates are to be used, in the order of arrival."""
         with self._changed:
             return {self._names[k]: each.update for k, each in self._heard.items() if each.status == Status.DONE}
+
+    @property
+    def weights(self) -> dict[str, float] | None:
+        """What the policy asks for: the model is to move by the sum of weight times update over `updates`.
+
+        They sum to 1 unless the policy's are used as they are (`Choice.normalise`); of a client drawn twice they are
+        added up. None: the policy leaves them to you (as a rule, examples over the sum of examples).
+        """
+        with self._changed:
+            done = [k for k, each in self._heard.items() if each.status == Status.DONE]
+            shares = self.choice.shares(np.isin(self.choice.ids, done))
+            if shares is None:
+                return None
+            sums = dict.fromkeys(done, 0.0)
+            for k, share in zip(self.choice.ids.tolist(), shares.tolist(), strict=True):
+                if k in sums:
+                    sums[k] += share
+            return {self._names[k]: total for k, total in sums.items()}
 
     @property
     def seconds(self) -> float:
@@ -159,8 +177,7 @@ class Round:
         with self._changed:
             gone = {self._index.pop(name) for name in names if name in self._index}
             kept = ~np.isin(self.choice.ids, list(gone))
-            aligned: list[Floats | None] = [self.choice.inclusion, self.choice.weights]
-            self.choice = Choice(self.choice.ids[kept], *(None if a is None else a[kept] for a in aligned))
+            self.choice = self.choice.take(kept)
             self._heard = {at: each for at, each in self._heard.items() if at not in gone}
             self._changed.notify_all()
 

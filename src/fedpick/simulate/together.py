@@ -168,7 +168,7 @@ def aggregate_together(
 ) -> list[Any]:
     """The next model of each run; one from which nobody returned stays."""
     done = [bool((outcome.status == Status.DONE).any()) for outcome in outcomes]
-    together = [r for r, trainer in enumerate(trainers) if done[r] and trainer.server is None]
+    together = [r for r, trainer in enumerate(trainers) if done[r] and trainer.server is None and not trainer.remembers]
     found = list(models)
     for r, trainer in enumerate(trainers):
         if done[r] and r not in together:
