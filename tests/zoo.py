@@ -60,6 +60,8 @@ def zoo(m: int) -> dict[str, Any]:
         fp.FedGS(m, graph="update", neighbours=3),
         fp.FedGS(m, graph=spread, scale="paper"),
         fp.FedGS(m, alpha=0.0),
+        fp.Oort(m),
+        fp.Oort(m, explore=0.3, step=1.0, window=3, fairness=0.5, at_most=4, speed=sizes),
         fp.OverSelect(fp.E3CS(m), 1.3),
         fp.OverSelect(fp.BSFL(m), 2.0),
         fp.OverSelect(fp.FedGS(m), 1.5),

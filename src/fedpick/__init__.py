@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
         FedGS,
         FixedProbabilities,
         Genie,
+        Oort,
         OverSelect,
         PowerOfChoice,
         SizeWeighted,
@@ -65,7 +66,7 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS RBCSF ActiveFL FedCS FedGS FixedProbabilities Genie OverSelect PowerOfChoice "
+    "policies": "BSFL CSUCB E3CS RBCSF ActiveFL FedCS FedGS FixedProbabilities Genie Oort OverSelect PowerOfChoice "
     "SizeWeighted Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
@@ -126,6 +127,7 @@ __all__ = [
     "FixedProbabilities",
     "Genie",
     "MissingError",
+    "Oort",
     "Outcome",
     "OverSelect",
     "Policy",

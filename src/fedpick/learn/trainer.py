@@ -1,7 +1,8 @@
 """The trainer of `fedpick.simulate.round`: data, a model, and how clients and server learn."""
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -14,17 +15,25 @@ from numpy.typing import NDArray
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
 from fedpick.errors import ContractError, SettingError, require, unknown_name
+from fedpick.graph import sketch
 from fedpick.learn import aggregation, batches, cohort, evaluation, placement
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of, prepare
 from fedpick.text import make
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
-__all__ = ["Trainer"]
+__all__ = ["Trainer", "gives"]
 
 TINY = 20_000  # parameters; models up to this size are trained with "vmap" on a CPU too
 NOISE = 256  # number of random inputs for a functional embedding
-REPORTS = ("update_norm", "embedding", "update")  # all reports that a trainer can give
+# All reports that a trainer can give; and "sketch_32" for a sketch of any width.
+REPORTS = ("update_norm", "embedding", "update", "squared_loss", "accuracy")
+_SKETCH = re.compile(r"sketch_([1-9][0-9]{0,5})")
+
+
+def gives(report: str) -> bool:
+    """Whether a trainer can give this report."""
+    return report in REPORTS or _SKETCH.fullmatch(report) is not None
 
 
 @partial(jax.jit, static_argnums=0)
@@ -72,7 +81,9 @@ class Trainer:
             it is a multiple of this.
         spread_every: rounds between passes over all the clients' own data, for the global training loss and the spread
             of accuracy over clients; None: at every evaluation, 0: never.
-        reports: what clients report besides their loss: "update_norm", "embedding" (functional, FedGS (12)), "update".
+        reports: what clients report besides their loss: "update_norm", "embedding" (functional, FedGS (12)), "update",
+            "sketch_32" (of the update, of any width: `fedpick.graph.sketch`); of the model that they were sent, on all
+            of their data: "squared_loss" (mean of the examples' squared losses), "accuracy".
         precision: "float32", or "bfloat16" for activations over float32 weights.
         form: "scan", "vmap", or "auto": the faster one on this machine for this model (see `fedpick.learn.cohort`).
 
@@ -112,7 +123,7 @@ class Trainer:
             (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
             (self.precision, ["float32", "bfloat16"], "precision"),
             (self.form, ["auto", "scan", "vmap"], "form"),
-            *((name, list(REPORTS), "report") for name in self.reports),
+            *((name, [*REPORTS, "sketch_32"], "report") for name in self.reports if not gives(name)),
         ):
             if value not in known:
                 raise unknown_name(what, value, known)
@@ -222,7 +233,8 @@ class Trainer:
         if not len(at):
             return Updates(np.full(len(ids), np.nan))
         trained = self.train_all(model["params"], self.draw(ids, at, epochs, round, rng))
-        return self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
+        updates = self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
+        return self.examined(model["params"], updates, ids, at)
 
     def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> "Drawn":
         """Batches, dropout keys and rates of the clients that train, padded to the largest shape seen so far."""
@@ -251,12 +263,35 @@ class Trainer:
             reports[name][at] = found[slots]
         return Updates(loss, reports, payload=(trained.delta, at, slots), valid=np.isfinite(norm))
 
+    @property
+    def needs_vectors(self) -> bool:
+        """Whether a report is made of the updates themselves."""
+        return any(name in ("update", "embedding") or _SKETCH.fullmatch(name) for name in self.reports)
+
+    def examined(self, sent: Any, updates: Updates, ids: Ints, at: Ints) -> Updates:
+        """The updates with the reports that take a pass of the model that was sent over the clients' data."""
+        asked = {"squared_loss", "accuracy"} & set(self.reports)
+        if not asked:
+            return updates
+        held = [self.data.examples_of(int(client)) for client in ids[at]]
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in held])])
+        each, hits = evaluation.score(self.model, self._spread_params(sent), self._arrays, np.concatenate(held))
+        reports = dict(updates.reports)
+        for name, values in (("squared_loss", np.square(each)), ("accuracy", hits)):
+            if name in asked:
+                reports[name] = np.full(len(ids), np.nan)
+                reports[name][at] = evaluation.segment_means(values, starts)
+        return replace(updates, reports=reports)
+
     def _vectors(self, sent: Any, delta: Any) -> dict[str, Any]:
-        """A vector per client, for FedGS's graph: the update itself (11), or a functional embedding (12)."""
+        """A vector per client: the update itself (FedGS (11)), a sketch of it, or a functional embedding (12)."""
         found: dict[str, Any] = {}
-        if "update" in self.reports:
+        widths = [int(match[1]) for name in self.reports if (match := _SKETCH.fullmatch(name))]
+        if "update" in self.reports or widths:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(delta)]
-            found["update"] = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+            vectors = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+            found |= {f"sketch_{width}": sketch(vectors, width) for width in widths}
+            found |= {"update": vectors} if "update" in self.reports else {}
         if "embedding" in self.reports:
             found["embedding"] = np.asarray(_embed(self.model, sent, delta, self._noise))
         return found

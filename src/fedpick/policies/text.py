@@ -23,6 +23,7 @@ def policy_names() -> dict[str, Callable[..., Any]]:
     choice = policies.PowerOfChoice
     return {
         "uniform": policies.Uniform,
+        "random": policies.Uniform,
         "size-weighted": policies.SizeWeighted,
         "fixed-probabilities": policies.FixedProbabilities,
         "fedcs": policies.FedCS,
@@ -38,6 +39,7 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "genie": policies.Genie,
         "rbcs-f": policies.RBCSF,
         "fedgs": policies.FedGS,
+        "oort": policies.Oort,
         "over-select": policies.OverSelect,
     }
 

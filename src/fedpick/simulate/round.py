@@ -12,7 +12,7 @@ from fedpick.protocol import Policy, TrainerLike, check_reports, traits
 from fedpick.state import observe
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
-from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates, View
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
 from fedpick.worlds import Draw, Timing, World, WorldState
 
 __all__ = ["Chosen", "Work", "choose", "judge", "play", "settle", "work"]
@@ -116,6 +116,16 @@ def judge(chosen: Chosen, updates: Updates) -> Outcome:
     return replace(timing, status=status).report(np.where(timing.used, updates.loss, np.nan), updates.reports)
 
 
+def _reported(policy: Policy[Any], clients: Clients, outcome: Outcome) -> float:
+    """Megabytes of the reports that the policy asks for, four bytes a number; the update is the model's own message."""
+    total = 0
+    for name in traits(policy).collect(clients):
+        if name in outcome.reports and name != "update":
+            rows = outcome.reports[name].reshape(len(outcome), -1)
+            total += rows.shape[1] * int(np.count_nonzero(~np.isnan(rows).all(axis=1)))
+    return 4e-6 * total
+
+
 def settle(
     policy: Policy[Any],
     world: World,
@@ -139,7 +149,8 @@ def settle(
         clock=state.world.clock,
         seconds=timing.seconds,
         messages=len(choice) + answered + 2 * chosen.probes,
-        megabytes=world.model_megabytes * (len(choice) + answered + chosen.probes),  # a probe's answer is one number
+        megabytes=world.model_megabytes * (len(choice) + answered + chosen.probes)  # a probe's answer is one number
+        + _reported(policy, chosen.view.clients, outcome),
         metrics={} if trainer is None else trainer.evaluate(state.model, chosen.round),
         wall={"selection": chosen.wall, "training": wall},
     )

@@ -127,12 +127,13 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
     found = []
     for r, (trainer, job, at) in enumerate(zip(trainers, jobs, ats, strict=True)):
         slots, delta = starts[r] + np.arange(len(at)), None
-        if {"update", "embedding"} & set(trainer.reports):  # vectors of the run's own clients, in a shape that stays
+        if trainer.needs_vectors:  # vectors of the run's own clients, in a shape that stays
             padded = np.zeros(len(job.ids), np.int64)
             padded[: len(at)] = slots
             delta = _rows(trained.delta, padded)
         mine = Trained(delta, loss[slots], norm[slots])
         updates = trainer.updates(job.model["params"], mine, at, len(job.ids), np.arange(len(at)))
+        updates = trainer.examined(job.model["params"], updates, job.ids, at) if len(at) else updates
         found.append(replace(updates, payload=(trained.delta, at, slots)))
     return found
 
