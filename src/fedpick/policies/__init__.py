@@ -3,10 +3,13 @@
 from fedpick.policies.active_fl import ActiveFL
 from fedpick.policies.baselines import FixedProbabilities, SizeWeighted, Uniform
 from fedpick.policies.bsfl import BSFL, Genie
+from fedpick.policies.clustered import Clustered
 from fedpick.policies.csucb import CSUCB
+from fedpick.policies.divfl import DivFL
 from fedpick.policies.e3cs import E3CS
 from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
+from fedpick.policies.min_separation import MinSeparation
 from fedpick.policies.oort import Oort
 from fedpick.policies.overselect import OverSelect
 from fedpick.policies.power_of_choice import PowerOfChoice
@@ -18,10 +21,13 @@ __all__ = [
     "E3CS",
     "RBCSF",
     "ActiveFL",
+    "Clustered",
+    "DivFL",
     "FedCS",
     "FedGS",
     "FixedProbabilities",
     "Genie",
+    "MinSeparation",
     "Oort",
     "OverSelect",
     "PowerOfChoice",

@@ -1,7 +1,7 @@
 """What several policies need: equality, checks of settings, who is there, and reports made safe."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,24 @@ def _hash(value: Any) -> int:
         return hash(value)
     except TypeError:  # a function object of the user's own may be unhashable; equality tells such apart
         return 0
+
+
+def wrapped(policy: object) -> Iterator[object]:
+    """A policy and those that it wraps, from the outside in."""
+    seen: object | None = policy
+    while seen is not None:
+        yield seen
+        seen = getattr(seen, "policy", None)
+
+
+def with_cohort_size(policy: Any, size: int) -> Any:
+    """The same policy with another cohort size, also inside a wrapper; a SettingError if it has none to change."""
+    if is_dataclass(policy) and not isinstance(policy, type):
+        if any(entry.name == "cohort_size" for entry in fields(policy)):
+            return replace(policy, cohort_size=size)
+        if getattr(policy, "policy", None) is not None:
+            return replace(policy, policy=with_cohort_size(policy.policy, size))  # type: ignore[attr-defined]
+    raise SettingError(f"{type(policy).__name__} has no cohort_size to raise; it must be a dataclass with one")
 
 
 @dataclass

@@ -40,6 +40,9 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "rbcs-f": policies.RBCSF,
         "fedgs": policies.FedGS,
         "oort": policies.Oort,
+        "min-separation": policies.MinSeparation,
+        "clustered": policies.Clustered,
+        "divfl": policies.DivFL,
         "over-select": policies.OverSelect,
     }
 
