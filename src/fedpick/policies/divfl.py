@@ -1,12 +1,11 @@
 """DivFL: the clients whose updates, together, stand best for everybody's.
 
 Balakrishnan, Li, Zhou, Himayat, Smith & Bilmes (2022), "Diverse Client Selection for Federated Learning via Submodular
-Maximization", ICLR. The cohort minimises (greedily) the sum over all clients of the distance between the client's update
-and the nearest chosen one's (4); a chosen client's weight is the number of clients that it stands for.
+Maximization", ICLR. The cohort minimises, greedily, the sum over all clients of the distance between the client's
+update and the nearest chosen one's (4); a chosen client's weight is the number of clients that it stands for.
 
-The paper's "no overhead" variant: a client's update is the last one that was heard. One never heard of and never tried
-counts as far from everybody, so that it is chosen when that gains more than another of those known; one that was tried
-in vain counts as an update of 0.
+The paper's "no overhead" variant: a client's update is the last one that was heard. There all clients train in the
+first round; here clients never tried come first, a cohort at a time. One tried in vain counts as an update of 0.
 
 Trusts: the reported vectors. One far from all others is worth choosing, and then stands for itself alone.
 """
@@ -20,13 +19,13 @@ from fedpick.errors import require
 from fedpick.policies._common import ByValue, check_cohort_size, check_whole, nobody, present
 from fedpick.policies._vectors import fresh_vectors, known_vectors, learn_vectors, vector_report
 from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.solvers.facility import Cover, Greedy
+from fedpick.solvers.facility import Greedy
 from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["DivFL", "DivFLState"]
 
 MOST_CLIENTS = 30_000  # a choice compares them all with a few times as many: the square of their number
-LAZY_UP_TO = 10_000  # candidates; of more, some are drawn for each place
+ALL_UP_TO = 10_000  # clients; of more, some candidates are drawn for each place, and no distances kept
 
 
 @dataclass
@@ -86,23 +85,20 @@ class DivFL(ByValue):
             "every choice compares all of them; use another policy for so many",
         )
         known = np.flatnonzero(placed)  # all who are enrolled are represented, also those who are away
-        fresh = rng.permutation(ids[~placed[ids]]).tolist()
-        cover = Cover(np.nan_to_num(state.vectors[known], nan=0.0))
+        fresh = rng.permutation(ids[~placed[ids]])[:m]
+        vectors = np.nan_to_num(state.vectors[known], nan=0.0)
         there = np.flatnonzero(view.available[known])
         look = self.candidates
-        if look is None and len(there) > LAZY_UP_TO:
+        if look is None and len(known) > ALL_UP_TO:
             look = math.ceil(len(there) / m * math.log(10.0))
-        greedy, chosen = Greedy(cover, there, rng, look), []
-        for _ in range(m):
-            gain, at = greedy.best()
-            if fresh and gain < cover.far:  # one that nobody stands for yet brings that much
-                chosen.append(fresh.pop())
-            else:
-                greedy.take(at)
-                chosen.append(int(known[at]))
-        cohort = np.array(chosen, dtype=np.int64)
-        stands_for = np.bincount(known[cover.owner[cover.owner >= 0]], minlength=len(view.clients))[cohort]
-        weights = np.where(placed[cohort], stands_for, 1.0)
+        greedy, chosen = Greedy(vectors, there, rng, look), []
+        for _ in range(m - len(fresh)):
+            at = greedy.best()[1]
+            greedy.take(at)
+            chosen.append(at)
+        stands_for = np.bincount(greedy.owner[greedy.owner >= 0], minlength=len(known))[chosen]
+        cohort = np.concatenate([fresh, known[chosen]]).astype(np.int64)
+        weights = np.concatenate([np.ones(len(fresh)), stands_for])  # a client never heard stands for itself
         order = np.argsort(cohort)
         return Choice(cohort[order], weights=weights[order])
 
