@@ -16,12 +16,14 @@ def total(vectors, chosen):
     return distance.min(axis=1).sum()
 
 
-def twin(vectors, m, allowed):
-    """Place after place, the client with which the sum of distances is smallest."""
-    chosen = []
-    for _ in range(min(m, len(allowed))):
-        chosen.append(min((j for j in allowed if j not in chosen), key=lambda j: total(vectors, [*chosen, j])))
-    return chosen
+def is_greedy(vectors, chosen, allowed):
+    """Whether nobody else would have brought the sum of distances lower, place after place; pairs are often tied."""
+    for i in range(len(chosen)):
+        before = list(chosen[:i])
+        best = min(total(vectors, [*before, j]) for j in allowed if j not in before)
+        if total(vectors, chosen[: i + 1]) > best + 1e-9:
+            return False
+    return True
 
 
 @settings(max_examples=40, deadline=None)
@@ -30,7 +32,8 @@ def test_it_is_plain_greedy(seed, count, m):
     rng = np.random.default_rng(seed)
     vectors, mask = rng.normal(size=(count, 3)), rng.random(count) < 0.7
     chosen, stands_for = facility_location(vectors, m, mask=mask, rng=rng)
-    assert chosen.tolist() == twin(vectors, m, np.flatnonzero(mask).tolist())
+    assert len(chosen) == min(m, mask.sum())
+    assert is_greedy(vectors, chosen, np.flatnonzero(mask))
     if len(chosen):
         near = np.linalg.norm(vectors[:, None] - vectors[None, chosen], axis=2).argmin(axis=1)
         assert stands_for.tolist() == np.bincount(near, minlength=len(chosen)).tolist()
