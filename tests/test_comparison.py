@@ -69,7 +69,7 @@ def test_two_plans_share_what_both_name_and_pruning_keeps_it(tmp_path):
     assert len(shelf.entries()) == 4
     for plan in (tmp_path / "plans").iterdir():
         plan.write_text("half of it")
-    with pytest.raises(fp.ConfigError, match="cannot be read, so that nothing says which runs are wanted"):
+    with pytest.raises(fp.ConfigError, match="cannot be read, so it is not known which runs are wanted"):
         shelf.prune()
     assert len(shelf.entries()) == 4
 

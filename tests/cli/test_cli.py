@@ -157,7 +157,7 @@ def test_a_policy_of_ones_own_is_compared_resumed_and_reported(call, tmp_path, m
     assert "eps.py:EpsGreedy(eps=0.1)" in out
     code, _, err = call("resume", "cmp", "--rounds", 30)
     assert code == 2
-    assert "name it again, with its path: -p eps.py:EpsGreedy" in err
+    assert "add it with its path: -p eps.py:EpsGreedy" in err
     code, _, _ = call("resume", "cmp", "--rounds", 30, "-p", "eps.py:EpsGreedy", "--workers", 1)
     assert code == 0
     (tmp_path / "eps.py").write_text("raise RuntimeError('imported')")
@@ -319,7 +319,7 @@ def test_a_missing_extra_is_one_line(tmp_path, missing, arguments, says):
         (["compare"], "no policy is given"),
         (["compare", "-p", "uniform", "-m", "200"], "cohort_size = 200, but there are only 100 clients"),
         (["compare", "-p", "uniform", "--device", "tpu"], "unknown device 'tpu'"),
-        (["compare", "-p", "uniform", "--out", "full"], "has files in it that are not fedpick's"),
+        (["compare", "-p", "uniform", "--out", "full"], "contains files that are not fedpick's"),
         (["compare", "-p", "uniform", "--out", "old"], "holds a comparison of fedpick before 0.2"),
         (["compare", "-p", "none.py:X"], "there is no file 'none.py'"),
         (["compare", "-p", "uniform", "-d", "none.npz"], "none.npz: there is no such file"),

@@ -124,9 +124,9 @@ def test_clients_without_the_handler_are_told_of(clock: Clock) -> None:
 
 def test_a_policy_that_needs_features_says_so(clock: Clock) -> None:
     grid = FakeGrid(clock, {node: answers(told(10.0)) for node in range(3)})
-    with pytest.raises(fp.MissingError, match=r"needs features, but none of 3 clients told any: return \(size, featur"):
+    with pytest.raises(fp.MissingError, match=r"needs features, but none of 3 clients gave any: return \(size, featur"):
         selected(fp.FedGS(2, graph="features"), describe="ask").start(grid, model(), num_rounds=1)
-    with pytest.raises(fp.MissingError, match="give describe=function, or describe='ask'"):
+    with pytest.raises(fp.MissingError, match="pass describe=function or describe='ask'"):
         selected(fp.FedGS(2, graph="features"))
     with pytest.raises(fp.SettingError, match="Selected: describe = 'tell'"):
         selected(fp.FedGS(2), describe="tell")

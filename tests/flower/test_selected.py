@@ -370,7 +370,7 @@ def test_context_and_descriptions(clock: Clock) -> None:
         Selected(base(), fp.RBCSF(cohort_size=2))
     with pytest.raises(fp.MissingError, match="describe=function"):
         Selected(base(), policy)
-    with pytest.raises(fp.ContractError, match="described 1 clients, but was asked for 6"):
+    with pytest.raises(fp.ContractError, match="returned 1 clients for 6 names"):
         run(Selected(base(), policy, describe=lambda names: fp.Clients([1.0], features=[[1.0]])), grid)
 
 

@@ -1,4 +1,4 @@
-"""Who is enrolled: name -> index, and what the policy has learned of them."""
+"""The enrolled clients: their names and indices, and the policy's state."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ from fedpick.types import Choice, Clients, Outcome, View
 
 __all__ = ["Newcomers", "Roster"]
 
-Newcomers = tuple[list[str], Clients]  # names and what is known of them, enrolled together
+Newcomers = tuple[list[str], Clients]  # clients enrolled together
 
 
 @dataclass
 class Roster:
-    """The enrolled clients, the policy's state, and how far the rounds have come.
+    """The enrolled clients, the policy's state, and the number of rounds played.
 
-    An index is a client's place in the policy's state, and changes when others are retired. Its number never does and
-    is never given to another: records go by it.
+    A client's index is its position in the policy's state, and changes when other clients are retired. Its number
+    never changes and is never given to another client; records use it.
 
     Args:
-        policy: whose state it is.
+        policy: that chooses among these clients.
     """
 
     policy: Policy[Any]
@@ -36,7 +36,7 @@ class Roster:
     round: int = 0
     clock: float = 0.0
     widths: dict[str, int] = field(default_factory=dict)  # of the reports, see reading.table
-    last: list[int] = field(default_factory=list)  # who took part in the last round
+    last: list[int] = field(default_factory=list)  # indices of the last round's cohort
     newcomers: list[Newcomers] = field(default_factory=list)  # since the last round
 
     def enrol(self, names: list[str], newcomers: Clients) -> None:
@@ -44,7 +44,7 @@ class Roster:
         if self.clients is None:
             self.clients, self.state = newcomers, self.policy.init(newcomers)
         else:
-            joined = self.clients.join(newcomers)  # which may raise: before anything is changed
+            joined = self.clients.join(newcomers)  # first, because it may raise
             self.state = admit(self.policy, self.state, newcomers)
             self.clients = joined
         for name in names:
@@ -55,7 +55,7 @@ class Roster:
         self.newcomers.append((names, newcomers))
 
     def learn(self, view: View, choice: Choice, outcome: Outcome) -> list[Newcomers]:
-        """Let the policy learn from a round; returns who was enrolled since the one before."""
+        """Let the policy learn from a round; returns the clients enrolled since the round before."""
         self.state = observe(self.policy, self.state, view, choice, outcome)
         self.round = view.round
         self.last = sorted(set(choice.ids.tolist()))
@@ -63,7 +63,7 @@ class Roster:
         return newcomers
 
     def retire(self, names: Collection[str]) -> None:
-        """Forget these clients; the others move up."""
+        """Remove these clients; the indices of the others close up."""
         gone = set(names)
         keep = [at for at, name in enumerate(self.names) if name not in gone]
         assert self.clients is not None
