@@ -37,7 +37,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
         BSFL,
         CSUCB,
         E3CS,
+        F3AST,
         RBCSF,
+        REFL,
         ActiveFL,
         Clustered,
         DivFL,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
         OverSelect,
         PowerOfChoice,
         SizeWeighted,
+        TiFL,
         Uniform,
     )
     from fedpick.policies.text import policy, policy_names
@@ -69,8 +72,8 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS RBCSF ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie MinSeparation "
-    "Oort OverSelect PowerOfChoice SizeWeighted Uniform",
+    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie "
+    "MinSeparation Oort OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
@@ -116,7 +119,9 @@ __all__ = [
     "BSFL",
     "CSUCB",
     "E3CS",
+    "F3AST",
     "RBCSF",
+    "REFL",
     "ActiveFL",
     "CheckError",
     "Choice",
@@ -148,6 +153,7 @@ __all__ = [
     "StateError",
     "Status",
     "StoreError",
+    "TiFL",
     "Uniform",
     "UnknownNameError",
     "View",

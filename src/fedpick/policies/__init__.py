@@ -7,6 +7,7 @@ from fedpick.policies.clustered import Clustered
 from fedpick.policies.csucb import CSUCB
 from fedpick.policies.divfl import DivFL
 from fedpick.policies.e3cs import E3CS
+from fedpick.policies.f3ast import F3AST
 from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
 from fedpick.policies.min_separation import MinSeparation
@@ -14,12 +15,16 @@ from fedpick.policies.oort import Oort
 from fedpick.policies.overselect import OverSelect
 from fedpick.policies.power_of_choice import PowerOfChoice
 from fedpick.policies.rbcsf import RBCSF
+from fedpick.policies.refl import REFL
+from fedpick.policies.tifl import TiFL
 
 __all__ = [
     "BSFL",
     "CSUCB",
     "E3CS",
+    "F3AST",
     "RBCSF",
+    "REFL",
     "ActiveFL",
     "Clustered",
     "DivFL",
@@ -32,5 +37,6 @@ __all__ = [
     "OverSelect",
     "PowerOfChoice",
     "SizeWeighted",
+    "TiFL",
     "Uniform",
 ]

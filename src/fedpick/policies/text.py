@@ -43,6 +43,9 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "min-separation": policies.MinSeparation,
         "clustered": policies.Clustered,
         "divfl": policies.DivFL,
+        "tifl": policies.TiFL,
+        "f3ast": policies.F3AST,
+        "refl": policies.REFL,
         "over-select": policies.OverSelect,
     }
 
