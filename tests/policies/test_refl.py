@@ -1,5 +1,8 @@
 """REFL's selector: the forecast against one computed step by step, what it learns, and faults of the authors' code."""
 
+import itertools
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +25,7 @@ def seen_rounds(policy, clients, masks, rng):
 def twin(history, window):
     """Transitions counted with one more of each kind; the chain is then run forward from "there", step by step."""
     number = {(a, b): 1 for a in (True, False) for b in (True, False)}
-    for before, after in zip(history[:-1], history[1:], strict=True):
+    for before, after in itertools.pairwise(history):
         number[before, after] += 1
     stay = number[True, True] / (number[True, True] + number[True, False])
     come = number[False, True] / (number[False, True] + number[False, False])
@@ -87,38 +90,42 @@ def test_ties_are_broken_at_random_and_newcomers_have_an_even_forecast():
     assert policy.forecast(state, np.array([0, 2])).tolist() == [pytest.approx(0.9), 0.5]
 
 
-class TheirSelector:
-    """The rule of the authors' code: sort by the trace's availability, then a sample of the first ones."""
-
-    def select(self, trace_ahead, m, rng):
-        order = np.argsort(trace_ahead)[:-1]  # one client is lost by the slice
-        if len(order) < m:
-            raise ValueError("Sample larger than population")
-        return order[:m]
+def theirs(ahead, m, rng):
+    """The rule of the authors' code for more clients than places: `ahead` is the trace's next window."""
+    draw = random.Random(rng.integers(2**31))
+    leaving, staying = [k for k in range(len(ahead)) if not ahead[k]], [k for k in range(len(ahead)) if ahead[k]]
+    leaving = draw.sample(leaving, int(0.9 * len(leaving)))  # a forecast that is right 90% of the time
+    staying = draw.sample(staying, int(0.9 * len(staying)))
+    pool = leaving + (draw.sample(staying, m - len(leaving)) if m > len(leaving) else [])
+    draw.shuffle(pool)
+    return pool[: min(m, len(pool) - 1)]
 
 
 def test_the_authors_faults_one_client_is_dropped_and_few_clients_raise():
-    policy, clients = fp.REFL(3), fp.Clients(np.ones(3))
-    state = policy.init(clients)
-    assert policy.select(state, view(clients), np.random.default_rng(0)).ids.tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match="Sample larger"):
-        TheirSelector().select(np.array([0.2, 0.5, 0.9]), 3, np.random.default_rng(0))
-    few = policy.select(state, view(clients, 1, [False, True, False]), np.random.default_rng(0))
-    assert few.ids.tolist() == [1]
+    rng, clients = np.random.default_rng(0), fp.Clients(np.ones(12))
+    ahead = np.arange(12) >= 3  # three are about to leave
+    assert len(theirs(ahead, 4, rng)) == 3
+    with pytest.raises(ValueError, match="[Ss]ample larger than population"):
+        theirs(ahead, 11, rng)
+    for m in (4, 11, 12, 20):
+        policy = fp.REFL(m)
+        assert len(policy.select(policy.init(clients), view(clients), rng)) == min(m, 12)
+    few = fp.REFL(3).select(fp.REFL(3).init(clients), view(clients, 1, np.arange(12) == 5), rng)
+    assert few.ids.tolist() == [5]
 
 
 def test_the_authors_fault_the_trace_is_an_oracle():
     """Whatever comes after does not change our choice; that of a selector which reads it does change."""
     rng = np.random.default_rng(0)
-    masks, policy, clients = rng.random((12, 5)) < 0.6, fp.REFL(2), fp.Clients(np.ones(5))
-    state, now = seen_rounds(policy, clients, masks, rng), np.ones(5, dtype=bool)
-    ours, theirs = set(), set()
+    masks, policy, clients = rng.random((12, 9)) < 0.6, fp.REFL(2), fp.Clients(np.ones(9))
+    state, now = seen_rounds(policy, clients, masks, rng), np.ones(9, dtype=bool)
+    ours, oracle = set(), set()
     for seed in range(20):
-        ahead = np.random.default_rng(seed).random(5)  # of the trace, which nobody can know
+        ahead = np.random.default_rng(seed).random(9) < 0.5  # of the trace, which nobody can know
         ours.add(tuple(policy.select(state, view(clients, 13, now), np.random.default_rng(1)).ids.tolist()))
-        theirs.add(tuple(sorted(TheirSelector().select(ahead, 2, rng).tolist())))
+        oracle.add(tuple(sorted(theirs(ahead, 2, np.random.default_rng(1)))))
     assert len(ours) == 1
-    assert len(theirs) > 1
+    assert len(oracle) > 1
 
 
 def test_a_setting_out_of_bounds_is_refused():

@@ -1,9 +1,9 @@
 """REFL's selector: of those who are there, the ones that will most likely be away soon.
 
-Abdelmoniem, Sahu, Canini & Fahmy (2023), "REFL: Resource-Efficient Federated Learning", EuroSys, section 4.1 (intelligent
-participant selection): the clients with the lowest forecast of being available in the coming window train now, ties at
-random. The paper asks clients for a forecast, and its code reads the trace of the simulation; here the forecast is
-learned from who was there in the rounds before: a chain of two states (there, away) for each client.
+Abdelmoniem, Sahu, Canini & Fahmy (2023), "REFL: Resource-Efficient Federated Learning", EuroSys, section 4.1
+(intelligent participant selection): the clients with the lowest forecast of being available in the coming window train
+now, ties at random. The paper asks clients for a forecast, and its code reads the trace of the simulation; here the
+forecast is learned from who was there in the rounds before: a chain of two states (there, away) for each client.
 
 That late updates are kept, REFL's other half, is the aggregator's business and not done here. Its rest of a few rounds
 after each participation is `MinSeparation(REFL(m), rounds)`.
@@ -60,9 +60,9 @@ class REFL(ByValue):
 
     def init(self, clients: Clients) -> REFLState:
         """Return the state before the first round: nobody was seen."""
-        count = len(clients)
-        numbers = [np.zeros(count, dtype=np.int64) for _ in range(5)]
-        return REFLState(numbers[0], np.zeros(count, dtype=np.bool_), *numbers[1:], 0)
+        none = np.zeros(len(clients), dtype=np.int64)
+        was = np.zeros(len(clients), dtype=np.bool_)
+        return REFLState(none, was, none.copy(), none.copy(), none.copy(), none.copy(), 0)
 
     def forecast(self, state: REFLState, ids: Ints) -> Floats:
         """Mean chance that each of these, all of whom are there now, is there in the next `window` rounds.
