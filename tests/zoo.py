@@ -73,6 +73,8 @@ def zoo(m: int) -> dict[str, Any]:
         fp.F3AST(m, beta=0.3, most=None),
         fp.REFL(m),
         fp.REFL(m, window=6),
+        fp.OptimalSampling(m),
+        fp.OptimalSampling(m, steps=4),
         fp.MinSeparation(fp.Uniform(m), 3),
         fp.MinSeparation(fp.OverSelect(fp.Oort(m), 1.3), 2, at_most=4),
         fp.OverSelect(fp.MinSeparation(fp.E3CS(m), 2), 1.5),
@@ -102,5 +104,6 @@ def view(clients: fp.Clients, round: int = 1, available: np.ndarray | None = Non
         "available": np.ones(count, dtype=bool) if available is None else np.asarray(available, dtype=bool),
         "context": np.full((count, 3), 1.0),
         "probe": lambda ids, batch=None: np.asarray(ids, dtype=float),
+        "norms": lambda ids: np.asarray(ids, dtype=float),
     }
     return fp.View(round, clients=clients, **{**fields, **changes})

@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
         Genie,
         MinSeparation,
         Oort,
+        OptimalSampling,
         OverSelect,
         PowerOfChoice,
         SizeWeighted,
@@ -73,7 +74,7 @@ _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
     "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie "
-    "MinSeparation Oort OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
+    "MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
@@ -139,6 +140,7 @@ __all__ = [
     "MinSeparation",
     "MissingError",
     "Oort",
+    "OptimalSampling",
     "Outcome",
     "OverSelect",
     "Policy",

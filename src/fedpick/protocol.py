@@ -58,8 +58,8 @@ Rules, which `fp.checks.check_policy` tests:
 A policy may say more about itself with class attributes, properties or settings of these names; `traits` reads them,
 also through a wrapper, which is any policy with the wrapped one in its attribute `policy`:
 
-- `needs`: what it cannot do without: "probe", "context", "features", or reports: `fp.ReportSpec(name, width)`, or a
-  bare name for a report of any shape.
+- `needs`: what it cannot do without: "probe", "norms", "context", "features", or reports: `fp.ReportSpec(name, width)`,
+  or a bare name for a report of any shape.
 - `wants`: likewise, what it uses where there is some.
 - `context`: the number of columns of `view.context` that it reads; leave out for any.
 - `truths`: on the class: settings that only an oracle can know. Where a run makes the policy from text, the world
@@ -161,13 +161,19 @@ class Traits:
     fixed_size: bool
     replace: bool
 
+    @property
+    def keeps(self) -> int | None:
+        """How many answers are used, later ones being SURPLUS; None: all, where the number chosen is left to chance."""
+        more = self.asks is not None and self.cohort_size is not None and self.asks > self.cohort_size
+        return self.cohort_size if self.fixed_size or more else None
+
     def collect(self, clients: Clients | None = None) -> dict[str, int | None]:
         """Width by name of the reports to ask clients for, without those that these clients make superfluous."""
         there = {"features"} if clients is not None and clients.features is not None else set()
         return {each.name: each.width for each in self.reports if each.name in self.needs or each.unless not in there}
 
 
-_NO_REPORTS = frozenset({"probe", "context", "features"})
+_NO_REPORTS = frozenset({"probe", "context", "features", "norms"})
 
 
 def _say(policy: object, name: str, default: Any) -> Any:

@@ -5,7 +5,7 @@ a test can make them.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
@@ -135,6 +135,8 @@ class View:
         clients: the K enrolled clients.
         context: (K, d) array of what each client's next round depends on; RBCSF reads it.
         probe: asks clients for their loss; Power-of-Choice calls it.
+        norms: lets clients train, and returns the Euclidean length of each one's update, NaN for who failed; only those
+            asked can then be chosen, and send the update that they have. OptimalSampling calls it, once.
     """
 
     round: int
@@ -142,6 +144,7 @@ class View:
     clients: Clients
     context: Floats | None = None
     probe: Probe | None = None
+    norms: Callable[[Ints], ArrayLike] | None = None
 
     def __post_init__(self) -> None:
         if self.round < 1:

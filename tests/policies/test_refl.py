@@ -92,7 +92,7 @@ def test_ties_are_broken_at_random_and_newcomers_have_an_even_forecast():
 
 def theirs(ahead, m, rng):
     """The rule of the authors' code for more clients than places: `ahead` is the trace's next window."""
-    draw = random.Random(rng.integers(2**31))
+    draw = random.Random(int(rng.integers(2**31)))
     leaving, staying = [k for k in range(len(ahead)) if not ahead[k]], [k for k in range(len(ahead)) if ahead[k]]
     leaving = draw.sample(leaving, int(0.9 * len(leaving)))  # a forecast that is right 90% of the time
     staying = draw.sample(staying, int(0.9 * len(staying)))
@@ -105,7 +105,7 @@ def test_the_authors_faults_one_client_is_dropped_and_few_clients_raise():
     rng, clients = np.random.default_rng(0), fp.Clients(np.ones(12))
     ahead = np.arange(12) >= 3  # three are about to leave
     assert len(theirs(ahead, 4, rng)) == 3
-    with pytest.raises(ValueError, match="[Ss]ample larger than population"):
+    with pytest.raises(ValueError, match=r"[Ss]ample larger than population"):
         theirs(ahead, 11, rng)
     for m in (4, 11, 12, 20):
         policy = fp.REFL(m)

@@ -263,6 +263,19 @@ class Trainer:
             reports[name][at] = found[slots]
         return Updates(loss, reports, payload=(trained.delta, at, slots), valid=np.isfinite(norm))
 
+    def part(self, updates: Updates, positions: Ints) -> Updates:
+        """The updates of some of the clients that `train` was called with, in this order."""
+        if updates.payload is None:  # nobody trained
+            return Updates(updates.loss[positions])
+        delta, at, slots = updates.payload
+        slot_of = np.full(len(updates.loss), -1, dtype=np.int64)
+        slot_of[at] = slots
+        wanted = slot_of[positions]
+        trained = np.flatnonzero(wanted >= 0)
+        reports = {name: np.asarray(values)[positions] for name, values in updates.reports.items()}
+        valid = None if updates.valid is None else updates.valid[positions]
+        return Updates(updates.loss[positions], reports, (delta, trained, wanted[trained]), valid)
+
     @property
     def needs_vectors(self) -> bool:
         """Whether a report is made of the updates themselves."""

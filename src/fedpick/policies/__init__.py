@@ -12,6 +12,7 @@ from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
 from fedpick.policies.min_separation import MinSeparation
 from fedpick.policies.oort import Oort
+from fedpick.policies.optimal_sampling import OptimalSampling
 from fedpick.policies.overselect import OverSelect
 from fedpick.policies.power_of_choice import PowerOfChoice
 from fedpick.policies.rbcsf import RBCSF
@@ -34,6 +35,7 @@ __all__ = [
     "Genie",
     "MinSeparation",
     "Oort",
+    "OptimalSampling",
     "OverSelect",
     "PowerOfChoice",
     "SizeWeighted",

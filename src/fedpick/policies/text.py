@@ -46,6 +46,7 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "tifl": policies.TiFL,
         "f3ast": policies.F3AST,
         "refl": policies.REFL,
+        "optimal": policies.OptimalSampling,
         "over-select": policies.OverSelect,
     }
 

@@ -110,7 +110,7 @@ class Round:
     @property
     def full(self) -> bool:
         """Whether as many clients are DONE as the policy keeps; later ones are SURPLUS (OverSelect)."""
-        keep = self._session.traits.cohort_size
+        keep = self._session.traits.keeps
         with self._changed:
             return keep is not None and sum(each.status == Status.DONE for each in self._heard.values()) >= keep
 

@@ -166,10 +166,21 @@ def aggregate_together(
     choices: Sequence[Choice],
     outcomes: Sequence[Outcome],
     updates: Sequence[Updates],
+    alone: Sequence[int] = (),
 ) -> list[Any]:
-    """The next model of each run; one from which nobody returned stays."""
+    """The next model of each run; one from which nobody returned stays.
+
+    Args:
+        trainers: of the runs.
+        models: before the round.
+        choices: of the policies.
+        outcomes: of the round.
+        updates: of the chosen.
+        alone: positions of runs whose updates are not in the stack.
+    """
     done = [bool((outcome.status == Status.DONE).any()) for outcome in outcomes]
-    together = [r for r, trainer in enumerate(trainers) if done[r] and trainer.server is None and not trainer.remembers]
+    apart = {r for r, trainer in enumerate(trainers) if trainer.server is not None or trainer.remembers} | set(alone)
+    together = [r for r in range(len(trainers)) if done[r] and r not in apart]
     found = list(models)
     for r, trainer in enumerate(trainers):
         if done[r] and r not in together:
@@ -204,10 +215,16 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
             with blame(r):
                 chosen.append(choose(run.policy, run.world, run.state, run.seed, run.trainer))
         jobs = [work(each, run.state, run.seed) for each, run in zip(chosen, runs, strict=True)]
+        alone = [r for r, each in enumerate(chosen) if each.sent is not None]  # trained in the round's first phase
+        for r in alone:
+            jobs[r] = jobs[r]._replace(used=np.zeros(len(jobs[r].ids), dtype=np.bool_))
         updates = train_together(trainers, jobs)
+        for r in alone:
+            updates[r] = chosen[r].sent or updates[r]
         outcomes = [judge(each, update) for each, update in zip(chosen, updates, strict=True)]
         choices, models = [each.choice for each in chosen], [run.state.model for run in runs]
-        for run, model in zip(runs, aggregate_together(trainers, models, choices, outcomes, updates), strict=True):
+        after = aggregate_together(trainers, models, choices, outcomes, updates, alone)
+        for run, model in zip(runs, after, strict=True):
             run.state.model = model
         # Begun for all before any is waited for: the device works while the policies learn.
         scores = [
