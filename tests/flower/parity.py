@@ -46,6 +46,9 @@ POLICIES = {
     "bsfl": fp.BSFL(COHORT),
     "cs-ucb": fp.CSUCB(COHORT),
     "fedgs": fp.FedGS(COHORT, graph="features"),
+    "oort": fp.Oort(COHORT, step=1.0),
+    "size-weighted": fp.SizeWeighted(COHORT, replace=False),
+    "f3ast": fp.F3AST(COHORT),  # weights that are used as they are
 }
 
 

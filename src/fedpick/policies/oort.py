@@ -186,7 +186,8 @@ class Oort(ByValue):
         at = (view.round - 1) % self.window
         if at == 0:  # a new window begins
             gathered[: self.window], gathered[self.window :] = gathered[self.window :].copy(), 0.0
-        limit = np.nanquantile(state.utility, self.clip) if heard.any() else 0.0  # no liar fills a window alone
+        known = state.utility[~np.isnan(state.utility)]
+        limit = np.quantile(known, self.clip) if heard.any() else 0.0  # no liar fills a window alone
         gathered[self.window + at] = np.minimum(utility, limit).sum()
         if at == self.window - 1 and gathered[: self.window].sum() > gathered[self.window :].sum():
             relaxed += 1

@@ -95,11 +95,13 @@ class TiFL(ByValue):
         )
 
     def tier_of(self, state: TiFLState) -> Ints:
-        """The tier of each client, 0 the fastest; -1 for those whose time is not known."""
-        known = np.flatnonzero(~np.isnan(state.duration))
-        tier: Ints = np.full(len(state.duration), -1, dtype=np.int64)
-        order = known[np.argsort(state.duration[known], kind="stable")]
-        tier[order] = np.arange(len(order)) * self.tiers // max(len(order), 1)
+        """The tier of each client, 0 the fastest; -1 for those whose time is not known. Equal times are in one tier."""
+        known = ~np.isnan(state.duration)
+        times = state.duration[known]
+        tier: Ints = np.full(len(known), -1, dtype=np.int64)
+        first = -(-np.arange(1, self.tiers) * len(times) // self.tiers)  # the place at which each tier but 0 begins
+        first = first[first < len(times)]
+        tier[known] = np.searchsorted(np.partition(times, first)[first], times, side="right") if len(first) else 0
         return tier
 
     def select(self, state: TiFLState, view: View, rng: np.random.Generator) -> Choice:
