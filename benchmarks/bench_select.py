@@ -86,6 +86,7 @@ ENTRIES = [
     Entry("MinSeparation(Uniform)", lambda m: fp.MinSeparation(fp.Uniform(m), 10)),
     Entry("MinSeparation(Oort)", lambda m: fp.MinSeparation(fp.Oort(m), 10)),
     Entry("Clustered by updates, 1,000 at most", lambda m: fp.Clustered(m, by="updates"), most=1_000),
+    Entry("HiCS", lambda m: fp.HiCS(m), most=1_000),
     Entry("DivFL, sketches of 32", lambda m: fp.DivFL(m), most=10_000),
 ]
 

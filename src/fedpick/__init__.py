@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
         FedGS,
         FixedProbabilities,
         Genie,
+        HiCS,
         MinSeparation,
         Oort,
         OptimalSampling,
@@ -73,7 +74,7 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie "
+    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie HiCS "
     "MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
@@ -137,6 +138,7 @@ __all__ = [
     "FedpickError",
     "FixedProbabilities",
     "Genie",
+    "HiCS",
     "MinSeparation",
     "MissingError",
     "Oort",

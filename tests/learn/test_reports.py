@@ -11,7 +11,7 @@ from fedpick.learn import evaluation
 from fedpick.simulate.round import _reported
 from fedpick.worlds import Always, PerClient, Reliable, World
 
-EVERY = ("update_norm", "update", "sketch_5", "squared_loss", "accuracy")
+EVERY = ("update_norm", "update", "sketch_5", "output_update", "squared_loss", "accuracy")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,10 @@ def test_each_report_is_what_its_name_says(trained):
         updates.reports["update_norm"][[0, 2]], np.linalg.norm(update[[0, 2]], axis=1), rtol=1e-5
     )
     np.testing.assert_allclose(updates.reports["sketch_5"][[0, 2]], fp.graph.sketch(update[[0, 2]], 5), rtol=1e-5)
+    delta, at, slots = updates.payload
+    wanted = np.asarray(delta[-1]["b"])[slots]
+    np.testing.assert_allclose(updates.reports["output_update"][at], wanted, rtol=1e-6)
+    assert updates.reports["output_update"].shape == (3, 4)  # one number per label
     for at, client in ((0, 4), (2, 1)):
         held = trainer.data.examples_of(client)
         loss, right = evaluation.score(trainer.model, trainer._spread_params(model["params"]), trainer._arrays, held)

@@ -27,7 +27,7 @@ __all__ = ["Trainer", "gives"]
 TINY = 20_000  # parameters; models up to this size are trained with "vmap" on a CPU too
 NOISE = 256  # number of random inputs for a functional embedding
 # All reports that a trainer can give; and "sketch_32" for a sketch of any width.
-REPORTS = ("update_norm", "embedding", "update", "squared_loss", "accuracy")
+REPORTS = ("update_norm", "embedding", "update", "output_update", "squared_loss", "accuracy")
 _SKETCH = re.compile(r"sketch_([1-9][0-9]{0,5})")
 
 
@@ -82,7 +82,8 @@ class Trainer:
         spread_every: rounds between passes over all the clients' own data, for the global training loss and the spread
             of accuracy over clients; None: at every evaluation, 0: never.
         reports: what clients report besides their loss: "update_norm", "embedding" (functional, FedGS (12)), "update",
-            "sketch_32" (of the update, of any width: `fedpick.graph.sketch`); of the model that they were sent, on all
+            "sketch_32" (of the update, of any width: `fedpick.graph.sketch`), "output_update" (of the output layer's
+            biases: the last array with one number per output); of the model that they were sent, on all
             of their data: "squared_loss" (mean of the examples' squared losses), "accuracy".
         precision: "float32", or "bfloat16" for activations over float32 weights.
         form: "scan", "vmap", or "auto": the faster one on this machine for this model (see `fedpick.learn.cohort`).
@@ -135,6 +136,12 @@ class Trainer:
         if len(empty):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
         self._check_outputs()
+        shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(self._shapes)]
+        if "output_update" in self.reports and (self._outputs,) not in shapes:
+            raise SettingError(
+                f"the report 'output_update' is of the output layer's biases, but the model {self.model.name!r} has no "
+                f"array of shape {(self._outputs,)}; use a model with such biases"
+            )
         on_cpu = jax.default_backend() == "cpu"
         if self.form == "auto":
             small = self._size <= TINY and self.model.stacks
@@ -151,6 +158,10 @@ class Trainer:
     @cached_property
     def _size(self) -> int:
         return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(self._shapes))
+
+    @property
+    def _outputs(self) -> int:
+        return self.data.dataset.classes or 1
 
     @property
     def megabytes(self) -> float:
@@ -279,7 +290,7 @@ class Trainer:
     @property
     def needs_vectors(self) -> bool:
         """Whether a report is made of the updates themselves."""
-        return any(name in ("update", "embedding") or _SKETCH.fullmatch(name) for name in self.reports)
+        return any(name in ("update", "embedding", "output_update") or _SKETCH.fullmatch(name) for name in self.reports)
 
     def examined(self, sent: Any, updates: Updates, ids: Ints, at: Ints) -> Updates:
         """The updates with the reports that take a pass of the model that was sent over the clients' data."""
@@ -305,6 +316,9 @@ class Trainer:
             vectors = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
             found |= {f"sketch_{width}": sketch(vectors, width) for width in widths}
             found |= {"update": vectors} if "update" in self.reports else {}
+        if "output_update" in self.reports:
+            biases = [leaf for leaf in jax.tree.leaves(delta) if leaf.shape[1:] == (self._outputs,)]
+            found["output_update"] = np.asarray(biases[-1], dtype=np.float64)
         if "embedding" in self.reports:
             found["embedding"] = np.asarray(_embed(self.model, sent, delta, self._noise))
         return found

@@ -10,6 +10,7 @@ from fedpick.policies.e3cs import E3CS
 from fedpick.policies.f3ast import F3AST
 from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
+from fedpick.policies.hics import HiCS
 from fedpick.policies.min_separation import MinSeparation
 from fedpick.policies.oort import Oort
 from fedpick.policies.optimal_sampling import OptimalSampling
@@ -33,6 +34,7 @@ __all__ = [
     "FedGS",
     "FixedProbabilities",
     "Genie",
+    "HiCS",
     "MinSeparation",
     "Oort",
     "OptimalSampling",

@@ -47,6 +47,7 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "f3ast": policies.F3AST,
         "refl": policies.REFL,
         "optimal": policies.OptimalSampling,
+        "hics": policies.HiCS,
         "over-select": policies.OverSelect,
     }
 
