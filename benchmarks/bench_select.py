@@ -1,7 +1,7 @@
-"""How long does a choice take? Every policy, select + observe, from a thousand to a million clients.
+"""The time of a choice: every policy, select + observe, from a thousand to a million clients.
 
-Times mean little on a machine that others use, so each is measured in turn with one `numpy.argsort` of K random floats
-and given as a ratio to it. Writes table, plot and manifest to benchmarks/results/select/.
+Absolute times mean little on a shared machine, so each is measured alternating with one `numpy.argsort` of K random
+floats and given as a ratio to it. Writes table, plot and manifest to benchmarks/results/select/.
 
     python benchmarks/bench_select.py            all sizes, about ten minutes
     python benchmarks/bench_select.py --quick    up to 10,000 clients, a smoke test

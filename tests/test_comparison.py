@@ -95,7 +95,7 @@ def test_a_full_disk_at_the_end_is_one_line_and_the_runs_are_whole(tmp_path, mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(comparison.atomic, "replacing", full)
-    with pytest.raises(fp.ConfigError, match=r"No space left on device\); the runs are whole"):
+    with pytest.raises(fp.ConfigError, match=r"No space left on device\); the runs are intact"):
         comparison.write(results, tmp_path, "results")
 
 

@@ -1,4 +1,4 @@
-"""Does a policy keep the rules of the contract? `check_policy` tells, for yours as for ours."""
+"""`check_policy` checks whether a policy, built-in or your own, follows the rules in `fedpick.protocol`."""
 
 import copy
 import tempfile
@@ -19,18 +19,19 @@ from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status,
 __all__ = ["check_policy"]
 
 _USED_UP = (
-    "a state given to observe is used up, but it chose otherwise once that state was overwritten; keep no reference"
+    "a state must not be used after it was given to observe, but choices changed when that state was overwritten; keep "
+    "no reference to it"
 )
 _HOSTILE = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0])
 
 
 @dataclass(frozen=True)
 class _Scene:
-    """A small federation for a policy to run in: who is there, what they would answer."""
+    """A small simulated federation: availability and answers of its clients."""
 
     clients: Clients
     seed: int
-    reports: dict[str, int | None]  # widths by name, beside the usual ones
+    reports: dict[str, int | None]  # widths by name, besides the usual ones
     context: int
 
     def draw(self, round: int, name: str) -> np.random.Generator:
@@ -74,7 +75,7 @@ def _play(
 
 
 def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
-    """What must hold for every choice."""
+    """Raise unless a choice follows the rules."""
     about, there = traits(policy), int(np.count_nonzero(view.available))
     where = f"in round {view.round}, with {there} of {len(view.clients)} clients there,"
     if not isinstance(choice, Choice):
@@ -86,12 +87,12 @@ def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
     if len(away):
         raise CheckError(f"{where} it chose client {away[0]}, which was not available")
     if not about.replace and len(np.unique(ids)) < len(ids):
-        raise CheckError(f"{where} it chose a client twice; if that is meant, say so with replace = True")
+        raise CheckError(f"{where} it chose a client twice; if this is intended, declare replace = True")
     if about.fixed_size and about.asks is not None:
         due = (about.asks if there else 0) if about.replace else min(about.asks, there)
         if len(ids) != due:
             raise CheckError(
-                f"{where} it chose {len(ids)} clients instead of {due}; a varying number is fixed_size = False"
+                f"{where} it chose {len(ids)} clients instead of {due}; if this is intended, declare fixed_size = False"
             )
     if choice.inclusion is not None and not about.replace and (choice.inclusion > 1.0 + 1e-9).any():
         raise CheckError(f"{where} it gave an inclusion probability of {choice.inclusion.max()}, above 1")
@@ -112,13 +113,13 @@ def _same_state(a: Any, b: Any) -> bool:
     return all(x[0] == y[0] and equal(x[2], y[2]) for x, y in pairs)
 
 
-# Each rule raises a CheckError where the policy breaks it. What every rule begins with is played once: rounds 1 to
-# `rounds` of a plain run; a rule that goes on from there does so with a copy of the state.
+# Each rule raises a CheckError if the policy breaks it. The start, rounds 1 to `rounds` of a plain run, is played once
+# for all rules; a rule that continues it uses a copy of the state.
 
 
 @dataclass(frozen=True)
 class _Start:
-    """The plain run that rules compare with, or go on from."""
+    """The plain run that rules compare with or continue."""
 
     scene: _Scene
     rounds: int
@@ -145,33 +146,29 @@ def _any_availability(policy: Policy[Any], start: _Start) -> None:
         view = scene.view(round, available=mask)
         choice = policy.select(state, view, scene.draw(round, "policy"))
         if there == 0 and len(choice):
-            raise CheckError(
-                f"nobody was there, but it chose {len(choice)} clients; return fp.Choice of an empty array"
-            )
+            raise CheckError(f"no client was available, but it chose {len(choice)} clients; return fp.Choice([])")
         _check_choice(policy, view, choice)
         state = policy.observe(state, view, choice, scene.outcome(round, choice))
 
 
 def _repeatable(policy: Policy[Any], start: _Start) -> None:
     again = _play(policy, start.scene, start.first, policy.init(start.scene.clients))[1]
-    _same_choices(
-        start.choices, again, "the same seed gave another choice; draw from the rng that select is handed, only"
-    )
+    _same_choices(start.choices, again, "the same seed gave another choice; use only the rng that select gets")
 
 
 def _select_only_reads(policy: Policy[Any], start: _Start) -> None:
     state, (round,) = start.copied(), start.later(1)
     policy.select(state, start.scene.view(round), start.scene.draw(round, "policy"))
     if not _same_state(start.state, state):
-        raise CheckError("select changed the state; only observe may")
+        raise CheckError("select changed the state; only observe may do so")
 
 
 def _keeps_no_state(policy: Policy[Any], start: _Start) -> None:
     try:
         spoiled = _play(policy, start.scene, start.first, policy.init(start.scene.clients), spoil=True)[1]
-    except Exception as error:  # it met the NaN and extreme integers that the old states were filled with
+    except Exception as error:  # because of the NaN and extreme integers in the old states
         why = str(error) if isinstance(error, CheckError) else f"{type(error).__name__}: {error}"
-        raise CheckError(f"{_USED_UP}; it came to {why}") from None
+        raise CheckError(f"{_USED_UP}; the result was: {why}") from None
     _same_choices(start.choices, spoiled, _USED_UP)
 
 
@@ -181,9 +178,11 @@ def _survives_saving(policy: Policy[Any], start: _Start) -> None:
         save_state(policy, start.state, path)
         loaded, _ = load_state(policy, path, start.scene.clients)
     if not _same_state(start.state, loaded):
-        raise CheckError("the state that was loaded differs from the one saved; keep arrays and numbers in it, only")
+        raise CheckError("the loaded state differs from the saved one; a state may contain only arrays and numbers")
     on = _play(policy, start.scene, start.later(5), start.copied())[1]
-    _same_choices(on, _play(policy, start.scene, start.later(5), loaded)[1], "after loading its state it chose others")
+    _same_choices(
+        on, _play(policy, start.scene, start.later(5), loaded)[1], "after loading its state it chose other clients"
+    )
 
 
 def _absorbs_nonsense(policy: Policy[Any], start: _Start) -> None:
@@ -228,13 +227,13 @@ _RULES: dict[str, Callable[[Policy[Any], _Start], None]] = {  # beside these two
 def check_policy(
     policy: Policy[Any], *, clients: Clients | None = None, rounds: int = 12, seed: int = 0
 ) -> tuple[str, ...]:
-    """Play short runs with a policy; return the rules it keeps, or raise a CheckError that names those it breaks.
+    """Play short runs with a policy; returns the rules that it follows, or raises a CheckError with those it breaks.
 
     Args:
         policy: any object with `init`, `select` and `observe`.
-        clients: the federation to play in; an oracle that was told about K clients needs those K. None: 40 clients.
-        rounds: how long each run is.
-        seed: of all that is drawn.
+        clients: to choose from; an oracle that knows K clients needs those K. None: 40 clients.
+        rounds: number of rounds of each run.
+        seed: of all random numbers.
 
     >>> import fedpick as fp
     >>> len(check_policy(fp.Uniform(cohort_size=5)))
@@ -249,7 +248,7 @@ def check_policy(
     broken: list[str] = []
     missing = [name for name in ("init", "select", "observe") if not callable(getattr(policy, name, None))]
     if missing:
-        broken.append(f"- {_METHODS}: it has no method {missing[0]}; see fedpick.protocol for a whole example")
+        broken.append(f"- {_METHODS}: it has no method {missing[0]}; see fedpick.protocol for a complete example")
     else:
         broken += _broken(policy, scene, rounds)
     if broken:
@@ -258,9 +257,9 @@ def check_policy(
 
 
 def _broken(policy: Policy[Any], scene: _Scene, rounds: int) -> list[str]:
-    """A line for each rule that is broken; a policy that cannot play a plain run is asked nothing more."""
+    """A line for each rule that is broken; the other rules are skipped if a plain run fails."""
 
-    def say(rule: str, error: Exception) -> str:  # a policy may fail in any way: each is news for its author
+    def say(rule: str, error: Exception) -> str:  # a policy may fail in any way
         return f"- {rule}: {error if isinstance(error, CheckError) else f'{type(error).__name__}: {error}'}"
 
     try:

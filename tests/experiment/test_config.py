@@ -200,7 +200,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "labels that are not there": (
         "policy = 'uniform'\n[world]\nname = 'e3cs'\navailability = 'y-cycle'",
-        "YCycle: availability goes by label, but Clients.labels is None; give (K, L) label counts",
+        "YCycle: it depends on labels, but Clients.labels is None; give (K, L) label counts",
     ),
     "not TOML": (
         "policy = uniform",

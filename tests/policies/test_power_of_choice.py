@@ -184,7 +184,7 @@ def test_a_missing_or_misshapen_probe_is_named():
     policy = fp.PowerOfChoice(2)
     with pytest.raises(fp.MissingError, match=r"view\.probe is None; give the View a probe, or use variant='rpow-d'"):
         policy.select(policy.init(CLIENTS), view(CLIENTS, probe=None), np.random.default_rng(0))
-    with pytest.raises(fp.ContractError, match=r"returned shape \(1,\) for 4 ids; one loss per id is due"):
+    with pytest.raises(fp.ContractError, match=r"returned shape \(1,\) for 4 ids; return one loss per id"):
         policy.select(
             policy.init(CLIENTS), view(CLIENTS, probe=lambda ids, batch=None: [1.0]), np.random.default_rng(0)
         )

@@ -14,7 +14,16 @@ from fedpick import __version__, own
 from fedpick import comparison as comparing
 from fedpick.cli import console, listing, reproducing
 from fedpick.cli import data as data_commands
-from fedpick.cli.options import Device, Executor, Out, Target, Workers
+from fedpick.cli.options import (
+    Device,
+    Executor,
+    Out,
+    Target,
+    Workers,
+    complete_data,
+    complete_policy,
+    complete_world,
+)
 from fedpick.errors import ConfigError, FedpickError
 from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.shelf import Shelf
@@ -46,10 +55,16 @@ def compare(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", "-p", help="For example 'e3cs(quota=0.5)', 'my.py:EpsGreedy(eps=0.1)'; repeatable."),
+        typer.Option(
+            "--policy",
+            "-p",
+            help="For example 'e3cs(quota=0.5)', 'my.py:EpsGreedy(eps=0.1)'; repeatable.",
+            autocompletion=complete_policy,
+        ),
     ] = None,
     world: Annotated[
-        list[str] | None, typer.Option("--world", "-w", help="A world of `fedpick worlds`; repeatable.")
+        list[str] | None,
+        typer.Option("--world", "-w", help="A world of `fedpick worlds`; repeatable.", autocompletion=complete_world),
     ] = None,
     num_clients: Annotated[
         int | None,
@@ -71,7 +86,12 @@ def compare(
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", "-d", help="Data set (default: 'synthetic(1, 1)'); 'none': no training; repeatable."),
+        typer.Option(
+            "--data",
+            "-d",
+            help="Data set (default: 'synthetic(1, 1)'); 'none': no training; repeatable.",
+            autocompletion=complete_data,
+        ),
     ] = None,
     partition: Annotated[
         str | None, typer.Option(help="How to divide a data set among clients, for example 'dirichlet(alpha=0.3)'.")

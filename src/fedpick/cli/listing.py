@@ -9,9 +9,10 @@ from rich.table import Table
 
 from fedpick import checks, own, policy_names
 from fedpick.cli import console
-from fedpick.errors import CheckError, ConfigError, FedpickError, find_name
+from fedpick.cli.options import complete_policy
+from fedpick.errors import CheckError, ConfigError, FedpickError
 from fedpick.experiment import PARTS
-from fedpick.policies.text import installed_policies
+from fedpick.policies.text import find_policy, installed_policies
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.worlds import WORLDS
 
@@ -22,18 +23,21 @@ Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen
 
 
 @app.command()
-def policies(name: Annotated[str | None, typer.Argument(help="Show the documentation of this policy.")] = None) -> None:
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(help="Show the documentation of this policy.", autocompletion=complete_policy)
+    ] = None,
+) -> None:
     """List the policies and their settings."""
-    known = policy_names()
     if name is not None:
-        made = own.load(name) if own.is_reference(name) else find_name(name, known, "policy")
+        made = find_policy(name)
         console.out.print(escape(inspect.getdoc(getattr(made, "func", made)) or ""))
         return
     table = Table(title="write a policy like e3cs(quota=0.5); fedpick policies NAME shows details")
     table.add_column("policy")
     table.add_column("what it does")
     table.add_column("settings")
-    for text, maker in known.items():
+    for text, maker in policy_names().items():
         target = getattr(maker, "func", maker)
         line = (inspect.getdoc(target) or "").splitlines()[0]
         taken = [p for p in inspect.signature(maker).parameters if p != "cohort_size"]

@@ -37,7 +37,7 @@ def write(path: Path, measurement: Measurement, about: dict[str, Any]) -> None:
     except OSError as error:
         raise StoreError(
             f"{path}: cannot write ({error.strerror or error}); what was written before is whole. Free space or choose "
-            "a folder you may write to, then go on with the same command"
+            "a folder you may write to, then repeat the same command"
         ) from None
 
 
