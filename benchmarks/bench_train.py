@@ -1,4 +1,4 @@
-"""How fast does a cohort train? Ours beside a PyTorch loop, Flower's simulation and fedjax, on the CPU.
+"""Training speed of a cohort on the CPU: ours against a PyTorch loop, Flower's simulation and fedjax.
 
 Three workloads: A, an MLP; B, a CNN; C, logistic regression. Every engine runs in an environment of its own, which this
 makes once in the user's cache ($FEDPICK_BENCH, else ~/.cache/fedpick/bench), and trains on the same data with the same

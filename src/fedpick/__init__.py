@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedpick._version import __version__
 
-if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imported when it is first used
+if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imported when first used
     from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, state, theory, worlds
     from fedpick.comparison import compare
     from fedpick.errors import (
@@ -37,15 +37,25 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
         BSFL,
         CSUCB,
         E3CS,
+        F3AST,
         RBCSF,
+        REFL,
         ActiveFL,
+        Clustered,
+        DivFL,
         FedCS,
         FedGS,
         FixedProbabilities,
         Genie,
+        Guard,
+        HiCS,
+        MinSeparation,
+        Oort,
+        OptimalSampling,
         OverSelect,
         PowerOfChoice,
         SizeWeighted,
+        TiFL,
         Uniform,
     )
     from fedpick.policies.text import policy, policy_names
@@ -65,8 +75,8 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS RBCSF ActiveFL FedCS FedGS FixedProbabilities Genie OverSelect PowerOfChoice "
-    "SizeWeighted Uniform",
+    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie Guard "
+    "HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
@@ -84,11 +94,11 @@ _RENAMED = {"pairs": "state.pairwise_field", "shared": "state.shared_field", "wo
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: `import fedpick` alone loads neither NumPy nor Numba; old names warn."""
+    """Import a name when it is first used (`import fedpick` alone loads neither NumPy nor Numba); old names warn."""
     if name in _RENAMED:
         new = _RENAMED[name]
         warnings.warn(
-            f"fp.{name} is now fp.{new}; the old name goes with the next minor release",
+            f"fp.{name} is now fp.{new}; the old name will be removed in the next minor release",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -112,20 +122,29 @@ __all__ = [
     "BSFL",
     "CSUCB",
     "E3CS",
+    "F3AST",
     "RBCSF",
+    "REFL",
     "ActiveFL",
     "CheckError",
     "Choice",
     "Clients",
+    "Clustered",
     "ConfigError",
     "ContractError",
+    "DivFL",
     "Experiment",
     "FedCS",
     "FedGS",
     "FedpickError",
     "FixedProbabilities",
     "Genie",
+    "Guard",
+    "HiCS",
+    "MinSeparation",
     "MissingError",
+    "Oort",
+    "OptimalSampling",
     "Outcome",
     "OverSelect",
     "Policy",
@@ -140,6 +159,7 @@ __all__ = [
     "StateError",
     "Status",
     "StoreError",
+    "TiFL",
     "Uniform",
     "UnknownNameError",
     "View",

@@ -139,8 +139,8 @@ def read_archive(
     except _BROKEN as error:
         said = str(error)[:200]
         raise StateError(
-            f"{source}: not a whole fedpick state ({type(error).__name__}: {said}); it was truncated, damaged or "
-            "written by something else. Restore a backup, or start anew with policy.init(clients)"
+            f"{source}: not a complete fedpick state ({type(error).__name__}: {said}); it was truncated, damaged or "
+            "written by another program. Restore a backup, or start anew with policy.init(clients)"
         ) from None
     said, mine = str(meta.get("fedpick"))[:40], f"but this is fedpick {__version__}, which reads format {FORMAT}"
     if meta["format"] != FORMAT:

@@ -50,7 +50,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Hand out a temporary path beside `path`, which takes its place when the block ends well.
+    """Give a temporary path in the same folder, which replaces `path` when the block ends without an error.
 
     The old file stays whole until the new one is on the disk; if the block raises, it stays for good. A file that would
     be the same is left alone.

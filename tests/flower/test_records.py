@@ -283,7 +283,7 @@ def refused(folder) -> str:
 
 
 def test_report_says_what_is_wrong_with_a_folder(clock: Clock, tmp_path) -> None:
-    assert "is not a run's folder, it has no manifest.json" in refused(tmp_path / "nothing")
+    assert "there is no such folder" in refused(tmp_path / "nothing")
     served(clock, tmp_path / "run", 2)
     manifest = tmp_path / "run" / "manifest.json"
     manifest.write_text(json.dumps({"config": {"engine": "flower"}}))

@@ -1,6 +1,6 @@
-"""The command line: parses and prints, and leaves the rest to the rooms below.
+"""The command line: it parses and prints; other packages do the work.
 
-A mistake of the user's gives one line and exit code 2, never a traceback.
+A user's mistake gives one line and exit code 2, never a traceback.
 """
 
 import sys
@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Entry point of `fedpick` and of `python -m fedpick`."""
-    if sys.argv[1:] == ["--version"]:  # at once: nothing need be imported
+    if sys.argv[1:] == ["--version"]:  # fast, without imports
         from fedpick._version import __version__
 
         sys.stdout.write(f"{__version__}\n")

@@ -1,4 +1,4 @@
-"""Where the command line prints, and how it shows progress."""
+"""The consoles of the command line, and its progress bars."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from rich.progress import (
 
 __all__ = ["err", "out", "plain", "progress_of", "written"]
 
-# ":Loop:" in a name is no emoji.
+# No emoji: a name may contain ":Loop:".
 out = Console(emoji=False)
 err = Console(stderr=True, emoji=False)
 
@@ -32,12 +32,12 @@ def plain(text: object) -> str:
 
 @contextmanager
 def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterator[Callable[[int, int], None]]:
-    """One bar for all rounds of all runs, and one for each run that is being played.
+    """Show one bar for all rounds of all runs, and one for each run in progress.
 
     Args:
         names: of the runs.
-        rounds: that each is to reach.
-        begun: that each has.
+        rounds: number of rounds of each run.
+        begun: rounds that each run already has.
     """
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bars = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
@@ -61,7 +61,7 @@ def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterat
 
 
 def written(folder: object, files: list[str], missed: list[str]) -> None:
-    """Say where results are, and what could not be made."""
+    """Print where results are, and which files could not be made."""
     for why in missed:
         err.print(plain(why), markup=False, soft_wrap=True)
     out.print(plain(f"written to {folder}: {', '.join(files)}"), markup=False, soft_wrap=True)

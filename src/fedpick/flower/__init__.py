@@ -1,12 +1,13 @@
-"""Any policy as a Flower strategy: `Selected` decides who trains, the base strategy does the rest.
+"""Any policy as a Flower strategy: in `Selected` the policy chooses the clients, the base strategy does the rest.
 
     strategy = fedpick.flower.Selected(FedAvg(), fp.E3CS(cohort_size=20), state="fedpick-state/")
 
-Needs the extra: `pip install "fedpick[flower]"`. See docs/flower.md.
+Needs `pip install "fedpick[flower]"`. See docs/flower.md.
 """
 
 from fedpick.flower.asking import PROBE, describe, probe
 from fedpick.flower.strategy import Selected
+from fedpick.flower.telling import reports
 from fedpick.server import NotEnoughClientsError, masked
 
-__all__ = ["PROBE", "NotEnoughClientsError", "Selected", "describe", "masked", "probe"]
+__all__ = ["PROBE", "NotEnoughClientsError", "Selected", "describe", "masked", "probe", "reports"]

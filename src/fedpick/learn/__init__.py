@@ -17,6 +17,10 @@ except ImportError as error:
         f"training needs {error.name}: pip install 'fedpick[learn]', or train nothing with --data none"
     ) from None
 
+from fedpick.learn.compiled import keep_compiled  # noqa: E402
+
+keep_compiled()
+
 from fedpick.learn.aggregation import AGGREGATIONS, SERVERS  # noqa: E402
 from fedpick.learn.models import MODELS, Model, cnn, linear, logistic, mlp, model  # noqa: E402
 from fedpick.learn.trainer import Trainer  # noqa: E402

@@ -24,7 +24,7 @@ __all__ = ["Label", "Sealed", "peek", "read_sealed", "write_sealed"]
 KEY = b"fedpick"
 REACHED = b"fedpick.reached"  # until 0.1, in joined files: the last round they hold
 _MARK, _SUM, _END = b"fedpick:blake2b:", 16, b"PAR1"
-_FIX = "put a whole one back, or remove the run's folder"
+_FIX = "restore it from a backup, or remove the run's folder"
 
 
 @dataclass(frozen=True)

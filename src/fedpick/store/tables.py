@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 TABLES = ("rounds", "selections")
-NUMBER = 9 * "[0-9]"  # the last round of a part, in its name
+NUMBER = 9 * "[0-9]"  # pattern of the last round in a part's file name
 _NAMES = [status.name for status in Status]
 
 
@@ -83,7 +83,7 @@ def selections_table(records: list[Record]) -> pa.Table:
 
 
 def last_round(part: Path) -> int:
-    """The last round that a part holds, as its name says."""
+    """The last round of a part, from its file name."""
     return int(part.stem.rsplit("-", 1)[1])
 
 
@@ -101,7 +101,7 @@ def _checked(path: Path, name: str) -> Sealed:
         strict = "run" in manifest
         run = str(manifest["run"]) if strict else identity(manifest["config"])
     found = read_sealed(path)
-    label, fix = found.label, "put back the file that belongs here, or remove the run's folder"
+    label, fix = found.label, "restore the right file from a backup, or remove the run's folder"
     if label is None:
         if strict:
             raise StoreError(f"{path}: has no sum, unlike what fedpick wrote here; {fix}")
@@ -117,8 +117,8 @@ def _checked(path: Path, name: str) -> Sealed:
 
 def _gap(folder: Path, name: str, first: int, last: int) -> StoreError:
     return StoreError(
-        f"{folder}: its {name} of rounds {first} to {last} are not there; files were removed or changed. Put them "
-        "back, or remove the folder to start anew"
+        f"{folder}: its {name} of rounds {first} to {last} are not there; files were removed or changed. "
+        "Restore them, or remove the folder to start anew"
     )
 
 
@@ -176,7 +176,8 @@ def joined_tables(files: list[Sealed], columns: list[str] | None = None) -> pa.T
         return pa.concat_tables([file.table(columns) for file in files], promote_options="default")
     except pa.ArrowException as error:
         raise StoreError(
-            f"{files[0].path}: has other columns than {files[-1].path.name} ({str(error)[:200]}); put it back"
+            f"{files[0].path}: has other columns than {files[-1].path.name} ({str(error)[:200]}); restore it from a "
+            "backup"
         ) from None
 
 
@@ -197,7 +198,7 @@ def _read(path: str | os.PathLike[str], name: str, columns: list[str] | None) ->
     if not files and has_begun(folder):
         raise _gap(folder, name, 1, max(1, *_ends(folder).values()))
     if not files:
-        raise StoreError(f"{folder}: has no rounds yet; is it a run's folder?")
+        raise StoreError(f"{folder}: has no rounds yet; give the folder of a run that has begun")
     ends = _ends(folder)
     if len(files) == 1 and files[0].path.parent == folder and 0 < min(ends.values()) < files[0].reached:
         short = min(ends, key=lambda each: ends[each])
@@ -206,27 +207,33 @@ def _read(path: str | os.PathLike[str], name: str, columns: list[str] | None) ->
     lacking = {"round", "chosen" if name == "rounds" else "client"} - set(table.column_names)
     if lacking and (columns is None or lacking & set(columns)):
         raise StoreError(
-            f"{files[0].path}: has no column {lacking.pop()!r}, so that it is no table of {name}; put it back"
+            f"{files[0].path}: has no column {lacking.pop()!r}, so it is not a table of {name}; restore it from a "
+            "backup"
         )
     return table
 
 
 def read_rounds(path: str | os.PathLike[str], columns: list[str] | None = None) -> pa.Table:
-    """A row per round of a run, finished or not; of these columns, if given, those that there are."""
+    """A table with a row per round of a run, finished or not.
+
+    Args:
+        path: of the run's folder.
+        columns: to read; those that do not exist are left out. None reads all.
+    """
     return _read(path, "rounds", columns)
 
 
 def read_selections(path: str | os.PathLike[str], columns: list[str] | None = None) -> pa.Table:
-    """A row per chosen client and round of a run, finished or not; of these columns, if given."""
+    """A table with a row per chosen client and round of a run, finished or not; arguments as for `read_rounds`."""
     return _read(path, "selections", columns)
 
 
 def read_clients(path: str | os.PathLike[str]) -> list[str] | None:
-    """The names of a run's clients by their numbers; None where they have none."""
+    """The names of a run's clients, in the order of their numbers; None if they have no names."""
     file = Path(path) / "clients.parquet"
     if not file.is_file():
         return None
     table = _checked(file, "clients").table()
     if "name" not in table.column_names:
-        raise StoreError(f"{file}: has no column 'name', so that it is no table of clients; put it back")
+        raise StoreError(f"{file}: has no column 'name', so it is not a table of clients; restore it from a backup")
     return [str(name) for name in table["name"].to_pylist()]

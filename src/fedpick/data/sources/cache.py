@@ -22,7 +22,7 @@ from fedpick import archive
 from fedpick.atomic import replacing
 from fedpick.errors import DamagedError, DataError
 
-__all__ = ["Arrays", "cache_folder", "read_arrays", "reason", "set_aside", "writable", "write_arrays"]
+__all__ = ["Arrays", "cache_folder", "read_arrays", "reason", "set_aside", "user_folder", "writable", "write_arrays"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -39,8 +39,11 @@ def cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     'here'
     """
     chosen = folder if folder is not None else os.environ.get("FEDPICK_DATA") or None
-    if chosen is not None:
-        return Path(chosen).expanduser().absolute()
+    return user_folder() if chosen is None else Path(chosen).expanduser().absolute()
+
+
+def user_folder() -> Path:
+    """fedpick's folder in the user's cache."""
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "fedpick" / "Cache"
     usual = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
