@@ -108,7 +108,7 @@ def page(found: dict[tuple[str, str, int, bool], float], names: list[str], round
         for liars in (1, 10)
         for on in (False, True)
     }
-    yield f"Percent of all places in {rounds} rounds of {COHORT} that **ten of {CLIENTS} clients** get by false reports;"
+    yield f"Percent of all places in {rounds} rounds of {COHORT} which **ten of {CLIENTS} clients** get by lying;"
     yield "10 would be equal. First without a guard, then with `fp.Guard` and its defaults; bold: more than twice the"
     yield f"equal share. The highest is {worst[10, False]:.0f}% without and {worst[10, True]:.0f}% with a guard."
     yield ""
@@ -148,7 +148,7 @@ def main() -> None:
     rows = price(PRICED[:1] if options.quick else PRICED, played, seeds)
     lines += [
         "",
-        f"**The price** if all clients are honest: world `volatile`, cohorts of 10, `synthetic(1, 1)`, {played} rounds;",
+        f"**The price** if all are honest: world `volatile`, cohorts of 10, `synthetic(1, 1)`, {played} rounds,",
         f"means of {seeds} seeds, first without a guard, then with. The accuracy to reach is 95% of the lowest best",
         "accuracy among the runs of a pair.",
         "",
