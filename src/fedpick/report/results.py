@@ -6,6 +6,7 @@
     results.frame()                         # pandas: a row per run, with all scores
     results.rounds()                        # pandas: a row per run and round
     results.plot().savefig("demo.png")
+    Path("demo.html").write_text(results.page(), encoding="utf-8")      # interactive charts, offline
 
 Manifests are read when `Results` is made, tables when they are first needed; each file is read once.
 """
@@ -160,6 +161,25 @@ class Results:
         whole = [name for frame in frames for name in frame.columns]
         return pandas.concat([frame.reindex(columns=list(dict.fromkeys(whole))) for frame in frames], ignore_index=True)
 
+    def _panels(self) -> list[plots.Panel]:
+        """The curves by block, in the order of the rows."""
+        blocks: dict[Any, list[Group]] = {}
+        for row in self._rows:
+            blocks.setdefault(row.group.block, []).append(row.group)
+        titles = tables.place_names([inside[0] for inside in blocks.values()])
+        return [
+            plots.Panel(title, {tables.group_name(group): _curves(group) for group in inside})
+            for title, inside in zip(titles, blocks.values(), strict=True)
+        ]
+
+    def page(self) -> str:
+        """One HTML page with tables and interactive charts, which needs no other file and no network."""
+        from fedpick.report.page import make_page  # Jinja2 is an extra
+
+        played = self._read[0]
+        trouble = played[0].trouble if len(played) == 1 else []
+        return make_page(self._rows, self._sheet, self._panels(), self.table("csv"), trouble)
+
     def plot(self, metric: str | None = None) -> Any:
         """A matplotlib figure: a metric over rounds and time, and how often clients were chosen; bands are intervals.
 
@@ -167,15 +187,7 @@ class Results:
             metric: a column of the rounds, such as "test_loss", or "cep" for models returned so far; None: the first
                 that all runs have of test accuracy, test loss and "cep".
         """
-        groups = [row.group for row in self._rows]
-        blocks: dict[Any, list[Group]] = {}
-        for group in groups:
-            blocks.setdefault(group.block, []).append(group)
-        titles = tables.place_names([inside[0] for inside in blocks.values()])
-        panels = [
-            plots.Panel(title, {tables.group_name(group): _curves(group) for group in inside})
-            for title, inside in zip(titles, blocks.values(), strict=True)
-        ]
+        panels = self._panels()
         everywhere = set.intersection(*(set(seed) for panel in panels for seed in panel.seeds))
         known = sorted(everywhere - {"round", "counts", "clock"})
         if metric is not None and metric not in known:
