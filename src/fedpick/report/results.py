@@ -105,6 +105,14 @@ class Results:
         return self._summarised[0]
 
     @property
+    def _blocks(self) -> list[list[Summary]]:
+        """The rows of each block."""
+        blocks: dict[Any, list[Summary]] = {}
+        for row in self._rows:
+            blocks.setdefault(row.group.block, []).append(row)
+        return list(blocks.values())
+
+    @property
     def notes(self) -> list[str]:
         """What readers should know before they trust the numbers: few seeds, different lengths, missing seeds."""
         return list(self._summarised[1])
@@ -162,23 +170,28 @@ class Results:
         return pandas.concat([frame.reindex(columns=list(dict.fromkeys(whole))) for frame in frames], ignore_index=True)
 
     def _panels(self) -> list[plots.Panel]:
-        """The curves by block, in the order of the rows."""
-        blocks: dict[Any, list[Group]] = {}
-        for row in self._rows:
-            blocks.setdefault(row.group.block, []).append(row.group)
-        titles = tables.place_names([inside[0] for inside in blocks.values()])
+        """The curves of each block."""
+        titles = tables.place_names([rows[0].group for rows in self._blocks])
         return [
-            plots.Panel(title, {tables.group_name(group): _curves(group) for group in inside})
-            for title, inside in zip(titles, blocks.values(), strict=True)
+            plots.Panel(title, {tables.group_name(row.group): _curves(row.group) for row in rows})
+            for title, rows in zip(titles, self._blocks, strict=True)
         ]
 
     def page(self) -> str:
         """One HTML page with tables and interactive charts, which needs no other file and no network."""
         from fedpick.report.page import make_page  # Jinja2 is an extra
 
-        played = self._read[0]
-        trouble = played[0].trouble if len(played) == 1 else []
-        return make_page(self._rows, self._sheet, self._panels(), self.table("csv"), trouble)
+        given, played = self._target is not None, self._read[0]
+        trouble = [{**row, "client": tables.printable(row["client"])} for row in played[0].trouble]
+        return make_page(
+            title=self._sheet.title,
+            blocks=self._blocks,
+            panels=self._panels(),
+            sheets=[tables.make_sheet(rows, self.reference, [], given=given) for rows in self._blocks],
+            notes=[tables.printable(note) for note in self.notes],
+            csv=self.table("csv"),
+            trouble=trouble,
+        )
 
     def plot(self, metric: str | None = None) -> Any:
         """A matplotlib figure: a metric over rounds and time, and how often clients were chosen; bands are intervals.

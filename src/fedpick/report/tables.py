@@ -178,7 +178,8 @@ def place_names(groups: Sequence[Group]) -> list[str]:
 def _title(rows: Sequence[Summary], fixed: dict[str, str]) -> str:
     runs = [run for row in rows for run in row.group.runs]
     lasts = {int(run.all_rounds["round"].to_numpy().max()) for run in runs}
-    rounds = f"{span(lasts)} rounds" if len(lasts) == 1 else f"the first {min(lasts):,} of {span(lasts)} rounds"
+    used = max(int(run.rounds["round"].to_numpy().max()) for run in runs)
+    rounds = f"{span(lasts)} rounds" if lasts == {used} else f"the first {used:,} of {span(lasts)} rounds"
     of = f"{span(run.info.cohort_size for run in runs)} of {span(run.info.num_clients for run in runs)} clients a round"
     seeds = {len(row.group.runs) for row in rows}
     over = f"{span(seeds)} seeds" if seeds != {1} else f"seed {span(run.info.seed for run in runs)}"

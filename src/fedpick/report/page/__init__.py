@@ -14,13 +14,12 @@ from typing import Any
 
 from fedpick._version import __version__
 from fedpick.report._extras import needed
-from fedpick.report.groups import Block, Summary
+from fedpick.report.groups import Summary
 from fedpick.report.layout import Sheet
 from fedpick.report.page.again import command
 from fedpick.report.page.content import setting
 from fedpick.report.page.verdict import verdict
 from fedpick.report.plots import Panel
-from fedpick.report.tables import place_names
 from fedpick.store.manifest import read_manifest
 
 __all__ = ["make_page"]
@@ -31,37 +30,49 @@ def _file(name: str) -> str:
 
 
 def make_page(
-    rows: Sequence[Summary], sheet: Sheet, panels: Sequence[Panel], csv: str, trouble: Sequence[dict[str, Any]]
+    *,
+    title: str,
+    blocks: Sequence[Sequence[Summary]],
+    panels: Sequence[Panel],
+    sheets: Sequence[Sheet],
+    notes: Sequence[str],
+    csv: str,
+    trouble: Sequence[dict[str, Any]],
 ) -> str:
     """The page as text.
 
     Args:
-        rows: of the table.
-        sheet: the table.
-        panels: the curves of each block, in the order of the rows' blocks.
+        title: of the page.
+        blocks: the rows of each block.
+        panels: the curves of each block.
+        sheets: the table of each block.
+        notes: what readers should know before they trust the numbers.
         csv: all scores, to be downloaded.
         trouble: of a single run, the clients that failed or were late most often.
     """
     jinja = needed("jinja2", "a page", "report")
-    blocks: dict[Block, list[Summary]] = {}
-    for row in rows:
-        blocks.setdefault(row.group.block, []).append(row)
-    inside = list(blocks.values())
-    script = _file("page.js")
-    charts = [setting(panel, each, len(rows)) for panel, each in zip(panels, inside, strict=True)]
-    places = place_names([each[0].group for each in inside])
-    dumps = partial(json.dumps, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     environment = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True)
+    dumps = partial(json.dumps, separators=(",", ":"), allow_nan=False)
+    policies = sum(map(len, blocks))
+    charts = [setting(panel, rows, policies) for panel, rows in zip(panels, blocks, strict=True)]
+    parts = [
+        {
+            "place": sheet.title if len(blocks) > 1 else "",
+            "verdict": verdict(rows),
+            "sheet": sheet,
+            "command": command([row.group for row in rows]),
+            "manifest": _manifest(rows[0]),
+        }
+        for rows, sheet in zip(blocks, sheets, strict=True)
+    ]
+    script = _file("page.js")
     return str(
         environment.from_string(_file("page.html")).render(
-            title=sheet.title,
+            title=title,
             version=__version__,
-            sheet=sheet,
-            verdicts=[(place, verdict(each)) for place, each in zip(places, inside, strict=True)],
-            charts=charts,
+            parts=parts,
+            notes=notes,
             trouble=trouble,
-            again=[(place, command([row.group for row in each])) for place, each in zip(places, inside, strict=True)],
-            manifests=[_manifest(place, each) for place, each in zip(places, inside, strict=True)],
             data=jinja.utils.htmlsafe_json_dumps({"settings": charts, "csv": csv}, dumps=dumps),
             style=jinja.utils.markupsafe.Markup(_file("page.css")),
             script=jinja.utils.markupsafe.Markup(script),
@@ -70,8 +81,6 @@ def make_page(
     )
 
 
-def _manifest(place: str, rows: Sequence[Summary]) -> tuple[str, str]:
-    """The configuration of a block's first run, and the versions and machine that made it, as text."""
-    manifest = read_manifest(rows[0].group.runs[0].info.folder)
-    shown = {key: value for key, value in manifest.items() if key != "files"}
-    return place, json.dumps(shown, indent=1)
+def _manifest(row: Summary) -> str:
+    """The configuration of a policy's first run, and the versions and machine that made it, as text."""
+    return json.dumps(read_manifest(row.group.runs[0].info.folder), indent=1)

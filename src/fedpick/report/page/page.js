@@ -20,7 +20,7 @@
   }
   const short = (text, most = 40) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
   const colour = (i) => `var(--c${i % COLOURS})`;
-  const dash = (i) => DASHES[Math.floor(i / COLOURS) % DASHES.length];
+  const dash = (i) => DASHES[Math.floor(i / 4) % DASHES.length];
   const shown = () => now.policies.map((_, i) => i).filter((i) => !state.hidden.has(i));
   const format = (value) => {
     if (value === null || value === undefined) return "–";
@@ -118,7 +118,7 @@
     if (highY === lowY) { lowY -= 0.5; highY += 0.5; }
     const pad = (highY - lowY) * 0.04, whole = least >= 0 && lowY < 0.25 * highY;
     lowY = whole ? 0 : lowY - pad; highY += pad;
-    const yTicks = ticks(lowY, highY, Math.max(3, height / 60)), xTicks = ticks(lowX, highX, Math.max(3, width / 110));
+    const yTicks = ticks(lowY, highY, Math.max(3, height / 60)), xTicks = ticks(lowX, highX, Math.max(3, width / 80));
     const left = 14 + 7.2 * Math.max(...yTicks.map((each) => format(each).length)), right = 14, top = 22, bottom = 40;
     const X = (v) => left + (v - lowX) / (highX - lowX) * (width - left - right);
     const Y = (v) => height - bottom - (v - lowY) / (highY - lowY) * (height - top - bottom);
@@ -215,20 +215,23 @@
     const rows = score.rows.filter((row) => !state.hidden.has(row.policy));
     const most = 1.06 * Math.max(1e-12, ...rows.map((row) => Math.abs(row.mean) + (row.half || 0)));
     const at = (v) => `${(50 + 50 * v / most).toFixed(2)}%`;
+    const narrow = innerWidth < 600;  // the interval goes below the name
     const body = rows.map((row) => {
       const svg = make("svg", { "aria-hidden": "true" }, make("line", { class: "axis", x1: "50%", x2: "50%", y1: 0, y2: "100%" }));
       const half = row.half || 0;
       svg.append(make("line", { x1: at(row.mean - half), x2: at(row.mean + half), y1: "50%", y2: "50%", stroke: colour(row.policy), "stroke-width": 3 }),
         make("circle", { cx: at(row.mean), cy: "50%", r: 5, fill: row.clear ? colour(row.policy) : "var(--bg)", stroke: colour(row.policy), "stroke-width": 2 }));
-      return make("tr", {}, make("th", { scope: "row" }, make("span", { class: "name" }, short(now.policies[row.policy], 200))),
-        make("td", {}, svg), make("td", { class: "number" }, row.clear ? make("strong", {}, row.text + " *") : row.text));
+      const name = make("th", { scope: "row", class: narrow ? "bare" : "" }, make("span", { class: "name" }, short(now.policies[row.policy], 200)));
+      const value = make("td", { class: narrow ? "number bare" : "number" }, row.clear ? make("strong", {}, row.text + " *") : row.text);
+      return narrow ? make("tbody", {}, make("tr", {}, name, value), make("tr", { "aria-hidden": "true" }, make("td", { class: "drawn", colspan: 2 }, svg)))
+        : make("tbody", {}, make("tr", {}, name, make("td", { class: "drawn" }, svg), value));
     });
     fill("f-gaps", score.label, "Paired by seed, with 95% intervals; the line in the middle is 0. Filled and *: the interval excludes 0.",
       make("div", { class: "tools" }, select("Score", now.differences.map((each) => each.label), now.differences.indexOf(score), (i) => { state.score = i; gaps(); }),
         csvButton("differences", () => [["policy", "score", "difference", "half_width_of_95%_interval", "excludes_0"],
           ...rows.map((row) => [now.policies[row.policy], score.label, row.mean, row.half, row.clear])])),
       make("table", { class: "gaps" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "policy"),
-        make("th", { scope: "col" }, make("span", { class: "unseen" }, "interval, drawn")), make("th", { scope: "col", class: "number" }, "difference"))), make("tbody", {}, ...body)));
+        narrow ? null : make("th", { scope: "col" }, make("span", { class: "unseen" }, "interval, drawn")), make("th", { scope: "col", class: "number" }, "difference"))), ...body));
   }
 
   const heat = () => getComputedStyle(document.documentElement).getPropertyValue("--heat").trim().split(" ")
@@ -326,8 +329,8 @@
     const bars = make("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "How the work of chosen clients ended" }, make("table", {},
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "policy"), ...used.map(([key, text]) =>
         make("th", { scope: "col", class: "number" }, make("span", { class: "key" }, make("i", { style: `background:var(--${key})` }), text))))),
-      ...all.map((i) => make("tbody", {}, make("tr", {}, make("th", { scope: "row", style: "border:0" }, make("span", { class: "name" }, short(now.policies[i], 200))),
-        ...used.map(([key]) => make("td", { class: "number", style: "border:0" }, percent(now.status[i][key] / total(i))))),
+      ...all.map((i) => make("tbody", {}, make("tr", {}, make("th", { scope: "row", class: "bare" }, make("span", { class: "name" }, short(now.policies[i], 200))),
+        ...used.map(([key]) => make("td", { class: "number bare" }, percent(now.status[i][key] / total(i))))),
       make("tr", { "aria-hidden": "true" }, make("td", { colspan: used.length + 1, style: "padding-top:0" }, make("div", { class: "stack" }, ...used.map(([key]) =>
         make("i", { style: `width:${100 * now.status[i][key] / total(i)}%;background:var(--${key})` })))))))));
     fill("f-status", "How it ended for the chosen clients", "Share of all selections of all seeds.", make("div", { class: "tools" },

@@ -18,6 +18,8 @@ _MAIN = (
     ("returned", "models returned in time", True, 0),
 )
 _SIDES = {  # what a better policy may cost: how a sentence calls it, whether more is better, digits
+    "hours": ("hours", False, 2),
+    "gigabytes": ("GB sent", False, 1),
     "worst_decile": ("accuracy of the worst tenth of clients", True, 3),
     "jain": ("fairness (Jain)", True, 2),
     "never": ("share of clients never chosen", False, 2),
@@ -112,11 +114,11 @@ def _compared(
         said.append(f"Clearly worse than {name} in {called}: {_listed(worse)}.")
     if open_:
         seeds = _pairs(open_[0].row.scores[score])
-        said.append(f"{seeds} seeds do not tell from {name}: {_listed(open_)}; the intervals include 0.")
+        said.append(f"Not told apart from {name} by {seeds} seeds: {_listed(open_)}; the intervals include 0.")
     if fixed:
         said.append(f"The same difference to {name} in {called} with every seed: {_listed(fixed)}.")
     if bound:
-        said.append(f"A bound, not a competitor, since it knows what no server knows: {_listed(bound)}.")
+        said.append(f"Knows what no server knows, so it is a bound and no competitor: {_listed(bound)}.")
     return said, [each.row for each in better]
 
 
