@@ -80,8 +80,9 @@ def results_of(work: Work, *, target: float | None = None) -> Results:
 
 
 def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[str]]:
-    """Write name.json, name.csv, the page name.html and the plots; returns the files' names, and the reasons why others are missing.
+    """Write name.json, name.csv, the page name.html and the plots.
 
+    Returns the files' names, and the reasons why others are missing.
     A missing optional package is no error here, because all files can be made later from the runs.
     """
     made, missed = [], []

@@ -213,7 +213,7 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help=f"Write to this file ({', '.join(comparing.KINDS)}; .html is a page with charts), or files to a folder.",
+            help=f"A file to write ({', '.join(comparing.KINDS)}; .html is a page with charts), or a folder for all.",
         ),
     ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help=f"table, {', '.join(FORMATS[1:])}.")] = "table",

@@ -173,7 +173,7 @@ def _chosen(group: Group, last: int, seeds: int) -> dict[str, Any]:
 
 
 def _map(run: Played, selections: Any, last: int) -> dict[str, Any]:
-    """How often the clients of each bin were chosen in the rounds of each bin, one row of numbers per bin of clients."""
+    """How often the clients of each bin were chosen in the rounds of each bin, a row per bin of clients."""
     clients = run.info.num_clients or 1
     height, width = min(clients, CLIENTS), min(last, ROUNDS)
     y = selections["client"].to_numpy() * height // clients

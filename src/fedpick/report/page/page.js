@@ -78,9 +78,10 @@
   function fill(id, caption, hint, ...parts) {
     const place = by(id), active = place.contains(document.activeElement) ? document.activeElement : null;
     const index = active ? [...place.querySelectorAll("button,select,input")].indexOf(active) : -1;
-    place.replaceChildren(make("figcaption", {}, caption), ...(hint ? [make("p", { class: "hint" }, hint)] : []), ...parts);
-    if (index >= 0) place.querySelectorAll("button,select,input")[index]?.focus();  // as it was before redrawing
+    place.replaceChildren(make("figcaption", {}, short(caption, 120)), ...(hint ? [make("p", { class: "hint" }, hint)] : []), ...parts);
     place.hidden = false;
+    for (const host of place.children) if (host.chart) host.append(plot(...host.chart, Math.round(host.clientWidth)));
+    if (index >= 0) place.querySelectorAll("button,select,input")[index]?.focus();  // as it was before redrawing
   }
   const leave = (id) => { by(id).replaceChildren(); by(id).hidden = true; };
 
@@ -92,19 +93,11 @@
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) found.push(+(k * step).toPrecision(12));
     return found;
   }
-  function lineChart(about, lines, xLabel, yLabel, height = 330) {
-    const host = make("div", {});
-    let drawn = 0;
-    const draw = () => {
-      const width = Math.round(host.clientWidth);
-      if (!width || width === drawn) return;
-      drawn = width;
-      host.replaceChildren(plot(about, lines, xLabel, yLabel, width, width < 500 ? Math.min(height, 270) : height));
-    };
-    new ResizeObserver(draw).observe(host);
-    return host;
+  function lineChart(...what) {  // drawn by `fill`, once its width is known
+    return Object.assign(make("div", {}), { chart: what });
   }
-  function plot(about, lines, xLabel, yLabel, width, height) {
+  function plot(about, lines, xLabel, yLabel, tall, width) {
+    const height = width < 500 ? Math.min(tall, 270) : tall;
     let lowX = Infinity, highX = -Infinity, lowY = Infinity, highY = -Infinity;
     for (const { x, y, half } of lines) for (let k = 0; k < y.length; k++) {
       const wide = half.length ? half[k] || 0 : 0;
@@ -311,7 +304,7 @@
     const xLabel = "clients, least chosen first (%)";
     fill("f-counts", "Times chosen", `${format(now.clients)} clients, ranked within each seed; a flat line is equal treatment.`,
       make("div", { class: "tools" }, csvButton("times chosen", () => longRows("percent_of_clients", "times_chosen", lines))),
-      lineChart("Times chosen, from the least to the most chosen client", lines, xLabel, "times chosen"));
+      lineChart("Times chosen, from the least to the most chosen client", lines, xLabel, "times chosen", 330));
   }
   function simpleTable(heads, rows) {
     return make("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Table" }, make("table", {},
@@ -403,5 +396,10 @@
   by("where-label").hidden = DATA.settings.length < 2;
   paint();
   go(0);
+  let width = innerWidth, soon = 0;
+  addEventListener("resize", () => {
+    clearTimeout(soon);
+    soon = setTimeout(() => { if (width !== innerWidth) { width = innerWidth; redraw(); } }, 100);
+  });
   addEventListener("scroll", hide, { passive: true });
 })();

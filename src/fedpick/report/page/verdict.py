@@ -50,7 +50,7 @@ def verdict(rows: Sequence[Summary]) -> list[str]:
     said += [words for row in best[:2] for words in _costs(row, reference)]
     if len(ours) >= MANY:
         said.append(
-            f"Each interval is a 95% interval by itself: of {len(ours)} differences, one in twenty excludes 0 by chance."
+            f"Each is a 95% interval by itself: of {len(ours)} such differences, one in twenty excludes 0 by chance."
         )
     return said
 
@@ -87,7 +87,11 @@ def _compared(
 ) -> tuple[list[str], list[Summary]]:
     """Who is better and worse than the reference; returns also the better rows, best first."""
     score, called, more, digits = main
-    better, worse, open_, fixed, bound = [], [], [], [], []
+    better: list[_Compared] = []
+    worse: list[_Compared] = []
+    unclear: list[_Compared] = []  # the interval includes 0
+    fixed: list[_Compared] = []  # no interval: the same difference with every seed
+    bound: list[_Compared] = []
     for row in sorted(rows, key=lambda row: row.scores[score].over.mean, reverse=more):
         gap = row.scores[score].difference
         assert gap is not None
@@ -97,7 +101,7 @@ def _compared(
         elif gap.clear:
             (better if (gap.mean > 0) == more else worse).append(each)
         else:
-            (open_ if gap.has_width else fixed).append(each)
+            (unclear if gap.has_width else fixed).append(each)
     name, value = _short(reference), _value(reference, score, digits)
     said = []
     if better:
@@ -108,13 +112,13 @@ def _compared(
         )
         if better[1:]:
             said.append(f"{'So is' if len(better) == 2 else 'So are'} {_listed(better[1:])}.")
-    elif worse or open_:
+    elif worse or unclear:
         said.append(f"No policy is clearly better than {name} in {called}, which has {value}.")
     if worse:
         said.append(f"Clearly worse than {name} in {called}: {_listed(worse)}.")
-    if open_:
-        seeds = _pairs(open_[0].row.scores[score])
-        said.append(f"Not told apart from {name} by {seeds} seeds: {_listed(open_)}; the intervals include 0.")
+    if unclear:
+        seeds = _pairs(unclear[0].row.scores[score])
+        said.append(f"Not told apart from {name} by {seeds} seeds: {_listed(unclear)}; the intervals include 0.")
     if fixed:
         said.append(f"The same difference to {name} in {called} with every seed: {_listed(fixed)}.")
     if bound:
