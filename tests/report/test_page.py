@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import json
 import os
 import re
@@ -365,22 +366,28 @@ def browser(page, folder, *options):
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-def open_with(text, folder, steps, *options):
-    """Open a page after which `steps`, a script, runs; returns what it wrote to `said`, and the console."""
-    told = f"<script>addEventListener('error', (e) => console.error(e.message));{steps}</script>"
-    file = folder / "opened.html"
+def open_with(text, folder, steps, width):
+    """Open a page in a frame of this width (a window has at least 500) and run `steps`, a script that calls `say`.
+
+    Returns what it said, and the console.
+    """
+    tell = "const say = (text) => { parent.document.getElementById('said').textContent = text; };"
     loose = re.sub(r"script-src 'sha256-[^']*'", "script-src 'unsafe-inline'", text)
-    file.write_text(loose.replace("</body>", f"<pre id=said></pre>{told}</body>"), encoding="utf-8")
-    dom, console = browser(file, folder, *options)
-    return Parsed(dom), re.search(r'<pre id="said">(.*?)</pre>', dom, re.DOTALL).group(1), console
+    assert loose != text
+    framed = html.escape(loose.replace("</body>", f"<script>{tell}{steps}</script></body>"))
+    file = folder / "opened.html"
+    file.write_text(
+        f'<pre id="said"></pre><iframe width={width} height=900 srcdoc="{framed}"></iframe>', encoding="utf-8"
+    )
+    dom, console = browser(file, folder, "--window-size=1600,1000")
+    return html.unescape(re.search(r'<pre id="said">(.*?)</pre>', dom, re.DOTALL).group(1)), console
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [390, 1440])
-def test_a_browser_draws_the_charts_without_a_word(page, tmp_path, width):
+def test_a_browser_draws_the_charts_without_a_word(page, tmp_path):
     file = tmp_path / "page.html"
     file.write_text(page, encoding="utf-8")
-    dom, console = browser(file, tmp_path, f"--window-size={width},1000")
+    dom, console = browser(file, tmp_path)
     assert console == []
     parsed = Parsed(dom)
     classes = [attributes.get("class") for _, attributes in parsed.elements]
@@ -389,6 +396,42 @@ def test_a_browser_draws_the_charts_without_a_word(page, tmp_path, width):
     assert classes.count("chip") == 3
     assert all("aria-label" in each for each in parsed.all("canvas"))
     assert all("aria-label" in each for each in parsed.all("svg") if each.get("role") == "img")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_fits_the_width_and_its_texts_have_contrast(page, tmp_path, width):
+    """4.5 to 1 for every text, in light and dark, as WCAG AA wants it."""
+    steps = """
+      const light = (c) => { const [r, g, b] = c.match(/[\\d.]+/g).map((v) => v / 255)
+        .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+      const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+        if (!c.endsWith(', 0)')) return c; } return 'rgb(255, 255, 255)'; };
+      const poor = [], wide = [];
+      for (const theme of ['light', 'dark']) {
+        document.documentElement.dataset.theme = theme;
+        let seen = 0;
+        for (const e of document.querySelectorAll('body *')) {
+          const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+          if (!own || !e.getClientRects().length || ['SCRIPT', 'OPTION'].includes(e.tagName)) continue;
+          const style = getComputedStyle(e), ink = e instanceof SVGElement ? style.fill : style.color;
+          const [a, b] = [light(ink), light(behind(e))].sort((x, y) => y - x);
+          seen++;
+          if ((a + 0.05) / (b + 0.05) < 4.5) poor.push(theme + ' ' + e.tagName + '.' + e.className + ' ' + ink);
+        }
+        if (seen < 100) poor.push('only ' + seen);
+      }
+      if (document.documentElement.scrollWidth > innerWidth) wide.push(document.documentElement.scrollWidth);
+      for (const e of document.querySelectorAll('svg.plot'))
+        if (e.viewBox.baseVal.width !== e.clientWidth) wide.push(e.viewBox.baseVal.width + ' in ' + e.clientWidth);
+      const bare = [...document.querySelectorAll('button, select, input, [role=img], [role=region]')].filter((e) =>
+        !e.textContent.trim() && !e.getAttribute('aria-label') && !e.labels?.length).map((e) => e.id);
+      say(JSON.stringify({ poor, wide, bare }));
+    """
+    said, console = open_with(page, tmp_path, steps, width)
+    assert console == []
+    assert json.loads(said) == {"poor": [], "wide": [], "bare": []}
 
 
 @pytest.mark.slow
@@ -411,9 +454,9 @@ def test_toggles_keys_and_downloads_work(page, tmp_path):
       one('#theme').click(); one('#theme').click();
       tell('theme ' + document.documentElement.dataset.theme);
       tell('wide ' + (document.documentElement.scrollWidth <= innerWidth));
-      one('#said').textContent = told.join('|');
+      say(told.join('|'));
     """
-    _, text, console = open_with(page, tmp_path, steps, "--window-size=390,1000")
+    text, console = open_with(page, tmp_path, steps, 390)
     assert console == []
     told = text.split("|")
     assert told[:3] == ["curves 3", "curves 2", "axis true"]
@@ -430,11 +473,10 @@ def test_toggles_keys_and_downloads_work(page, tmp_path):
 def test_a_hostile_name_is_text_in_a_browser(hostile, tmp_path):
     steps = """
       window.alert = () => console.error('ran');
-      document.getElementById('said').textContent = [
-        document.querySelectorAll('script').length, document.documentElement.scrollWidth <= innerWidth,
-        document.querySelector('.chip span').textContent.startsWith('<script>')].join('|');
+      say([document.querySelectorAll('script').length, document.documentElement.scrollWidth <= innerWidth,
+        document.querySelector('.chip span').textContent.startsWith('<script>')].join('|'));
     """
     text = fp.load(hostile / "runs" / "h0", hostile / "runs" / "h1").page()
-    _, said, console = open_with(text, tmp_path, steps, "--window-size=390,1000")
+    said, console = open_with(text, tmp_path, steps, 390)
     assert console == []
     assert said == "3|true|true"
