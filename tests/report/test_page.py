@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import html
+import importlib.resources
+import importlib.util
 import json
 import os
 import re
@@ -432,6 +434,23 @@ def test_it_fits_the_width_and_its_texts_have_contrast(page, tmp_path, width):
     said, console = open_with(page, tmp_path, steps, width)
     assert console == []
     assert json.loads(said) == {"poor": [], "wide": [], "bare": []}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(page, tmp_path, theme):
+    if importlib.util.find_spec("axe_playwright_python") is None:
+        pytest.skip("no axe: pip install --no-deps axe-playwright-python")
+    axe = (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+    steps = f"""
+      document.documentElement.dataset.theme = '{theme}';
+      {axe.replace("</script", "<" + chr(92) + "/script")};
+      axe.run(document).then((found) => say(JSON.stringify(
+        found.violations.map((each) => [each.id, each.impact, each.nodes[0].html.slice(0, 100)]))));
+    """
+    said, console = open_with(page, tmp_path, steps, 390)
+    assert console == []
+    assert json.loads(said) == []
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@
     if (size >= 1e5 || Number.isInteger(value)) return Math.round(value).toLocaleString("en");
     return size && size < 1e-3 ? value.toExponential(2) : value.toLocaleString("en", { maximumSignificantDigits: 4 });
   };
+  const roughly = (value) => (value ?? 0).toLocaleString("en", { maximumSignificantDigits: 2 });
   const percent = (share) => (100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0) + "%";
   const swatch = (i) => make("svg", { width: 22, height: 10, "aria-hidden": "true" },
     make("line", { x1: 0, x2: 22, y1: 5, y2: 5, stroke: colour(i), "stroke-width": 3, "stroke-dasharray": dash(i) }));
@@ -125,7 +126,7 @@
       make("text", { x: 2, y: 13 }, short(yLabel, 60)));
     const join = (points) => points.map(([a, b], k) => `${k ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
     for (const { x, y, half, i } of lines) {
-      if (half.length && y.length > 1) svg.append(make("path", { class: "band", fill: colour(i), d: join([
+      if (half.length && y.length > 1) svg.append(make("path", { class: "band", fill: colour(i), opacity: lines.length > 3 ? 0.09 : 0.15, d: join([
         ...x.map((v, k) => [X(v), Y(Math.min(highY, y[k] + half[k]))]),
         ...x.map((v, k) => [X(v), Y(Math.max(lowY, y[k] - half[k]))]).reverse()]) + "Z" }));
     }
@@ -148,7 +149,7 @@
         ...found.map(({ line, k }) => make("circle", { cx: X(line.x[k]), cy: Y(line.y[k]), r: 4, fill: colour(line.i) })));
       const box = svg.getBoundingClientRect(), scale = box.width / width;
       show(box.left + X(v) * scale, box.top + top * scale, `${xLabel} ${format(v)}`, found.map(({ line, k }) =>
-        [line.name, format(line.y[k]) + (line.half.length ? ` ±${format(line.half[k])}` : ""), line.i]), speak);
+        [line.name, format(line.y[k]) + (line.half.length ? ` ±${roughly(line.half[k])}` : ""), line.i]), speak);
     };
     const off = () => { marks.replaceChildren(); hide(); cursor = -1; };
     svg.addEventListener("pointermove", (event) => {
@@ -284,7 +285,7 @@
         cursor = [Math.max(0, Math.min(map.width - 1, cursor[0])), Math.max(0, Math.min(map.height - 1, cursor[1]))];
         tell(...cursor, true);
       });
-      return make("div", { class: "map" }, make("h4", { title: short(now.policies[each.i], 500) }, now.policies[each.i]), canvas,
+      return make("div", { class: "map" }, make("h3", { title: short(now.policies[each.i], 500) }, now.policies[each.i]), canvas,
         make("p", {}, make("span", {}, "round 1"), make("span", {}, format(now.last))));
     };
     const binned = found[0] && (found[0].map.clients > found[0].map.height || now.last > found[0].map.width);
@@ -306,15 +307,15 @@
       make("div", { class: "tools" }, csvButton("times chosen", () => longRows("percent_of_clients", "times_chosen", lines))),
       lineChart("Times chosen, from the least to the most chosen client", lines, xLabel, "times chosen", 330));
   }
-  function simpleTable(heads, rows) {
-    return make("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Table" }, make("table", {},
+  function simpleTable(label, heads, rows) {
+    return make("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": label }, make("table", {},
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "policy"), ...heads.map((head) => make("th", { scope: "col", class: "number" }, head)))),
       make("tbody", {}, ...rows.map(([i, cells]) => make("tr", {}, make("th", { scope: "row" }, make("span", { class: "name" }, short(now.policies[i], 200))),
         ...cells.map((cell) => make("td", { class: "number" }, cell)))))));
   }
   function fair() {
     fill("f-fair", "Fairness", "Jain's index is 1 if all clients are chosen equally often; never chosen is a share of all clients; the last column is the mean over clients at the end.",
-      simpleTable(now.fair.heads, shown().map((i) => [i, now.fair.rows[i]])));
+      simpleTable("Fairness of the policies", now.fair.heads, shown().map((i) => [i, now.fair.rows[i]])));
   }
   function answers() {
     const all = shown(), total = (i) => STATUS.reduce((sum, [key]) => sum + now.status[i][key], 0) || 1;
@@ -335,12 +336,13 @@
     fill("f-answers", "Seconds until an answer in time", "All answers of all seeds, the fastest first: at 90, nine of ten answers are at least as fast.",
       make("div", { class: "tools" }, csvButton("durations", () => longRows("percent_of_answers", "seconds", lines))),
       lineChart("Seconds until an answer in time, from the fastest to the slowest", lines, "answers, fastest first (%)", "seconds", 300),
-      rounds.length ? simpleTable(["seconds a round: median", "90 of 100", "99 of 100"], rounds) : "");
+      rounds.length ? simpleTable("Seconds a round", ["seconds a round: median", "90 of 100", "99 of 100"], rounds) : "");
   }
   function there() {
     const metric = now.metrics.find((each) => each.name === "available");
     if (!metric) return leave("f-there");
-    const [xLabel, lines] = scaled(metric, "round", shown());
+    let [xLabel, lines] = scaled(metric, "round", shown());
+    if (lines.length > 1 && lines.every((line) => String(line.y) === String(lines[0].y))) lines = [{ ...lines[0], name: "all policies" }];
     const wide = Math.max(...metric.lines.map((line) => line.width));
     fill("f-there", "Clients that were there", `Of ${format(now.clients)} clients; the others were away.` + (wide > 1 ? ` Each point is the mean of ${wide} rounds.` : ""),
       make("div", { class: "tools" }, csvButton("clients there", () => longRows("round", "clients_there", lines))),
