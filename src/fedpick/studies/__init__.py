@@ -140,12 +140,14 @@ def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
     study, at = STUDIES[id], Path(out) / id
     try:
         result = json.loads((at / "result.json").read_text())
-        settings = json.loads((at / "manifest.json").read_text())["settings"]
+        manifest = json.loads((at / "manifest.json").read_text())
+        settings = manifest["settings"]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(f"{at}: cannot read the result ({error}); repeat `{command(id, out)}`") from None
-    outcome = Reproduction(study, settings, result, study.score(result))
+    same = manifest.get("limits") == {name: limit.value for name, limit in study.limits.items()}
+    outcome = Reproduction(study, settings, result, study.score(result), limits_first=same or not study.limits)
     save_page(outcome, at)
     return outcome
 

@@ -32,9 +32,8 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
         at.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{at}: cannot make the folder ({error.strerror or error}); choose another") from None
-    limits = {name: limit._asdict() for name, limit in study.limits.items()}
     manifest = {"study": study.id, "title": study.title, "paper": study.paper, "settings": outcome.settings}
-    manifest |= {"limits": limits}
+    manifest |= {"limits": {name: limit.value for name, limit in study.limits.items()}}
     with _plots.style():
         figure = study.plot(outcome.result)
         pictures = [_replace(at / f"figure.{kind}", _plots.writer(figure, kind)) for kind in ("png", "svg")]

@@ -161,12 +161,13 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """A study that was run."""
+    """A study that was run; `limits_first` says whether its thresholds were fixed before the run."""
 
     study: Study
     settings: dict[str, Any]
     result: Result
     findings: list[Finding]
+    limits_first: bool = True
 
     def table(self) -> str:
         """The findings as a Markdown table: the paper's claims first, then extensions of ours."""
@@ -186,7 +187,8 @@ class Reproduction:
         """The findings' notes and the thresholds, as Markdown lists."""
         told = [f"- {f.claim}: {f.note}." for f in self.findings if f.note]
         limits = [f"- {name}: {limit.value:g} ({limit.why})" for name, limit in self.study.limits.items()]
-        parts = [("Notes", told), ("Thresholds, fixed before the run", limits)]
+        when = "fixed before the run" if self.limits_first else "some of them set or changed after the run"
+        parts = [("Notes", told), (f"Thresholds, {when}", limits)]
         return "\n".join(f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in parts if lines)
 
 
