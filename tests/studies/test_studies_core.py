@@ -163,7 +163,7 @@ def test_stored_results_are_judged_anew_without_running(tmp_path):
     assert (at / "manifest.json").read_text() == before  # it tells of the run, not of the judging
     assert studies.judge("rbcs-f/fig3", tmp_path) is None
     (at / "result.json").write_text("{")
-    with pytest.raises(StoreError, match="cannot read the result .* repeat `fedpick reproduce rbcs-f/fig4 --out"):
+    with pytest.raises(StoreError, match=r"cannot read the result .* repeat `fedpick reproduce rbcs-f/fig4 --out"):
         studies.judge("rbcs-f/fig4", tmp_path)
     with pytest.raises(UnknownNameError, match="unknown study 'rbcs-f/fig9'"):
         studies.judge("rbcs-f/fig9", tmp_path)

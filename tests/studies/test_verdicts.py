@@ -96,7 +96,7 @@ def test_a_sharper_half_width_may_be_asked_for():
     values = exactly(46.0, 3.0, 20)
     assert above(values, "A", size=46.3).verdict == "reproduced"
     assert above(values, "A", size=46.3, half=1.0).verdict == "direction only"
-    with pytest.raises(ContractError, match="the printed size of 'A' is 0.0"):
+    with pytest.raises(ContractError, match=r"the printed size of 'A' is 0\.0"):
         above(values, "A", size=0.0)
 
 
