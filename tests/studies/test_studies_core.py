@@ -194,7 +194,7 @@ def test_the_index_counts_the_papers_claims_only(tmp_path):
     page = studies.save_index([outcome], tmp_path).read_text()
     row = next(line for line in page.splitlines() if line.startswith("| [rbcs-f/fig4]"))
     assert row.endswith("| 1 | 0 | 1 | 0 | 0 | 0 |")
-    assert "2 claims of the five papers were judged, in 1 studies" in page
+    assert "2 claims of the five papers were judged, in 1 studies. They rerun 2 of the " in page
     assert "1 extensions of ours" in page
     assert (
         "| Theorem 4 | the guaranteed share | [rbcs-f/fig4](rbcs-f/fig4/findings.md) | 1 reproduced, 1 contra" in page
