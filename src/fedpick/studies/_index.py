@@ -136,8 +136,8 @@ def summary(outcomes: Sequence[Reproduction]) -> str:
     return (
         f"{sum(counts)} claims of the five papers were judged, in {len(outcomes)} studies. They rerun {shown} of the "
         f"{len(testable)} tables, figures and theorems with a result to compare, wholly or in part; the other "
-        f"{len(entries) - len(testable)} are drawings and lists of settings. {own} extensions of ours are shown, but not "
-        "counted.\n\n" + table([list(VERDICTS), ["---:"] * len(VERDICTS), [str(count) for count in counts]])
+        f"{len(entries) - len(testable)} are drawings and lists of settings. {own} extensions of ours are shown, but "
+        "not counted.\n\n" + table([list(VERDICTS), ["---:"] * len(VERDICTS), [str(count) for count in counts]])
     )
 
 
