@@ -300,7 +300,7 @@ def test_table_claims_that_fail_in_parts():
     assert [one.verdict for one in found] == ["contradicted"] * 6
     assert "rpow-d not in 400" in found[1].ours
     assert "rpow-d never" in found[1].note
-    assert found[4].reason.startswith("4 of 6 parts hold. rpow-d: accuracy higher, points is contradicted: -11.2")
+    assert found[4].reason.startswith("4 of 6 parts hold. rpow-d: accuracy higher (points) is contradicted: -11.2")
 
 
 def test_another_learning_rate_is_no_claim_of_the_paper():
@@ -335,4 +335,4 @@ def test_fig8_claims():
     assert verdicts(FIG8, result(60.0, 70.0, 70.0)) == ["reproduced"] * 2
     assert verdicts(FIG8, result(60.0, 70.0, 65.0)) == ["reproduced", "direction only"]
     assert verdicts(FIG8, result(60.0, 59.0, 58.0)) == ["contradicted"] * 2
-    assert "rpow-d > rand, points is contradicted: -2.0" in FIG8.score(result(60.0, 61.0, 58.0))[0].reason
+    assert "rpow-d > rand (points) is contradicted: -2.0" in FIG8.score(result(60.0, 61.0, 58.0))[0].reason

@@ -113,7 +113,7 @@ def _score(result: Result) -> list[Finding]:
                 "; ".join(f"{size}: {show(values, 1, '%')}" for size, values in share["reached"].items()),
                 judge(
                     [
-                        above(values - 50, f"{size}: more than half, in points", size=printed, half=half, digits=1)
+                        above(values - 50, f"{size}: wins over half (points)", size=printed, half=half, digits=1)
                         for size, values in share["reached"].items()
                     ]
                 ),
@@ -140,7 +140,7 @@ def _score(result: Result) -> list[Finding]:
             "the optimum was 'computationally infeasible'",
             f"{main}, below the exact optimum, best on the way: "
             + "; ".join(f"{name} {show(100 * np.asarray(v), 1, '%')}" for name, v in gaps["reached"].items()),
-            judge([within(percent["ALSA"], "ALSA is close, %", high=LIMITS["close"].value, digits=1)]),
+            judge([within(percent["ALSA"], "ALSA is close to the optimum (%)", high=LIMITS["close"].value, digits=1)]),
             "The state at the end is below by "
             + "; ".join(f"{name} {show(100 * np.asarray(v), 1, '%')}" for name, v in gaps["ends"].items())
             + ". The exact solver needs one sort: annealing is not needed at all",

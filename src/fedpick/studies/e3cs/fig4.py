@@ -30,7 +30,7 @@ CHECK = {
 ORDER = "FedCS > E3CS-0 > E3CS-0.5 > E3CS-inc = E3CS-0.8 > Random"
 EARLY = "E3CS-0.5 > E3CS-0.8 > Random"
 LIMITS = {
-    "CEP, the same": Limit(0.02, "of the plot's height k T: closer curves cannot be told apart in the figure"),
+    "CEP, the same": Limit(0.02, "of the plot's height k T: read as the same curve"),
     "success ratio, the same": Limit(0.01, "a fifth of a client in a cohort of 20"),
     "CEP, the programs agree": Limit(
         0.02, "relative; the other program has 40 seeds of its own, and errors of its own"

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 MODES = ("IDL", "MDF", "LDF", "YMF", "YC", "LN", "SLN")
-LIMITS = {"uniform": Limit(0.1, "standard deviation of the counts over their mean: boxes of a tenth look uniform")}
+LIMITS = {
+    "uniform": Limit(0.1, "standard deviation of the counts over their mean: 'uniform' is read as at most a tenth")
+}
 SHOWN = ("YMF", "LN")  # of the paper's figure: YMF-0.9 and LN-0.5
 
 

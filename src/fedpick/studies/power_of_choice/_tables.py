@@ -24,11 +24,7 @@ from fedpick.studies.power_of_choice._fashion import (
 
 __all__ = ["table"]
 
-LIMITS = {
-    "R60, the same": Limit(
-        1.25, "times the printed number, or its inverse: the paper gives no spread, and evaluates every few rounds"
-    )
-}
+LIMITS = {"R60, the same": Limit(1.25, "times the printed number, or its inverse: the paper gives no spread")}
 OURS = ("pow-d", "cpow-d", "rpow-d")
 ELSEWHERE = "at alpha = 0.3 and one seed, rand and pow-d with C = 0.03:"
 TRIED = {
@@ -136,7 +132,7 @@ def _beats_more_clients(result: Result, rate: str, one: Mapping[str, Any]) -> Fi
         ratios[name] = np.log(censored(one["first"][name], rounds) / censored(one["first"][BIG], rounds))
         points = paper["accuracy"][name][0] - paper["accuracy"][BIG][0]
         times = float(np.log(paper["R60"][BIG] / paper["R60"][name]))
-        checks.append(above(gains[name], f"{name}: accuracy higher, points", size=points, digits=1))
+        checks.append(above(gains[name], f"{name}: accuracy higher (points)", size=points, digits=1))
         checks.append(above(-ratios[name], f"{name}: R60 lower", size=times, ratio=True))
     return Finding(
         f"Learning rate {rate}: with a third of the clients, Power-of-Choice beats rand with C = 0.1",

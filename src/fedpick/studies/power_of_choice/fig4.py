@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 LIMITS = {
-    "slightly higher": Limit(1.5, "times rand's loss at the end, at most: the plots show it well below twice"),
-    "the same end": Limit(1.1, "times rand's loss at the end, at most: the two lines of the plot touch"),
+    "slightly higher": Limit(
+        1.5, "times rand's loss at the end, at most: 'slightly' is read as less than half as much again"
+    ),
+    "the same end": Limit(1.1, "times rand's loss at the end, at most: a tenth is read as no difference"),
 }
 
 

@@ -23,7 +23,7 @@ def _score(result: Result) -> list[Finding]:
                     "accurate than rand",
                     "; ".join(f"{name} +{gain:g} points" for name, gain in claimed.items()),
                     "; ".join(f"{name} {show(values, 2)}%" for name, values in one["accuracy"].items()),
-                    judge([above(gains[n], f"{n} > rand, points", size=claimed[n], digits=1) for n in claimed]),
+                    judge([above(gains[n], f"{n} > rand (points)", size=claimed[n], digits=1) for n in claimed]),
                     ". ".join(
                         [
                             f"accuracy is the mean of the last {result['over']} evaluations of "

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 LIMITS = {
-    "negligible floor": Limit(1.0, "% of the first gap: invisible in the plots, whose axis begins at 0"),
+    "negligible floor": Limit(1.0, "% of the first gap: 'nearly negligible' is read as a hundredth"),
     "the same floor": Limit(0.1, "% of the first gap above rand's: a tenth of what counts as negligible"),
-    "as fast": Limit(0.05, "relative: the lines of a plot over 20,000 rounds touch"),
+    "as fast": Limit(0.05, "relative: a twentieth is read as no difference"),
     "follows data size": Limit(0.95, "correlation; 1 would be exactly in proportion"),
 }
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 LIMITS = {
-    "flat": Limit(0.1, "growth in the last tenth of the rounds over that in the first: a tenth looks flat in a plot")
+    "flat": Limit(0.1, "growth in the last tenth of the rounds over that in the first: at most a tenth is read as flat")
 }
 
 
