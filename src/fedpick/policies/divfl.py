@@ -5,8 +5,8 @@ Maximization", ICLR. The cohort minimises, greedily, the sum over all clients of
 update and the nearest chosen one's (4); a chosen client's weight is the number of clients that it represents.
 
 The paper's "no overhead" variant: a client's update is the last one that was heard. There all clients train in the
-first round; here clients never tried come first, a cohort at a time. A client that was
-chosen but never reported counts as an update of 0.
+first round; here clients never tried come first, a cohort at a time. A client that was chosen but never reported counts
+as an update of 0.
 
 Trusts: the reported vectors. A client far from all others is chosen, and then has the weight of one client.
 """

@@ -3,7 +3,8 @@
 Ribero, Vikalo & de Veciana (2022), "Federated Learning Under Intermittent Client Availability and Time-Varying
 Communication Constraints". Chooses the m available clients with the highest p_k^2 / r_k^2, where p_k is a client's
 share of the data and r_k an exponential average of how often it was chosen: the gradient of the variance, which is the
-sum of p_k^2 / r_k. Updates are added with weights p_k / r_k as they are, so that in the long run each client counts with p_k.
+sum of p_k^2 / r_k. Updates are added with weights p_k / r_k as they are, so that in the long run the weight of each
+client is p_k.
 
 Trusts: data sizes, which decide a client's share; nothing that is reported.
 """
