@@ -184,6 +184,7 @@ def test_late_and_failed_clients_are_never_chosen(scene):
         assert (record.ids < 6).all()
 
 
+@pytest.mark.slow
 def test_runs_in_a_stack_end_as_they_do_alone(scene):
     from fedpick.simulate.together import play_together
 
