@@ -27,6 +27,7 @@ from rich.progress import track
 import fedpick as fp
 from _manifest import manifest
 from fedpick.policies.f3ast import F3ASTState
+from fedpick.policies.guard import GuardState
 
 RESULTS = Path(__file__).parent / "results" / "select"
 console = Console()
@@ -77,6 +78,8 @@ ENTRIES = [
     Entry("RBCS-F, V=1", lambda m: fp.RBCSF(m, penalty=1.0)),
     Entry("FedGS", lambda m: fp.FedGS(m), most=10_000),
     Entry("FedGS, alpha=0", lambda m: fp.FedGS(m, alpha=0.0)),
+    Entry("Guard(Uniform)", lambda m: fp.Guard(fp.Uniform(m))),
+    Entry("Guard(E3CS, quota 0.5)", lambda m: fp.Guard(fp.E3CS(m, quota=0.5))),
     Entry("Oort", lambda m: fp.Oort(m)),
     Entry("TiFL", lambda m: fp.TiFL(m)),
     Entry("F3AST", lambda m: fp.F3AST(m)),
@@ -94,6 +97,9 @@ ENTRIES = [
 def season(state: Any, count: int) -> None:
     """Bring a fresh state to where it is after many rounds: everyone chosen and heard, all different."""
     draw = fp.rng.stream(0, 0, "season")
+    if isinstance(state, GuardState):
+        state.used[:] = draw.exponential(0.2, count)
+        state.until[:] = np.where(draw.random(count) < 0.05, 200, 0)
     if hasattr(state, "inner"):
         season(state.inner, count)
     for name in ("utility", "duration"):  # Oort, TiFL

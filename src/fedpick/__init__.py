@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         FedGS,
         FixedProbabilities,
         Genie,
+        Guard,
         HiCS,
         MinSeparation,
         Oort,
@@ -74,8 +75,8 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie HiCS "
-    "MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
+    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie Guard "
+    "HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
@@ -138,6 +139,7 @@ __all__ = [
     "FedpickError",
     "FixedProbabilities",
     "Genie",
+    "Guard",
     "HiCS",
     "MinSeparation",
     "MissingError",

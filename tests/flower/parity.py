@@ -114,7 +114,8 @@ def main(grid: Grid, context: Context) -> None:
     while len(list(grid.get_node_ids())) < CLIENTS:
         time.sleep(0.1)
     for name, policy in POLICIES.items():
-        strategy = Selected(FedAvg(fraction_evaluate=0.0), policy, describe="ask", seed=SEED)
+        base = FedAvg(fraction_evaluate=0.0)
+        strategy = Selected(base, policy, describe="ask", seed=SEED, durations="reported")
         rows: list[object] = []
 
         def note(round, arrays, strategy=strategy, rows=rows) -> None:

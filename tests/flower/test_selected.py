@@ -156,7 +156,7 @@ def test_reported_seconds_count_where_they_are_sane(clock: Clock) -> None:
     said = {1: 0.25, 2: -3.0, 3: math.inf, 4: 1e9, 5: [1.0]}
     answers = {node: content(model(1.0, 1.0), train_loss=0.5, seconds=value) for node, value in said.items()}
     grid = FakeGrid(clock, {node: replies(answer, 2.0) for node, answer in answers.items()})
-    strategy = Selected(base(), fp.Uniform(cohort_size=5), deadline=60.0)
+    strategy = Selected(base(), fp.Uniform(cohort_size=5), deadline=60.0, durations="reported")
     run(strategy, grid)
     names = strategy.roster.names
     took = {names[k]: d for k, d in zip(strategy.last.ids, strategy.last.duration, strict=True)}

@@ -1,4 +1,4 @@
-"""The commands: run, compare, resume, report, runs, reproduce, data, policies, worlds, check."""
+"""The commands: demo, run, compare, resume, report, runs, reproduce, data, policies, worlds, check."""
 
 import shlex
 import sys
@@ -140,6 +140,30 @@ def compare(
 
 
 @app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("fedpick-runs/demo"),
+    workers: Workers = None,
+    executor: Executor = "auto",
+    device: Device = "auto",
+) -> None:
+    """Show in two short comparisons what selection can gain, and what it costs."""
+    from fedpick.demo import SCENES  # builds experiments
+
+    for number, scene in enumerate(SCENES, start=1):
+        console.out.print(f"\n[bold]{number}. {escape(scene.question)}[/]\n{escape(scene.about)}\n")
+        shelf = Shelf(folder / scene.name)
+        results = _carry_out(scene.experiment, shelf, scene.target, executor, workers, device)
+        console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
+    first = folder / SCENES[0].name
+    console.out.print(
+        f"\nNext: look at {first / 'results.png'}; compare your own policy with "
+        "fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+@app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or of comparisons.")],
     rounds: Annotated[int | None, typer.Option(help="Continue to this round (default: as planned).", min=1)] = None,
@@ -184,7 +208,7 @@ def _run(settings: Config, folder: Path, device: str) -> None:
 
 def _carry_out(
     experiment: Experiment, shelf: Shelf, target: float | None, executor: str, workers: int | None, device: str
-) -> None:
+) -> Results:
     with console.err.status("finding existing runs, and building missing ones"):
         work = playing.work_of(experiment, shelf, executor, device)
     kept = len(work.configs) - len(work.missing)
@@ -201,6 +225,7 @@ def _carry_out(
     _show(results)
     made, missed = comparing.write(results, shelf.path, "results")
     console.written(shelf.path, [*made, "runs/"], missed)
+    return results
 
 
 class _stoppable:

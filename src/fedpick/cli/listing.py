@@ -51,13 +51,13 @@ def policies(
 @app.command()
 def worlds() -> None:
     """List the worlds, and the parts that a configuration file can replace in them."""
-    table = Table(title="worlds: fedpick compare --world NAME, or name = in [world] of a configuration")
+    table = Table(title=escape("worlds: fedpick compare --world NAME, or name = in [world] of a configuration"))
     table.add_column("world")
     table.add_column("what it is")
     for name, maker in WORLDS.items():
         table.add_row(name, escape((maker.__doc__ or "").splitlines()[0]))
     console.out.print(table)
-    parts = Table(title='parts: availability = "bernoulli(p=0.8)" in [world]')
+    parts = Table(title=escape('parts: availability = "bernoulli(p=0.8)" in [world]'))
     parts.add_column("part")
     parts.add_column("names and settings")
     for part, makers in PARTS.items():

@@ -10,6 +10,7 @@ from fedpick.policies.e3cs import E3CS
 from fedpick.policies.f3ast import F3AST
 from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
+from fedpick.policies.guard import Guard
 from fedpick.policies.hics import HiCS
 from fedpick.policies.min_separation import MinSeparation
 from fedpick.policies.oort import Oort
@@ -34,6 +35,7 @@ __all__ = [
     "FedGS",
     "FixedProbabilities",
     "Genie",
+    "Guard",
     "HiCS",
     "MinSeparation",
     "Oort",

@@ -157,3 +157,14 @@ def clip_losses(losses: Floats, quantile: float | None) -> Floats:
         return losses
     limit = np.quantile(finite, quantile)
     return np.where(np.isfinite(losses), np.minimum(losses, limit), losses)
+
+
+def unheard_lowest(values: Floats, heard: Bools) -> Floats:
+    """Values of a cohort in which those not heard have no more than the lowest heard, nor more than they had.
+
+    Args:
+        values: one each: of those heard, what they reported; of the others, what was known (not finite: nothing).
+        heard: mask of those that reported something that can be true.
+    """
+    known = values[heard] if heard.any() else values[np.isfinite(values)]
+    return np.where(heard, values, np.fmin(values, known.min(initial=np.inf) if len(known) else 0.0))

@@ -49,6 +49,7 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "optimal": policies.OptimalSampling,
         "hics": policies.HiCS,
         "over-select": policies.OverSelect,
+        "guard": policies.Guard,
     }
 
 

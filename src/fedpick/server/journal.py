@@ -52,7 +52,8 @@ class Turn:
         arrays |= {f"report/{name}": values for name, values in self.outcome.reports.items()}
         arrays["context"] = self.view.context
         for i, (_, clients) in enumerate(self.newcomers):
-            arrays |= {f"new/{i}/{name}": values for name, values in vars(clients).items()}
+            known = {} if clients is None else vars(clients)  # without any they are forgotten
+            arrays |= {f"new/{i}/{name}": values for name, values in known.items()}
         numbers = ("round", "clock", "seconds", "messages", "megabytes")
         meta = {
             "format": FORMAT,
@@ -92,7 +93,10 @@ def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
 def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
     """Enrol the entry's newcomers and let the policy learn from its round again."""
     for i, names in enumerate(meta["newcomers"]):
-        roster.enrol([str(name) for name in names], Clients(**under(arrays, f"new/{i}/")))
+        if known := under(arrays, f"new/{i}/"):
+            roster.enrol([str(name) for name in names], Clients(**known))
+        else:
+            roster.forget([str(name) for name in names])
     number = int(meta["record"]["round"])
     if number != roster.round + 1:
         raise ValueError(f"the journal continues with round {number} after round {roster.round}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedpick.errors import ContractError
+from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
 from fedpick.server.reports import Told
 from fedpick.store.records import Record
@@ -128,13 +129,13 @@ class Round:
         """Record a client's answer; invalid values never raise.
 
         Returns DONE if its update is to be used, SURPLUS if enough others had answered before, FAILED if the loss is
-        not a finite number, and None if the client was not chosen in this round or answers too late. Only the first
-        call for a client counts.
+        impossible (NaN, infinity, above 1e12), and None if the client was not chosen in this round or answers too late.
+        Only the first call for a client counts.
 
         Args:
             name: of the client.
             loss: mean training loss that it reports.
-            seconds: duration that it reports; if it is impossible, or durations="arrival", `arrived` is used.
+            seconds: duration that it reports; the session's `durations` says how it is used.
             reports: by name; those that the policy learns from are kept.
             update: any object, returned by `updates`.
             arrived: seconds from the start of the round to the answer; None: until now.
@@ -144,11 +145,13 @@ class Round:
             if at is None or at in self._heard:
                 return None if at is None else self._heard[at].status
             value = math.nan if loss is None else reading.number(loss)
-            if loss is not None and not math.isfinite(value):
-                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be finite")
+            if loss is not None and not abs(value) <= LOSS_LIMIT:
+                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
             took, said = self.seconds if arrived is None else arrived, reading.number(seconds)
             possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
-            if self._session.durations == "reported" and possible:
+            if self._session.durations == "arrival":
+                took = self._session.delay.duration(said if possible else None, took)
+            elif possible:
                 took = said
             kept = self._session.reports.read(name, update, reports)
             status = Status.SURPLUS if self.full else Status.DONE
