@@ -12,7 +12,7 @@ from people import BATCH, SIZES, model_of, people, same_bits, split
 from fedpick import learn, schedules
 from fedpick.data import Dataset
 from fedpick.learn import batches, cohort
-from fedpick.learn.trainer import Trainer
+from fedpick.learn.trainer import Drawn, Trainer
 from fedpick.rng import stream
 
 IDS = np.array([4, 2, 0, 1, 6])
@@ -177,7 +177,36 @@ def test_clients_may_start_from_different_models() -> None:
         )
 
 
+def test_how_many_steps_are_gathered_at_once_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make("floats", "scan").init(5)
+    found = []
+    for bytes in (1, 2 * BATCH * 4 * people("floats").dataset.x.shape[1], 1 << 20):  # 1 step, 2 of 3 to 6, all
+        cohort._compiled.cache_clear()
+        monkeypatch.setattr(cohort, "GATHERED", bytes)
+        trainer = make("floats", "scan", steps=3, momentum=0.5)
+        found.append(trainer.train(model, IDS, USED, EPOCHS, 1, stream(1, 1, "train")))
+    cohort._compiled.cache_clear()
+    for other in found[1:]:
+        assert same_bits(found[0].payload[0], other.payload[0])
+        np.testing.assert_array_equal(found[0].loss, other.loss)
+
+
 # ---- who is trained
+
+
+def test_a_client_without_steps_may_stand_anywhere() -> None:
+    trainer = make("floats", "scan")
+    model = trainer.init(5)["params"]
+    at = np.arange(len(IDS))
+    drawn, keys, lr = trainer.draw(IDS, at, EPOCHS, 1, stream(1, 1, "train"))
+    all = trainer.train_all(model, Drawn(drawn, keys, lr))
+    count, steps = drawn.count.copy(), drawn.steps.copy()
+    count[1] = steps[1] = 0
+    others = trainer.train_all(model, Drawn(batches.Batches(drawn.index, count, steps), keys, lr))
+    assert np.asarray(all.norm)[1] > 0
+    assert np.asarray(others.norm)[1] == 0
+    for one, other in zip(jax.tree.leaves(all.delta), jax.tree.leaves(others.delta), strict=True):
+        np.testing.assert_array_equal(np.delete(one, 1, axis=0), np.delete(other, 1, axis=0))
 
 
 @pytest.mark.parametrize("form", ["scan", "vmap"])

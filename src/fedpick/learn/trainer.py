@@ -22,7 +22,6 @@ from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
 __all__ = ["Trainer"]
 
-TINY = 20_000  # parameters; models up to this size are trained with "vmap" on a CPU too
 NOISE = 256  # number of random inputs for a functional embedding
 REPORTS = ("update_norm", "embedding", "update")  # all reports that a trainer can give
 
@@ -124,10 +123,8 @@ class Trainer:
         if len(empty):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
         self._check_outputs()
-        on_cpu = jax.default_backend() == "cpu"
         if self.form == "auto":
-            small = self._size <= TINY and self.model.stacks
-            self.form = "scan" if on_cpu and not small else "vmap"
+            self.form = "scan" if jax.default_backend() == "cpu" else "vmap"
         self._local = cohort.Local(self.momentum, self.weight_decay, self.prox, self.precision)
         self._devices = jax.local_device_count() if self.form == "scan" else 1
 
