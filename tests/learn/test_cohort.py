@@ -9,6 +9,7 @@ import pytest
 import twin
 from people import BATCH, SIZES, model_of, people, same_bits, split
 
+import fedpick as fp
 from fedpick import learn, schedules
 from fedpick.data import Dataset
 from fedpick.learn import batches, cohort
@@ -156,9 +157,8 @@ def test_clients_may_start_from_different_models() -> None:
     """Several runs stacked into one call: what each of them gives alone."""
     trainer = make("floats", "vmap", momentum=0.5)
     models = [trainer.init(seed)["params"] for seed in (1, 2)]
-    drawn = batches.draw(
-        trainer.data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), (len(IDS), 12)
-    )
+    empty = batches.Batches.empty(len(IDS), 12, BATCH)
+    drawn = batches.draw(trainer.data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), empty)
     keys, lr = np.zeros((len(IDS), 2), np.uint32), np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     owner = np.array([1, 0, 0, 1, 1])
 
@@ -259,6 +259,19 @@ def test_nothing_is_compiled_again_for_fewer_clients_or_steps(form: str, caplog:
     assert play(IDS[:2], np.ones(2, bool), EPOCHS[:2], 3) == []
     assert play(IDS[1:2], np.ones(1, bool), np.ones(1), 4) == []
     assert play(IDS[::-1], np.ones(5, bool), np.ones(5), 5) == []
+
+
+def test_the_second_round_compiles_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    run = fp.Run(
+        fp.Uniform(3), fp.World(people("floats").clients, epochs=(1,)), seed=1, trainer=make("floats", "scan", batch=6)
+    )
+    with jax.log_compiles():
+        next(run.rounds(2))
+        first = [record for record in caplog.records if record.getMessage().startswith("Compiling")]
+        caplog.clear()
+        next(run.rounds(2))
+    assert first
+    assert not [record for record in caplog.records if record.getMessage().startswith("Compiling")]
 
 
 # ---- poison
