@@ -5,9 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-gpu bench-compare-gpu studies docs lock clean
+.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-capture soak bench-gpu bench-compare-gpu studies docs lock clean
 
-help:  ## this list
+help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
 
 $(READY): pyproject.toml requirements-dev.lock
@@ -18,22 +18,21 @@ $(READY): pyproject.toml requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-setup: $(READY)  ## the environment alone
+setup: $(READY)  ## only set up the environment
 
-demo: $(READY)  ## set up, then six policies train a model with clients that are away, slow or fail
+demo: $(READY)  ## set up, then two short comparisons: what selection can gain, and what it costs
 	rm -rf fedpick-runs/demo
-	$(BIN)/fedpick compare -p uniform -p "e3cs(quota=0)" -p "e3cs(quota=0.5)" -p "rpow-d(candidates=50)" \
-	  -p "over-select(uniform, 1.5)" -p fedcs --world volatile --rounds 200 --seeds 3 --out fedpick-runs/demo
+	$(BIN)/fedpick demo
 
-test: $(READY)  ## set up, then all tests but the slow ones
+test: $(READY)  ## set up, then run all tests except the slow ones
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
-test-slow: $(READY)  ## tests that build wheels, start processes or take minutes
+test-slow: $(READY)  ## run the tests that build wheels, start processes or take minutes
 	$(BIN)/python -m pytest -m slow
 
 PYTHONS ?= 3.11 3.12 3.13
 
-test-all:  ## the same with each supported Python that is installed, each in an environment of its own
+test-all:  ## run the quick tests with each supported Python that is installed, each in its own environment
 	@for version in $(PYTHONS); do \
 	  python=""; \
 	  for found in python$$version $$HOME/.pyenv/versions/$$version.*/bin/python; do \
@@ -44,51 +43,57 @@ test-all:  ## the same with each supported Python that is installed, each in an 
 	  $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=$$python test || exit 1; \
 	done
 
-coverage: $(READY)  ## branches of the code that the same tests reach, and the lines that they do not
+coverage: $(READY)  ## measure which branches the quick tests reach, and list the lines that they do not
 	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term-missing
 
-lint: $(READY)  ## style, types, direction of imports
+lint: $(READY)  ## check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY)  ## rewrite the code in the house style
+format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-select bench-world bench-flower bench-train  ## every benchmark but the GPU's
+bench: bench-select bench-world bench-flower bench-train  ## run all benchmarks except those for a GPU
 
-bench-select: $(READY)  ## time and memory of every policy, up to a million clients
+bench-select: $(READY)  ## measure time and memory of every policy, up to a million clients
 	$(BIN)/python benchmarks/bench_select.py
 
-bench-world: $(READY)  ## rounds a second of whole runs, and memory at a million clients
+bench-world: $(READY)  ## measure rounds per second of complete runs, and memory for a million clients
 	$(BIN)/python benchmarks/bench_world.py
 
-bench-flower: $(READY)  ## what the Flower strategy costs beside plain FedAvg, and a choice among 100,000 clients
+bench-flower: $(READY)  ## measure the Flower strategy's overhead over plain FedAvg, and a choice among 100,000 clients
 	$(BIN)/python benchmarks/bench_flower.py
 
-bench-train: $(READY)  ## rounds a second of training beside PyTorch, Flower and fedjax (makes their environments first)
+bench-train: $(READY)  ## compare training speed with PyTorch, Flower and fedjax (sets up their environments first)
 	$(BIN)/python benchmarks/bench_train.py
 
-bench-gpu: $(READY)  ## rounds on a GPU beside a PyTorch loop (needs a GPU, JAX for it, and PyTorch)
+bench-capture: $(READY)  ## measure what false reports gain under each policy, into docs/trust.md (ten minutes)
+	$(BIN)/python benchmarks/bench_capture.py
+
+soak: $(READY)  ## play 20,000 rounds of a Flower server and 200,000 simulated ones; fails if memory or time per round grows
+	$(BIN)/python benchmarks/soak.py
+
+bench-gpu: $(READY)  ## compare training speed on a GPU with a PyTorch loop (needs a GPU, JAX for it, and PyTorch)
 	$(BIN)/python benchmarks/bench_gpu.py
 
-bench-compare-gpu: $(READY)  ## `fedpick compare` on a GPU: many runs in one call beside one by one (needs a GPU)
+bench-compare-gpu: $(READY)  ## measure `fedpick compare` on a GPU: many runs in one call against one by one (needs a GPU)
 	$(BIN)/python benchmarks/bench_compare_gpu.py
 
-studies: $(READY)  ## rerun the papers' experiments in full (well over an hour on 2 cores), into docs/studies
+studies: $(READY)  ## rerun the papers' experiments in full into docs/studies (well over an hour on 2 cores)
 	$(BIN)/fedpick reproduce --out docs/studies
 
-docs: $(READY)  ## the documentation as a site, in site/
+docs: $(READY)  ## build the documentation as a web site in site/
 	$(BIN)/mkdocs build --strict
 
-lock:  ## write requirements-dev.lock anew from pyproject.toml
+lock:  ## renew requirements-dev.lock from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip install --quiet uv
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-emit-package fedpick --no-header --no-annotate pyproject.toml --output-file requirements-dev.lock
 	rm -rf $(VENV)-lock
 
-clean:  ## remove what was built, the environment included
+clean:  ## remove all build results and the environment
 	rm -rf $(VENV) $(PYTHONS:%=.venv-%) .coverage build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

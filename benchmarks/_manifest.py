@@ -1,4 +1,4 @@
-"""What a result must say about where it came from."""
+"""The manifest of a benchmark's result: versions, commit and machine."""
 
 import datetime
 import os

@@ -1,10 +1,11 @@
-"""`fedpick compare` on a GPU as a user types it: many runs in one compiled call (the default there) beside one by one.
+"""`fedpick compare` on a GPU: many runs in one compiled call (the default there) against one by one.
 
     python benchmarks/bench_compare_gpu.py [--out FOLDER] [--only synthetic|cifar10] [--rounds N] [--cifar FILE.npz]
 
-Both commands are whole processes: start, compilation, training, evaluation, files and tables. The rate is rounds of all
-runs over that time. Runs must end alike: the largest difference of a final accuracy is given. `--cifar` takes images
-(x, y, test_x, test_y) from a file where the whole of CIFAR-10 is not at hand; the training is E3CS's either way.
+Both commands are measured as complete processes: start, compilation, training, evaluation, files and tables. The rate
+is the rounds of all runs divided by that time. Both must give similar results: the largest difference of a final
+accuracy is reported. `--cifar` reads images (x, y, test_x, test_y) from a file if CIFAR-10 is not available; the
+training is E3CS's in both cases.
 """
 
 import argparse

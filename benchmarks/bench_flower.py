@@ -1,7 +1,7 @@
-"""What does it cost to let a policy choose in Flower?
+"""The overhead of a policy in Flower.
 
-Seconds a round of Flower's simulation with 100 clients that do nothing, 10 a round: plain FedAvg, FedAvg that waits
-for replies as our wrapper does, and the wrapper, in turn in one simulation. Then the time of one choice among 1,000
+Seconds per round of Flower's simulation with 100 clients that do nothing, 10 per round: plain FedAvg, FedAvg that waits
+for replies as our wrapper does, and the wrapper, alternating in one simulation. Then the time of one choice among 1,000
 connected of 100,000 enrolled clients. Writes benchmarks/results/flower/.
 """
 

@@ -1,9 +1,9 @@
-"""Rounds on a GPU: the CIFAR-10 CNN of E3CS and RBCS-F, an MLP and a logistic regression, beside a PyTorch loop.
+"""Rounds on a GPU: the CIFAR-10 CNN of E3CS and RBCS-F, an MLP and a logistic regression, against a PyTorch loop.
 
     python benchmarks/bench_gpu.py [--out FOLDER] [--learn CIFAR.npz]
 
-Every figure comes from one run: medians over rounds, ours and PyTorch's in turns. The data are random pixels with
-planted classes in the shapes of the real ones; `--learn` takes real images (x, y, test_x, test_y) and shows that
+All figures come from one run: medians over rounds, ours and PyTorch's alternating. The data are random pixels with
+artificial classes in the shapes of the real data; `--learn` takes real images (x, y, test_x, test_y) and shows that
 bfloat16 learns as well as float32. Needs a GPU with JAX; the PyTorch rows need PyTorch.
 """
 

@@ -1,7 +1,7 @@
-"""How long does a choice take? Every policy, select + observe, from a thousand to a million clients.
+"""The time of a choice: every policy, select + observe, from a thousand to a million clients.
 
-Times mean little on a machine that others use, so each is measured in turn with one `numpy.argsort` of K random floats
-and given as a ratio to it. Writes table, plot and manifest to benchmarks/results/select/.
+Absolute times mean little on a shared machine, so each is measured alternating with one `numpy.argsort` of K random
+floats and given as a ratio to it. Writes table, plot and manifest to benchmarks/results/select/.
 
     python benchmarks/bench_select.py            all sizes, about ten minutes
     python benchmarks/bench_select.py --quick    up to 10,000 clients, a smoke test
@@ -26,6 +26,7 @@ from rich.progress import track
 
 import fedpick as fp
 from _manifest import manifest
+from fedpick.policies.guard import GuardState
 
 RESULTS = Path(__file__).parent / "results" / "select"
 console = Console()
@@ -76,12 +77,18 @@ ENTRIES = [
     Entry("RBCS-F, V=1", lambda m: fp.RBCSF(m, penalty=1.0)),
     Entry("FedGS", lambda m: fp.FedGS(m), most=10_000),
     Entry("FedGS, alpha=0", lambda m: fp.FedGS(m, alpha=0.0)),
+    Entry("Guard(Uniform)", lambda m: fp.Guard(fp.Uniform(m))),
+    Entry("Guard(E3CS, quota 0.5)", lambda m: fp.Guard(fp.E3CS(m, quota=0.5))),
 ]
 
 
 def season(state: Any, count: int) -> None:
     """Bring a fresh state to where it is after many rounds: everyone chosen and heard, all different."""
     draw = fp.rng.stream(0, 0, "season")
+    if isinstance(state, GuardState):
+        season(state.inner, count)
+        state.used[:] = draw.exponential(0.2, count)
+        state.until[:] = np.where(draw.random(count) < 0.05, 200, 0)
     if hasattr(state, "speed") and hasattr(state.speed, "counts"):
         state.speed.counts[:] = draw.poisson(20, count) + 1
         state.speed.rate[:] = draw.uniform(0.05, 1.0, count)

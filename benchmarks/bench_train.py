@@ -1,4 +1,4 @@
-"""How fast does a cohort train? Ours beside a PyTorch loop, Flower's simulation and fedjax, on the CPU.
+"""Training speed of a cohort on the CPU: ours against a PyTorch loop, Flower's simulation and fedjax.
 
 Workloads: A, an MLP; B, a CNN; C, logistic regression; D, the demo's own round: the same model, clients with unequal
 work, half of them not used. D stands beside a bound, too: its useful steps in one compiled loop, and nothing else.

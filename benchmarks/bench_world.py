@@ -1,7 +1,7 @@
-"""How fast does a whole run go, and how much memory does a million clients take?
+"""Speed of a complete run, and memory for a million clients.
 
-Rounds a second of `fp.Run` (world, policy, records) with 20 of 100 clients, beside a bare NumPy loop that draws such
-numbers and keeps nothing; then 100 rounds of 1,000 of 1,000,000 clients in a process of its own, with its peak
+Rounds per second of `fp.Run` (world, policy, records) with 20 of 100 clients, compared with a bare NumPy loop that
+draws such numbers and stores nothing; then 100 rounds of 1,000 of 1,000,000 clients in another process, with its peak
 memory. Writes benchmarks/results/world/.
 """
 

@@ -1,10 +1,10 @@
-"""Run a Flower app on this machine alone, with real SuperNodes or simulated ones, and stop all that was started.
+"""Run a Flower app on this machine, with real or simulated SuperNodes, and stop everything that was started.
 
-    python ../deploy.py . --nodes 4         a SuperLink and four SuperNodes, each a process of its own, on loopback
+    python ../deploy.py . --nodes 4         a SuperLink and four SuperNodes, each in its own process, on loopback
     python ../deploy.py . --simulate 50     a SuperLink that simulates fifty clients
 
-Whatever else is on the line goes to `flwr run`: --run-config "num-server-rounds=5". SuperNodes speak TLS and have keys,
-kept in node-keys/, so that a node that comes back is known.
+Other options are passed to `flwr run`: --run-config "num-server-rounds=5". SuperNodes use TLS and have keys, stored in
+node-keys/, so that a node is recognised when it reconnects.
 """
 
 import argparse
@@ -36,11 +36,11 @@ GRACE = 5.0  # seconds to end by itself before a process is killed
 
 
 class Stop(Exception):
-    """The run cannot go on; the text says why."""
+    """The run cannot continue; the text says why."""
 
 
 def processes() -> dict[tuple[int, str], int]:
-    """Everything that runs on this machine: (process id, when it began) -> id of its parent."""
+    """All processes of this machine: (process id, start time) -> id of the parent."""
     found = {}
     if Path("/proc/self/stat").exists():
         for file in Path("/proc").glob("[0-9]*/stat"):
@@ -58,7 +58,7 @@ def processes() -> dict[tuple[int, str], int]:
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -83,7 +83,7 @@ class Deployment:
             raise Stop('flwr is not installed for this Python: pip install "flwr[simulation]>=1.41,<1.43"')
 
     def command(self, name: str, *arguments: str) -> list[str]:
-        """A command of Flower's, from the environment of this Python where there is one."""
+        """A command of Flower, from this Python's environment if it has one."""
         return [shutil.which(name, path=self.env["PATH"]) or name, *arguments]
 
     def start(self, name: str, *command: str, shown: bool = False) -> subprocess.Popen[bytes]:
@@ -98,7 +98,7 @@ class Deployment:
         return process
 
     def superlink(self, *options: str) -> None:
-        """Start the SuperLink, wait until it answers, and tell flwr of it."""
+        """Start the SuperLink, wait until it answers, and write its address to flwr's configuration."""
         plain = ("--disable-runtime-dependency-installation", "--host", HOST, "--port", str(self.port))
         self.start("SuperLink", "flower-superlink", *plain, *options)
         trust = (
@@ -116,7 +116,7 @@ class Deployment:
         raise Stop(f"the SuperLink does not answer after {STARTUP:g} s{self.log('SuperLink')}")
 
     def secure_superlink(self) -> None:
-        """Start a SuperLink with TLS, which takes only SuperNodes that are registered."""
+        """Start a SuperLink with TLS that accepts only registered SuperNodes."""
         secret = make_certificate(self.certificate)
         self.superlink(
             *("--ssl-ca-certfile", str(self.certificate), "--ssl-certfile", str(self.certificate)),
@@ -124,7 +124,7 @@ class Deployment:
         )
 
     def supernode(self, number: int, of: int, key: Path) -> None:
-        """Register a SuperNode by its key, by which it is known when it comes back, and start it."""
+        """Register a SuperNode with its key, by which it is recognised when it reconnects, and start it."""
         self.flwr("supernode", "register", f"{key}.pub", "loopback")
         self.start(
             f"SuperNode {number}",
@@ -134,7 +134,7 @@ class Deployment:
         )
 
     def flwr(self, *arguments: str) -> str:
-        """The output of a short command of flwr's."""
+        """The output of a short flwr command."""
         command = self.command("flwr", *arguments)
         try:
             done = subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=STARTUP, check=False)
@@ -150,17 +150,17 @@ class Deployment:
         return "; the end of its log:\n" + "".join(f"  {line}\n" for line in text.splitlines()[-25:])
 
     def check(self) -> None:
-        """See who is there. A SuperNode may be lost, as in life; the SuperLink and the last SuperNode may not."""
+        """Check the processes. A SuperNode may die; the SuperLink and the last SuperNode may not."""
         self.look()
         for name in [name for name, process in self.running.items() if process.poll() is not None]:
             if name != "run":
                 code, lost = self.running.pop(name).returncode, f"{name} ended"
                 print(f"{lost} with exit code {code}{self.log(name)}", file=sys.stderr, flush=True)
                 if name == "SuperLink" or not any(other.startswith("SuperNode") for other in self.running):
-                    raise Stop(f"{lost}, so that the run cannot go on")
+                    raise Stop(f"{lost}, so the run cannot continue")
 
     def look(self) -> set[tuple[int, str]]:
-        """Who of the family lives; children of the family belong to it, also when their parents are gone."""
+        """Find the living processes that were started from here, including children whose parents have ended."""
         if os.name == "nt":
             return set()
         there = processes()
@@ -173,7 +173,7 @@ class Deployment:
         return alive
 
     def stop(self) -> None:
-        """End everything: politely at first, and by force what is left after a while."""
+        """End all processes: first with SIGTERM, and after a while with SIGKILL."""
         self.look()
         for process in reversed(self.running.values()):
             if os.name == "nt":
@@ -214,7 +214,7 @@ def make_key(file: Path) -> Path:
 
 
 def make_certificate(file: Path) -> Path:
-    """A certificate for loopback that vouches for itself, for a day; returns the file with its private key."""
+    """Make a self-signed certificate for loopback, valid for a day; returns the file with its private key."""
     pair = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
     now = datetime.datetime.now(datetime.UTC)
@@ -243,7 +243,7 @@ def make_certificate(file: Path) -> Path:
 
 
 def play(deployment: Deployment, app: Path, nodes: int, simulated: bool, options: list[str]) -> None:
-    """Start all, run the app, show what it says."""
+    """Start everything, run the app, show its output."""
     if simulated:
         deployment.superlink("--insecure", "--simulation")
         options = ["--federation-config", f"num-supernodes={nodes}", *options]

@@ -1,7 +1,7 @@
-"""Add a policy of your own: one file, nothing of fedpick touched.
+"""Write a policy of your own: one file, without changes to fedpick.
 
-`RoundRobin` trains the clients that have waited longest. Three methods make it a policy; `check_policy` says whether
-it keeps the rules; then it goes wherever a built-in one goes. Run it: python examples/my_policy.py
+`RoundRobin` chooses the clients that have waited longest. Three methods make it a policy; `check_policy` checks whether
+it follows the rules; then it can be used like a built-in one. Run it: python examples/my_policy.py
 """
 
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ class RoundRobin:
     cohort_size: int
 
     def init(self, clients: fp.Clients) -> RoundRobinState:
-        """Nobody chosen yet."""
+        """No client was chosen yet."""
         return RoundRobinState(np.zeros(len(clients), dtype=np.int64))
 
     def select(self, state: RoundRobinState, view: fp.View, rng: np.random.Generator) -> fp.Choice:
-        """Those there that were chosen longest ago."""
+        """The available clients that were chosen longest ago."""
         ids = np.flatnonzero(view.available)
         return fp.Choice(ids[fp.solvers.top(-state.last[ids], self.cohort_size, rng)])
 
     def observe(self, state: RoundRobinState, view: fp.View, choice: fp.Choice, outcome: fp.Outcome) -> RoundRobinState:
-        """Remember when."""
+        """Store the round."""
         last = state.last.copy()
         last[choice.ids] = view.round
         return RoundRobinState(last)
@@ -57,7 +57,7 @@ if __name__ == "__main__":
         chosen[choice.ids] += 1
     print(f"after 60 rounds each client trained {chosen.min()} to {chosen.max()} times")
 
-    # A wrapper works on it, and its state is saved and grows like any other.
+    # It can be wrapped, and its state can be saved and extended like any other.
     wide = fp.OverSelect(policy, 1.4)
     print(f"OverSelect asks {wide.asks} and keeps {wide.cohort_size}")
     state = fp.admit(policy, state, fp.Clients(sizes=[100, 100]))

@@ -1,7 +1,7 @@
 """Train a model of your own: two functions, without any change to fedpick.
 
-`prototypes` is written with jax.numpy alone. `with_flax` and `with_equinox` make such a pair from a module of these
-libraries; fedpick needs neither, and each is trained here only where it is installed.
+`prototypes` uses only jax.numpy. `with_flax` and `with_equinox` make such a pair from a module of these libraries;
+fedpick needs neither, and each is trained here only if it is installed.
 Run it: python examples/own_model.py
 """
 
@@ -16,10 +16,10 @@ from fedpick import data, learn, worlds
 
 
 def prototypes() -> learn.Model:
-    """One picture per label: the nearer an input is to a label's picture, the more likely the label.
+    """One picture per label: a label is more likely the nearer an input is to its picture.
 
-    init(key) gives the parameters: arrays in dicts, lists or tuples, as deep as you like.
-    apply(parameters, inputs, key) gives one row of outputs per input; the key is for dropout, None when evaluated.
+    init(key) returns the parameters: arrays in nested dicts, lists or tuples.
+    apply(parameters, inputs, key) returns one row of outputs per input; the key is for dropout, None in evaluation.
     """
 
     def init(key: jax.Array) -> Any:
@@ -33,7 +33,7 @@ def prototypes() -> learn.Model:
 
 
 def with_flax() -> learn.Model:
-    """A Flax module: `init` and `apply` are its own, less the word "params"."""
+    """A Flax module: its own `init` and `apply`, without the level "params"."""
     from flax import linen
 
     class Net(linen.Module):
@@ -60,7 +60,7 @@ def with_flax() -> learn.Model:
 
 
 def with_equinox() -> learn.Model:
-    """An Equinox module: its arrays are the parameters, as a list, so that a run's folder can keep them."""
+    """An Equinox module: its arrays are the parameters, as a list, so that they can be stored."""
     import equinox
 
     def build(key: jax.Array) -> Any:
@@ -80,7 +80,7 @@ def with_equinox() -> learn.Model:
 
 
 def train(model: learn.Model, rounds: int = 20) -> float:
-    """Train on handwritten digits, 6 of 30 clients in each round; return the accuracy on digits held out."""
+    """Train on handwritten digits, 6 of 30 clients in each round; return the accuracy on test digits."""
     people = data.Dirichlet(alpha=1.0)(data.load("digits"), 30, fp.rng.stream(0, 0, "data"))
     trainer = learn.Trainer(people, model, lr=0.1, batch=16, momentum=0.5, evaluate_every=rounds)
     place = fp.World(people.clients, availability=worlds.Bernoulli(0.8), epochs=(1, 2))

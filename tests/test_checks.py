@@ -77,6 +77,19 @@ class Good:
         return State(state.counts)
 
 
+class Stateless(Good):
+    def init(self, clients):
+        return None
+
+    def observe(self, state, view, choice, outcome):
+        return None
+
+
+def test_a_policy_that_keeps_nothing_has_the_state_none():
+    assert len(fp.checks.check_policy(Stateless())) == 10
+    assert len(fp.checks.check_policy(fp.OverSelect(Stateless(), 1.5))) == 10
+
+
 class PicksAbsent(Good):
     def select(self, state, view, rng):
         return fp.Choice(rng.permutation(len(view.clients))[: min(5, view.available.sum())])
@@ -170,7 +183,7 @@ class TooSure(Good):
         (PicksAbsent(), "was not available"),
         (PicksTwice(), "chose a client twice"),
         (PicksTooFew(), "chose 4 clients instead of 5"),
-        (PicksWhenNobodyIsThere(), "nobody was there, but it chose 1 clients"),
+        (PicksWhenNobodyIsThere(), "no client was available, but it chose 1 clients"),
         (OwnRandomness(), "the same seed gave another choice"),
         (WritesInSelect(), "select changed the state"),
         (Unsaveable(), "must be a dataclass of arrays"),
@@ -179,9 +192,12 @@ class TooSure(Good):
         (ReturnsAList(), "must return fp.Choice"),
         (
             KeepsTheFirstState(),
-            "keeps no reference to a state that observe was given: a state given to observe is used up",
+            "keeps no reference to a state that observe was given: a state must not be used after",
         ),
-        (TripsOverAKeptState(), "keep no reference; it came to ValueError: cannot convert float NaN to integer"),
+        (
+            TripsOverAKeptState(),
+            "keep no reference to it; the result was: ValueError: cannot convert float NaN to integer",
+        ),
         (TooSure(), "inclusion probability of 1.5, above 1"),
         (object(), "has no method init"),
     ],

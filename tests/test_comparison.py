@@ -69,7 +69,7 @@ def test_two_plans_share_what_both_name_and_pruning_keeps_it(tmp_path):
     assert len(shelf.entries()) == 4
     for plan in (tmp_path / "plans").iterdir():
         plan.write_text("half of it")
-    with pytest.raises(fp.ConfigError, match="cannot be read, so that nothing says which runs are wanted"):
+    with pytest.raises(fp.ConfigError, match="cannot be read, so it is not known which runs are wanted"):
         shelf.prune()
     assert len(shelf.entries()) == 4
 
@@ -95,7 +95,7 @@ def test_a_full_disk_at_the_end_is_one_line_and_the_runs_are_whole(tmp_path, mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(comparison.atomic, "replacing", full)
-    with pytest.raises(fp.ConfigError, match=r"No space left on device\); the runs are whole"):
+    with pytest.raises(fp.ConfigError, match=r"No space left on device\); the runs are intact"):
         comparison.write(results, tmp_path, "results")
 
 

@@ -163,7 +163,7 @@ def test_a_foreign_state_is_refused_and_kept(tmp_path):
         Selected(policy=policy, state=tmp_path).run()
     assert path.read_bytes() == before
     path.write_bytes(b"nonsense")
-    with pytest.raises(fp.errors.StateError, match="not a whole fedpick state"):
+    with pytest.raises(fp.errors.StateError, match="not a complete fedpick state"):
         Selected(policy=policy, state=tmp_path).run()
     assert path.read_bytes() == b"nonsense"
 

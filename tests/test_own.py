@@ -43,7 +43,7 @@ def test_it_goes_into_a_wrapper_and_keeps_its_settings(file):
 
 def test_one_that_is_made_already_takes_no_settings(file):
     assert fp.policy(f"{file}:READY").cohort_size == 3
-    with pytest.raises(fp.SettingError, match="is made already"):
+    with pytest.raises(fp.SettingError, match="is already an object"):
         fp.policy(f"{file}:READY(eps=0.1)")
 
 
@@ -145,4 +145,5 @@ def test_an_installed_package_offers_policies_that_are_loaded_when_they_are_name
     assert loaded == []
     assert fp.policy("theirs", cohort_size=2) == fp.Uniform(2)
     assert fp.policy("over-select(theirs, 1.5)", cohort_size=2).policy == fp.Uniform(2)
+    assert text.find_policy("Theirs") is fp.Uniform
     assert set(loaded) == {"theirs"}

@@ -85,9 +85,12 @@ def test_a_users_program_is_type_checked_against_the_installed_package(tmp_path)
 
 # deploy.py needs an app: tests/flower/test_examples.py gives it some.
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py") if path.name != "deploy.py")
+LONG = {"own_model.py"}  # trains models
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize(
+    "example", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in EXAMPLES]
+)
 def test_every_example_runs(example, tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / example)], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -114,7 +114,10 @@ def test_a_context_that_is_no_number_says_nothing_of_its_width():
             r"'gradient' has shape \(7,\) for each client, but Own .* a vector of 8 numbers",
         ),
         ({"gradient": np.zeros(2)}, r"'gradient' has shape \(\) for each client"),
-        ({"gain": np.zeros((2, 1))}, r"'gain' has shape \(1,\) for each client, but Own says that it needs one number"),
+        (
+            {"gain": np.zeros((2, 1))},
+            r"'gain' has shape \(1,\) for each client, but Own declares that it needs one number",
+        ),
     ],
 )
 def test_reports_of_another_shape_are_refused(reports, says):

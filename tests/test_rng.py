@@ -35,7 +35,10 @@ def test_streams_of_neighbouring_rounds_and_seeds_are_not_correlated():
     ("key", "message"),
     [
         ((-1, 1, "x"), "seed = -1, but must be an integer >= 0"),
-        ((1, -1, "x"), "round = -1, but must be an integer >= 0; rounds start at 1; 0 is for what is drawn once"),
+        (
+            (1, -1, "x"),
+            "round = -1, but must be an integer >= 0; rounds start at 1; 0 is for draws before the first round",
+        ),
     ],
 )
 def test_errors_give_the_value_and_the_bound(key, message):

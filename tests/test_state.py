@@ -65,7 +65,7 @@ def test_a_truncated_file_is_refused_and_left_as_it_was(cut, tmp_path_factory):
     whole = path.read_bytes()
     path.write_bytes(whole[: min(cut * 4, len(whole) - 1)])
     before = path.read_bytes()
-    with pytest.raises(fp.StateError, match="not a whole fedpick state"):
+    with pytest.raises(fp.StateError, match="not a complete fedpick state"):
         fp.load_state(fp.E3CS(3), path, CLIENTS)
     assert path.read_bytes() == before
 
@@ -77,7 +77,7 @@ def test_a_flipped_byte_is_noticed(tmp_path):
     at = raw.find(b"NUMPY") + 150  # inside the first array
     raw[at] ^= 0xFF
     path.write_bytes(bytes(raw))
-    with pytest.raises(fp.StateError, match="not a whole fedpick state"):
+    with pytest.raises(fp.StateError, match="not a complete fedpick state"):
         fp.load_state(fp.E3CS(3), path, CLIENTS)
 
 

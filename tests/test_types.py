@@ -27,7 +27,7 @@ ALL = np.ones(3, dtype=bool)
         (lambda: fp.View(1, ALL, CLIENTS, context=np.ones(3)), "context has 1 axes"),
         (lambda: fp.Choice([0.5]), "must be a 1-d integer array"),
         (lambda: fp.Choice([0, 1], inclusion=[1.0]), "inclusion has length 1, but there are 2 chosen clients"),
-        (lambda: fp.Choice([0], inclusion=[np.nan]), "give None where it is unknown"),
+        (lambda: fp.Choice([0], inclusion=[np.nan]), "use None if it is unknown"),
         (lambda: fp.Choice([0], weights=[-1.0]), "weights holds a negative number"),
         (
             lambda: fp.Outcome([9], [1.0], [1.0]),

@@ -1,4 +1,4 @@
-"""A client of server.py: joins, asks for work, trains, answers; survives a server that is away for a while.
+"""A client of server.py: joins, asks for work, trains, answers; waits if the server is down for a while.
 
 python client.py --name ada --size 120
 """
@@ -18,16 +18,16 @@ AWAY = (urllib.error.URLError, http.client.HTTPException, OSError)  # the server
 
 
 class Client:
-    """One client; `call` is all there is to the protocol."""
+    """One client; all requests go through `call`."""
 
     def __init__(self, url: str, name: str, size: int = 1, fails: float = 0.0) -> None:
         self.url, self.name, self.size, self.fails = url, name, size, fails
         self.random = random.Random(name)
-        # Stands for the data: the mean of what this client wants the model to be.
+        # In place of data: the model that is optimal for this client.
         self.target = 1.0 + 0.1 * np.random.default_rng(len(name)).normal(size=10)
 
     def call(self, path: str, **said: object) -> dict:
-        """POST what is said, or GET without it."""
+        """POST the message, or GET without one."""
         data = json.dumps({"name": self.name, **said}).encode() if said or path != "work" else None
         query = "" if data else "?" + urllib.parse.urlencode({"name": self.name})
         with urllib.request.urlopen(f"{self.url}/{path}{query}", data=data, timeout=10) as reply:
@@ -35,11 +35,11 @@ class Client:
             return found
 
     def join(self) -> None:
-        """Say that we are there."""
+        """Tell the server that this client is available."""
         self.call("join", size=self.size)
 
     def step(self) -> bool:
-        """Ask for work, and do it; whether there was some."""
+        """Ask for work and do it; returns whether there was any."""
         work = self.call("work")
         if not work:
             return False
@@ -56,7 +56,7 @@ class Client:
 
 
 def main() -> None:
-    """Work until the server has been away for a minute."""
+    """Work until the server has been down for a minute."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", default="http://127.0.0.1:8765")
     parser.add_argument("--name", required=True)

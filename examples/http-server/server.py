@@ -1,14 +1,14 @@
-"""Federated learning over plain HTTP: the standard library's web server, and a fedpick session that chooses.
+"""Federated learning over plain HTTP: the standard library's web server, and a fedpick session that chooses clients.
 
-    python server.py --rounds 20            then, elsewhere: python client.py --name ada
+    python server.py --rounds 20            then, in other terminals: python client.py --name ada
 
-    POST /join     {"name": "ada", "size": 120}                  the client is there, until it leaves or falls silent
-    POST /leave    {"name": "ada"}                               it is away
-    GET  /work?name=ada                                          {"round": 3, "model": [...]} if it is to train, else {}
+    POST /join     {"name": "ada", "size": 120}                  the client is available, until it leaves or is silent
+    POST /leave    {"name": "ada"}                               the client is away
+    GET  /work?name=ada                                          {"round": 3, "model": [...]} if it was chosen, else {}
     POST /done     {"name": "ada", "round": 3, "update": [...], "loss": 0.7, "seconds": 1.2}
     POST /failed   {"name": "ada", "round": 3}
 
-Kill it and start it again: it goes on with what was learned, and with the model that belongs to it.
+If it is killed and started again, it continues with what was learned, and with the model of the same round.
 """
 
 import argparse
@@ -30,7 +30,7 @@ SILENT = 10.0  # seconds without a word after which a client counts as away
 
 
 class Federation:
-    """The model, who is there, and the session."""
+    """The model, the connected clients, and the session."""
 
     def __init__(self, folder: Path, policy: fp.Policy, deadline: float, dimension: int) -> None:
         self.session = fp.Session(policy, state=folder / "state", records=folder / "records", deadline=deadline)
@@ -57,14 +57,14 @@ class Federation:
         self.session.measure({"distance": float(np.linalg.norm(self.model - 1.0))})
 
     def available(self) -> dict[str, object]:
-        """Who was heard of lately, with their sizes."""
+        """The clients that called recently, with their sizes."""
         now = time.monotonic()
         return {name: size for name, (heard, size) in list(self.there.items()) if now - heard < SILENT}
 
     # -- what clients say; called from many threads ------------------------------------------------------------------
 
     def join(self, name: str, size: object = None) -> dict[str, object]:
-        """A client is there."""
+        """A client is available."""
         self.there[name] = (time.monotonic(), size)
         return {}
 
@@ -74,7 +74,7 @@ class Federation:
         return {}
 
     def work(self, name: str) -> dict[str, object]:
-        """The model, if the client is to train in this round and has not answered yet."""
+        """The model, if the client was chosen in this round and has not answered yet."""
         if name in self.there:
             self.join(name, self.there[name][1])
         r = self.round
@@ -83,7 +83,7 @@ class Federation:
         return {"round": r.number, "model": self.model.tolist()}
 
     def done(self, name: str, round: int, update: object, loss: object = None, seconds: object = None) -> dict:
-        """A client has trained; an update that is not like the model is its failure."""
+        """A client has trained; an update that does not fit the model counts as a failure."""
         r = self.round
         if r is None or r.number != round:
             return {"used": False}
@@ -106,7 +106,7 @@ class Federation:
 
 
 def handler(federation: Federation) -> type[BaseHTTPRequestHandler]:
-    """A request handler that calls the federation's methods; nonsense is answered with 400 and harms nobody."""
+    """A request handler that calls the federation's methods; an invalid request gets status 400."""
     posts = {name: getattr(federation, name) for name in ("join", "leave", "done", "failed")}
 
     class Handler(BaseHTTPRequestHandler):

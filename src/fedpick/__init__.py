@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedpick._version import __version__
 
-if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imported when it is first used
+if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imported when first used
     from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, state, theory, worlds
     from fedpick.comparison import compare
     from fedpick.errors import (
@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time each is imp
         FedGS,
         FixedProbabilities,
         Genie,
+        Guard,
         OverSelect,
         PowerOfChoice,
         SizeWeighted,
@@ -65,7 +66,7 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS RBCSF ActiveFL FedCS FedGS FixedProbabilities Genie OverSelect PowerOfChoice "
+    "policies": "BSFL CSUCB E3CS RBCSF ActiveFL FedCS FedGS FixedProbabilities Genie Guard OverSelect PowerOfChoice "
     "SizeWeighted Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
@@ -84,11 +85,11 @@ _RENAMED = {"pairs": "state.pairwise_field", "shared": "state.shared_field", "wo
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: `import fedpick` alone loads neither NumPy nor Numba; old names warn."""
+    """Import a name when it is first used (`import fedpick` alone loads neither NumPy nor Numba); old names warn."""
     if name in _RENAMED:
         new = _RENAMED[name]
         warnings.warn(
-            f"fp.{name} is now fp.{new}; the old name goes with the next minor release",
+            f"fp.{name} is now fp.{new}; the old name will be removed in the next minor release",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -125,6 +126,7 @@ __all__ = [
     "FedpickError",
     "FixedProbabilities",
     "Genie",
+    "Guard",
     "MissingError",
     "Outcome",
     "OverSelect",

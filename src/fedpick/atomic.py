@@ -1,4 +1,4 @@
-"""The one way in which fedpick replaces a file: whole, or not at all."""
+"""Replace files atomically; all of fedpick's files are written this way."""
 
 import os
 import secrets
@@ -8,14 +8,14 @@ from pathlib import Path
 
 __all__ = ["LEFTOVERS", "replacing", "write_text"]
 
-LEFTOVERS = "*." + 8 * "[0-9a-f]" + ".tmp"  # names that a process killed while it wrote leaves behind
+LEFTOVERS = "*." + 8 * "[0-9a-f]" + ".tmp"  # temporary files left by a process that was killed while writing
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Hand out a temporary path beside `path`, which takes its place when the block ends well.
+    """Give a temporary path in the same folder, which replaces `path` when the block ends without an error.
 
-    The old file stays whole until the new one is on the disk; if the block raises, it stays for good.
+    The old file is intact until the new one is on disk; if the block raises, it is kept.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "notes.txt"

@@ -1,4 +1,4 @@
-"""Does a policy keep the rules of the contract? `check_policy` tells, for yours as for ours."""
+"""`check_policy` checks whether a policy, built-in or your own, follows the rules in `fedpick.protocol`."""
 
 import copy
 import tempfile
@@ -19,18 +19,19 @@ from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status,
 __all__ = ["check_policy"]
 
 _USED_UP = (
-    "a state given to observe is used up, but it chose otherwise once that state was overwritten; keep no reference"
+    "a state must not be used after it was given to observe, but choices changed when that state was overwritten; keep "
+    "no reference to it"
 )
 _HOSTILE = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0])
 
 
 @dataclass(frozen=True)
 class _Scene:
-    """A small federation for a policy to run in: who is there, what they would answer."""
+    """A small simulated federation: availability and answers of its clients."""
 
     clients: Clients
     seed: int
-    reports: dict[str, int | None]  # widths by name, beside the usual ones
+    reports: dict[str, int | None]  # widths by name, besides the usual ones
     context: int
 
     def draw(self, round: int, name: str) -> np.random.Generator:
@@ -74,7 +75,7 @@ def _play(
 
 
 def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
-    """What must hold for every choice."""
+    """Raise unless a choice follows the rules."""
     about, there = traits(policy), int(np.count_nonzero(view.available))
     where = f"in round {view.round}, with {there} of {len(view.clients)} clients there,"
     if not isinstance(choice, Choice):
@@ -86,12 +87,12 @@ def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
     if len(away):
         raise CheckError(f"{where} it chose client {away[0]}, which was not available")
     if not about.replace and len(np.unique(ids)) < len(ids):
-        raise CheckError(f"{where} it chose a client twice; if that is meant, say so with replace = True")
+        raise CheckError(f"{where} it chose a client twice; if this is intended, declare replace = True")
     if about.fixed_size and about.asks is not None:
         due = (about.asks if there else 0) if about.replace else min(about.asks, there)
         if len(ids) != due:
             raise CheckError(
-                f"{where} it chose {len(ids)} clients instead of {due}; a varying number is fixed_size = False"
+                f"{where} it chose {len(ids)} clients instead of {due}; if this is intended, declare fixed_size = False"
             )
     if choice.inclusion is not None and not about.replace and (choice.inclusion > 1.0 + 1e-9).any():
         raise CheckError(f"{where} it gave an inclusion probability of {choice.inclusion.max()}, above 1")
@@ -112,20 +113,32 @@ def _same_state(a: Any, b: Any) -> bool:
     return all(x[0] == y[0] and equal(x[2], y[2]) for x, y in pairs)
 
 
-# Each rule plays a short run of its own and raises a CheckError where the policy breaks it.
+# Each rule raises a CheckError if the policy breaks it. The start, rounds 1 to `rounds` of a plain run, is played once
+# for all rules; a rule that continues it uses a copy of the state.
 
 
-def _has_methods(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
-    for name in ("init", "select", "observe"):
-        if not callable(getattr(policy, name, None)):
-            raise CheckError(f"it has no method {name}; see fedpick.protocol for a whole example")
+@dataclass(frozen=True)
+class _Start:
+    """The plain run that rules compare with or continue."""
+
+    scene: _Scene
+    rounds: int
+    state: Any
+    choices: list[Choice]
+
+    @property
+    def first(self) -> range:
+        return range(1, self.rounds + 1)
+
+    def later(self, count: int) -> range:
+        return range(self.rounds + 1, self.rounds + 1 + count)
+
+    def copied(self) -> Any:
+        return copy.deepcopy(self.state)
 
 
-def _keeps_to_cohort(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
-    _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
-
-
-def _any_availability(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
+def _any_availability(policy: Policy[Any], start: _Start) -> None:
+    scene = start.scene
     state, count = policy.init(scene.clients), len(scene.clients)
     for round, there in enumerate([count, 0, 1, 2, count // 2, count - 1, 0, count], start=1):
         mask = np.zeros(count, dtype=bool)
@@ -133,53 +146,49 @@ def _any_availability(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
         view = scene.view(round, available=mask)
         choice = policy.select(state, view, scene.draw(round, "policy"))
         if there == 0 and len(choice):
-            raise CheckError(
-                f"nobody was there, but it chose {len(choice)} clients; return fp.Choice of an empty array"
-            )
+            raise CheckError(f"no client was available, but it chose {len(choice)} clients; return fp.Choice([])")
         _check_choice(policy, view, choice)
         state = policy.observe(state, view, choice, scene.outcome(round, choice))
 
 
-def _repeatable(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
-    first = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))[1]
-    again = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))[1]
-    _same_choices(first, again, "the same seed gave another choice; draw from the rng that select is handed, only")
+def _repeatable(policy: Policy[Any], start: _Start) -> None:
+    again = _play(policy, start.scene, start.first, policy.init(start.scene.clients))[1]
+    _same_choices(start.choices, again, "the same seed gave another choice; use only the rng that select gets")
 
 
-def _select_only_reads(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
-    state, _ = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
-    before = copy.deepcopy(state)
-    policy.select(state, scene.view(rounds + 1), scene.draw(rounds + 1, "policy"))
-    if not _same_state(before, state):
-        raise CheckError("select changed the state; only observe may")
+def _select_only_reads(policy: Policy[Any], start: _Start) -> None:
+    state, (round,) = start.copied(), start.later(1)
+    policy.select(state, start.scene.view(round), start.scene.draw(round, "policy"))
+    if not _same_state(start.state, state):
+        raise CheckError("select changed the state; only observe may do so")
 
 
-def _keeps_no_state(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
-    due = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))[1]
+def _keeps_no_state(policy: Policy[Any], start: _Start) -> None:
     try:
-        spoiled = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients), spoil=True)[1]
-    except Exception as error:  # it met the NaN and extreme integers that the old states were filled with
+        spoiled = _play(policy, start.scene, start.first, policy.init(start.scene.clients), spoil=True)[1]
+    except Exception as error:  # because of the NaN and extreme integers in the old states
         why = str(error) if isinstance(error, CheckError) else f"{type(error).__name__}: {error}"
-        raise CheckError(f"{_USED_UP}; it came to {why}") from None
-    _same_choices(due, spoiled, _USED_UP)
+        raise CheckError(f"{_USED_UP}; the result was: {why}") from None
+    _same_choices(start.choices, spoiled, _USED_UP)
 
 
-def _survives_saving(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
-    state, _ = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
+def _survives_saving(policy: Policy[Any], start: _Start) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.npz"
-        save_state(policy, state, path)
-        loaded, _ = load_state(policy, path, scene.clients)
-    if not _same_state(state, loaded):
-        raise CheckError("the state that was loaded differs from the one saved; keep arrays and numbers in it, only")
-    after = range(rounds + 1, rounds + 6)
-    on = _play(policy, scene, after, state)[1]
-    _same_choices(on, _play(policy, scene, after, loaded)[1], "after loading its state it chose others")
+        save_state(policy, start.state, path)
+        loaded, _ = load_state(policy, path, start.scene.clients)
+    if not _same_state(start.state, loaded):
+        raise CheckError("the loaded state differs from the saved one; a state may contain only arrays and numbers")
+    on = _play(policy, start.scene, start.later(5), start.copied())[1]
+    _same_choices(
+        on, _play(policy, start.scene, start.later(5), loaded)[1], "after loading its state it chose other clients"
+    )
 
 
-def _absorbs_nonsense(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
-    state, _ = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients), hostile=True)
-    for round in range(rounds + 1, rounds + 4):  # contexts come from clients, too
+def _absorbs_nonsense(policy: Policy[Any], start: _Start) -> None:
+    scene, rounds = start.scene, start.rounds
+    state, _ = _play(policy, scene, start.first, policy.init(scene.clients), hostile=True)
+    for round in start.later(3):  # contexts come from clients, too
         shape = (len(scene.clients), scene.context)
         view = scene.view(round, context=scene.draw(round, "hostile").choice(_HOSTILE, shape))
         choice = policy.select(state, view, scene.draw(round, "policy"))
@@ -188,24 +197,22 @@ def _absorbs_nonsense(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
     _play(policy, scene, range(rounds + 4, 2 * rounds + 4), state)
 
 
-def _admits(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
-    state, _ = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
-    newcomers = scene.clients.take(np.arange(min(7, len(scene.clients))))
-    grown = replace(scene, clients=scene.clients.join(newcomers))
-    state = admit(policy, state, newcomers)
-    _play(policy, grown, range(rounds + 1, 2 * rounds + 1), state)
+def _admits(policy: Policy[Any], start: _Start) -> None:
+    clients = start.scene.clients
+    newcomers = clients.take(np.arange(min(7, len(clients))))
+    grown = replace(start.scene, clients=clients.join(newcomers))
+    _play(policy, grown, start.later(start.rounds), admit(policy, start.copied(), newcomers))
 
 
-def _retires(policy: Policy[Any], scene: _Scene, rounds: int) -> None:
-    state, _ = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
-    keep = np.arange(0, len(scene.clients), 2)
-    left = replace(scene, clients=scene.clients.take(keep))
-    _play(policy, left, range(rounds + 1, 2 * rounds + 1), retire(policy, state, keep))
+def _retires(policy: Policy[Any], start: _Start) -> None:
+    keep = np.arange(0, len(start.scene.clients), 2)
+    left = replace(start.scene, clients=start.scene.clients.take(keep))
+    _play(policy, left, start.later(start.rounds), retire(policy, start.copied(), keep))
 
 
-_RULES: dict[str, Callable[[Policy[Any], _Scene, int], None]] = {
-    "has init, select and observe": _has_methods,
-    "chooses min(cohort_size, available) clients, only available ones, none twice": _keeps_to_cohort,
+_METHODS = "has init, select and observe"
+_COHORT = "chooses min(cohort_size, available) clients, only available ones, none twice"
+_RULES: dict[str, Callable[[Policy[Any], _Start], None]] = {  # beside these two
     "copes with any availability, and with nobody there": _any_availability,
     "makes the same choice for the same seed": _repeatable,
     "does not write the state in select": _select_only_reads,
@@ -220,13 +227,13 @@ _RULES: dict[str, Callable[[Policy[Any], _Scene, int], None]] = {
 def check_policy(
     policy: Policy[Any], *, clients: Clients | None = None, rounds: int = 12, seed: int = 0
 ) -> tuple[str, ...]:
-    """Play short runs with a policy; return the rules it keeps, or raise a CheckError that names those it breaks.
+    """Play short runs with a policy; returns the rules that it follows, or raises a CheckError with those it breaks.
 
     Args:
         policy: any object with `init`, `select` and `observe`.
-        clients: the federation to play in; an oracle that was told about K clients needs those K. None: 40 clients.
-        rounds: how long each run is.
-        seed: of all that is drawn.
+        clients: to choose from; an oracle that knows K clients needs those K. None: 40 clients.
+        rounds: number of rounds of each run.
+        seed: of all random numbers.
 
     >>> import fedpick as fp
     >>> len(check_policy(fp.Uniform(cohort_size=5)))
@@ -237,14 +244,32 @@ def check_policy(
         clients = Clients(draw.integers(10, 200, 40), draw.integers(0, 30, (40, 5)), draw.dirichlet(np.ones(5), 40))
     about = traits(policy)
     scene = _Scene(clients, seed, about.collect(), 3 if about.context is None else about.context)
-    broken = []
+    rules = (_METHODS, _COHORT, *_RULES)
+    broken: list[str] = []
+    missing = [name for name in ("init", "select", "observe") if not callable(getattr(policy, name, None))]
+    if missing:
+        broken.append(f"- {_METHODS}: it has no method {missing[0]}; see fedpick.protocol for a complete example")
+    else:
+        broken += _broken(policy, scene, rounds)
+    if broken:
+        raise CheckError(f"{type(policy).__name__} breaks {len(broken)} of {len(rules)} rules:\n" + "\n".join(broken))
+    return rules
+
+
+def _broken(policy: Policy[Any], scene: _Scene, rounds: int) -> list[str]:
+    """A line for each rule that is broken; the other rules are skipped if a plain run fails."""
+
+    def say(rule: str, error: Exception) -> str:  # a policy may fail in any way
+        return f"- {rule}: {error if isinstance(error, CheckError) else f'{type(error).__name__}: {error}'}"
+
+    try:
+        played = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
+    except Exception as error:
+        return [f"{say(_COHORT, error)} (the other rules were not tried)"]
+    start, broken = _Start(scene, rounds, *played), []
     for rule, check in _RULES.items():
         try:
-            check(policy, scene, rounds)
-        except Exception as error:  # a policy may fail in any way: each is news for its author
-            broken.append(f"- {rule}: {error if isinstance(error, CheckError) else f'{type(error).__name__}: {error}'}")
-            if check is _has_methods:
-                break
-    if broken:
-        raise CheckError(f"{type(policy).__name__} breaks {len(broken)} of {len(_RULES)} rules:\n" + "\n".join(broken))
-    return tuple(_RULES)
+            check(policy, start)
+        except Exception as error:
+            broken.append(say(rule, error))
+    return broken

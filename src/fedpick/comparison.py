@@ -1,4 +1,4 @@
-"""Policies compared, from Python: plan, play what is missing, read the results.
+"""Compare policies from Python: plan, make the missing runs, load the results.
 
 >>> import tempfile
 >>> results = compare(["uniform", "e3cs(quota=0.5)"], data=None, cohort_size=5, seeds=2, rounds=20,
@@ -21,7 +21,7 @@ from fedpick.report.results import Results
 
 __all__ = ["OUT", "compare", "results_of", "write"]
 
-OUT = Path("fedpick-runs") / "compare"  # where comparisons are kept unless said: they share what they have in common
+OUT = Path("fedpick-runs") / "compare"  # default folder of comparisons, which share common runs
 
 
 def compare(
@@ -40,23 +40,23 @@ def compare(
     device: str = "auto",
     tell: Callable[[int, int], None] | None = None,
 ) -> Results:
-    """Compare policies over seeds; runs that are there already are not played again.
+    """Compare policies over seeds; existing runs are reused.
 
     Args:
         policy: texts such as "e3cs(quota=0.5)" or "my_policy.py:EpsGreedy(eps=0.1)", policies, or classes of policies;
-            the first is the one that the others are compared with.
+            the others are compared with the first.
         world: one or several names such as "volatile", texts such as "volatile(deadline=9)", or `fp.World`s.
-        cohort_size: one or several.
-        data: one or several names such as "digits", settings of [data], or `fp.data.Federated`; None trains nothing.
+        cohort_size: one or several numbers of clients per round.
+        data: one or several names such as "digits", settings of [data], or `fp.data.Federated`; None: no training.
         train: settings of [train], such as {"model": "mlp(hidden=(64,))", "lr": 0.1}.
-        seeds: how many, or which.
-        rounds: of every run; more than before goes on where the runs ended.
-        out: folder of runs and plans; "fedpick-runs/compare" unless said.
-        target: accuracy to count rounds and hours to; see `Results`.
+        seeds: a number of seeds, or a list of seeds.
+        rounds: of every run; existing runs with fewer rounds are continued.
+        out: folder of runs and plans; None: "fedpick-runs/compare".
+        target: test accuracy for the columns rounds_to and hours_to; see `Results`.
         executor: "auto", "serial", "processes", "stacked" or "ray".
-        workers: processes; None is one per core.
+        workers: number of processes; None: one per core.
         device: "auto", "cpu" or "gpu".
-        tell: called with the index of a run that is played and the round that it has reached.
+        tell: called with the index of a missing run and its last round.
     """
     experiment = Experiment(
         policy=policy,
@@ -73,14 +73,14 @@ def compare(
 
 
 def results_of(work: Work, *, target: float | None = None) -> Results:
-    """The results of a plan whose runs are there, in the plan's order."""
+    """The results of a plan whose runs exist, in the plan's order."""
     return Results(work.folders, rounds=work.experiment.rounds, target=target)
 
 
 def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[str]]:
-    """Write name.json, name.csv and the plot; returns the files' names, and what could not be made and why.
+    """Write name.json, name.csv and the plots; returns the files' names, and the reasons why others are missing.
 
-    All of them can be made again from the runs, so that nothing is lost for want of a plot.
+    A missing optional package is no error here, because all files can be made later from the runs.
     """
     made, missed = [], []
 
@@ -94,7 +94,7 @@ def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[st
             missed.append(str(error))
         except OSError as error:
             raise ConfigError(
-                f"{folder}: cannot write {file} ({error.strerror}); the runs are whole. Free space or choose another "
+                f"{folder}: cannot write {file} ({error.strerror}); the runs are intact. Free space or choose another "
                 "folder with --out"
             ) from None
 

@@ -1,10 +1,10 @@
-"""Where JAX computes: which devices there are, and one CPU device for each core of this machine.
+"""The devices that JAX computes on: a GPU, or one CPU device per core of this machine.
 
-A cohort splits by clients. One single-threaded XLA device per core trains whole clients side by side, where one device
-with many threads would split each small matrix product (1.5-2x slower on the models of the papers).
+A cohort is divided by clients: one single-threaded XLA device per core trains whole clients in parallel, whereas one
+device with many threads would divide each small matrix product (1.5-2x slower on the models of the papers).
 
-A GPU belongs to one process: whoever asks JAX for its devices claims most of the GPU's memory. `gpu_there` looks
-without asking JAX, and `environment` keeps processes that share the cores away from the GPU.
+Only one process should use a GPU: asking JAX for its devices reserves most of the GPU's memory. `gpu_there` therefore
+looks without JAX, and `environment` keeps processes that share the cores off the GPU.
 """
 
 import os
@@ -23,7 +23,7 @@ _NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # NVIDIA, u
 
 
 def flags(count: int) -> str:
-    """XLA_FLAGS for this many host devices of one thread each; other flags stay.
+    """XLA_FLAGS for this many host devices of one thread each; other flags are kept.
 
     >>> flags(2).split()[-2:]
     ['--xla_force_host_platform_device_count=2', '--xla_cpu_multi_thread_eigen=false']
@@ -40,7 +40,7 @@ def cores() -> int:
 def reserve(count: int | None = None) -> None:
     """Give JAX this many host devices; None: one per core, unless XLA_FLAGS already sets a number.
 
-    Without effect once JAX is imported. Processes that share a machine (`fedpick.experiment.executors`) take one each.
+    No effect after JAX was imported. Processes that share a machine (`fedpick.experiment.executors`) get one each.
     """
     if "jax" in sys.modules or (count is None and _COUNT in os.environ.get("XLA_FLAGS", "")):
         return
@@ -59,7 +59,7 @@ def environment() -> dict[str, str]:
 
 
 def stay_on_cpu() -> None:
-    """Let JAX compute on the CPU in this process: others can claim the GPU. Without effect once JAX is imported."""
+    """Let JAX use the CPU in this process, so that others can use the GPU. No effect after JAX was imported."""
     if "jax" in sys.modules or not gpu_there():
         return
     before = os.environ.get("JAX_PLATFORMS")
@@ -68,13 +68,13 @@ def stay_on_cpu() -> None:
         import jax  # noqa: F401  (reads the variable now)
     finally:
         if before is None:
-            del os.environ["JAX_PLATFORMS"]  # processes that are started from here decide for themselves
+            del os.environ["JAX_PLATFORMS"]  # processes that are started later decide for themselves
         else:
             os.environ["JAX_PLATFORMS"] = before
 
 
 def gpu_there() -> bool:
-    """Whether JAX would find a GPU; JAX is not asked, which would claim it."""
+    """Whether JAX would find a GPU; found out without JAX, which would reserve its memory."""
     platforms = os.environ.get("JAX_PLATFORMS", "")
     if platforms and not re.search("cuda|rocm|gpu", platforms):
         return False
@@ -85,7 +85,7 @@ def gpu_there() -> bool:
 
 def describe() -> str:
     """The device that JAX computes on in this process: "cpu", or "gpu: NVIDIA H200"."""
-    import jax  # asked only by whoever computes with it
+    import jax  # here, because most processes do not need it
 
     if jax.default_backend() == "cpu":
         return "cpu"

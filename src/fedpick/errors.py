@@ -1,19 +1,19 @@
-"""Every error that fedpick raises on purpose.
+"""The errors that fedpick raises for its users.
 
 FedpickError
 ├── SettingError      a setting outside its bounds: `E3CS(cohort_size=0)`
-├── UnknownNameError  a name that is not there, with the nearest that is: `fp.policy("e3sc")`
+├── UnknownNameError  an unknown name, with the most similar known one: `fp.policy("e3sc")`
 ├── ContractError     arrays that do not fit together: a view, a choice, an outcome, a policy's answer
 ├── MissingError      something that the policy needs and was not given: a probe, a context, features
-├── StateError        a state file that is truncated, foreign or for other clients
+├── StateError        a state file that is truncated, of another policy or for other clients
 ├── StoreError        a run's folder that cannot be read, written or used
 ├── ConfigError       a configuration file with a mistake in it
 ├── DataError         a data set that cannot be found, fetched or written
-│   └── DamagedError  a file of it that is not what it should be
+│   └── DamagedError  a file of a data set with wrong content
 └── CheckError        a policy that breaks the rules of `fp.checks.check_policy`
 
-What a *client* can cause (a NaN loss, a negative duration) is never an error: policies absorb it. What a *program*
-got wrong (an array of the wrong length) always is. Each message gives the value, the bound and the fix.
+What a *client* can cause (a NaN loss, a negative duration) is never an error: policies tolerate it. A mistake in a
+*program* (an array of the wrong length) always is. Each message gives the value, the bound and the fix.
 """
 
 import re
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class FedpickError(Exception):
-    """Any error that fedpick raises on purpose."""
+    """Base class of all errors that fedpick raises for its users."""
 
 
 class SettingError(FedpickError, ValueError):
@@ -51,7 +51,7 @@ class SettingError(FedpickError, ValueError):
 
 
 class UnknownNameError(FedpickError, ValueError):
-    """A name that is not there."""
+    """An unknown name."""
 
 
 class ContractError(FedpickError, ValueError):
@@ -79,11 +79,11 @@ class DataError(FedpickError):
 
 
 class DamagedError(DataError):
-    """A file of a data set is there, but it is not what it should be."""
+    """A file of a data set has wrong content."""
 
 
 class CheckError(FedpickError, AssertionError):
-    """A policy breaks the rules of the contract."""
+    """A policy breaks the rules of `fp.checks.check_policy`."""
 
 
 def require(holds: bool, what: str, value: object, bound: str, fix: str = "") -> None:
@@ -93,7 +93,7 @@ def require(holds: bool, what: str, value: object, bound: str, fix: str = "") ->
 
 
 def bare_name(name: str) -> str:
-    """Letters and digits alone, by which names are told apart: "RBCS-F", "rbcs_f" and "RBCSF" are one.
+    """A name's letters and digits in lower case, for comparisons: "RBCS-F", "rbcs_f" and "RBCSF" are the same.
 
     >>> bare_name("RBCS-F")
     'rbcsf'
@@ -102,7 +102,7 @@ def bare_name(name: str) -> str:
 
 
 def find_name(name: str, known: Mapping[str, T], kind: str) -> T:
-    """What is known under this name, however it is written; an UnknownNameError suggests the nearest.
+    """The entry with this name, in any spelling (see `bare_name`); an UnknownNameError suggests the most similar.
 
     >>> find_name("FashionMNIST", {"fashion-mnist": 1}, "data")
     1
@@ -114,7 +114,7 @@ def find_name(name: str, known: Mapping[str, T], kind: str) -> T:
 
 
 def unknown_name(kind: str, name: str, known: list[str]) -> UnknownNameError:
-    """An UnknownNameError that says what there is and suggests the nearest."""
+    """An UnknownNameError that lists the known names and suggests the most similar."""
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return UnknownNameError(f"unknown {kind} {name!r}{hint} There are: {', '.join(sorted(known))}")

@@ -1,8 +1,8 @@
-"""Any policy as an NVFlare workflow: `Selected` is NVFlare's own FedAvg, in which the policy decides who trains.
+"""Any policy as an NVFlare workflow: `Selected` is NVFlare's own FedAvg with the clients chosen by a policy.
 
     job.to_server(fedpick.nvflare.Selected(policy=fp.E3CS(cohort_size=20), num_rounds=100, state="/var/fedpick"))
 
-Needs the extra at the server: `pip install "fedpick[nvflare]"`; clients stay as they are. See docs/nvflare.md.
+The server needs `pip install "fedpick[nvflare]"`; clients need no change. See docs/nvflare.md.
 """
 
 import os
@@ -25,14 +25,14 @@ __all__ = ["Selected"]
 
 
 class Selected(FedAvg):  # type: ignore[misc]
-    """FedAvg with clients chosen by a policy; `num_clients` has no say, everything else is NVFlare's.
+    """FedAvg with clients chosen by a policy; FedAvg's `num_clients` is ignored.
 
     Args:
         policy: any that needs no probe, context or features.
-        state, records, seed: as of `fp.Session`; folders are at the server, as full paths.
-        deadline: whole seconds for a round; who has not answered by then is LATE.
-        sizes: examples by site name; 1 where it is not said.
-        args, kwargs: FedAvg's; `ignore_result_error` is True unless said, so that one failure does not end the job.
+        state, records, seed: as in `fp.Session`; folders are absolute paths on the server.
+        deadline: whole seconds for a round; sites that have not answered by then are LATE.
+        sizes: number of examples by site name; 1 for sites not listed.
+        args, kwargs: FedAvg's; `ignore_result_error` is True by default, so that one failure does not end the job.
     """
 
     def __init__(
@@ -49,8 +49,10 @@ class Selected(FedAvg):  # type: ignore[misc]
         super().__init__(*args, **{"ignore_result_error": True} | kwargs)
         require(deadline >= 1, "Selected: deadline", deadline, "a whole number of seconds >= 1")
         if needs := ", ".join(sorted(traits(policy).needs & {"probe", "context", "features"})):
-            raise MissingError(f"Selected: {type(policy).__name__} needs {needs}, which NVFlare does not give it")
-        # NVFlare writes the arguments into the job from attributes of these names.
+            raise MissingError(
+                f"Selected: {type(policy).__name__} needs {needs}, which NVFlare cannot provide; choose another policy"
+            )
+        # NVFlare writes the arguments into the job from attributes with the same names.
         self.policy, self.deadline, self.seed, self.sizes = policy, deadline, seed, sizes
         self.state = None if state is None else os.fspath(state)
         self.records = None if records is None else os.fspath(records)
@@ -61,7 +63,7 @@ class Selected(FedAvg):  # type: ignore[misc]
         return Clients([float((self.sizes or {}).get(name, 1)) for name in names])
 
     def run(self) -> None:
-        """Go on from the state's folder, then as FedAvg."""
+        """Load the state, then run FedAvg."""
         options = Options(state=self.state, records=self.records, deadline=self.deadline, seed=self.seed)
         about = {"engine": "nvflare", "base": "FedAvg"}
         session = Session(
@@ -71,27 +73,27 @@ class Selected(FedAvg):  # type: ignore[misc]
             super().run()
 
     def sample_clients(self, num_clients: int | None = None) -> list[str]:
-        """The policy's choice among the sites that are connected now; new ones are enrolled."""
+        """The policy's choice among the connected sites; new ones are enrolled."""
         there = [c.name for c in self.engine.get_clients() if not self.get_client_disconnect_time(c.name)]
         self._round = self._session.round(sorted(there))
-        if not self._round.chosen:  # NVFlare takes "no targets" for "all"
+        if not self._round.chosen:  # NVFlare would send to all sites
             number = self._round.number
-            raise MissingError(f"round {number}: nobody was chosen of {len(there)} connected sites; connect more")
+            raise MissingError(f"round {number}: none of {len(there)} connected sites was chosen; connect more")
         return list(self._round.chosen)
 
     def send_model(self, *args: Any, **kwargs: Any) -> None:
-        """As FedAvg, with a deadline and a look at each answer."""
+        """As FedAvg, with a deadline and a check of each answer."""
         use, sent = kwargs["callback"], kwargs["data"].params
         self._round.megabytes = sum(np.asarray(values).nbytes for values in sent.values()) / 1e6
         kwargs |= {"timeout": self.deadline, "callback": lambda result: self._hear(result, use, sent)}
         super().send_model(*args, **kwargs)
 
     def _hear(self, result: Any, use: Callable[[Any], Any], sent: Any) -> bool:
-        """Hand the answer to FedAvg, unless it is unsound or one too many (OverSelect); whether it was used."""
+        """Pass the answer to FedAvg unless it is invalid or surplus (OverSelect); returns whether it was used."""
         name, update, params = result.meta["client_name"], Update(), result.params
         update.say(result.metrics or {}, self._session.reports)
         for key, value in params.items() if isinstance(params, dict) else ():
-            if isinstance(value, np.ndarray | float):  # others, such as encrypted ones, are FedAvg's business
+            if isinstance(value, np.ndarray | float):  # others, such as encrypted ones, are left to FedAvg
                 model = np.asarray(sent[key]) if key in sent else None
                 update.why = update.why or array_fault(key, np.asarray(value), model)
         if update.why:
@@ -102,7 +104,7 @@ class Selected(FedAvg):  # type: ignore[misc]
         return False
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """Note who answered with nothing usable: an error code, an update that FedAvg cannot add."""
+        """Record a failure if a site answered with an error code or an update that FedAvg cannot add."""
         if event_type == AppEventType.AFTER_CONTRIBUTION_ACCEPT:
             name = fl_ctx.get_peer_context().get_identity_name()
             if name in self._round.waiting:
@@ -110,7 +112,7 @@ class Selected(FedAvg):  # type: ignore[misc]
         super().handle_event(event_type, fl_ctx)
 
     def update_model(self, model: Any, aggr_result: Any) -> Any:
-        """Close the round: the policy learns; the model stays as it is if nobody's update could be used."""
+        """Close the round, so that the policy learns; without a usable update the model does not change."""
         for name in self._round.waiting:
             if self.get_client_disconnect_time(name):
                 self._round.failed(name, "disconnected", answered=False)

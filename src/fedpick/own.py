@@ -1,7 +1,7 @@
-"""Things of your own, named in a text like a built-in: "FILE.py:Name" and "package.module:Name".
+"""Code of the user's own, referred to in a text like a built-in: "FILE.py:Name" and "package.module:Name".
 
-Naming is all that a text, a configuration file or a manifest does; `load` imports, and only what a person asked for.
-`fingerprint` is the hash of the file, so that a changed file is told from the one that a run was made with.
+A text, a configuration file or a manifest only contains such references; `load` imports the code, and only when the
+user asked for it. `fingerprint` is the hash of the file, which shows whether the file changed after a run was made.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from fedpick.errors import ConfigError, unknown_name
 
 __all__ = ["fingerprint", "is_reference", "load", "moved", "references", "replace_references", "shown", "sources"]
 
-# A file that ends with .py or a dotted module, a colon, a name; what stands in quotes is a text.
+# A file that ends with .py or a dotted module, a colon, a name; references in quotes do not count.
 _REFERENCE = re.compile(
     r"('[^']*'|\"[^\"]*\")|(?<![\w.])((?:[\w./\\~:+@ -]*[\w/\\~.-]\.py|[A-Za-z_][\w.]*):[A-Za-z_]\w*)"
 )
 
 
 def references(text: str) -> list[str]:
-    """What of one's own a text names, in the order of first mention.
+    """The references in a text, in the order of first occurrence.
 
     >>> references("over-select(rules/eps.py:EpsGreedy(eps=0.1), 1.3)")
     ['rules/eps.py:EpsGreedy']
@@ -36,17 +36,17 @@ def references(text: str) -> list[str]:
 
 
 def is_reference(text: object) -> bool:
-    """Whether a text is a name of one's own and nothing else, brackets aside."""
+    """Whether a text is one reference, with or without settings in brackets."""
     return isinstance(text, str) and references(text)[:1] == [text.split("(")[0].strip()]
 
 
 def replace_references(text: str, replacements: dict[str, str]) -> str:
-    """The text with other words for what it names."""
+    """The text with its references replaced."""
     return _REFERENCE.sub(lambda m: m[0] if m[1] else m[0].replace(m[2].strip(), replacements[m[2].strip()]), text)
 
 
 def moved(text: str, folder: Path) -> str:
-    """The text with the paths of its files as seen from here, if they were written as seen from this folder."""
+    """The text with paths that are relative to this folder made relative to the working directory."""
     found = {}
     for reference in references(text):
         where, name = _split(reference)
@@ -56,7 +56,7 @@ def moved(text: str, folder: Path) -> str:
 
 
 def shown(text: str) -> str:
-    """The text as a table shows it: files without their folders.
+    """The text for tables: files without their folders.
 
     >>> shown("rules/eps.py:EpsGreedy(eps=0.1)")
     'eps.py:EpsGreedy(eps=0.1)'
@@ -70,7 +70,7 @@ def _split(reference: str) -> tuple[str, str]:
 
 
 def _source(reference: str) -> Path:
-    """The file behind a name; a module's parents are imported to find it."""
+    """The file of a reference; the parents of a module are imported to find it."""
     where, _ = _split(reference)
     if where.endswith(".py"):
         path = Path(where).expanduser()
@@ -91,12 +91,12 @@ def _source(reference: str) -> Path:
 
 
 def fingerprint(reference: str) -> str:
-    """Hash of the file that a name stands for."""
+    """Hash of the file of a reference."""
     return hashlib.sha256(_source(reference).read_bytes()).hexdigest()[:16]
 
 
 def sources(names: Iterable[str]) -> dict[str, bytes]:
-    """The files that these names stand for, by their names without folders; installed modules are not among them."""
+    """Contents of the files of these references, by name without folder; installed modules are left out."""
     return {_source(each).name: _source(each).read_bytes() for each in names if _split(each)[0].endswith(".py")}
 
 
@@ -105,7 +105,7 @@ def _module(reference: str) -> ModuleType:
     if not where.endswith(".py"):
         return importlib.import_module(where)
     path = _source(reference).resolve()
-    # Under a name made of its path and content: dataclasses and pickle look a module up by its name.
+    # A unique name from path and content, because dataclasses and pickle look a module up by its name.
     key = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:16]
     name = f"fedpick_own_{path.stem}_{key}"
     if name in sys.modules:
@@ -115,7 +115,7 @@ def _module(reference: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))  # what stands beside it can be imported, as when the file is run
+    sys.path.insert(0, str(path.parent))  # files in the same folder can be imported, as when the file is run
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -127,11 +127,11 @@ def _module(reference: str) -> ModuleType:
 
 
 def load(reference: str) -> Any:
-    """Import what a name stands for; a ConfigError says what is wrong with it."""
+    """Import the object of a reference; raises a ConfigError if that fails."""
     _source(reference)
     try:
         module = _module(reference)
-    except (Exception, SystemExit) as error:  # whatever the file does when it is imported
+    except (Exception, SystemExit) as error:  # the user's code can raise anything
         raise ConfigError(f"{reference}: cannot be imported: {type(error).__name__}: {error}") from None
     where, name = _split(reference)
     if not hasattr(module, name):

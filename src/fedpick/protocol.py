@@ -1,6 +1,6 @@
 '''What a policy is: any object with `init`, `select` and `observe`. No base class, no registration.
 
-A whole policy, ready to use. It picks the clients that were chosen least often so far, ties at random:
+A complete policy. It chooses the clients that were chosen least often so far, ties at random:
 
 >>> from dataclasses import dataclass
 >>> import numpy as np
@@ -8,7 +8,7 @@ A whole policy, ready to use. It picks the clients that were chosen least often 
 >>>
 >>> @dataclass
 ... class LeastUsedState:
-...     counts: np.ndarray  # one entry per client, as every field is unless it says otherwise
+...     counts: np.ndarray  # one entry per client, as in every field that is not declared otherwise
 >>>
 >>> @dataclass(frozen=True)
 ... class LeastUsed:
@@ -44,31 +44,32 @@ True
 
 Rules, which `fp.checks.check_policy` tests:
 
-- Settings live in the policy, which never changes; what it learns lives in the state.
+- Settings are in the policy, which never changes; what it learns is in the state: a dataclass of arrays, or None if it
+  learns nothing.
 - `select` only reads the state.
-- `observe` returns the next state. **It looks pure and need not be**: unlike a function of JAX it may write into the
-  arrays of the old state and hand them on, which is what makes a million clients fast. So a state is used up once it
-  was given to `observe`: go on with the one that came back, keep no reference to the old one, and copy it before
-  (`copy.deepcopy`) if you want to go two ways from it. Under the environment variable FEDPICK_DEBUG=1 runs overwrite
-  every used-up state with NaN and extreme integers (`fedpick.state.observe`), so that a mistake shows at once.
-- Every random number comes from the `rng` that `select` is handed.
-- Choose `min(cohort_size, available)` clients, only available ones, none twice; nobody there gives an empty Choice.
-- Outcomes hold what clients reported: expect NaN, infinities and lies.
+- `observe` returns the next state. **It need not be pure**: unlike a function in JAX it may write into the arrays of
+  the old state and return them, which makes it fast for a million clients. So do not use a state after it was given to
+  `observe`: continue with the returned one, keep no reference to the old one, and copy it before (`copy.deepcopy`) if
+  you need both. With the environment variable FEDPICK_DEBUG=1, runs overwrite every old state with NaN and extreme
+  integers (`fedpick.state.observe`), so that a mistake shows at once.
+- Every random number comes from the `rng` given to `select`.
+- Choose `min(cohort_size, available)` clients, only available ones, none twice; an empty Choice if none is available.
+- Outcomes contain what clients reported: expect NaN, infinities and false values.
 
-A policy may say more about itself with class attributes, properties or settings of these names; `traits` reads them,
-also through a wrapper, which is any policy with the wrapped one in its attribute `policy`:
+A policy may declare more about itself with class attributes, properties or settings of these names; `traits` reads
+them, also through a wrapper, which is any policy with the wrapped one in its attribute `policy`:
 
-- `needs`: what it cannot do without: "probe", "context", "features", or reports: `fp.ReportSpec(name, width)`, or a
-  bare name for a report of any shape.
-- `wants`: likewise, what it uses where there is some.
-- `context`: the number of columns of `view.context` that it reads; leave out for any.
-- `truths`: on the class: settings that only an oracle can know. Where a run makes the policy from text, the world
-  tells it those that the text leaves open and the world knows (`World.truth`).
-- `oracle`: whether it was told what no server knows; without it, whether it has `truths`.
-- `fixed_size`: False if it may choose another number of clients than `cohort_size`.
-- `replace`: True if it draws with replacement, so that a client can stand in a Choice more than once.
-- `asks`: how many clients it chooses, if not `cohort_size` (OverSelect).
-- `before_admit(state) -> state`: makes the state ready for newcomers, who get what `init` gives them (E3CS).
+- `needs`: what it requires: "probe", "context", "features", or reports: `fp.ReportSpec(name, width)`, or just a name
+  for a report of any shape.
+- `wants`: the same, for what it uses if available.
+- `context`: number of columns of `view.context` that it reads; leave it out for any number.
+- `truths`: on the class: names of settings that only an oracle can know. If a run makes the policy from text, the
+  world fills in those that the text does not set and the world knows (`World.truth`).
+- `oracle`: whether it knows what no server knows; if not declared, whether it has `truths`.
+- `fixed_size`: False if the number of chosen clients may differ from `cohort_size`.
+- `replace`: True if it draws with replacement, so that a client can be in a Choice more than once.
+- `asks`: number of clients that it chooses, if not `cohort_size` (OverSelect).
+- `before_admit(state) -> state`: prepares the state for newcomers, whose values come from `init` (E3CS).
 '''
 
 from collections.abc import Iterable
@@ -86,7 +87,7 @@ S = TypeVar("S")
 
 
 class Policy(Protocol[S]):
-    """Decides which clients train; see this module's docstring for a whole example."""
+    """Decides which clients train; see this module's docstring for a complete example."""
 
     def init(self, clients: Clients) -> S:
         """Return the state before the first round."""
@@ -97,15 +98,15 @@ class Policy(Protocol[S]):
         ...
 
     def observe(self, state: S, view: View, choice: Choice, outcome: Outcome) -> S:
-        """Learn from how the round ended; may write into the arrays of the old state, which is used up then."""
+        """Learn from the outcome; may write into the arrays of the old state, which must not be used afterwards."""
         ...
 
 
 class TrainerLike(Protocol):
-    """Trains the model: `fedpick.learn.Trainer`, or one of your own; a run without one is a numerical experiment.
+    """Trains the model: `fedpick.learn.Trainer`, or one of your own. A run without one simulates only the selection.
 
-    All that a trainer carries from round to round is in the model (optimiser states too): arrays, in dicts, lists or
-    tuples, as deep as it likes. That is what a run's folder keeps.
+    Everything that a trainer keeps from round to round is in the model (also optimiser states): arrays in nested dicts,
+    lists or tuples. These are saved in a run's checkpoints.
     """
 
     def init(self, seed: int) -> Any:
@@ -119,26 +120,26 @@ class TrainerLike(Protocol):
     def train(
         self, model: Any, ids: Ints, used: Bools, epochs: Floats, round: int, rng: np.random.Generator
     ) -> Updates:
-        """Train on those of the chosen clients whose work is used; that may be nobody."""
+        """Train those of the chosen clients whose update is used (mask `used`), which may be none."""
         ...
 
     def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> Any:
-        """The next model, from the clients whose status is DONE; not called where there is none."""
+        """The next model, from the clients whose status is DONE; not called if there are none."""
         ...
 
     def evaluate(self, model: Any, round: int) -> dict[str, float]:
-        """What is measured after this round; empty in rounds without evaluation."""
+        """Metrics of the model after this round; empty in rounds without evaluation."""
         ...
 
 
 @dataclass(frozen=True)
 class ReportSpec:
-    """Something that clients report beside duration and loss, and what it looks like for one client.
+    """A report of clients, besides duration and loss, and its shape for one client.
 
     Args:
         name: its key in `Outcome.reports`.
         width: 0 for one number, n for a vector of n numbers, None for a vector (or number) of any width.
-        unless: a report that is not asked for where this is there: "features".
+        unless: "features": the report is not requested if the clients have features.
     """
 
     name: str
@@ -148,13 +149,13 @@ class ReportSpec:
 
 @dataclass(frozen=True)
 class Traits:
-    """What a policy says about itself."""
+    """What a policy declares about itself."""
 
     cohort_size: int | None
-    asks: int | None  # how many it chooses: cohort_size, or more in OverSelect
-    needs: frozenset[str]  # names; reports are those that `reports` has
+    asks: int | None  # number of clients that it chooses: cohort_size, or more with OverSelect
+    needs: frozenset[str]  # names, including those of reports
     wants: frozenset[str]
-    reports: tuple[ReportSpec, ...]  # of needs and wants, in order of their names
+    reports: tuple[ReportSpec, ...]  # in needs and wants, sorted by name
     context: int | None  # columns of view.context; None for any
     truths: tuple[str, ...]
     oracle: bool
@@ -162,7 +163,7 @@ class Traits:
     replace: bool
 
     def collect(self, clients: Clients | None = None) -> dict[str, int | None]:
-        """Width by name of the reports to ask clients for, without those that these clients make superfluous."""
+        """Widths by name of the reports to request, without those that these clients make unnecessary."""
         there = {"features"} if clients is not None and clients.features is not None else set()
         return {each.name: each.width for each in self.reports if each.name in self.needs or each.unless not in there}
 
@@ -171,7 +172,7 @@ _NO_REPORTS = frozenset({"probe", "context", "features"})
 
 
 def _say(policy: object, name: str, default: Any) -> Any:
-    """What a policy says under this name, or if it is silent, the policy that it wraps."""
+    """The policy's attribute of this name, or that of the policy that it wraps."""
     while policy is not None:
         if hasattr(policy, name):
             return getattr(policy, name)
@@ -185,7 +186,7 @@ def _reports(entries: Iterable[str | ReportSpec]) -> dict[str, ReportSpec]:
 
 
 def traits(policy: object) -> Traits:
-    """What a policy says about itself, with the defaults for what it leaves unsaid.
+    """What a policy declares about itself, with defaults for the rest.
 
     >>> import fedpick as fp
     >>> said = traits(fp.OverSelect(fp.E3CS(cohort_size=10, reward="gain"), 1.3))
@@ -213,7 +214,7 @@ def traits(policy: object) -> Traits:
 
 
 def check_reports(policy: object, outcome: Outcome) -> None:
-    """Raise a ContractError if a report has another width than the policy says it has."""
+    """Raise a ContractError if a report has another width than the policy declares."""
     if not outcome.reports:
         return
     for name, width in traits(policy).collect().items():
@@ -223,13 +224,13 @@ def check_reports(policy: object, outcome: Outcome) -> None:
         if shape != ((width,) if width else ()):
             due = f"a vector of {width} numbers" if width else "one number"
             raise ContractError(
-                f"the report {name!r} has shape {shape} for each client, but {type(policy).__name__} says that it "
+                f"the report {name!r} has shape {shape} for each client, but {type(policy).__name__} declares that it "
                 f"needs {due}: change what clients report, or the width in the policy's fp.ReportSpec"
             )
 
 
 def check_outcome(view: View, choice: Choice, outcome: Outcome, *, replace: bool = False) -> None:
-    """Raise a ContractError if choice and outcome cannot belong to this view: a mistake of the program."""
+    """Raise a ContractError if choice and outcome cannot belong to this view, which is a mistake in the program."""
     if len(outcome) != len(choice):
         raise ContractError(
             f"the outcome has {len(outcome)} entries, but {len(choice)} clients were chosen: give one entry per chosen "
@@ -241,7 +242,7 @@ def check_outcome(view: View, choice: Choice, outcome: Outcome, *, replace: bool
         raise ContractError(f"the choice holds client {worst}, but clients are numbered 0 to {enrolled - 1}")
     away = ids[~view.available[ids]]
     if len(away):
-        raise ContractError(f"client {away[0]} was chosen, but was not available: hand observe the view of select")
+        raise ContractError(f"client {away[0]} was chosen, but was not available: give observe the same view as select")
     if not replace and len(ids) > 1:
         ordered = np.sort(ids)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]

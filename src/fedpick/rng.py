@@ -1,7 +1,7 @@
 """Random numbers: one independent stream for each (seed, round, name), and no other source.
 
-At one seed, two policies see the same world, because the world's streams do not depend on what a policy drew; and a run
-resumed at round 70 draws in round 71 what the uninterrupted run would have drawn.
+With the same seed, two policies get the same world, because the world's streams do not depend on what a policy drew.
+And a run resumed after round 70 draws in round 71 the same numbers as an uninterrupted run.
 """
 
 import hashlib
@@ -22,6 +22,6 @@ def stream(seed: int, round: int, name: str) -> np.random.Generator:
     False
     """
     require(seed >= 0, "seed", seed, "an integer >= 0")
-    require(round >= 0, "round", round, "an integer >= 0", "rounds start at 1; 0 is for what is drawn once")
+    require(round >= 0, "round", round, "an integer >= 0", "rounds start at 1; 0 is for draws before the first round")
     key = hashlib.blake2b(f"{int(seed)}\x1f{int(round)}\x1f{name}".encode(), digest_size=16).digest()
     return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(int.from_bytes(key, "little"))))

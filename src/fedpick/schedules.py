@@ -1,6 +1,6 @@
-"""Schedules: settings that change with the round. Any callable round -> number works; these are the usual ones.
+"""Schedules: settings that change with the round. Any callable round -> number works; these are common ones.
 
-Past its horizon every schedule keeps its last value.
+After its horizon a schedule keeps its last value.
 """
 
 import math
@@ -16,7 +16,7 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Step:
-    """`before` through round `at`, then `after`: E3CS-inc is Step(0, 1, at=T/4), adapow-d Step(K, m, at=T/2).
+    """`before` until round `at` (inclusive), then `after`: E3CS-inc is Step(0, 1, at=T/4), adapow-d Step(K, m, at=T/2).
 
     >>> inc = Step(0.0, 1.0, at=625)
     >>> inc(625), inc(626)

@@ -1,7 +1,8 @@
-"""What happens to a policy's state between rounds: clients come and go, and it is saved and loaded.
+"""Operations on a policy's state between rounds: enrol and retire clients, save and load.
 
 A state is a dataclass of arrays. Every field has one entry per client along its first axis, unless it is declared
-with `shared_field()` (one value for all: a scalar, a matrix of its own) or `pairwise_field()` (clients by clients).
+with `shared_field()` (one value for all clients: a scalar, a matrix of any shape) or `pairwise_field()` (a K x K
+matrix).
 """
 
 import copy
@@ -26,31 +27,36 @@ from fedpick.types import Choice, Clients, Outcome, View
 __all__ = ["admit", "load_state", "observe", "pairwise_field", "retire", "save_state", "shared_field"]
 
 S = TypeVar("S")
-FORMAT = 1  # raised when a file written before cannot be read any more
+FORMAT = 1  # increased when older files can no longer be read
 _META = "fedpick.json"
 
 
 def shared_field(**options: Any) -> Any:
-    """Declare a state field that is not one-per-client: kept as it is when clients come and go."""
+    """Declare a state field that is not one entry per client; it does not change when clients join or leave."""
     return field(metadata={"kind": "shared"}, **options)
 
 
 def pairwise_field(**options: Any) -> Any:
-    """Declare a state field of shape (K, K): rows and columns come and go with the clients, new ones are NaN.
+    """Declare a state field of shape (K, K): rows and columns are added (as NaN) and removed with the clients.
 
-    Shape (0, 0) stands for "not known yet" at any number of clients.
+    Shape (0, 0) means "not known yet" for any number of clients.
     """
     return field(metadata={"kind": "pairs"}, **options)
 
 
 def _walk(state: Any) -> list[tuple[str, str, Any]]:
-    """(name, kind, value) of every field, the fields of nested states included."""
+    """(name, kind, value) of every field, including those of nested states. None, a state without fields, has none."""
+    if state is None:
+        return []
     if not is_dataclass(state) or isinstance(state, type):
-        raise ContractError(f"a state must be a dataclass of arrays, but this is {type(state).__name__}")
+        raise ContractError(
+            f"a state must be a dataclass of arrays, but this is {type(state).__name__}: return a dataclass from init "
+            "and observe, or None if the policy keeps nothing"
+        )
     found = []
     for entry in fields(state):
         value, kind = getattr(state, entry.name), entry.metadata.get("kind", "client")
-        if is_dataclass(value):
+        if value is None or is_dataclass(value):
             found += [(f"{entry.name}.{name}", k, v) for name, k, v in _walk(value)]
         else:
             found.append((entry.name, kind, value))
@@ -58,27 +64,29 @@ def _walk(state: Any) -> list[tuple[str, str, Any]]:
 
 
 def _rebuild(state: Any, values: dict[str, Any], prefix: str = "") -> Any:
-    """A copy of the state with these values in place of its own."""
+    """A copy of the state with these values."""
+    if state is None:
+        return None
     new = {}
     for entry in fields(state):
         value, name = getattr(state, entry.name), prefix + entry.name
-        new[entry.name] = _rebuild(value, values, name + ".") if is_dataclass(value) else values[name]
+        new[entry.name] = _rebuild(value, values, name + ".") if value is None or is_dataclass(value) else values[name]
     return replace(state, **new)
 
 
 def observe(
     policy: Policy[S], state: S, view: View, choice: Choice, outcome: Outcome, *, spoil: bool | None = None
 ) -> S:
-    """`policy.observe`; to find those that go on using the old state, it can be spoiled once the new one is there.
+    """Call `policy.observe`; optionally overwrite the old state, to find code that still uses it.
 
     Args:
-        policy: who learns.
-        state: the old one, which is used up by this.
+        policy: that learns.
+        state: the old state, which must not be used afterwards.
         view: of the round.
         choice: of the round.
         outcome: of the round.
-        spoil: whether to fill the old state's arrays with NaN and extreme integers (the new state is a copy then); None
-            goes by the environment variable FEDPICK_DEBUG, 1 for yes. It costs a copy of the state each round.
+        spoil: whether to fill the old state's arrays with NaN and extreme integers (the new state is then a copy);
+            None: if the environment variable FEDPICK_DEBUG is 1. It costs a copy of the state per round.
 
     >>> import fedpick as fp
     >>> policy, clients = fp.Uniform(cohort_size=1), fp.Clients([10, 20])
@@ -93,7 +101,7 @@ def observe(
     if not spoil:
         return new
     new = copy.deepcopy(new)
-    kept = [*_arrays(view.clients), *_arrays(policy)]  # a state may hold these, and they are not its own
+    kept = [*_arrays(view.clients), *_arrays(policy)]  # a state may share arrays with these, which must not change
     for array in _arrays(state):
         if array.flags.writeable and not any(np.may_share_memory(array, other) for other in kept):
             kind = array.dtype.kind
@@ -107,7 +115,7 @@ def observe(
 
 
 def _arrays(holder: Any) -> list[NDArray[Any]]:
-    """The arrays in the fields of a dataclass, and of those that it holds."""
+    """The arrays in the fields of a dataclass, including nested dataclasses."""
     found: list[NDArray[Any]] = []
     for entry in fields(holder) if is_dataclass(holder) else ():
         value = getattr(holder, entry.name)
@@ -116,7 +124,7 @@ def _arrays(holder: Any) -> list[NDArray[Any]]:
 
 
 def _append(name: str, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    """Rows of old, then rows of new; trailing axes that differ (a report's width) are padded with NaN."""
+    """Rows of old, then rows of new; trailing axes of different lengths (a report's width) are padded with NaN."""
     if old.ndim != new.ndim:
         raise ContractError(f"state field {name!r}: init gave newcomers {new.ndim} axes, the state has {old.ndim}")
     if old.shape[1:] == new.shape[1:]:
@@ -129,7 +137,7 @@ def _append(name: str, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
 
 
 def admit(policy: Policy[S], state: S, newcomers: Clients) -> S:
-    """Enrol newcomers: append, to every per-client field, what `policy.init` gives them.
+    """Enrol newcomers: append their values from `policy.init` to every per-client field.
 
     >>> import fedpick as fp
     >>> policy = fp.BSFL(cohort_size=2)
@@ -158,7 +166,7 @@ def admit(policy: Policy[S], state: S, newcomers: Clients) -> S:
 
 
 def retire(policy: Policy[S], state: S, keep: ArrayLike) -> S:
-    """Drop clients: keep those at the indices, or where the mask is True, in that order.
+    """Remove clients: keep those with these indices (in this order), or where the mask is True.
 
     >>> import fedpick as fp
     >>> policy = fp.BSFL(cohort_size=2)
@@ -189,13 +197,13 @@ def retire(policy: Policy[S], state: S, keep: ArrayLike) -> S:
 
 
 def policy_kind(policy: object) -> str:
-    """What a state file says of the policy whose state it holds."""
-    inner = getattr(policy, "policy", None)  # a wrapper (OverSelect) is told apart by what it wraps, too
+    """The name of the policy in a state file."""
+    inner = getattr(policy, "policy", None)  # for a wrapper (OverSelect), includes the wrapped policy
     return type(policy).__name__ + (f"({policy_kind(inner)})" if inner is not None else "")
 
 
 def dump_archive(file: IO[bytes], arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-    """Write arrays and one JSON text to an open file, as a .npz."""
+    """Write arrays and a JSON text to an open file, as .npz."""
     with zipfile.ZipFile(file, "w") as archive:  # stored, not deflated: a large state is written often
         archive.writestr(_META, json.dumps(meta, indent=1))
         for name, value in arrays.items():
@@ -204,7 +212,7 @@ def dump_archive(file: IO[bytes], arrays: Mapping[str, Any], meta: Mapping[str, 
 
 
 def write_archive(path: str | os.PathLike[str], arrays: dict[str, Any], meta: dict[str, Any]) -> None:
-    """Write arrays and one JSON text to a .npz file, atomically: the old file stays whole until the new one is."""
+    """Write arrays and a JSON text to a .npz file, which is replaced atomically."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic.replacing(target) as temporary, temporary.open("wb") as file:
@@ -214,11 +222,11 @@ def write_archive(path: str | os.PathLike[str], arrays: dict[str, Any], meta: di
 def read_archive(
     path: str | os.PathLike[str], part: bytes | None = None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read what `write_archive` wrote; a StateError says what is wrong with a file that is not whole.
+    """Read what `write_archive` wrote; a damaged file raises a StateError.
 
     Args:
         path: of the file.
-        part: what to read in its place, where a file holds several archives.
+        part: bytes to read instead of the file, if it contains several archives; errors name the file.
     """
     source = Path(path)
     try:
@@ -233,8 +241,8 @@ def read_archive(
                 raise KeyError("format")
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError, TypeError, AttributeError, OSError) as error:
         raise StateError(
-            f"{source}: not a whole fedpick state ({type(error).__name__}: {error}); it was truncated, damaged or "
-            "written by something else. Restore a backup, or start anew with policy.init(clients)"
+            f"{source}: not a complete fedpick state ({type(error).__name__}: {error}); it was truncated, damaged or "
+            "written by another program. Restore a backup, or start anew with policy.init(clients)"
         ) from None
     if meta["format"] != FORMAT:
         raise StateError(
@@ -245,17 +253,19 @@ def read_archive(
 
 
 def pack(state: Any) -> dict[str, Any]:
-    """The fields of a state by name, those of nested states included."""
+    """The fields of a state by name, including those of nested states."""
     return {name: value for name, _, value in _walk(state)}
 
 
 def unpack(template: S, arrays: dict[str, NDArray[Any]], num_clients: int, owner: str) -> S:
-    """A state like the template with these arrays in it; `owner` is named where they do not fit."""
+    """A state with the template's structure and these arrays; error messages begin with `owner`."""
     stored = dict(arrays)
     values: dict[str, Any] = {}
     for name, kind, fresh in _walk(template):
         if name not in stored:
-            raise StateError(f"{owner} has no field {name!r}, which the policy needs; other settings or version?")
+            raise StateError(
+                f"{owner} has no field {name!r}, which the policy needs; use the settings and version it was saved with"
+            )
         array, model = stored.pop(name), np.asarray(fresh)
         if array.ndim != model.ndim or array.dtype.kind != model.dtype.kind:
             raise StateError(
@@ -272,10 +282,10 @@ def unpack(template: S, arrays: dict[str, NDArray[Any]], num_clients: int, owner
 
 
 def save_state(policy: Policy[S], state: S, path: str | os.PathLike[str], **notes: Any) -> None:
-    """Write the state to one .npz file, atomically: the old file stays whole until the new one is.
+    """Write the state to a .npz file, which is replaced atomically.
 
-    The file holds the arrays and one JSON text (format, version, policy, settings, number of clients, your notes); no
-    pickle, so reading a foreign file runs no code.
+    The file contains the arrays and a JSON text (format, version, policy, settings, number of clients, your notes), but
+    no pickle, so reading a file from elsewhere runs no code.
     """
     enrolled = {len(value) for _, kind, value in _walk(state) if kind == "client"}
     if len(enrolled) > 1:
@@ -292,10 +302,10 @@ def save_state(policy: Policy[S], state: S, path: str | os.PathLike[str], **note
 
 
 def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients) -> tuple[S, dict[str, Any]]:
-    """Read a state that `save_state` wrote for this policy and these clients; return it with the saved notes.
+    """Read a state that `save_state` wrote for this policy and these clients; returns it with the saved notes.
 
-    A StateError says what is wrong with a file that is truncated, from another policy, or for another number of
-    clients; the file is never changed.
+    A file that is truncated, of another policy, or for another number of clients raises a StateError; the file is never
+    changed.
     """
     source = Path(path)
     if not source.is_file():

@@ -1,6 +1,7 @@
-"""Things made from one line of text, as the command line and configuration files write them.
+"""Make objects from one line of text, as on the command line and in configuration files.
 
-Text is parsed, never evaluated: known names, names of one's own ("FILE.py:Name"), and Python literals as settings.
+Text is parsed, never evaluated: known names, references to the user's code ("FILE.py:Name"), and Python literals as
+settings.
 """
 
 import ast
@@ -20,7 +21,7 @@ Makers = Mapping[str, Callable[..., Any]]
 
 @dataclass
 class _Parsed:
-    """A text as a call, and the names of one's own that stand in it under other names."""
+    """A text parsed as a call, with placeholders for references to the user's code."""
 
     call: ast.Call
     own: dict[str, str] = field(default_factory=dict)  # placeholder -> reference
@@ -45,12 +46,12 @@ def _parse(text: str, kind: str, example: str) -> _Parsed:
 
 @dataclass(frozen=True)
 class _Reader:
-    """What may stand as a value, and settings that everything made gets unless it says otherwise."""
+    """Makes objects from parsed calls."""
 
-    values: Makers
-    extra: Mapping[str, Any]
-    told: Callable[[Callable[..., Any]], Mapping[str, Any]]
-    own: Mapping[str, str]
+    values: Makers  # names allowed as values of settings
+    extra: Mapping[str, Any]  # settings for every object that has them and does not set them
+    told: Callable[[Callable[..., Any]], Mapping[str, Any]]  # further settings for one maker
+    own: Mapping[str, str]  # placeholder -> reference
 
     def make(self, node: ast.Call, known: Makers, kind: str, shown: str | None = None) -> Any:
         name = node.func.id  # type: ignore[attr-defined]
@@ -60,12 +61,12 @@ class _Reader:
         if callable(found) and not _ready(found):
             return self.call(node, found, self.own[name])
         if node.args or node.keywords:
-            raise SettingError(f"{self.own[name]} is made already ({type(found).__name__}) and takes no settings")
+            raise SettingError(f"{self.own[name]} is already an object ({type(found).__name__}) and takes no settings")
         return found
 
     def call(self, node: ast.Call, maker: Callable[..., Any], shown: str) -> Any:
         if any(keyword.arg is None for keyword in node.keywords):
-            raise SettingError(f"{shown}: ** is not understood here; write each setting as name=value")
+            raise SettingError(f"{shown}: ** is not allowed here; write each setting as name=value")
         positional = [self.value(argument, shown) for argument in node.args]
         named = {str(keyword.arg): self.value(keyword.value, shown) for keyword in node.keywords}
         settings = list(inspect.signature(maker).parameters)
@@ -106,7 +107,7 @@ def _text(node: ast.expr) -> str:
 
 
 def _ready(found: Any) -> bool:
-    """Whether it is a policy that was made already, not something that makes one."""
+    """Whether it is a policy object, not a class or function that makes one."""
     return hasattr(found, "select") and not isinstance(found, type)
 
 
@@ -127,13 +128,13 @@ def make(
     """Make what the text names, such as "e3cs(quota=0.5)" or "my_policy.py:EpsGreedy(eps=0.1)".
 
     Args:
-        text: a name, with settings in brackets if wanted.
-        kind: what it is, for errors: "policy".
-        known: names it may start with, and what each makes.
-        values: names that may stand as values of settings.
-        example: a text that works, for errors.
-        told: settings for one maker alone, by what it says about itself.
-        extra: settings for whatever is made and takes them; what the text says wins.
+        text: a name, optionally with settings in brackets.
+        kind: of the object, for errors: "policy".
+        known: names that the text may begin with, and their makers.
+        values: names that are allowed as values of settings.
+        example: a correct text, for errors.
+        told: maker -> further settings for it.
+        extra: settings for every object that has them; settings in the text have priority.
 
     >>> make("range(2, step=3)", "range", {"range": lambda stop, step: (stop, step)}, values={}, example="range(1)")
     (2, 3)
@@ -143,7 +144,7 @@ def make(
 
 
 def canonical(text: str, kind: str, known: Makers, *, values: Makers, example: str) -> str:
-    """The text in the one form that all ways to write it share: names as listed, settings sorted, spaces and quotes.
+    """The normal form of a text, equal for all ways to write it: names as listed, settings sorted, spaces and quotes.
 
     >>> known = {"over-select": print, "uniform": print}
     >>> canonical("Over_Select( uniform,1.30 )", "policy", known, values={}, example="")

@@ -1,7 +1,7 @@
-"""The words of the contract: Clients, View, Choice, Outcome, Status.
+"""The data that policies get and return: Clients, View, Choice, Outcome, Status.
 
-All hold NumPy arrays and check, when they are made, that shapes fit. They are plain data: a world, a Flower server or
-a test can make them.
+All consist of NumPy arrays, whose shapes are checked on creation. They are plain data: a world, a Flower server or a
+test can make them.
 """
 
 import warnings
@@ -56,10 +56,10 @@ def _same_length(what: str, array: NDArray[Any], length: int, of: str) -> None:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Clients:
-    """What is known of the K enrolled clients: arrays whose first axis is the client.
+    """What is known about the K enrolled clients: arrays whose first axis is the client.
 
     Args:
-        sizes: number of examples each client holds, > 0.
+        sizes: number of examples of each client, > 0.
         labels: (K, L) label counts; only worlds and oracles read them.
         features: (K, F) vectors that describe each client's data; FedGS reads them.
 
@@ -77,7 +77,7 @@ class Clients:
         if len(bad):
             raise ContractError(
                 f"Clients.sizes[{bad[0]}] = {size[bad[0]]}, but sizes must be finite and > 0; "
-                "leave clients without data out, or give 1 where the size is unknown"
+                "leave clients without data out, or use 1 if the size is unknown"
             )
         object.__setattr__(self, "sizes", size)
         for name, values in (("labels", labels), ("features", features)):
@@ -101,7 +101,7 @@ class Clients:
         )
 
     def join(self, others: "Clients") -> "Clients":
-        """These clients followed by others; both have labels, or neither, and features likewise."""
+        """These clients followed by others; labels and features must be in both or in neither."""
         if not len(self) or not len(others):
             return self if len(self) else others
 
@@ -112,8 +112,8 @@ class Clients:
             if a is None or b is None:
                 has, lacks = ("these clients", "the others") if b is None else ("the others", "these clients")
                 raise ContractError(
-                    f"{has} have {what} and {lacks} have none: joined, nobody would have any; give all of them "
-                    f"{what}, or leave them out of both"
+                    f"{has} have {what} and {lacks} have none, so they cannot be joined; give all of them {what}, or "
+                    "leave them out of both"
                 )
             if a.shape[1] != b.shape[1]:
                 raise ContractError(
@@ -130,10 +130,10 @@ class View:
     """What the server may know before it chooses.
 
     Args:
-        round: 1, 2, 3, ...
+        round: number of the round, from 1.
         available: mask of length K, True for clients that could train now.
         clients: the K enrolled clients.
-        context: (K, d) array of what each client's next round depends on; RBCSF reads it.
+        context: (K, d) array with the quantities that predict each client's time; RBCSF reads it.
         probe: asks clients for their loss; Power-of-Choice calls it.
     """
 
@@ -162,13 +162,13 @@ class View:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Choice:
-    """Who trains in this round.
+    """The clients that train in this round.
 
     Args:
-        ids: indices of the chosen clients; empty when nobody is there.
-        inclusion: P(client is in the cohort) given the state, aligned with `ids`; the expected count where the
-            policy draws with replacement; None where it is not known.
-        weights: aggregation weights that the policy's paper asks for, aligned; None leaves them to the aggregator.
+        ids: indices of the chosen clients; empty if none is available.
+        inclusion: P(client is in the cohort) given the state, aligned with `ids`; the expected count if the policy
+            draws with replacement; None if it is not known.
+        weights: aggregation weight of each chosen client, aligned with `ids`; None leaves them to the aggregator.
 
     >>> len(Choice([4, 7]))
     2
@@ -190,7 +190,7 @@ class Choice:
             _renamed("Choice(clients=...)", "Choice(ids=...)")
             ids = clients if ids is None else ids
         if ids is None:
-            raise ContractError("Choice.ids is missing: give the indices of the chosen clients, [] for nobody")
+            raise ContractError("Choice.ids is missing: give the indices of the chosen clients, [] for none")
         index = np.asarray(ids)
         if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
             raise ContractError(f"Choice.ids is {index.dtype} of shape {index.shape}, but must be a 1-d integer array")
@@ -200,12 +200,12 @@ class Choice:
             if array is not None:
                 _same_length(f"Choice.{name}", array, len(index), "chosen clients")
                 if not np.all(array >= 0):  # a NaN is not >= 0 either
-                    raise ContractError(f"Choice.{name} holds a negative number or NaN; give None where it is unknown")
+                    raise ContractError(f"Choice.{name} holds a negative number or NaN; use None if it is unknown")
             object.__setattr__(self, name, array)
 
     @property
     def clients(self) -> Ints:
-        """The name of `ids` before 0.2; warns."""
+        """Old name of `ids`, until 0.2; warns."""
         _renamed("Choice.clients", "Choice.ids")
         return self.ids
 
@@ -215,7 +215,7 @@ class Choice:
 
 def _renamed(old: str, new: str) -> None:
     warnings.warn(
-        f"{old} is now {new}; the old name goes with the next minor release", DeprecationWarning, stacklevel=3
+        f"{old} is now {new}; the old name will be removed in the next minor release", DeprecationWarning, stacklevel=3
     )
 
 
@@ -223,14 +223,14 @@ def _renamed(old: str, new: str) -> None:
 class Outcome:
     """How the round ended for each chosen client: arrays aligned with `choice.ids`.
 
-    Numbers that clients report (durations, losses, reports) may be anything, NaN and infinity included: policies
-    absorb them. The shapes and the statuses are the server's own, and are checked.
+    Numbers that clients report (durations, losses, reports) may be anything, including NaN and infinity; policies
+    tolerate them. Shapes and statuses come from the server, and are checked.
 
     Args:
         status: one `Status` per chosen client.
-        duration: seconds from sending the model to the answer; NaN where there was none.
-        loss: the client's mean local training loss; NaN where there was none.
-        reports: further arrays by name ("embedding", "update_norm", ...), first axis aligned.
+        duration: seconds from sending the model to the answer; NaN if there was none.
+        loss: the client's mean local training loss; NaN if there was none.
+        reports: further arrays by name ("embedding", "update_norm", ...), with one entry per chosen client.
     """
 
     status: NDArray[np.int8]
@@ -271,20 +271,20 @@ class Outcome:
 
     @property
     def succeeded(self) -> Bools:
-        """Mask of those that answered in time (DONE or SURPLUS)."""
+        """Mask of the clients that answered in time (DONE or SURPLUS)."""
         mask: Bools = (self.status == Status.DONE) | (self.status == Status.SURPLUS)
         return mask
 
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """What local training gave, aligned with the chosen clients (NaN for those that did not train).
+    """Results of local training, aligned with the chosen clients (NaN for those that did not train).
 
     Args:
-        loss: mean local training loss; one that is not finite says that the update is unusable.
+        loss: mean local training loss; if it is not finite, the update is not used.
         reports: further arrays by name, for the policy.
-        payload: the trainer's own: the updates themselves.
-        valid: mask of usable updates, for a trainer that finds NaN in an update whose loss is finite; None: all.
+        payload: the updates themselves, in any form that the trainer's `aggregate` reads.
+        valid: mask of usable updates, for updates that contain NaN although their loss is finite; None: all.
     """
 
     loss: Floats

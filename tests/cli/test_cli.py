@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import fedpick as fp
+import fedpick.cli.app
 from fedpick import cli
 from fedpick.cli import console
 
@@ -157,7 +158,7 @@ def test_a_policy_of_ones_own_is_compared_resumed_and_reported(call, tmp_path, m
     assert "eps.py:EpsGreedy(eps=0.1)" in out
     code, _, err = call("resume", "cmp", "--rounds", 30)
     assert code == 2
-    assert "name it again, with its path: -p eps.py:EpsGreedy" in err
+    assert "add it with its path: -p eps.py:EpsGreedy" in err
     code, _, _ = call("resume", "cmp", "--rounds", 30, "-p", "eps.py:EpsGreedy", "--workers", 1)
     assert code == 0
     (tmp_path / "eps.py").write_text("raise RuntimeError('imported')")
@@ -288,6 +289,27 @@ def test_a_run_is_not_lost_for_want_of_a_plot(call, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        ("fedpick comp", ["compare"]),
+        ("fedpick compare --policy e3", ["e3cs"]),
+        ("fedpick compare -p uniform --world vol", ["volatile"]),
+        ("fedpick compare -d fash", ["fashion-mnist"]),
+        ("fedpick compare --executor st", ["stacked"]),
+        ("fedpick reproduce e3cs/fig", ["e3cs/fig3", "e3cs/fig4"]),
+        ("fedpick policies pow-", ["pow-d"]),
+    ],
+)
+def test_a_shell_completes_commands_and_values(words, offers, monkeypatch, capsys):
+    monkeypatch.setenv("_FEDPICK_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit):
+        cli.app.app(prog_name="fedpick")
+    assert capsys.readouterr().out.split() == offers
+
+
+@pytest.mark.parametrize(
     ("missing", "arguments", "says"),
     [
         ("typer", ["policies"], "the command line needs typer: pip install 'fedpick[cli]'"),
@@ -319,7 +341,7 @@ def test_a_missing_extra_is_one_line(tmp_path, missing, arguments, says):
         (["compare"], "no policy is given"),
         (["compare", "-p", "uniform", "-m", "200"], "cohort_size = 200, but there are only 100 clients"),
         (["compare", "-p", "uniform", "--device", "tpu"], "unknown device 'tpu'"),
-        (["compare", "-p", "uniform", "--out", "full"], "has files in it that are not fedpick's"),
+        (["compare", "-p", "uniform", "--out", "full"], "contains files that are not fedpick's"),
         (["compare", "-p", "uniform", "--out", "old"], "holds a comparison of fedpick before 0.2"),
         (["compare", "-p", "none.py:X"], "there is no file 'none.py'"),
         (["compare", "-p", "uniform", "-d", "none.npz"], "none.npz: there is no such file"),
@@ -384,3 +406,13 @@ def test_check_tells_about_a_policy_in_a_file(call, tmp_path):
     code, _, err = call("check", "worse.py:Wurse")
     assert code == 2
     assert "did you mean 'Worse'?" in err
+
+
+def test_help_shows_what_an_argument_is(capsys):
+    """With Click 8.5, Typer 0.20 drops the help of arguments and suggests a command twice."""
+    with pytest.raises(SystemExit):
+        cli.app.app(["reproduce", "--help"])
+    assert "Name of a study (default: all)." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.app.app(["repoduce"])
+    assert capsys.readouterr().err.count("'reproduce'") == 1

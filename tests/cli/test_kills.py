@@ -78,7 +78,7 @@ def test_told_to_stop_it_stops_starts_nothing_and_says_the_command_that_goes_on(
     assert process.returncode == code, err
     assert "Traceback" not in err
     assert len(list((tmp_path / "cmp/runs").iterdir())) <= begun + 1  # one may have begun while we counted
-    command = re.search(r"Go on with: fedpick (.*)", err)
+    command = re.search(r"Continue with: fedpick (.*)", err)
     assert command, err
     subprocess.run([*BASE, *shlex.split(command[1])], cwd=tmp_path, check=True, capture_output=True, timeout=400)
     subprocess.run([*BASE, *plan, "whole"], cwd=tmp_path, check=True, capture_output=True, timeout=400)
@@ -95,7 +95,7 @@ def test_after_more_rounds_and_a_stop_the_printed_command_is_true(tmp_path):
     wait_for(lambda: checkpoint.stat().st_mtime_ns != before)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert "Go on with: fedpick resume ext" in err, err
+    assert "Continue with: fedpick resume ext" in err, err
     again = subprocess.Popen([*BASE, "resume", "ext"], cwd=tmp_path, start_new_session=True, **PIPES)
     before = checkpoint.stat().st_mtime_ns
     wait_for(lambda: checkpoint.stat().st_mtime_ns != before)  # it goes on

@@ -47,7 +47,7 @@ def test_without_a_gpu_runs_go_to_processes(tmp_path: Path, monkeypatch: pytest.
     assert plans(jobs, workers=1) == plans(jobs, "serial") == [("here", *each)]
     assert plans(jobs, "stacked") == [("here", (True, [0])), ("here", (False, [1]))]
     assert plans([]) == []
-    with pytest.raises(MissingError, match="--device gpu, but JAX has no GPU here: pip install"):
+    with pytest.raises(MissingError, match="--device gpu, but JAX finds no GPU: on a machine with one, pip install"):
         plans(jobs, device="gpu")
 
 
@@ -83,7 +83,7 @@ def test_a_run_goes_on_where_it_was_begun(tmp_path: Path, monkeypatch: pytest.Mo
     assert plans(jobs, device="cpu") == [(3, (False, [0]), (False, [1]), (False, [2]))]
     assert plans(jobs, device="gpu") == [("here", (True, [0, 1, 2]))]
     monkeypatch.setattr(devices, "gpu_there", lambda: False)
-    text = r"1: was begun on a GPU, and there is none here; .* or all the same with --device cpu"
+    text = r"1: was begun on a GPU, and there is none here; .* or accept the difference with --device cpu"
     with pytest.raises(StoreError, match=text):
         play(jobs)
     play(jobs[1:2], device="cpu")  # asked for, and said in the manifest

@@ -46,7 +46,7 @@ def test_a_policy_alone_is_a_configuration(tmp_path: Path) -> None:
 MISTAKES: dict[str, tuple[str, str]] = {
     "data that is no section": ("policy = 'uniform'\ndata = 3", "data = 3, but must be a section: [data]"),
     "train that is no section": ("policy = 'uniform'\ntrain = 3", "train = 3, but must be a section: [train]"),
-    "nothing to train on": ("policy = 'uniform'\n[train]\nlr = 1", "[train] is there, but no [data] to train on"),
+    "nothing to train on": ("policy = 'uniform'\n[train]\nlr = 1", "[train] is given, but no [data] to train on"),
     "unknown data": (
         "policy = 'uniform'\n[data]\nname = 'fashion'",
         "unknown data 'fashion'; did you mean 'fashion-mnist'",
@@ -154,7 +154,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "policy that does not parse": ("policy = 'e3cs('", "cannot read the policy 'e3cs('; write it like e3cs(quota=0.5)"),
     "missing policy": (
         "rounds = 3",
-        "policy is missing; write policy = 'e3cs(quota=0.5)', or another of fedpick policies",
+        "policy is missing; add policy = 'e3cs(quota=0.5)'; `fedpick policies` lists them all",
     ),
     "world as text": (
         "policy = 'uniform'\nworld = 'volatile'",
@@ -200,11 +200,11 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "labels that are not there": (
         "policy = 'uniform'\n[world]\nname = 'e3cs'\navailability = 'y-cycle'",
-        "YCycle: availability goes by label, but Clients.labels is None; give (K, L) label counts",
+        "YCycle: it depends on labels, but Clients.labels is None; give (K, L) label counts",
     ),
     "not TOML": (
         "policy = uniform",
-        "is not TOML: Invalid value (at line 1, column 10); texts stand in quotes: policy =",
+        "is not TOML: Invalid value (at line 1, column 10); texts need quotes: policy =",
     ),
 }
 
@@ -224,7 +224,7 @@ def test_a_mistake_is_one_line_with_the_file_what_is_wrong_and_what_to_write(mis
 
 def test_a_file_that_is_not_there_is_said_with_what_to_write(tmp_path: Path) -> None:
     path = tmp_path / "none.toml"
-    text = f'{path}: there is no such file; write one that says at least policy = "e3cs(quota=0.5)"'
+    text = f'{path}: there is no such file; create it with at least policy = "e3cs(quota=0.5)"'
     with pytest.raises(ConfigError, match=f"^{re.escape(text)}$"):
         load(path)
     with pytest.raises(ConfigError, match="there is no such file"):

@@ -292,8 +292,8 @@ def test_an_error_in_a_process_comes_out_and_ends_the_others() -> None:
 @pytest.mark.slow
 def test_a_process_that_was_killed_is_said() -> None:
     text = (
-        "one of 2 processes was killed before its work was done, perhaps for want of memory; what was written before "
-        "is whole. Go on with fewer workers"
+        "one of 2 processes was killed before its work was done, perhaps because memory ran out; files written "
+        "before are intact. Continue with fewer workers"
     )
     with pytest.raises(FedpickError, match=re.escape(text)):
         each(die, [0, 1, 2], workers=2)
@@ -318,7 +318,9 @@ def test_a_run_whose_process_is_killed_is_named_and_the_others_keep_their_work(t
 
     killed: list[float] = []
     long = [*configs()[:2], Config("uniform", 4, 300_000, 7, {"name": "volatile"}, 50), *configs()[2:4]]
-    with pytest.raises(FedpickError, match=r"^uniform, seed 7: its process was killed .* perhaps for want of memory"):
+    with pytest.raises(
+        FedpickError, match=r"^uniform, seed 7: its process was killed .* perhaps because memory ran out"
+    ):
         play(jobs(long, tmp_path), workers=2, tell=kill)
     assert time.monotonic() - killed[0] < 60  # the other runs are short
     assert [read_rounds(tmp_path / str(i)).num_rows for i in (0, 1, 3, 4)] == [40] * 4

@@ -240,7 +240,7 @@ def test_a_trainer_of_ones_own_is_played_without_ours(tmp_path):
     config = Config("uniform", 5, 3, world={"name": "ideal"}, data={"name": "digits"}, train={"trainer": text})
     records = list(config.build().rounds(3))
     assert [record.metrics["accuracy"] for record in records] == [0.5, 1.0, 1.5]
-    with pytest.raises(ConfigError, match="must be one of your own and stand alone"):
+    with pytest.raises(ConfigError, match="must name a trainer in a file of yours"):
         replace(config, train={"trainer": text, "lr": 0.1}).build()
 
 

@@ -113,7 +113,7 @@ def main(grid: Grid, context: Context) -> None:
     for name, policy in POLICIES.items():
         weight = "one" if isinstance(policy, fp.PowerOfChoice) else "num-examples"  # it asks for equal weights
         base = FedAvg(fraction_evaluate=0.0, weighted_by_key=weight)
-        strategy = Selected(base, policy, describe="ask", seed=SEED)
+        strategy = Selected(base, policy, describe="ask", seed=SEED, durations="reported")
         rows: list[object] = []
 
         def note(round, arrays, strategy=strategy, rows=rows) -> None:

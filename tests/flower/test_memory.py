@@ -130,10 +130,12 @@ def test_a_journal_that_does_not_go_on_from_the_state_is_refused(past, tmp_path)
     stops = ends(folder / "journal")
     whole = (folder / "journal").read_bytes()
     (folder / "journal").write_bytes(whole[stops[1] :])
-    with pytest.raises(fp.StateError, match=r"it goes on with round 3 after round 0\); the files are left as they are"):
+    with pytest.raises(
+        fp.StateError, match=r"the journal continues with round 3 after round 0\); the files are left as they are"
+    ):
         server(folder)
     (folder / "state.npz").rename(folder / "moved")
-    with pytest.raises(fp.StateError, match=r"there is no state.npz that it goes on from"):
+    with pytest.raises(fp.StateError, match=r"the state.npz that this journal continues is missing"):
         server(folder)
     assert (folder / "journal").read_bytes() == whole[stops[1] :]
 
@@ -145,7 +147,7 @@ def test_two_servers_do_not_share_a_state(clock: Clock, tmp_path) -> None:
         if round:
             second = server(tmp_path)  # to look is allowed
             assert second.round == round
-            with pytest.raises(fp.StateError, match="another server is working with this state; wait for its end"):
+            with pytest.raises(fp.StateError, match="another server is working with this state; wait until it ends"):
                 second.start(world(clock), model(), num_rounds=1)
 
     first.start(world(clock), model(), num_rounds=2, evaluate_fn=meanwhile)
@@ -171,7 +173,7 @@ def test_a_full_disk_is_told_and_does_not_end_the_training(clock: Clock, tmp_pat
         full[0] = round >= 2  # from round 3 on
 
     strategy.start(world(clock), model(), num_rounds=4, evaluate_fn=disk)
-    assert "round 3 could not be kept (No space left on device); training goes on" in caplog.text
+    assert "round 3 could not be saved (No space left on device); training continues" in caplog.text
     assert server(tmp_path / "kept").round == 2
     full[0] = False
     strategy.start(world(clock), model(), num_rounds=1)
@@ -247,7 +249,9 @@ def test_numbers_that_look_like_the_mark_of_an_entry_do_no_harm(clock: Clock, tm
 
 def test_a_file_in_place_of_the_folder_is_said(tmp_path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(fp.StateError, match=r"file: cannot be a folder for the state \(File exists\); choose another"):
+    with pytest.raises(
+        fp.StateError, match=r"file: cannot be used as the folder of the state \(File exists\); choose another"
+    ):
         server(tmp_path / "file")
 
 

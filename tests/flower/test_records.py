@@ -283,7 +283,7 @@ def refused(folder) -> str:
 
 
 def test_report_says_what_is_wrong_with_a_folder(clock: Clock, tmp_path) -> None:
-    assert "is not a run's folder, it has no manifest.json" in refused(tmp_path / "nothing")
+    assert "there is no such folder" in refused(tmp_path / "nothing")
     served(clock, tmp_path / "run", 2)
     manifest = tmp_path / "run" / "manifest.json"
     manifest.write_text(json.dumps({"config": {"engine": "flower"}}))
@@ -292,7 +292,7 @@ def test_report_says_what_is_wrong_with_a_folder(clock: Clock, tmp_path) -> None
     assert "its manifest.json is not a run's (KeyError: 'policy')" in refused(tmp_path / "run")
     served(clock, tmp_path / "other", 2)
     shutil.copy(tmp_path / "other" / "rounds.parquet", tmp_path / "other" / "selections.parquet")
-    assert "has no column 'client', so that it is no table of selections" in refused(tmp_path / "other")
+    assert "has no column 'client', so it is not a table of selections" in refused(tmp_path / "other")
     for text in ("{", "{}", '{"policies": [], "seeds": 1, "base": {}}'):
         (tmp_path / "compared").mkdir(exist_ok=True)
         (tmp_path / "compared" / "compare.json").write_text(text)

@@ -129,7 +129,9 @@ def test_the_graph_does_not_write_its_input():
 
 def test_the_graph_refuses_settings():
     v = np.eye(2)
-    with pytest.raises(SettingError, match=r"epsilon = -0.1, but must be between 0 and 1; it is the least similarity"):
+    with pytest.raises(
+        SettingError, match=r"epsilon = -0.1, but must be between 0 and 1; it is the smallest similarity"
+    ):
         graph.three_dg(v, epsilon=-0.1)
     with pytest.raises(SettingError, match=r"epsilon = nan"):
         graph.three_dg(v, epsilon=math.nan)
@@ -144,7 +146,7 @@ def test_the_graph_refuses_settings():
 def test_the_graph_refuses_arrays():
     with pytest.raises(ContractError, match=r"similarity has shape \(2, 3\), but must be square"):
         graph.three_dg(np.ones((2, 3)))
-    with pytest.raises(ContractError, match=r"similarity holds NaN or infinity, but must be finite; give 0 where"):
+    with pytest.raises(ContractError, match=r"similarity holds NaN or infinity, but must be finite; use 0 for"):
         graph.three_dg([[1.0, math.nan], [math.nan, 1.0]])
     with pytest.raises(ContractError, match=r"similarity differs from its transpose by 0.3, but must be symmetric; av"):
         graph.three_dg([[1.0, 0.5], [0.2, 1.0]])
@@ -271,7 +273,9 @@ def test_rounding_in_the_graph_leaves_no_asymmetry(method):
 
 
 def test_distances_refuse():
-    with pytest.raises(ContractError, match=r"adjacency is a ndarray, but must be sparse, as three_dg gives it; wrap"):
+    with pytest.raises(
+        ContractError, match=r"adjacency is a ndarray, but must be sparse, as returned by three_dg; wrap"
+    ):
         graph.shortest_paths(np.ones((2, 2)))
     with pytest.raises(ContractError, match=r"adjacency has shape \(2, 3\), but must be square"):
         graph.shortest_paths(csr_array(np.ones((2, 3))))

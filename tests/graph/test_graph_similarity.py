@@ -116,7 +116,7 @@ def test_noise_refuses():
         graph.noise([0.0], [[1.0]], 0, rng)
     with pytest.raises(ContractError, match=r"mean has shape \(3,\), but cov is for 2 inputs"):
         graph.noise([0.0, 0.0, 0.0], np.eye(2), 5, rng)
-    with pytest.raises(ContractError, match=r"cov has the eigenvalue -1, but .* none under 0"):
+    with pytest.raises(ContractError, match=r"cov has the eigenvalue -1, but .* none below 0"):
         graph.noise([0.0, 0.0], [[1.0, 2.0], [2.0, 1.0]], 5, rng)
 
 
@@ -171,9 +171,9 @@ def test_vectors_come_largest_direction_first():
 def test_vectors_from_similarity_refuses():
     with pytest.raises(ContractError, match=r"dots has shape \(1, 2\), but must be square"):
         graph.vectors_from_similarity([[1.0, 0.0]])
-    with pytest.raises(ContractError, match=r"dots holds NaN or infinity, but must be finite; give 0 where nothing"):
+    with pytest.raises(ContractError, match=r"dots holds NaN or infinity, but must be finite; use 0 for"):
         graph.vectors_from_similarity([[1.0, np.nan], [np.nan, 1.0]])
     with pytest.raises(ContractError, match=r"dots differs from its transpose by 0.5, but must be symmetric; average"):
         graph.vectors_from_similarity([[1.0, 0.5], [0.0, 1.0]])
-    with pytest.raises(ContractError, match=r"dots has the eigenvalue -2, but a matrix of dot products has none under"):
+    with pytest.raises(ContractError, match=r"dots has the eigenvalue -2, but a matrix of dot products has none below"):
         graph.vectors_from_similarity([[1.0, 3.0], [3.0, 1.0]])

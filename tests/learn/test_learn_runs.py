@@ -244,15 +244,15 @@ def test_runs_that_cannot_be_played_together() -> None:
     with pytest.raises(SettingError, match=r"must each have a fedpick.learn.Trainer"):
         next(play_together([one, fp.Run(fp.Uniform(3), fp.World(), seed=1)], until=1))
     other.trainer.batch = 3  # type: ignore[union-attr]
-    with pytest.raises(SettingError, match=r"must have the same batch, but there are 8 and 3; play them apart"):
+    with pytest.raises(SettingError, match=r"must have the same batch, but have 8 and 3; play them separately"):
         next(play_together([one, other], until=1))
     stranger = run_of(
         fp.Uniform(3),
         split(Dataset("other", people("floats").dataset.x + 1, people("floats").dataset.y, classes=4), SIZES),
     )
-    with pytest.raises(SettingError, match="must share one data set, but there are Dataset"):
+    with pytest.raises(SettingError, match="must share one data set, but have Dataset"):
         next(play_together([one, stranger], until=1))
     late = seeds_together(1)[0]
     list(late.rounds(until=1))
-    with pytest.raises(SettingError, match="must be in the same round; bring them there one by one"):
+    with pytest.raises(SettingError, match="must be in the same round; first play those behind separately"):
         next(play_together([seeds_together(1)[0], late], until=3))

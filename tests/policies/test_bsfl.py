@@ -544,7 +544,7 @@ def test_a_g_of_the_wrong_shape_or_not_finite_is_refused(g, shape):
             chosen = fp.Choice(np.array([t - 1]))
             state = policy.observe(state, view_of(t, clients), chosen, outcome_of([DONE], [1.0]))
         with pytest.raises(
-            fp.ContractError, match=rf"g returned shape {shape}, but one finite number per client is due"
+            fp.ContractError, match=rf"g returned shape {shape}, but must return one finite number per client"
         ):
             policy.select(state, view_of(4, clients), np.random.default_rng(0))
 

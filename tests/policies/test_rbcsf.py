@@ -540,8 +540,8 @@ def watch(policy, caplog, rates, rounds=64, newcomers=0):
 def test_clients_that_are_there_too_rarely_for_the_guarantee_are_counted_in_a_warning(caplog):
     said = watch(fp.RBCSF(3, guarantee=0.3), caplog, np.array([0.05, 0.05, 1, 1, 1, 1, 1, 1]))
     assert len(said) == 1
-    assert "2 clients were there in less than guarantee = 0.3 of the rounds" in said[0]
-    assert "lower guarantee, or use absent='freeze'" in said[0]
+    assert "2 clients were available in less than guarantee = 0.3 of the rounds" in said[0]
+    assert "reduce guarantee, or use absent='freeze'" in said[0]
 
 
 def test_the_warning_comes_in_rounds_64_128_and_256_and_not_before(caplog):
@@ -587,7 +587,7 @@ def test_a_number_of_context_columns_that_is_not_whole_is_refused_as_a_setting()
 
 def test_a_guarantee_beyond_m_over_k_is_refused_with_what_it_asks_for():
     text = (
-        r"guarantee = 0\.5 for each of 10 clients asks for 5 clients a round, but must be at most m/K = 0\.3; lower it"
+        r"guarantee = 0\.5 for each of 10 clients asks for 5 clients a round, but must be at most m/K = 0\.3; reduce it"
     )
     with pytest.raises(fp.SettingError, match=text):
         fp.RBCSF(3, guarantee=0.5).init(everyone(10))

@@ -154,11 +154,11 @@ def test_seeds_that_differ_are_paired_over_those_in_common_and_it_is_said(tmp_pa
     plain = [scored["e3cs", seed] - scored["uniform", seed] for seed in (4, 5)]
     assert gap["n"] == 2
     assert gap["mean"] == pytest.approx(np.mean(plain))
-    assert "e3cs has seeds 4, 5, 7, 9 and uniform 0 to 5; differences are over the 2 in common" in results.notes
+    assert "e3cs has seeds 4, 5, 7, 9 and uniform 0 to 5; differences use the 2 in common" in results.notes
     make(tmp_path / "f", "fedgs", 11)
     alone = fp.load(tmp_path, reference="uniform")
     assert "difference" not in row(alone, "fedgs")["scores"]["returned"]
-    assert any("fedgs has seeds 11 and uniform 0 to 5; there is no difference" in note for note in alone.notes)
+    assert any("fedgs has seeds 11 and uniform 0 to 5; no difference is computed" in note for note in alone.notes)
 
 
 def test_runs_of_other_lengths_are_compared_over_the_common_rounds(tmp_path):
@@ -170,7 +170,7 @@ def test_runs_of_other_lengths_are_compared_over_the_common_rounds(tmp_path):
     long, short = (fp.load(tmp_path / name, reference="uniform") for name in ("long", "short"))
     for policy in ("uniform", "e3cs"):
         assert row(long, policy)["scores"] == row(short, policy)["scores"]
-    note = "the runs have 5 to 9 rounds; all scores are of the first 5, which all have"
+    note = "the runs have 5 to 9 rounds; all scores are of the first 5 rounds"
     assert note in long.notes
     assert note not in short.notes
     assert "the first 5 of 5 to 9 rounds" in long.table("text")
@@ -278,7 +278,7 @@ def test_seeds_that_did_not_get_there_are_counted_not_averaged(tmp_path):
     text = results.table("text")
     assert "6 (3 of 5)" in text
     assert "0 of 5" in text
-    assert "so many seeds reached the target" in text
+    assert "number of seeds that reached the target" in text
     for format in ("text", "markdown", "latex", "json"):
         assert "nan" not in results.table(format).lower()
     unsure = fp.load(root, reference="e3cs", target=0.65)  # nor is there a difference to a reference that did not
@@ -304,7 +304,7 @@ def test_a_target_is_an_accuracy(tmp_path, wrong):
 
 def test_a_target_without_accuracies_is_said_to_be_of_no_use(tmp_path):
     results = fp.load(study(tmp_path, seeds=2), target=0.5)
-    assert any("the target 0.5 is of no use here" in note for note in results.notes)
+    assert any("the target 0.5 is ignored" in note for note in results.notes)
     assert results.target is None or results.target == 0.5
 
 
@@ -334,7 +334,7 @@ def test_no_interval_of_width_0_is_ever_marked(tmp_path):
     assert "0.750 (+0.250)" in text
     assert "±0.000" not in text
     assert "**+0.250" not in text
-    assert "every seed gives the same number" in text
+    assert "all seeds give the same number" in text
 
 
 def test_a_small_interval_is_shown_with_more_digits_not_as_0(tmp_path):
@@ -466,7 +466,7 @@ def test_a_table_of_something_else_is_one_line(tmp_path):
     run = make(tmp_path / "run")
     table = pq.read_table(run / "selections.parquet")
     pq.write_table(table.drop_columns(["status"]), run / "selections.parquet")
-    with pytest.raises(fp.StoreError, match="has no column 'status', so that it is no table of selections"):
+    with pytest.raises(fp.StoreError, match="has no column 'status', so it is not a table of selections"):
         fp.load(run).table()
     pq.write_table(table.set_column(1, "client", [["x"] * len(table)]), run / "selections.parquet")
     with pytest.raises(fp.StoreError, match="its tables are not a run's"):

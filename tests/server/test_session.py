@@ -114,7 +114,7 @@ def test_an_exception_abandons_the_round_and_its_number_is_played_again(tmp_path
         raise ZeroDivisionError
     assert session.round_number == 1
     np.testing.assert_array_equal(session.roster.state.counts[:8], before)
-    assert "round 2: abandoned, and will be played again" in caplog.text
+    assert "round 2: abandoned; it will be played again" in caplog.text
     assert r.done(first[1]) is None
     with pytest.raises(fp.ContractError, match="round 2 was abandoned"):
         r.close()
@@ -152,7 +152,7 @@ def test_answers_come_from_other_threads() -> None:
     assert second.done(second.chosen[1]) is None  # after wait() nobody is heard
     assert (second.updates, second.waiting) == ({second.chosen[0]: "mine"}, ())
     assert session.current is not None
-    with pytest.raises(fp.ContractError, match="round 2 is still open; leave its block"):
+    with pytest.raises(fp.ContractError, match=r"round 2 is still open; close\(\) or abandon"):
         session.round(NAMES)
 
 
@@ -174,9 +174,9 @@ def test_probe_context_features_and_reports() -> None:
     play(session, NAMES)
     play(session, [*NAMES, "late"])
     assert seen == [(1, 8, 8), (2, 9, 7)]
-    with pytest.raises(fp.ContractError, match=r"context gave shape \(8, 2\), but must give \(8, 3\)"):
+    with pytest.raises(fp.ContractError, match=r"context returned shape \(8, 2\), but must return \(8, 3\)"):
         fp.Session(fp.RBCSF(2), context=lambda round, names, idle: np.ones((len(names), 2))).round(NAMES)
-    with pytest.raises(fp.MissingError, match="Session: RBCSF needs a context: give context=function"):
+    with pytest.raises(fp.MissingError, match="Session: RBCSF needs a context: pass context=function"):
         fp.Session(fp.RBCSF(2))
 
     session = fp.Session(fp.FedGS(2, graph="features"))
@@ -184,7 +184,7 @@ def test_probe_context_features_and_reports() -> None:
         pass
     assert session.roster.clients.sizes.tolist() == [10.0, 20.0, 5.0]
     assert session.roster.clients.features.tolist() == [[1, 0], [0, 1], [0, 0]]
-    with pytest.raises(fp.MissingError, match="needs features, but none of 1 clients told any"):
+    with pytest.raises(fp.MissingError, match="needs features, but none of 1 clients gave any"):
         fp.Session(fp.FedGS(2, graph="features")).round(["a"])
 
     session = fp.Session(fp.FedGS(3, graph="embedding"))
@@ -287,17 +287,17 @@ def test_any_text_is_a_name(tmp_path) -> None:
 
 def test_what_a_program_got_wrong_is_said() -> None:
     session = fp.Session(fp.Uniform(2))
-    with pytest.raises(fp.ContractError, match="available is the text 'ada', but must be names of clients"):
+    with pytest.raises(fp.ContractError, match="available is the text 'ada', but must be a list of names"):
         session.round("ada")
     with pytest.raises(fp.ContractError, match="available holds 7, but clients are known by strings"):
         session.round([7])
-    with pytest.raises(NotEnoughClientsError, match="nobody is available"):
+    with pytest.raises(NotEnoughClientsError, match="no client is available"):
         session.round([])
     with pytest.raises(fp.SettingError, match="Session: deadline = 0"):
         fp.Session(fp.Uniform(2), deadline=0)
-    with pytest.raises(fp.ContractError, match="probe gave losses of shape"):
+    with pytest.raises(fp.ContractError, match="probe returned losses of shape"):
         fp.Session(fp.PowerOfChoice(2)).round(NAMES, probe=lambda names, batch: [1.0])
-    with pytest.raises(fp.ContractError, match="described 1 clients, but was asked for 2"):
+    with pytest.raises(fp.ContractError, match="returned 1 clients for 2 names"):
         fp.Session(fp.Uniform(2), describe=lambda names: fp.Clients([1.0])).round(["a", "b"])
 
 
@@ -458,7 +458,7 @@ def test_two_sessions_do_not_share_a_folder(tmp_path) -> None:
     play(first, NAMES)
     second = fp.Session(fp.Uniform(2), state=tmp_path)  # to look is allowed
     assert second.round_number == 1
-    with pytest.raises(fp.StateError, match="another server is working with this state; wait for its end"):
+    with pytest.raises(fp.StateError, match="another server is working with this state; wait until it ends"):
         second.round(NAMES)
     play(first, NAMES)
     first.close()
@@ -496,7 +496,7 @@ def test_a_full_disk_for_the_records_costs_no_round(tmp_path, monkeypatch, caplo
         if number in (13, 26):
             kill(session)
             session = fp.Session(fp.E3CS(3), **options)
-    assert "No space left on device); what was written before is whole" in caplog.text
+    assert "No space left on device); files written before are intact" in caplog.text
     assert "Free space, or start the server with records= in a folder" in caplog.text
     assert "fedpick resume" not in caplog.text
     full[0] = False
@@ -542,7 +542,7 @@ def test_a_full_disk_for_the_state_is_told_and_made_up_for(tmp_path, monkeypatch
         full[0] = 3 <= number <= 6
         for each in (twin, session):
             play(each, NAMES)
-    assert "round 3 could not be kept (No space left on device); training goes on" in caplog.text
+    assert "round 3 could not be saved (No space left on device); training continues" in caplog.text
     kill(session)
     again = fp.Session(fp.E3CS(3), state=tmp_path / "s", records=tmp_path / "run")
     same(again, twin)
@@ -623,7 +623,7 @@ def test_a_state_of_flower_s_strategy_of_before_the_session_goes_on(tmp_path, ca
     again = fp.Session(policy, state=tmp_path / "state")
     same(again, session)
     assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [5, 6, 7, 8]
-    assert "of rounds 1 to 7 it will hold 3" in caplog.text
+    assert "of rounds 1 to 7, 3 are recorded" in caplog.text
 
 
 def test_what_a_killed_server_left_half_written_is_removed(tmp_path) -> None:

@@ -173,7 +173,7 @@ def test_a_trainer_that_gives_too_few_losses_is_told_what_to_give() -> None:
         def train(self, *args: Any) -> Updates:
             return Updates(np.zeros(1))
 
-    text = "Trainer.train gave losses of shape (1,), but 2 clients were chosen: give one each, NaN for those whose work"
+    text = "Trainer.train returned losses of shape (1,), but 2 clients were chosen: return one per client, NaN for"
     with pytest.raises(ContractError, match=re.escape(text)):
         first(Spy(2), fleet([1.0, 1.0]), Short())
 

@@ -44,7 +44,7 @@ def test_data_made_twice_is_put_on_the_device_once() -> None:
 def test_data_that_differs_is_not_taken_for_the_same(part: str) -> None:
     mine, other = people(), people()
     getattr(other.dataset, part)[0] += 1 if part == "x" else -1 if other.dataset.y[0] else 1
-    with pytest.raises(SettingError, match=r"must share one data set, but there are Dataset\('synthetic"):
+    with pytest.raises(SettingError, match=r"must share one data set, but have Dataset\('synthetic"):
         next(play_together([run(0, federated=mine), run(1, federated=other)], until=1))
 
 

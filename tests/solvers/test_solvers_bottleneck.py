@@ -200,7 +200,7 @@ def test_leaving_out_hopeless_clients_is_the_rule_from_4096_on():
 
 # Ties --------------------------------------------------------------------------------------------------------------
 
-DRAWS = 20_000
+DRAWS = 5_000
 
 
 def test_where_all_are_alike_every_cohort_is_equally_likely():

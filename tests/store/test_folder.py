@@ -234,7 +234,7 @@ def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_rounds_is_said(tmp_path: Path) -> None:
-    text = f"{tmp_path}: has no rounds yet; is it a run's folder?"
+    text = f"{tmp_path}: has no rounds yet; give the folder of a run that has begun"
     for read in (read_rounds, read_selections):
         with pytest.raises(StoreError, match=re.escape(text)):
             read(tmp_path)
@@ -503,10 +503,10 @@ def test_a_model_that_cannot_be_kept_is_refused_with_what_it_is_made_of(tmp_path
         def train(self, model: Any, ids: Any, used: Any, epochs: Any, round: int, rng: np.random.Generator) -> Updates:
             return Updates(np.zeros(len(ids)))
 
-    text = "model/net is object (object), which a run's folder cannot keep; a model is made of arrays of numbers, in"
+    text = "model/net is object (object), which cannot be stored; a model must consist of arrays of numbers in"
     with pytest.raises(ContractError, match=re.escape(text)):
         train_in(tmp_path / "a", 4, 4, True, Still({"net": object()}))
-    with pytest.raises(ContractError, match=re.escape("two parts of the model are both called 'model/a/b'; name them")):
+    with pytest.raises(ContractError, match=re.escape("two parts of the model are both called 'model/a/b'; rename")):
         train_in(tmp_path / "b", 4, 4, True, Still({"a/b": np.ones(1), "a": {"b": np.ones(1)}}))
 
 
@@ -577,7 +577,7 @@ def test_a_configuration_with_tuples_paths_and_numpy_numbers_is_its_own(tmp_path
 
 
 def test_a_folder_that_is_no_runs_folder_is_refused(tmp_path: Path) -> None:
-    text = f"{tmp_path}: is not a run's folder, it has no manifest.json; start one with fedpick run"
+    text = f"{tmp_path}: is not a run's folder: it has no manifest.json; start a run with fedpick run"
     refused(lambda: Folder(tmp_path), text, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -588,7 +588,7 @@ def test_files_of_a_run_without_a_manifest_are_not_taken_over(name: str, tmp_pat
     kept = (tmp_path / name).read_bytes()
     for file in ("manifest.json", *({"checkpoint.npz", "rounds.parquet", "selections.parquet"} - {name})):
         (tmp_path / file).unlink()
-    text = f"{tmp_path}: has {name}, but no manifest.json that says of which run; put the manifest back, or choose"
+    text = f"{tmp_path}: has {name}, but no manifest.json that describes the run; restore the manifest, or choose"
     refused(lambda: execute(config(), tmp_path), text, tmp_path)
     assert (tmp_path / name).read_bytes() == kept
 
@@ -599,7 +599,7 @@ def test_a_damaged_manifest_is_refused(damage: bytes, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(damage)
     text = f"{tmp_path / 'manifest.json'}: cannot be read ("
     refused(lambda: execute(config(), tmp_path), text, tmp_path)
-    refused(lambda: Folder(tmp_path), "; put a whole one back, or choose another folder", tmp_path)
+    refused(lambda: Folder(tmp_path), "; restore it from a backup, or choose another folder", tmp_path)
 
 
 def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -609,8 +609,8 @@ def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
     for size in (0, 10, len(content) // 2, len(content) - 1):
         checkpoint.write_bytes(content[:size])
         text = (
-            f"{tmp_path}: its checkpoint cannot be used, and nothing was changed; put a whole one back, or remove the "
-            "folder to start anew (StateError"
+            f"{tmp_path}: its checkpoint cannot be used; no file was changed. Restore the checkpoint from a backup, "
+            "or remove the folder to start anew (StateError"
         )
         refused(lambda: execute(config(), tmp_path), text, tmp_path)
     checkpoint.write_bytes(content)
@@ -652,14 +652,14 @@ def test_a_state_file_that_is_no_runs_checkpoint_is_refused(tmp_path: Path) -> N
     play_to(tmp_path, config(), 12)
     policy = fp.E3CS(4)
     fp.save_state(policy, policy.init(fp.Clients(np.ones(20))), tmp_path / "checkpoint.npz")
-    refused(lambda: execute(config(), tmp_path), "its checkpoint cannot be used, and nothing was changed", tmp_path)
+    refused(lambda: execute(config(), tmp_path), "its checkpoint cannot be used; no file was changed", tmp_path)
 
 
 @pytest.mark.parametrize("missing", ["rounds-000000005", "selections-000000005", "selections-000000010"])
 def test_a_part_that_was_removed_is_noticed_before_anything_is_played(missing: str, tmp_path: Path) -> None:
     play_to(tmp_path, config(), 12)
     (tmp_path / "parts" / f"{missing}.parquet").unlink()
-    text = "; files were removed or changed. Put them back, or remove the folder to start anew"
+    text = "; files were removed or changed. Restore them, or remove the folder to start anew"
     refused(lambda: execute(config(), tmp_path), text, tmp_path)
 
 
@@ -675,7 +675,7 @@ def test_a_damaged_table_is_refused_with_its_name(name: str, tmp_path: Path) -> 
     play_to(tmp_path, config(), 12)
     (tmp_path / name).write_bytes(b"PAR1 and then nothing")
     refused(lambda: execute(config(), tmp_path), f"{tmp_path / name}: cannot be read (", tmp_path)
-    refused(lambda: read_rounds(tmp_path) and read_selections(tmp_path), "; put a whole one back", tmp_path)
+    refused(lambda: read_rounds(tmp_path) and read_selections(tmp_path), "; restore it from a backup", tmp_path)
 
 
 def test_a_folder_that_is_not_restored_takes_no_rounds_from_the_start(tmp_path: Path) -> None:
@@ -683,7 +683,7 @@ def test_a_folder_that_is_not_restored_takes_no_rounds_from_the_start(tmp_path: 
     run = config().build()
     record = next(run.rounds(1))
     with Folder(tmp_path, config().as_dict(), EVERY) as folder:
-        text = f"{tmp_path}: was given round 1, which is not the next; call restore first, and go on from the state"
+        text = f"{tmp_path}: got round 1, which is not the next; call restore first, and continue from the state"
         with pytest.raises(StoreError, match=re.escape(text)):
             folder.append(record, run.state)
 
@@ -691,7 +691,7 @@ def test_a_folder_that_is_not_restored_takes_no_rounds_from_the_start(tmp_path: 
 def test_a_round_left_out_is_refused(tmp_path: Path) -> None:
     run = config().build()
     records: list[Record] = list(run.rounds(2))
-    with Folder(tmp_path, config().as_dict(), EVERY) as folder, pytest.raises(StoreError, match="was given round 2"):
+    with Folder(tmp_path, config().as_dict(), EVERY) as folder, pytest.raises(StoreError, match="got round 2"):
         folder.append(records[1], run.state)
 
 
@@ -709,7 +709,7 @@ def full(*_: Any, **__: Any) -> None:
 
 
 SAFE = (
-    "(No space left on device); what was written before is whole. Free space or choose a folder you may write to, then"
+    "(No space left on device); files written before are intact. Free space or choose a folder you may write to, then"
 )
 
 
@@ -731,7 +731,7 @@ def test_a_full_disk_is_said_and_what_was_written_before_is_whole(
     before = files(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, full)
-        text = f"{tmp_path}: cannot write {what} {SAFE} go on with: fedpick resume {tmp_path}"
+        text = f"{tmp_path}: cannot write {what} {SAFE} continue with: fedpick resume {tmp_path}"
         with pytest.raises(StoreError, match=re.escape(text)):
             execute(config(), tmp_path)
     after = files(tmp_path)
@@ -767,7 +767,7 @@ def test_a_disk_that_is_full_from_the_start_is_said(tmp_path: Path, monkeypatch:
 def test_a_folder_under_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
     path = tmp_path / "file" / "run"
-    with pytest.raises(StoreError, match=re.escape(f"{path}: cannot write the folder (Not a directory); what was")):
+    with pytest.raises(StoreError, match=re.escape(f"{path}: cannot write the folder (Not a directory); files")):
         execute(config(), path)
     with pytest.raises(StoreError, match=re.escape(f"{tmp_path / 'file'}: cannot write the folder")):
         execute(config(), tmp_path / "file")
@@ -779,7 +779,7 @@ def test_a_folder_that_may_not_be_written_is_said(tmp_path: Path, monkeypatch: p
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", forbidden)
-    with pytest.raises(StoreError, match=re.escape("run: cannot write the folder (Permission denied); what was")):
+    with pytest.raises(StoreError, match=re.escape("run: cannot write the folder (Permission denied); files")):
         execute(config(), tmp_path / "run")
 
 
@@ -900,7 +900,7 @@ def test_a_disk_that_takes_no_more_is_said_by_a_real_process(limit: int, tmp_pat
     assert process.returncode == 1
     last = err.strip().splitlines()[-1]
     assert re.search(
-        r"StoreError: .*/run: cannot write .* \(.*File too large.*\); what was written before is whole", last
+        r"StoreError: .*/run: cannot write .* \(.*File too large.*\); files written before are intact", last
     )
     after = files(path)
     assert {name: after[name] for name in before if name.startswith("parts/")} == {

@@ -18,6 +18,7 @@ def outcome(request):
     return studies.reproduce(request.param.id, workers=1, **TINY)
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss(outcome, tmp_path):
     for curves in outcome.result["curves"].values():
         assert all(curve[-1] < curve[0] for curve in curves.values())
@@ -28,6 +29,7 @@ def test_training_lowers_the_loss(outcome, tmp_path):
     assert len(studies.save(outcome, tmp_path)) == 5
 
 
+@pytest.mark.slow
 def test_regret_is_that_of_the_study_without_training(tmp_path):
     settings = fig5.STUDY.choose(**TINY)
     for i, item in enumerate(fig5.STUDY.items(settings)[: 3 * TINY["seeds"]]):

@@ -25,6 +25,7 @@ def outcome():
     return studies.reproduce(study.STUDY.id, workers=1, **TINY)
 
 
+@pytest.mark.slow
 def test_a_tiny_run(outcome, tmp_path):
     result = outcome.result
     assert list(result["final"]) == ["o2", "normalised"]
@@ -48,6 +49,7 @@ def test_the_networks_fit_the_letters():
         assert jax.eval_shape(lambda p, x, f=network.apply: f(p, x, None), params, letters).shape == (3, 26)
 
 
+@pytest.mark.slow
 def test_early_e3cs_inc_is_e3cs_0(outcome):
     assert outcome.result["early"]["normalised"]["E3CS-inc"] == outcome.result["early"]["normalised"]["E3CS-0"]
 

@@ -30,6 +30,7 @@ def verdicts(result):
     return [finding.verdict for finding in study.STUDY.score(result)]
 
 
+@pytest.mark.slow
 def test_every_method_meets_every_mode(outcome):
     loss = outcome.result["loss"]
     assert list(loss) == ["IDL", "LN", "SLN", "LDF", "MDF"]
@@ -40,6 +41,7 @@ def test_every_method_meets_every_mode(outcome):
     assert max(outcome.result["present"]["SLN"]) < 8.0
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_a_plain_run(outcome):
     people = split(TINY["data"], "", 8, 1)
     world = fp.World(
@@ -57,6 +59,7 @@ def test_the_loss_is_that_of_a_plain_run(outcome):
     assert outcome.result["loss"]["MDF"]["UniformSample"][1] == pytest.approx(lowest, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_files_and_figure(outcome, tmp_path):
     names = {path.name for path in studies.save(outcome, tmp_path)}
     assert {"findings.md", "figure.png", "figure.svg", "result.json"} <= names

@@ -43,6 +43,7 @@ TINY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", TINY, ids=lambda study: study.id)
 def test_a_study_runs_scores_plots_and_saves(study, tmp_path):
     outcome = reproduce(study.id, workers=1, **TINY[study])

@@ -17,6 +17,7 @@ def verdicts(id, result):
     return [finding.verdict for finding in studies.STUDIES[id].score(result)]
 
 
+@pytest.mark.slow
 def test_e3cs_order_in_a_short_run():
     outcome = studies.reproduce("e3cs/fig4", workers=1, rounds=240, seeds=3)
     cep = {name: np.mean(values) for name, values in outcome.result["cep"]["iid"].items()}

@@ -42,6 +42,7 @@ def test_all_studies_are_tested():
     assert set(studies.STUDIES) == set(TINY) | TRAINED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("id", TINY)
 def test_a_study_runs_scores_plots_and_saves(id, tmp_path):
     told = []
@@ -70,6 +71,7 @@ def test_quick_changes_rounds_and_seeds_only(id):
     assert all(study.quick[name] <= study.settings[name] for name in study.quick)
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_again(tmp_path):
     outcome = studies.reproduce("rbcs-f/fig4", workers=1, rounds=20, seeds=2)
     first, second = studies.save(outcome, tmp_path / "a"), studies.save(outcome, tmp_path / "b")
@@ -77,6 +79,7 @@ def test_figures_are_the_same_bytes_again(tmp_path):
         assert one.read_bytes() == two.read_bytes()
 
 
+@pytest.mark.slow
 def test_parallel_and_serial_runs_agree():
     tiny = {"rounds": 20, "seeds": 2}
     serial = studies.reproduce("rbcs-f/fig3", workers=1, **tiny)

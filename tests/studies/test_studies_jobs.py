@@ -181,7 +181,7 @@ def test_a_damaged_measurement_is_made_anew_with_a_warning(damage, tmp_path, cap
     file.write_bytes(damaged[damage])
     assert conduct(study, study.choose(), workers=1, out=tmp_path).result == expected
     assert lines(tmp_path / "log") == [0, 1, 2, 3, 4, 5, 2]
-    assert "it is measured anew" in caplog.text
+    assert "it is measured again" in caplog.text
     assert str(file) in caplog.text
     assert conduct(study, study.choose(), workers=1, out=tmp_path).result == expected  # whole again
     assert len(lines(tmp_path / "log")) == 7

@@ -73,7 +73,7 @@ def test_how_far_the_approximation_is():
         (
             lambda: theory.fedgs_bias([1.0, 0.0], 1),
             SettingError,
-            "least of sizes = 0.0, but must be > 0; leave clients",
+            "smallest of sizes = 0.0, but must be > 0; leave clients",
         ),
         (lambda: theory.fedgs_bias([1.0, 2.0], 3), SettingError, "m = 3, but must be from 1 to N = 2"),
     ],

@@ -198,7 +198,11 @@ ON = {"L": 2.0, "mu": 1.0, "G": 1.0, "sigma": 1.0, "tau": 2, "m": 4, "Gamma": 0.
         ),
         (lambda: theory.pow_gap([1.0, 1.0], [0.0, 0.0], [3, 1]), SettingError, "sum of p = 4.0, but must be 1; divide"),
         (lambda: theory.pow_gap([1.0, 1.0], [0.0], [1.0]), ContractError, "losses has shape (2,), but must have (1)"),
-        (lambda: theory.pow_skew([1, 1], [0, 0], [0.5, 0.5], [2, -1]), SettingError, "least of share = -1.0, but must"),
+        (
+            lambda: theory.pow_skew([1, 1], [0, 0], [0.5, 0.5], [2, -1]),
+            SettingError,
+            "smallest of share = -1.0, but must",
+        ),
         (
             lambda: theory.pow_skew_extremes([[1, 0], [1, 1], [0, 1]], [[1, 1]], [1, 1], [0, 0], [0.5, 0.5]),
             SettingError,
@@ -210,7 +214,7 @@ ON = {"L": 2.0, "mu": 1.0, "G": 1.0, "sigma": 1.0, "tau": 2, "m": 4, "Gamma": 0.
         (lambda: PowProblem(**ON | {"mu": 3.0}), SettingError, "mu = 3.0, but must be > 0 and <= L = 2.0; curvature"),
         (lambda: PowProblem(**ON | {"m": 0}), SettingError, "(m, tau) = (0, 2), but must be >= 1"),
         (lambda: PowProblem(**ON | {"Gamma": -1}), SettingError, "Gamma = -1, but must be >= 0; see pow_gap"),
-        (lambda: PowProblem(**ON, rho_bar=0.0), SettingError, "rho_bar = 0.0, but must be > 0; take its grid nearer"),
+        (lambda: PowProblem(**ON, rho_bar=0.0), SettingError, "rho_bar = 0.0, but must be > 0; compute it on a grid"),
         (lambda: PowProblem(**ON, rho_bar=2.0), SettingError, "rho_tilde = 1.0, but must be >= rho_bar = 2.0; see pow"),
         (
             lambda: theory.pow_bound_fixed(9, PowProblem(**ON), 1.0, eta=0.2),

@@ -146,9 +146,13 @@ def test_neither_each_client_nor_all_of_them_but_two_are_too_many():
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: theory.Lemma1(1, 1, 1, delta=1.0), SettingError, "delta = 1.0, but must be between 0 and 1; it is"),
+        (lambda: theory.Lemma1(1, 1, 1, delta=1.0), SettingError, "delta = 1.0, but must be between 0 and 1; delta is"),
         (lambda: theory.Lemma1(1, 1, 1, 0.1, ridge=0), SettingError, "ridge = 0, but must be > 0"),
-        (lambda: theory.rbcsf_bound(9, 4, 0, 0.1, 1, 1, 1, 1, 0.1), SettingError, "V = 0, but must be > 0; without a"),
+        (
+            lambda: theory.rbcsf_bound(9, 4, 0, 0.1, 1, 1, 1, 1, 0.1),
+            SettingError,
+            "V = 0, but must be > 0; there is no bound",
+        ),
         (lambda: theory.rbcsf_bound(0, 4, 1, 0.1, 1, 1, 1, 1, 0.1), SettingError, "T = 0, but must be >= 1 round"),
         (lambda: theory.rbcsf_regret([1, 2], [1]), ContractError, "oracle_times has shape (1,), but must have (2)"),
         (lambda: theory.rbcsf_feasible(0.1, 0, [0.5]), SettingError, "cohort_size = 0, but must be >= 1 client"),

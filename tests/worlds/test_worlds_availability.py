@@ -280,14 +280,14 @@ def test_time_zones_span_what_is_asked():
         (lambda: Bernoulli(1.2), r"Bernoulli: p = 1\.2, but must be one or more probabilities, in \[0, 1\]"),
         (lambda: Bernoulli(float("nan")), r"Bernoulli: p = nan, but must be .* in \[0, 1\]"),
         (lambda: Bernoulli("often"), r"Bernoulli: p = 'often', but must be numbers"),
-        (lambda: MoreDataFirst(1.0), r"MoreDataFirst: beta = 1\.0, but must be in \[0, 1\); it is the degree of abs"),
+        (lambda: MoreDataFirst(1.0), r"MoreDataFirst: beta = 1\.0, but must be in \[0, 1\); beta is the degree of abs"),
         (lambda: LessDataFirst(-0.1), r"LessDataFirst: beta = -0\.1, but must be in \[0, 1\)"),
         (lambda: YMaxFirst(2.0), r"YMaxFirst: beta = 2\.0, but must be in \[0, 1\)"),
         (lambda: YCycle(1.5), r"YCycle: beta = 1\.5, but must be in \[0, 1\)"),
         (lambda: LogNormal(1.0), r"LogNormal: beta = 1\.0, but must be in \[0, 1\)"),
         (lambda: SinLogNormal(1.0), r"SinLogNormal: beta = 1\.0, but must be in \[0, 1\)"),
         (lambda: Halves(1.1), r"Halves: away = 1\.1, but must be one or more probabilities"),
-        (lambda: Halves((0.1, 0.2)), r"Halves: away = \(0\.1, 0\.2\), but must be one number; it is a share"),
+        (lambda: Halves((0.1, 0.2)), r"Halves: away = \(0\.1, 0\.2\), but must be one number; away is a share"),
         (lambda: MarkovOnOff(on=0.5), r"MarkovOnOff: on = 0\.5, but must be finite and >= 1 round"),
         (lambda: MarkovOnOff(off=math.inf), r"MarkovOnOff: off = inf, but must be finite and >= 1 round"),
         (lambda: Diurnal(night=-1), r"Diurnal: night = -1, but must be one or more probabilities"),
@@ -309,6 +309,6 @@ def test_one_probability_each_must_fit_the_clients():
 
 @pytest.mark.parametrize("part", [YMaxFirst(), YCycle()])
 def test_modes_by_label_say_that_labels_are_missing(part):
-    message = rf"{type(part).__name__}: availability goes by label, but Clients.labels is None; give \(K, L\) label"
+    message = rf"{type(part).__name__}: it depends on labels, but Clients.labels is None; give \(K, L\) label"
     with pytest.raises(fp.errors.MissingError, match=message):
         fp.World(fp.Clients([1.0, 2.0]), availability=part).init(0)

@@ -211,10 +211,16 @@ def test_losses_that_are_not_aligned_are_refused():
         ({"deadline": -1.0}, r"World: deadline = -1\.0, but must be > 0 seconds and finite; None waits"),
         ({"deadline": math.inf}, r"World: deadline = inf, but must be > 0 seconds and finite; None waits"),
         ({"deadline": math.nan}, r"World: deadline = nan, but must be > 0 seconds and finite"),
-        ({"epochs": ()}, r"World: epochs = \(\), but must be one or more numbers >= 1; as \(1, 2, 3, 4\), or \(1,\)"),
+        (
+            {"epochs": ()},
+            r"World: epochs = \(\), but must be one or more numbers >= 1; such as \(1, 2, 3, 4\), or \(1,\)",
+        ),
         ({"epochs": (1, 0)}, r"World: epochs = \(1, 0\), but must be one or more numbers >= 1"),
         ({"epochs": (1, math.nan)}, r"World: epochs = \(1, nan\), but must be one or more numbers >= 1"),
-        ({"epochs": 3}, r"World: epochs = 3, but must be one or more numbers >= 1; as \(1, 2, 3, 4\), or \(1,\) for"),
+        (
+            {"epochs": 3},
+            r"World: epochs = 3, but must be one or more numbers >= 1; such as \(1, 2, 3, 4\), or \(1,\) for",
+        ),
         ({"epochs": ("many",)}, r"World: epochs = \('many',\), but must be numbers"),
         ({"probe_share": 1.1}, r"World: probe_share = 1\.1, but must be in \[0, 1\]"),
         ({"probe_share": -0.1}, r"World: probe_share = -0\.1, but must be in \[0, 1\]"),

@@ -224,7 +224,10 @@ def test_settings_outside_their_bounds_are_refused(make, message):
         (PerClient([1.0, 2.0]), r"PerClient: times has shape \(2,\), but there are 3 clients: one number each"),
         (Replayed(np.ones((2, 4))), r"Replayed: matrix has shape \(2, 4\), but must be \(T, 3\)"),
         (Replayed(np.ones((0, 3))), r"Replayed: matrix has shape \(0, 3\), but must be \(T, 3\)"),
-        (Replayed([[1.0, 2.0, -1.0]]), r"holds a time that is negative, NaN or infinite; for one that never answers"),
+        (
+            Replayed([[1.0, 2.0, -1.0]]),
+            r"holds a time that is negative, NaN or infinite; for clients that never answer",
+        ),
         (Replayed([[1.0, 2.0, math.inf]]), r"holds a time that is negative, NaN or infinite"),
         (Replayed([[1.0, 2.0, math.nan]]), r"holds a time that is negative, NaN or infinite"),
         (Replayed([[1.0, 2.0, 3.0], [1.0]]), r"Replayed: matrix = .* but must be numbers, in rows of one length"),

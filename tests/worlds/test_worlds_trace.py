@@ -131,7 +131,7 @@ def test_an_empty_file(tmp_path):
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_a_trace_without_spells(tmp_path, name):
     path = write(tmp_path / name, [])
-    assert refused(path) == f"{path}: has no spells, so nobody would ever be there; write one line for each"
+    assert refused(path) == f"{path}: has no spells, so no client would ever be available; write one line per spell"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_parquet_file_that_is_none(tmp_path):
     path.write_text("client,start,end\n")
     message = refused(path)
     assert message.startswith(f"{path}: is not a Parquet file (")
-    assert message.endswith("); write it anew")
+    assert message.endswith("); write it again")
 
 
 def test_a_parquet_file_under_another_name(tmp_path):

@@ -145,8 +145,8 @@ def test_settings_outside_their_bounds_are_refused(make, message):
         (np.ones((2, 4)), r"ReplayedFlags: flags has shape \(2, 4\), but must be \(T, 3\)"),
         (np.ones(3), r"ReplayedFlags: flags has shape \(3,\), but must be \(T, 3\)"),
         (np.ones((0, 3)), r"ReplayedFlags: flags has shape \(0, 3\), but must be \(T, 3\)"),
-        ([[1, 0, np.nan]], r"flags holds something else than 0 and 1; give a matrix of flags"),
-        ([[1, 0, 0.5]], r"flags holds something else than 0 and 1; give a matrix of flags"),
+        ([[1, 0, np.nan]], r"flags holds values other than 0 and 1; give a matrix of flags"),
+        ([[1, 0, 0.5]], r"flags holds values other than 0 and 1; give a matrix of flags"),
         ([[1, 0, 1], [1]], r"ReplayedFlags: flags = .* but must be numbers, in rows of one length"),
     ],
 )

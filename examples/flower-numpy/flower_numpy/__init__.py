@@ -1,1 +1,1 @@
-"""Softmax regression over Flower, in NumPy alone; fedpick chooses who trains."""
+"""Softmax regression with Flower and NumPy; fedpick chooses the clients."""

@@ -12,7 +12,7 @@ app = ClientApp()
 
 
 def data(context: Context) -> tuple[np.ndarray, np.ndarray]:
-    """This client's examples: its partition in simulation, and in deployment where the SuperNode is told one."""
+    """This client's examples; in deployment, `--node-config` gives the number of its partition."""
     return load(int(context.node_config["partition-id"]))
 
 
@@ -25,7 +25,7 @@ def train(message: Message, context: Context) -> Message:
     loss, _ = loss_and_gradient(model, x, labels)
     for _ in range(int(context.run_config["local-epochs"])):
         model = model - float(context.run_config["learning-rate"]) * loss_and_gradient(model, x, labels)[1]
-    # fedpick reads train_loss and seconds, where they are there.
+    # fedpick reads train_loss and seconds, if they are reported.
     metrics = MetricRecord({"num-examples": len(x), "train_loss": loss, "seconds": time.perf_counter() - began})
     content = RecordDict({"arrays": ArrayRecord({"model": Array(model)}), "metrics": metrics})
     return Message(content, reply_to=message)
@@ -33,7 +33,7 @@ def train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """How well the model does on this client's data."""
+    """Evaluate the model on this client's data."""
     model = message.content["arrays"]["model"].numpy()
     x, labels = data(context)
     metrics = {"num-examples": len(x), "accuracy": accuracy(model, x, labels)}

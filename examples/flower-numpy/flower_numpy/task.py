@@ -1,4 +1,4 @@
-"""The model and the data: every client sees two of five classes, and few see the last."""
+"""The model and the data: every client has two of five classes, and few have the last."""
 
 import numpy as np
 
@@ -31,5 +31,5 @@ def loss_and_gradient(model: np.ndarray, x: np.ndarray, labels: np.ndarray) -> t
 
 
 def accuracy(model: np.ndarray, x: np.ndarray, labels: np.ndarray) -> float:
-    """The share of examples whose class is found."""
+    """The share of examples that are classified correctly."""
     return float(np.mean((np.column_stack([x, np.ones(len(x))]) @ model).argmax(axis=1) == labels))

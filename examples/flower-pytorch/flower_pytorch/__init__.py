@@ -1,1 +1,1 @@
-"""A small CNN on Fashion-MNIST over Flower; fedpick chooses who trains."""
+"""A small CNN on Fashion-MNIST with Flower; fedpick chooses the clients."""

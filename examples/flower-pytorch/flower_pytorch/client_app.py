@@ -10,7 +10,7 @@ import fedpick.flower
 from flower_pytorch.task import Examples, Net, load, test, train
 
 app = ClientApp()
-torch.set_num_threads(1)  # clients share this machine; drop the line where each has its own
+torch.set_num_threads(1)  # clients share this machine; remove the line if each has its own
 
 
 def model(arrays: ArrayRecord) -> Net:
@@ -32,14 +32,14 @@ def fit(message: Message, context: Context) -> Message:
     net, examples = model(message.content["arrays"]), data(context)
     epochs, batch, rate = int(config["local-epochs"]), int(config["batch-size"]), float(config["learning-rate"])
     loss = train(net, examples, epochs, batch, rate)
-    # fedpick reads train_loss and seconds, where they are there.
+    # fedpick reads train_loss and seconds, if they are reported.
     metrics = {"num-examples": len(examples[1]), "train_loss": loss, "seconds": time.perf_counter() - began}
     content = RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord(metrics)})
     return Message(content, reply_to=message)
 
 
 def loss_of(arrays: ArrayRecord, batch: int | None, context: Context) -> float:
-    """The loss of the server's model on this client's data, or on so many examples of it."""
+    """The loss of the server's model on this client's data, or on `batch` examples of it."""
     x, y = data(context)
     chosen = torch.randperm(len(x))[:batch]
     return test(model(arrays), (x[chosen], y[chosen]))[0]

@@ -17,7 +17,7 @@ MODEL = Path("model.pt")  # in the folder where the SuperLink was started, as fe
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train for a number of rounds; a second run goes on where the first ended."""
+    """Train for a number of rounds; a second run continues where the first ended."""
     torch.manual_seed(0)
     net = Net()
     if MODEL.exists():
@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
         print(f"after {strategy.round} rounds: test accuracy {accuracy:.3f}, loss {loss:.3f}")
         part = MODEL.with_suffix(".pt.part")
         torch.save(weights, part)
-        part.replace(MODEL)  # so that there is always a whole one
+        part.replace(MODEL)  # so that there is always a complete file
         return MetricRecord({"accuracy": accuracy, "loss": loss})
 
     strategy.start(

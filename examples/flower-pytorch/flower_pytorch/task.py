@@ -29,7 +29,7 @@ class Net(nn.Module):
 
 @cache
 def dataset() -> fp.data.Dataset:
-    """Fashion-MNIST, from fedpick's cache; fetched if it is not there."""
+    """Fashion-MNIST from fedpick's cache; downloaded if it is missing."""
     return fp.data.load("fashion-mnist")
 
 
@@ -42,7 +42,7 @@ def tensors(x: np.ndarray, y: np.ndarray) -> Examples:
 
 @cache
 def partition(partitions: int) -> fp.data.Federated:
-    """Who holds what: the same in every process."""
+    """The partition of the data set, the same in every process."""
     return fp.data.Dirichlet(alpha=1.0)(dataset(), partitions, fp.rng.stream(0, 0, "partition"))
 
 

@@ -1,4 +1,4 @@
-"""The commands: run, compare, resume, report, runs, reproduce, data, policies, worlds, check."""
+"""The commands: demo, run, compare, resume, report, runs, reproduce, data, policies, worlds, check."""
 
 import shlex
 import sys
@@ -14,17 +14,26 @@ from fedpick import __version__, own
 from fedpick import comparison as comparing
 from fedpick.cli import console, listing, reproducing
 from fedpick.cli import data as data_commands
-from fedpick.cli.options import Device, Executor, Out, Target, Workers
-from fedpick.errors import ConfigError, FedpickError
+from fedpick.cli.options import (
+    Device,
+    Executor,
+    Out,
+    Target,
+    Workers,
+    complete_data,
+    complete_policy,
+    complete_world,
+)
+from fedpick.errors import ConfigError
 from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.shelf import Shelf
 from fedpick.report.formats import FORMATS
 from fedpick.report.results import Results, load
 
-__all__ = ["app", "run"]
+__all__ = ["app"]
 
 app = typer.Typer(
-    help="Choose which clients train in each round of federated learning, and see what it does.",
+    help="Choose which clients train in each round of federated learning, and compare selection policies.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -42,39 +51,60 @@ Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show th
 @app.command()
 def compare(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[STUDY.toml]", help="A plan; options take the place of what it says.")
+        Path | None, typer.Argument(metavar="[STUDY.toml]", help="An experiment; options override its settings.")
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", "-p", help="Such as 'e3cs(quota=0.5)' or 'my.py:EpsGreedy(eps=0.1)'; once for each."),
+        typer.Option(
+            "--policy",
+            "-p",
+            help="For example 'e3cs(quota=0.5)', 'my.py:EpsGreedy(eps=0.1)'; repeatable.",
+            autocompletion=complete_policy,
+        ),
     ] = None,
     world: Annotated[
-        list[str] | None, typer.Option("--world", "-w", help="Of `fedpick worlds`; several are compared in each.")
+        list[str] | None,
+        typer.Option("--world", "-w", help="A world of `fedpick worlds`; repeatable.", autocompletion=complete_world),
     ] = None,
     num_clients: Annotated[
         int | None,
-        typer.Option("--num-clients", "-k", "--clients", help="Number of clients; else the world's own.", min=1),
+        typer.Option("--num-clients", "-k", "--clients", help="Number of clients (default: the world's).", min=1),
     ] = None,
     cohort_size: Annotated[
-        list[int] | None, typer.Option("--cohort-size", "-m", help="Clients chosen a round; 20, or several.", min=1)
+        list[int] | None,
+        typer.Option("--cohort-size", "-m", help="Clients chosen per round (default: 20); repeatable.", min=1),
     ] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", "-t", help="Rounds of each run; 500.", min=1)] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", "-t", help="Rounds per run (default: 500).", min=1)] = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", "-s", help="5; every policy meets the same world at one seed.", min=1)
+        int | None,
+        typer.Option(
+            "--seeds",
+            "-s",
+            help="Number of seeds (default: 5); with the same seed, all policies get the same world.",
+            min=1,
+        ),
     ] = None,
     data: Annotated[
-        list[str] | None, typer.Option("--data", "-d", help="What clients train on; 'none': nothing is trained.")
+        list[str] | None,
+        typer.Option(
+            "--data",
+            "-d",
+            help="Data set (default: 'synthetic(1, 1)'); 'none': no training; repeatable.",
+            autocompletion=complete_data,
+        ),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(help="Who holds what of a data set, such as 'dirichlet(alpha=0.3)'.")
+        str | None, typer.Option(help="How to divide a data set among clients, for example 'dirichlet(alpha=0.3)'.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Such as 'mlp(hidden=(64, 30))'; else the usual for the data.")
+        str | None, typer.Option(help="For example 'mlp(hidden=(64, 30))' (default: depends on the data).")
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of the clients; else the usual for the data.")] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of the clients (default: depends on the data).")
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
     trainer: Annotated[
-        str | None, typer.Option(help="A trainer of your own in place of fedpick's: 'loop.py:Trainer(lr=0.1)'.")
+        str | None, typer.Option(help="A trainer of your own instead of fedpick's: 'loop.py:Trainer(lr=0.1)'.")
     ] = None,
     folder: Out = None,
     target: Target = None,
@@ -82,11 +112,11 @@ def compare(
     executor: Executor = "auto",
     device: Device = "auto",
 ) -> None:
-    """Compare policies over several seeds; differences are paired, seed by seed.
+    """Compare policies over several seeds; differences are paired by seed.
 
     Clients train a model on their data: `--data digits`, `fashion-mnist`, `cifar10` (see `fedpick data list`), a file
-    `mine.npz`, or `none` for a numerical experiment. Runs are kept in `--out` and played once: ask again for more
-    seeds, policies, worlds or rounds, and only what is missing is played.
+    `mine.npz`, or `none` to simulate only the selection. Runs are kept in `--out`: if you repeat the command with more
+    seeds, policies, worlds or rounds, only the missing runs and rounds are computed.
 
     Example: `fedpick compare -p 'e3cs(quota=0.5)' -p uniform --world volatile --seeds 5 --data digits`
     """
@@ -110,19 +140,43 @@ def compare(
 
 
 @app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("fedpick-runs/demo"),
+    workers: Workers = None,
+    executor: Executor = "auto",
+    device: Device = "auto",
+) -> None:
+    """Show in two short comparisons what selection can gain, and what it costs."""
+    from fedpick.demo import SCENES  # builds experiments
+
+    for number, scene in enumerate(SCENES, start=1):
+        console.out.print(f"\n[bold]{number}. {escape(scene.question)}[/]\n{escape(scene.about)}\n")
+        shelf = Shelf(folder / scene.name)
+        results = _carry_out(scene.experiment, shelf, scene.target, executor, workers, device)
+        console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
+    first = folder / SCENES[0].name
+    console.out.print(
+        f"\nNext: look at {first / 'results.png'}; compare your own policy with "
+        "fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+@app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run, or of comparisons.")],
-    rounds: Annotated[int | None, typer.Option(help="Go on to this round, past the first horizon.", min=1)] = None,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or of comparisons.")],
+    rounds: Annotated[int | None, typer.Option(help="Continue to this round (default: as planned).", min=1)] = None,
     code: Annotated[
         list[str] | None,
-        typer.Option("--policy", "-p", "--own", help="What the runs use of your own code, as 'FILE.py:Name'; each."),
+        typer.Option("--policy", "-p", "--own", help="Your own code that the runs use, as 'FILE.py:Name'; repeatable."),
     ] = None,
     target: Target = None,
     workers: Workers = None,
     executor: Executor = "auto",
     device: Device = "auto",
 ) -> None:
-    """Go on with a run or with comparisons that were interrupted, or past their horizon with `--rounds`."""
+    """Continue an interrupted run or comparison, or extend it to more rounds with `--rounds`."""
     named = [reference for text in code or [] for reference in own.references(text)]
     if Shelf.is_one(folder):
         shelf = Shelf(folder)
@@ -140,7 +194,7 @@ def run_one(
     folder: Out = None,
     device: Device = "auto",
 ) -> None:
-    """Run one configuration: `fedpick run CONFIG.toml`. Goes on where it was if it was interrupted."""
+    """Run one configuration: `fedpick run CONFIG.toml`. An interrupted run is continued."""
     _run(files.load(file), folder or playing.folder_of(file), device)
 
 
@@ -154,14 +208,12 @@ def _run(settings: Config, folder: Path, device: str) -> None:
 
 def _carry_out(
     experiment: Experiment, shelf: Shelf, target: float | None, executor: str, workers: int | None, device: str
-) -> None:
-    with console.err.status("looking at what is there, and building what is not"):
+) -> Results:
+    with console.err.status("finding existing runs, and building missing ones"):
         work = playing.work_of(experiment, shelf, executor, device)
     kept = len(work.configs) - len(work.missing)
     if kept and work.missing:
-        console.err.print(
-            f"{kept} of {len(work.configs)} runs are there; {len(work.missing)} to play, or to go on with"
-        )
+        console.err.print(f"{kept} of {len(work.configs)} runs exist; {len(work.missing)} are to be made or continued")
     names = [f"{config.labels['policy']} seed {config.seed}" for config in work.missing]
     begun = [shelf.reached(config) for config in work.missing]
     with (
@@ -173,10 +225,11 @@ def _carry_out(
     _show(results)
     made, missed = comparing.write(results, shelf.path, "results")
     console.written(shelf.path, [*made, "runs/"], missed)
+    return results
 
 
 class _stoppable:
-    """Says how to go on when the user stops the work."""
+    """When the user stops the work, print the command that continues it."""
 
     def __init__(self, folder: Path, references: list[str]) -> None:
         self.command = shlex.join(["fedpick", "resume", str(folder), *(w for each in references for w in ("-p", each))])
@@ -185,7 +238,9 @@ class _stoppable:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, KeyboardInterrupt):
-            console.err.print(f"\nstopped; nothing is lost. Go on with: {self.command}", markup=False, soft_wrap=True)
+            console.err.print(
+                f"\nstopped; nothing is lost. Continue with: {self.command}", markup=False, soft_wrap=True
+            )
             raise typer.Exit(128 + getattr(error, "signal", 2)) from None
 
 
@@ -195,15 +250,19 @@ def _show(results: Results) -> None:
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Of runs, comparisons, deployments.")],
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the files; else none.")] = None,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, comparisons or deployments.")
+    ],
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Also write files to this folder.")] = None,
     format: Annotated[str, typer.Option("--format", "-f", help=f"table, {', '.join(FORMATS[1:])}.")] = "table",
     target: Target = None,
-    reference: Annotated[str | None, typer.Option(help="Policy that others are compared with; the first.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Policy that others are compared with (default: the first).")
+    ] = None,
 ) -> None:
-    """Show runs side by side: simulated ones, comparisons, and deployments (Flower's `Selected(records=...)`).
+    """Show results of simulated runs, comparisons, and deployments (Flower's `Selected(records=...)`).
 
-    A run that is still going on shows the rounds that it has played.
+    Of a run that is still going on, the rounds so far are shown.
 
     Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare --format latex`
     """
@@ -211,7 +270,7 @@ def report(
     if format == "table":
         _show(results)
         if len(results.runs) == 1:
-            console.out.print(results.trouble() or "nobody failed or was late")
+            console.out.print(results.trouble() or "no client failed or was late")
     else:
         sys.stdout.write(results.table(format))
     if folder is not None:
@@ -221,12 +280,12 @@ def report(
 
 @app.command()
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Of comparisons.")] = comparing.OUT,
-    prune: Annotated[bool, typer.Option("--prune", help="Remove the runs that no plan names.")] = False,
+    folder: Annotated[Path, typer.Argument(help="Folder of comparisons.")] = comparing.OUT,
+    prune: Annotated[bool, typer.Option("--prune", help="Delete the runs that no plan contains.")] = False,
 ) -> None:
-    """List what a folder of comparisons holds: runs, their rounds and sizes, and how many plans name each."""
+    """List the runs in a folder of comparisons: their rounds and sizes, and in how many plans each is."""
     if not Shelf.is_one(folder):
-        raise ConfigError(f"{folder}: holds no comparisons; `fedpick compare --out {folder}` begins one")
+        raise ConfigError(f"{folder}: holds no comparisons; start one with `fedpick compare --out {folder}`")
     shelf = Shelf(folder)
     entries = shelf.prune() if prune else shelf.entries()
     table = Table(title=f"{'removed from' if prune else 'in'} {folder}")
@@ -247,12 +306,3 @@ def _options(version: Version = False) -> None:
     if version:
         console.out.print(__version__)
         raise typer.Exit
-
-
-def run() -> None:
-    """Parse and do; errors of the user's are one line."""
-    try:
-        app()
-    except FedpickError as error:
-        console.err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(2)

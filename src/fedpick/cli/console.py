@@ -1,9 +1,11 @@
-"""Where the command line prints, and how it shows progress."""
+"""The consoles of the command line, and its progress bars."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,21 +16,23 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["err", "out", "progress_of", "written"]
+from fedpick.errors import FedpickError
 
-# ":Loop:" in a name is no emoji.
+__all__ = ["err", "out", "progress_of", "run", "written"]
+
+# No emoji: a name may contain ":Loop:".
 out = Console(emoji=False)
 err = Console(stderr=True, emoji=False)
 
 
 @contextmanager
 def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterator[Callable[[int, int], None]]:
-    """One bar for all rounds of all runs, and one for each run that is being played.
+    """Show one bar for all rounds of all runs, and one for each run in progress.
 
     Args:
         names: of the runs.
-        rounds: that each is to reach.
-        begun: that each has.
+        rounds: number of rounds of each run.
+        begun: rounds that each run already has.
     """
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     bars = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
@@ -45,14 +49,24 @@ def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterat
             return
         if index not in shown:
             shown[index] = bars.add_task(names[index], total=rounds[index])
-        bars.update(shown[index], completed=round)
+        compiling = ": compiling" if round == begun[index] else ""  # before its first round
+        bars.update(shown[index], completed=round, description=names[index] + compiling)
 
     with bars:
         yield tell
 
 
 def written(folder: object, files: list[str], missed: list[str]) -> None:
-    """Say where results are, and what could not be made."""
+    """Print where results are, and which files could not be made."""
     for why in missed:
         err.print(why, markup=False, soft_wrap=True)
     out.print(f"written to {folder}: {', '.join(files)}", markup=False, soft_wrap=True)
+
+
+def run(app: Callable[[], None]) -> None:
+    """Run the command line; a user's mistake is printed as one line."""
+    try:
+        app()
+    except FedpickError as error:
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(2)

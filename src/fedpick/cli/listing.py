@@ -1,4 +1,4 @@
-"""Commands that show what there is: policies, worlds; and whether a policy of the user's keeps the rules."""
+"""Commands that list policies and worlds, and that check a user's own policy."""
 
 import inspect
 from typing import Annotated, Any
@@ -9,51 +9,56 @@ from rich.table import Table
 
 from fedpick import checks, own, policy_names
 from fedpick.cli import console
-from fedpick.errors import CheckError, ConfigError, FedpickError, find_name
-from fedpick.experiment import PARTS
-from fedpick.policies.text import installed_policies
+from fedpick.cli.options import complete_policy
+from fedpick.errors import CheckError, ConfigError, FedpickError
+from fedpick.policies.text import find_policy, installed_policies
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.worlds import WORLDS
 
 __all__ = ["app"]
 
 app = typer.Typer()
-Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen a round.", min=1)]
+Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen per round.", min=1)]
 
 
 @app.command()
-def policies(name: Annotated[str | None, typer.Argument(help="Show one policy's settings in full.")] = None) -> None:
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(help="Show the documentation of this policy.", autocompletion=complete_policy)
+    ] = None,
+) -> None:
     """List the policies and their settings."""
-    known = policy_names()
     if name is not None:
-        made = own.load(name) if own.is_reference(name) else find_name(name, known, "policy")
+        made = find_policy(name)
         console.out.print(escape(inspect.getdoc(getattr(made, "func", made)) or ""))
         return
-    table = Table(title="write them like e3cs(quota=0.5); fedpick policies NAME tells more")
+    table = Table(title="write a policy like e3cs(quota=0.5); fedpick policies NAME shows details")
     table.add_column("policy")
     table.add_column("what it does")
     table.add_column("settings")
-    for text, maker in known.items():
+    for text, maker in policy_names().items():
         target = getattr(maker, "func", maker)
         line = (inspect.getdoc(target) or "").splitlines()[0]
         taken = [p for p in inspect.signature(maker).parameters if p != "cohort_size"]
         table.add_row(text, escape(line), ", ".join(taken))
     for text, entry in installed_policies().items():
-        table.add_row(text, f"of an installed package: {escape(entry.value)}", "")
+        table.add_row(text, f"from an installed package: {escape(entry.value)}", "")
     console.out.print(table)
-    console.out.print("one of your own: 'FILE.py:Class(setting=...)' goes wherever these go", markup=False)
+    console.out.print("a policy of your own can be used in the same places: 'FILE.py:Class(setting=...)'", markup=False)
 
 
 @app.command()
 def worlds() -> None:
-    """List the worlds, and the parts that a configuration file can put into them."""
-    table = Table(title="worlds: fedpick compare --world NAME, or name = in [world] of a configuration")
+    """List the worlds, and the parts that a configuration file can replace in them."""
+    from fedpick.experiment import PARTS  # slow to import
+
+    table = Table(title=escape("worlds: fedpick compare --world NAME, or name = in [world] of a configuration"))
     table.add_column("world")
     table.add_column("what it is")
     for name, maker in WORLDS.items():
         table.add_row(name, escape((maker.__doc__ or "").splitlines()[0]))
     console.out.print(table)
-    parts = Table(title='parts: availability = "bernoulli(p=0.8)" in [world]')
+    parts = Table(title=escape('parts: availability = "bernoulli(p=0.8)" in [world]'))
     parts.add_column("part")
     parts.add_column("names and settings")
     for part, makers in PARTS.items():
@@ -67,7 +72,7 @@ def check(
     target: Annotated[str, typer.Argument(metavar="FILE.py:POLICY", help="A file and the policy's name in it.")],
     cohort_size: Cohort = 5,
 ) -> None:
-    """Tell whether a policy of yours keeps the rules of the contract."""
+    """Check whether a policy of your own follows the rules that fedpick relies on."""
     if not own.references(target):
         raise ConfigError(f"{target!r} names no policy; write it like examples/my_policy.py:RoundRobin")
     policy = _policy(target, cohort_size)
@@ -85,5 +90,5 @@ def _policy(text: str, cohort_size: int) -> Any:
         return policy_from_text(text, cohort_size=cohort_size)
     except FedpickError:
         raise
-    except Exception as error:  # it is the user's own constructor
+    except Exception as error:  # the user's constructor can raise anything
         raise ConfigError(f"{text} with cohort_size={cohort_size}: {type(error).__name__}: {error}") from None

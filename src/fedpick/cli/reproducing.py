@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from fedpick.cli import console
-from fedpick.cli.options import Device, Executor, Workers
+from fedpick.cli.options import Device, Executor, Workers, complete_study
 from fedpick.errors import unknown_name
 
 __all__ = ["app"]
@@ -19,18 +19,20 @@ app = typer.Typer()
 
 @app.command()
 def reproduce(
-    study: Annotated[str | None, typer.Argument(help="Id of a study; all of them if not given.")] = None,
+    study: Annotated[
+        str | None, typer.Argument(help="Name of a study (default: all).", autocompletion=complete_study)
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and seeds.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the study's own if not given.", min=1)] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds (default: the study's).", min=1)] = None,
     seed0: Annotated[int, typer.Option("--seed0", help="The first seed.", min=0)] = 0,
     folder: Annotated[Path, typer.Option("--out", help="Folder for results and plots.")] = Path("fedpick-studies"),
     workers: Workers = None,
     executor: Executor = "auto",
     device: Device = "auto",
 ) -> None:
-    """Rerun the papers' experiments and set our figures beside what they print.
+    """Rerun the papers' experiments and compare our results with the printed ones.
 
-    Jobs that are done are kept in the folder: the same command goes on where it was stopped.
+    Finished jobs are kept in the folder: after an interruption, the same command continues.
     """
     from fedpick import studies
 
@@ -53,7 +55,7 @@ def reproduce(
                 outcome = studies.reproduce(name, out=folder, tell=tell, **how)
             except KeyboardInterrupt as stop:
                 bar.stop()
-                console.err.print("\nstopped; every job that was done is kept. Go on with:")
+                console.err.print("\nstopped; finished jobs are kept. Continue with:")
                 console.err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
                 raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
         outcomes.append(outcome)

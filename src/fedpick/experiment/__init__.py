@@ -1,5 +1,5 @@
-"""Experiments: what should exist (`plan`), one run of it (`config`), where it is kept (`shelf`), where it is played
-(`executors`).
+"""Experiments: which runs to make (`plan`), one run's settings (`config`), the folder of the runs (`shelf`), and where
+they are executed (`executors`).
 """
 
 from fedpick.experiment.building import PARTS, build_world

@@ -1,4 +1,4 @@
-"""Worlds from plain settings: a name, a number of clients, and parts in place of the named world's."""
+"""Build worlds and trainers from plain settings, as they stand in a configuration file."""
 
 import ast
 import math
@@ -55,7 +55,7 @@ PART_NAMES: Makers = {name: maker for makers in PARTS.values() for name, maker i
 
 
 def build_world(settings: dict[str, Any]) -> World:
-    """A world from its settings: a name, a number of clients, and parts in place of the named world's.
+    """Build a world from its settings: a name, a number of clients, and parts that replace the named world's.
 
     >>> build_world({"name": "volatile", "num_clients": 50, "deadline": 9.0}).deadline
     9.0
@@ -85,10 +85,10 @@ def _own_world(text: str, count: int | None) -> World:
         made = make(text, "world", {}, values=PART_NAMES, example="my_world.py:hospital(num_clients=30)", **extra)
     except FedpickError:
         raise
-    except Exception as error:  # it is the user's code
+    except Exception as error:  # the user's code can raise anything
         raise ConfigError(f"{text}: {type(error).__name__}: {error}") from None
     if not isinstance(made, World):
-        raise ConfigError(f"{text}: gives {type(made).__name__}, but must give an fp.World")
+        raise ConfigError(f"{text}: returns {type(made).__name__}, but must return an fp.World")
     if count is not None and len(made.clients) != count:
         raise ConfigError(f"{text}: has {len(made.clients)} clients, but num_clients = {count}; leave one of them out")
     return made
@@ -98,10 +98,11 @@ def build_trainer(people: Any, data: dict[str, Any], settings: dict[str, Any], r
     """fedpick's trainer, or one of the user's own: train = {"trainer": "loop.py:Trainer(lr=0.1)"}.
 
     Args:
-        people: who holds what; an own trainer gets it as `data`.
-        data: the [data] settings, which decide the defaults.
+        people: the clients' data; a trainer of the user's own gets it as `data`.
+        data: settings of [data], which decide the defaults.
         settings: of [train].
-        reports: what the policy would hear from clients; an own trainer gets it, if it has such a setting.
+        reports: names of the reports that the policy wants from clients; a trainer of the user's own gets them if it
+            has such an argument.
     """
     text = settings.get("trainer")
     if text is None:
@@ -110,24 +111,26 @@ def build_trainer(people: Any, data: dict[str, Any], settings: dict[str, Any], r
         return make_trainer(people, data, settings, reports)
     if not own.is_reference(text) or len(settings) > 1:
         raise ConfigError(
-            f"[train] trainer = {text!r} with {len(settings) - 1} other settings, but must be one of your own and "
-            "stand alone, with its settings in brackets: trainer = 'loop.py:Trainer(lr=0.1)'"
+            f"[train] trainer = {text!r} with {len(settings) - 1} other settings, but must name a trainer in a file of "
+            "yours, with all its settings in brackets: trainer = 'loop.py:Trainer(lr=0.1)'"
         )
     try:
         made = make(text, "trainer", {}, values={}, example="loop.py:Trainer(lr=0.1)", data=people, reports=reports)
     except FedpickError:
         raise
-    except Exception as error:  # it is the user's code
+    except Exception as error:  # the user's code can raise anything
         raise ConfigError(f"{text}: {type(error).__name__}: {error}") from None
     lacking = [name for name in ("init", "probe", "train", "aggregate", "evaluate") if not hasattr(made, name)]
     if lacking:
-        raise ConfigError(f"{text}: has no method {lacking[0]}; see fedpick.protocol.TrainerLike for what a trainer is")
+        raise ConfigError(
+            f"{text}: has no method {lacking[0]}; see fedpick.protocol.TrainerLike for a trainer's methods"
+        )
     trainer: TrainerLike = made
     return trainer
 
 
 def world_settings(text: str) -> dict[str, Any]:
-    """The settings that "volatile(num_clients=50, deadline=9)" stands for, as [world] of a file holds them.
+    """The settings of [world] that a text such as "volatile(num_clients=50, deadline=9)" stands for.
 
     >>> world_settings("Volatile(num_clients=50)")
     {'name': 'volatile', 'num_clients': 50}
@@ -157,13 +160,13 @@ def _named_settings(
 
 
 def world_label(settings: dict[str, Any]) -> str:
-    """A world in a table: its name, and what was changed of it."""
+    """A world's label in tables: its name, and the settings that were changed."""
     rest = [f"{key}={value!r}" for key, value in sorted(settings.items()) if key != "name"]
     return own.shown(str(settings.get("name", "phones"))) + (f"({', '.join(rest)})" if rest else "")
 
 
 def current_names(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of [world] under the names of today: files and manifests from before 0.2 say clients for num_clients."""
+    """Settings of [world] under today's names: before 0.2, num_clients was called clients."""
     if "clients" not in settings or "num_clients" in settings:
         return settings
     return {("num_clients" if key == "clients" else key): value for key, value in settings.items()}
@@ -174,7 +177,7 @@ def _whole(value: object) -> bool:
 
 
 def _number(key: str, value: Any) -> Any:
-    """A setting that is a number; the other bounds are the world's to check."""
+    """A numerical setting; the world itself checks further bounds."""
     if key == "epochs":
         epochs = value if isinstance(value, list | tuple) else [value]
         if not epochs or not all(map(_whole, epochs)):
@@ -190,7 +193,7 @@ def _number(key: str, value: Any) -> Any:
 
 
 def _part(part: str, text: Any, makers: Makers, world: World) -> Any:
-    """A part of a world from its text; what does not fit the world's clients is said now."""
+    """Build a part of a world from its text; raises if it does not fit the world's clients."""
     example = f'{part} = "{next(iter(makers))}"'
     if not isinstance(text, str):
         raise ConfigError(f"[world] {part} = {text!r}, but must be a text such as {example}")
@@ -205,11 +208,11 @@ def _part(part: str, text: Any, makers: Makers, world: World) -> Any:
 
 
 def trace_beside(text: Any, folder: Path) -> Any:
-    """A trace's text with the path as seen from the configuration file's folder, whoever reads it later."""
+    """A trace's text with its path, which is relative to the configuration file's folder, made absolute."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
     except (AttributeError, SyntaxError, ValueError):
-        return text  # build_world says what is wrong with it
+        return text  # build_world reports the error
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id.lower() == "trace":
         paths = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "path")]
         for node in paths:

@@ -1,4 +1,4 @@
-"""A run as a configuration: plain data that a file, a manifest or another process can hold.
+"""The configuration of a run: plain data that can be stored in a file or a manifest, or sent to another process.
 
 policy = "e3cs(quota=0.5)"              # or one of your own: "my_policy.py:EpsGreedy(eps=0.1)"
 cohort_size = 20
@@ -14,7 +14,7 @@ availability = "bernoulli(p=0.8)"
 latency = "gamma(low=1, high=8)"
 volatility = "bursts(spell=5)"
 
-[data]                                  # leave out for a numerical experiment: nothing is trained then
+[data]                                  # leave out to simulate the selection without training
 name = "digits"
 partition = "dirichlet(alpha=0.3, at_least=2)"
 
@@ -49,19 +49,19 @@ _LABELS = {"policy": "{}", "world": "{}", "cohort_size": "m{}", "data": "{}", "t
 
 @dataclass(frozen=True)
 class Config:
-    """What a run is, in plain data.
+    """The settings of one run.
 
     Args:
-        policy: its text form.
-        cohort_size: clients chosen a round.
-        rounds: how many.
-        seed: of everything that is drawn.
+        policy: as text.
+        cohort_size: clients chosen per round.
+        rounds: number of rounds.
+        seed: of all random numbers.
         world: settings of [world].
         checkpoint_every: rounds between checkpoints.
-        data: settings of [data]; None trains nothing.
+        data: settings of [data]; None: no training.
         train: settings of [train].
-        code: hash of each file of the user's own that the texts name; found out unless given.
-        made: "policy", "world" or "data" as objects of this process, in place of what their texts would make.
+        code: hash of each file of the user's own that the texts name; None computes them.
+        made: "policy", "world" or "data" as objects, which replace those described by the texts.
     """
 
     policy: str
@@ -91,17 +91,17 @@ class Config:
         if not isinstance(self.train, dict):
             raise ConfigError(f"train = {self.train!r}, but must be a section: [train], then lr = 0.05")
         if self.train and self.data is None:
-            raise ConfigError("[train] is there, but no [data] to train on; write [data], then name = 'fashion-mnist'")
+            raise ConfigError("[train] is given, but no [data] to train on; add [data], then name = 'fashion-mnist'")
         if self.code is None:
             object.__setattr__(self, "code", {own.shown(each): own.fingerprint(each) for each in self.references()})
 
     def references(self) -> list[str]:
-        """Whatever of the user's own the texts name."""
+        """References to the user's own code ("FILE.py:Name") in the settings."""
         texts = [self.policy, *_texts(self.world), *_texts(self.data or {}), *_texts(self.train)]
         return list(dict.fromkeys(each for text in texts for each in own.references(text)))
 
     def with_own_in(self, folder: Path) -> "Config":
-        """The same run, with the user's own files in this folder: on another machine."""
+        """The same run with the user's own files in this folder, for another machine."""
 
         def there(settings: Mapping[str, Any]) -> dict[str, Any]:
             return {key: here(value) if isinstance(value, str) else value for key, value in settings.items()}
@@ -113,7 +113,7 @@ class Config:
         return replace(self, policy=here(self.policy), world=there(self.world), data=data, train=there(self.train))
 
     def as_dict(self) -> dict[str, Any]:
-        """As data for a manifest, which names the user's own files without their folders."""
+        """The settings for a manifest, which names the user's own files without their folders."""
         found = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "made"}
         found |= {"policy": own.shown(self.policy), "world": _shown(current_names(self.world))}
         if self.data is None:
@@ -126,7 +126,7 @@ class Config:
 
     @cached_property
     def labels(self) -> dict[str, Any]:
-        """What tables and folders call each side of the run."""
+        """The labels of policy, world, data, ... in tables and folder names."""
         policy = own.shown(self.policy if "policy" in self.made else canonical_policy(self.policy))
         data = None
         if self.data is not None:
@@ -143,32 +143,32 @@ class Config:
         }
 
     def _world(self) -> dict[str, Any]:
-        """[world] with its name as listed."""
+        """The settings of [world], with the world's name spelled as in WORLDS."""
         name = str(self.world.get("name", "phones"))
         listed = next((each for each in WORLDS if bare_name(each) == bare_name(name)), name)
         return current_names({**self.world, "name": listed})
 
     @cached_property
     def key(self) -> str:
-        """What the run is, as a hash: not how long it is, where it stands in a list, or how often it is written."""
+        """A hash of the settings that determine the records; rounds and checkpoint_every do not count."""
         parts = {
             **self.labels,
             "world": _shown(self._world()),
             "code": self.code or {},
-            "fedpick": __version__.split(".")[:2],  # the numbers behind a seed are kept within a minor version
+            "fedpick": __version__.split(".")[:2],  # a seed gives the same numbers within a minor version
         }
         text = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 
     @property
     def folder_name(self) -> str:
-        """A readable name for its folder: what it is in words, as far as there is room, then its key."""
+        """A readable name for the run's folder: its labels, cut to a maximal length, then its key."""
         said = [form.format(self.labels[name]) for name, form in _LABELS.items() if self.labels[name] not in (None, "")]
         words = [re.sub(r"[^A-Za-z0-9.=_-]+", "-", each).strip("-.") for each in said]
         return "_".join(words)[: LONGEST_NAME - 11].strip("-_.") + "_" + self.key
 
     def build(self) -> Run:
-        """The run itself."""
+        """Build the run."""
         people, world = self.made.get("data"), self.made.get("world") or build_world(self.world)
         if self.data is not None:
             from fedpick.data.settings import build_data  # training is an extra
@@ -178,8 +178,8 @@ class Config:
             world = self._populated(world, people)
         if self.cohort_size > len(world.clients):
             raise ConfigError(
-                f"cohort_size = {self.cohort_size}, but there are only {len(world.clients)} clients; choose fewer, or "
-                "raise num_clients"
+                f"cohort_size = {self.cohort_size}, but there are only {len(world.clients)} clients; reduce it, or "
+                "increase num_clients"
             )
         try:
             policy, trainer = self._policy(world), None
@@ -191,16 +191,16 @@ class Config:
             return Run(policy, world, self.seed, trainer)
         except FedpickError:
             raise
-        except MISTAKES as error:  # a setting of a kind that the policy did not expect
+        except MISTAKES as error:  # a setting whose type the policy did not expect
             raise ConfigError(f"policy = {self.policy!r}: {error}; see fedpick policies for its settings") from None
 
     def _populated(self, world: World, people: Any) -> World:
-        """The world with the clients that hold the data: as many as the world has, unless it says nothing of them."""
+        """The world with the data's clients; their numbers must agree, unless num_clients is not given."""
         if len(people) != len(world.clients):
             if "world" in self.made or "num_clients" in current_names(self.world):
                 raise ConfigError(
-                    f"the data has {len(people)} clients, but the world {len(world.clients)}; make them the same, or "
-                    "leave num_clients out"
+                    f"the data has {len(people)} clients, but the world {len(world.clients)}; make the numbers equal, "
+                    "or leave num_clients out"
                 )
             world = build_world({**self.world, "num_clients": len(people)})
         return replace(world, clients=people.clients)
@@ -214,7 +214,7 @@ class Config:
         return made
 
     def about(self, run: Run) -> dict[str, Any]:
-        """What a report needs to know of the run, so that it never has to build one."""
+        """What a report needs to know about the run, so that it need not build it."""
         oracle = traits(run.policy).oracle
         return {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
 

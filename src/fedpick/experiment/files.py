@@ -1,6 +1,6 @@
-"""Configurations and experiments as TOML files, read with errors that say where the mistake is.
+"""Read configurations and experiments from TOML files.
 
-Paths in a file (a trace, a file of one's own) are as seen from the file's folder.
+Paths in a file (a trace, a Python file) are relative to the file's folder.
 """
 
 import tomllib
@@ -19,22 +19,22 @@ from fedpick.experiment.plan import Experiment
 __all__ = ["experiment_from", "load", "load_experiment"]
 
 DATA_FILES = (".npz", ".parquet")
-USUAL_DATA = "synthetic(1, 1)"  # what a comparison trains on unless told otherwise
+USUAL_DATA = "synthetic(1, 1)"  # the default data of a comparison
 
 
 def _read(source: Path) -> dict[str, Any]:
     if not source.is_file():
-        raise ConfigError(f'{source}: there is no such file; write one that says at least policy = "e3cs(quota=0.5)"')
+        raise ConfigError(f'{source}: there is no such file; create it with at least policy = "e3cs(quota=0.5)"')
     try:
         return tomllib.loads(source.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f'{source}: is not TOML: {error}; texts stand in quotes: policy = "uniform"') from None
+        raise ConfigError(f'{source}: is not TOML: {error}; texts need quotes: policy = "uniform"') from None
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read ({error.strerror}); make it readable, or give another") from None
 
 
 def _here(value: Any, folder: Path, key: str = "") -> Any:
-    """Settings with paths as seen from here, in place of as seen from the file's folder."""
+    """Settings with the paths, which are relative to the file's folder, made relative to the working directory."""
     if isinstance(value, dict):
         return {name: _here(each, folder, name) for name, each in value.items()}
     if isinstance(value, list):
@@ -49,7 +49,7 @@ def _here(value: Any, folder: Path, key: str = "") -> Any:
 
 
 def load(path: str | PathLike[str]) -> Config:
-    """Read the configuration of one run; a ConfigError says where the mistake is and what to write instead."""
+    """Read the configuration of one run; a mistake raises a ConfigError that says where it is and how to correct it."""
     source = Path(path)
     data = _read(source)
     known = [entry.name for entry in fields(Config) if entry.name not in ("code", "made")]
@@ -58,18 +58,18 @@ def load(path: str | PathLike[str]) -> Config:
             if key not in known:
                 raise unknown_name("setting", key, known)
         if "policy" not in data:
-            raise ConfigError("policy is missing; write policy = 'e3cs(quota=0.5)', or another of fedpick policies")
+            raise ConfigError("policy is missing; add policy = 'e3cs(quota=0.5)'; `fedpick policies` lists them all")
         if isinstance(data["policy"], list):
-            raise ConfigError("policy is a list, but `fedpick run` plays one run; use `fedpick compare FILE.toml`")
+            raise ConfigError("policy is a list, but `fedpick run` makes one run; use `fedpick compare FILE.toml`")
         config = Config(**_here(data, source.parent))
-        config.build()  # every mistake shows here, before anything runs
+        config.build()  # shows every mistake before anything runs
     except FedpickError as error:
         raise ConfigError(f"{source}: {error}") from None
     return config
 
 
 def _varied(table: Any, name: str, vary: tuple[str, ...] | None) -> list[Any]:
-    """A table whose settings may be lists, as one table for each combination; `vary` None: all of them may."""
+    """A table whose settings may be lists, as one table per combination; `vary` names those settings, None is all."""
     if isinstance(table, list):
         return [each for one in table for each in _varied(one, name, vary)]
     if not isinstance(table, dict):
@@ -78,13 +78,13 @@ def _varied(table: Any, name: str, vary: tuple[str, ...] | None) -> list[Any]:
     for key, value in table.items():
         several = value if isinstance(value, list) and (vary is None or key in vary) else [value]
         if not several:
-            raise ConfigError(f"[{name}] {key} = [], but there must be one at least")
+            raise ConfigError(f"[{name}] {key} = [], but must have at least one entry")
         found = [{**one, key: each} for one in found for each in several]
     return found
 
 
 def load_experiment(path: str | PathLike[str]) -> Experiment:
-    """Read an experiment: the settings of `load`, each of which may be a list where the study varies.
+    """Read an experiment: the settings of `load`, each of which may be a list.
 
     policy = ["uniform", "e3cs(quota=0.5)", "my_policy.py:EpsGreedy"]
     cohort_size = [5, 10]
@@ -108,13 +108,13 @@ def experiment_from(
     partition: str | None = None,
     train: Mapping[str, Any] | None = None,
 ) -> Experiment:
-    """An experiment from a file, or from settings, or from both: what is given takes the place of what the file says.
+    """An experiment from a file and settings, which replace those of the file.
 
     Args:
-        file: TOML, see `load_experiment`; None: the usual settings of a comparison.
+        file: TOML, see `load_experiment`; None: the default settings of a comparison.
         given: settings of an experiment.
         num_clients: of every world.
-        partition: of all data.
+        partition: of every data set.
         train: settings of [train].
     """
     settings: dict[str, Any] = {"data": USUAL_DATA} if file is None else _read_experiment(file)
@@ -122,7 +122,7 @@ def experiment_from(
     said = "" if file is None else f"{file}: "
     try:
         if "policy" not in settings:
-            raise ConfigError("no policy is given; name them with -p uniform -p 'e3cs(quota=0.5)', or in a file")
+            raise ConfigError("no policy is given; add -p uniform -p 'e3cs(quota=0.5)', or name policies in a file")
         if num_clients is not None:
             worlds = Experiment(**settings).world
             settings["world"] = [{**each, "num_clients": num_clients} for each in worlds]

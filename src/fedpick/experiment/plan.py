@@ -1,8 +1,8 @@
-"""An experiment: policies x worlds x cohort sizes x data x training settings x seeds, each run so many rounds.
+"""An experiment (also called a plan): policies x worlds x cohort sizes x data x training settings x seeds.
 
-A plan only says what should exist. Every run is a `Config` with a key made of what it is, so that a wider plan
-plays what is missing, a longer one goes on with what is there, a narrower one looks at less, and two plans share what
-both name.
+It only says which runs should exist. Every run is a `Config`, and its key is a hash of its settings. So a plan with
+more runs executes only those that are missing, one with more rounds continues the existing runs, and two plans share
+the runs that both contain.
 """
 
 import hashlib
@@ -25,19 +25,19 @@ __all__ = ["Experiment", "distinct"]
 
 @dataclass(frozen=True)
 class Experiment:
-    """What should be run; each setting is one value or several.
+    """The runs to make; each setting is one value or a list.
 
     Args:
         policy: texts such as "e3cs(quota=0.5)" and "my_policy.py:EpsGreedy"; in Python also policies and their classes.
-            The first is the one that others are compared with.
+            The others are compared with the first.
         world: names such as "volatile", texts such as "volatile(deadline=9)", or settings of [world].
-        cohort_size: clients chosen a round.
-        data: names such as "digits", or settings of [data]; None or "none" trains nothing.
+        cohort_size: clients chosen per round.
+        data: names such as "digits", or settings of [data]; None or "none": no training.
         train: settings of [train].
-        seeds: how many, or which.
+        seeds: a number of seeds, or a list of seeds.
         rounds: of every run.
         checkpoint_every: rounds between checkpoints.
-        code: hash of each file of the user's own, for a plan that was read from the disk; else it is found out.
+        code: hash of each file of the user's own, for a plan that was read from a file; None computes them.
 
     >>> plan = Experiment(policy=["uniform", "e3cs(quota=0.5)"], cohort_size=[5, 10], seeds=3, rounds=50)
     >>> len(plan.configs()), plan.configs()[0].policy
@@ -60,7 +60,7 @@ class Experiment:
 
         policies = _several(self.policy)
         if not policies:
-            raise ConfigError("policy = [], but there must be one at least; write policy = ['uniform', 'e3cs']")
+            raise ConfigError("policy = [], but must have at least one entry; write policy = ['uniform', 'e3cs']")
         put("policy", distinct(policies, _policy_text))
         put("world", distinct([_world(each) for each in _several(self.world)], _settings_text))
         put("cohort_size", distinct(_several(self.cohort_size)))
@@ -68,7 +68,7 @@ class Experiment:
         put("train", distinct([dict(each) for each in _several(self.train)], _settings_text))
         for name in ("world", "cohort_size", "data", "train"):
             if not getattr(self, name):
-                raise ConfigError(f"{name} = [], but there must be one at least; leave it out for the usual")
+                raise ConfigError(f"{name} = [], but must have at least one entry; leave it out for the default")
         seeds = range(self.seeds) if isinstance(self.seeds, int) else _several(self.seeds)
         if isinstance(self.seeds, bool) or not seeds:
             raise ConfigError(f"seeds = {self.seeds!r}, but must be a whole number >= 1, or a list of seeds")
@@ -78,7 +78,7 @@ class Experiment:
             raise ConfigError("train is given, but no data to train on; add data, such as 'digits'")
 
     def configs(self) -> list[Config]:
-        """Every run, each once."""
+        """All runs, without duplicates."""
         found: dict[str, Config] = {}
         for data, train, world, size, policy, seed in itertools.product(
             self.data, self.train, self.world, self.cohort_size, self.policy, self.seeds
@@ -98,7 +98,7 @@ class Experiment:
                 code=code,
                 made=made,
             )
-            if self.code is not None:  # of this run's, those of all
+            if self.code is not None:  # of all hashes, those of the files that this run uses
                 used = map(own.shown, config.references())
                 config = replace(config, code={each: self.code.get(each, "") for each in used})
             found.setdefault(config.key, config)
@@ -106,35 +106,38 @@ class Experiment:
 
     @property
     def has_objects(self) -> bool:
-        """Whether it holds objects of this process, which a plan on the disk can only name."""
+        """Whether it contains Python objects, which cannot be stored in a plan's file."""
         sides = [*self.world, *(each for each in self.data if each is not None)]
         return not all(isinstance(each, str) for each in self.policy) or any("made" in each for each in sides)
 
     def references(self) -> list[str]:
-        """Whatever of the user's own the texts name, with their paths."""
+        """References to the user's own code ("FILE.py:Name", with paths) in the settings."""
         sides = [{"policy": each} for each in self.policy if isinstance(each, str)]
         sides += [each for each in (*self.world, *self.data, *self.train) if each]
         texts = [text for side in sides for text in side.values() if isinstance(text, str)]
         return list(dict.fromkeys(each for text in texts for each in own.references(text)))
 
     def naming(self, references: Sequence[str]) -> "Experiment":
-        """The same plan, read from the disk, with the user's own things under the paths that they have now.
+        """This plan, read from a file, with the paths of the user's own code.
 
-        A file only names code: whoever wants it to be imported says so again. One that is not named, or that has
-        changed, is an error.
+        A plan's file never makes fedpick import code: the user must name it again. Code that is not named, or has
+        changed, raises.
+
+        Args:
+            references: "FILE.py:Name", with the files' current paths.
         """
         now = {own.shown(each): each for each in references}
         for name in self.references():
             if name not in now:
                 raise ConfigError(
-                    f"{name}: this plan uses code of yours, which a file cannot make fedpick import; name it again, "
-                    f"with its path: -p {name}"
+                    f"{name}: this plan uses code of yours, which fedpick imports only if you name it; add it with its "
+                    f"path: -p {name}"
                 )
             said = (self.code or {}).get(name)
             if said and own.fingerprint(now[name]) != said:
                 raise ConfigError(
-                    f"{now[name]}: has changed since this plan was made, and a changed file is another run; put the "
-                    "old one back, or ask for a new comparison"
+                    f"{now[name]}: has changed since this plan was made, so results would not belong to the same run; "
+                    "restore the old file, or start a new comparison"
                 )
 
         def named(value: Any) -> Any:
@@ -150,11 +153,11 @@ class Experiment:
         return replace(self, **sides, code=None)
 
     def hashes(self) -> dict[str, str]:
-        """The hash of each file of the user's own."""
+        """Hash of each file of the user's own."""
         return {name: said for config in self.configs() for name, said in (config.code or {}).items()}
 
     def as_dict(self) -> dict[str, Any]:
-        """As data for a file, which names the user's own things without their folders."""
+        """The plan for a file, which names the user's own files without their folders."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, Mapping):
@@ -173,7 +176,7 @@ class Experiment:
         return {"policy": policies, **rest} | ({"code": code} if code else {})
 
     def within(self, other: "Experiment") -> bool:
-        """Whether another plan asks for all of this, and as long."""
+        """Whether another plan contains all runs of this one, with at least as many rounds."""
         mine, theirs = self.as_dict(), other.as_dict()
         sides = ("policy", "world", "cohort_size", "data", "train", "seeds")
         code, known = mine.get("code", {}), theirs.get("code", {})
@@ -189,7 +192,7 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        """In a few words, for a plot."""
+        """A short description, for plots."""
         data = [str(each["name"]) for each in self.data if each is not None]
         sizes = ", ".join(map(str, self.cohort_size))
         where = ", ".join(map(world_label, ({k: v for k, v in w.items() if k != "made"} for w in self.world)))
@@ -197,12 +200,12 @@ class Experiment:
         return f"{where}{' with ' + ', '.join(data) if data else ''}: {sizes} clients a round, {many}"
 
     def only(self, **changes: Any) -> "Experiment":
-        """The same with other settings."""
+        """The same plan with these settings changed."""
         return replace(self, **changes)
 
 
 def distinct(values: Iterable[Any], name: Any = None) -> list[Any]:
-    """Each once, in the order of first mention; what is the same under `name` is the same."""
+    """The values without duplicates, in the order of first occurrence; values with equal `name(value)` are equal."""
     found: dict[Any, Any] = {}
     for value in values:
         found.setdefault(value if name is None else name(value), value)
@@ -244,17 +247,17 @@ def _fingerprint(value: Any) -> str:
         return hashlib.blake2b(pickle.dumps(value, protocol=5), digest_size=4).hexdigest()
     except Exception as error:
         raise ConfigError(
-            f"{type(value).__name__} cannot be told from another one of its kind ({error}); put it into a file and "
+            f"{type(value).__name__} cannot be pickled, so it cannot be identified ({error}); put it into a file and "
             "name it: 'my_file.py:name'"
         ) from None
 
 
 def _code(policy: Any) -> dict[str, str]:
-    """The hash of the source of a policy that was made in this process: another one under its name is another run."""
+    """Hash of the source of a policy class that was defined in this process: other code is another run."""
     kind = policy if isinstance(policy, type) else type(policy)
     try:
         source = inspect.getsource(kind)
-    except (OSError, TypeError):  # typed into a prompt
+    except (OSError, TypeError):  # defined at a prompt
         methods = [getattr(value, "__code__", None) for value in vars(kind).values()]
         source = repr([(code.co_code, code.co_consts) for code in methods if code is not None])
     return {label(policy): hashlib.sha256(source.encode()).hexdigest()[:16]}

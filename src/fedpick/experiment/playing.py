@@ -1,4 +1,4 @@
-"""Carries a plan out: plays what is missing, goes on with what is shorter, touches nothing else."""
+"""Execute a plan: make the runs that are missing, and continue those with too few rounds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,27 +17,27 @@ __all__ = ["Work", "carry_out", "config_of", "folder_of", "work_of"]
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a plan still asks for."""
+    """A plan, and its runs that are still to be made."""
 
     experiment: Experiment
     shelf: Shelf
-    configs: list[Config]  # every run that the plan names
-    missing: list[Config]  # those to be played, or played on
+    configs: list[Config]  # every run of the plan
+    missing: list[Config]  # those to make or to continue
 
     @property
     def folders(self) -> list[Path]:
-        """Where the plan's runs are."""
+        """Folders of the plan's runs."""
         return [self.shelf.folder(config) for config in self.configs]
 
 
 def work_of(experiment: Experiment, shelf: Shelf, executor: str = "auto", device: str = "auto") -> Work:
-    """Look what a plan asks for and what of it is there; a mistake in any of its settings shows now.
+    """Find the runs of a plan that are missing; a mistake in any setting raises here.
 
     Args:
         experiment: the plan.
-        shelf: where its runs are kept.
-        executor: where they will be played.
-        device: on what; this process leaves a GPU alone that others are to use.
+        shelf: folder of the runs.
+        executor: that will execute them.
+        device: that will be used; this process stays off the GPU if only other processes use it.
     """
     shelf.check()
     executor = executors.check_names(executor, device)
@@ -55,26 +55,26 @@ def work_of(experiment: Experiment, shelf: Shelf, executor: str = "auto", device
 
 
 def folder_of(file: Path) -> Path:
-    """Where the run of a configuration file is kept, unless said."""
+    """Default folder for the run of a configuration file."""
     return Path("fedpick-runs") / file.stem
 
 
 def config_of(folder: Path, named: Sequence[str] = ()) -> Config:
-    """The configuration of the run in a folder, which can only name code of the user's own: who wants it, says so.
+    """The configuration of the run in a folder.
 
     Args:
         folder: of a run.
-        named: what of the user's own may be imported, as "FILE.py:Name".
+        named: the user's own code that may be imported, as "FILE.py:Name".
     """
     if (folder / "compare.json").is_file():
         raise ConfigError(
             f"{folder}: holds a comparison of fedpick before 0.2; `fedpick report {folder}` shows it, and "
-            f"`fedpick resume {folder}/POLICY/seed-N` goes on with a run of it"
+            f"`fedpick resume {folder}/POLICY/seed-N` continues one of its runs"
         )
     said = read_manifest(folder)["config"]
     if "engine" in said:
         raise ConfigError(
-            f"{folder}: holds the records of a deployment ({said['engine']}), which its own server goes on with; "
+            f"{folder}: holds the records of a deployment ({said['engine']}), which only its server can continue; "
             f"fedpick report {folder} shows them"
         )
     try:
@@ -85,7 +85,7 @@ def config_of(folder: Path, named: Sequence[str] = ()) -> Config:
         if isinstance(error, FedpickError):
             raise
         raise StoreError(
-            f"{folder}: its manifest.json is not a run's ({type(error).__name__}: {error}); put the right one back"
+            f"{folder}: its manifest.json is not a run's ({type(error).__name__}: {error}); restore it from a backup"
         ) from None
 
 
@@ -97,18 +97,18 @@ def carry_out(
     device: str = "auto",
     tell: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Play what is missing.
+    """Execute the missing runs.
 
     Args:
         work: of a plan.
-        executor: where, see `executors.play`.
-        workers: processes.
+        executor: see `executors.play`.
+        workers: number of processes.
         device: "auto", "cpu" or "gpu".
-        tell: called with the index of a run among `work.missing` and the round that it has reached.
+        tell: called with the index of a run in `work.missing` and its last round.
     """
     work.shelf.add(work.experiment)
     jobs = [executors.Job(config, work.shelf.folder(config)) for config in work.missing]
     if work.experiment.has_objects and executor not in ("serial", "stacked"):
-        executor = "serial"  # objects of this process cannot be named to another
+        executor = "serial"  # objects of this process are not sent to another
     if jobs:
         executors.play(jobs, executor=executor, workers=workers, device=device, tell=tell)

@@ -1,10 +1,10 @@
-"""The folder of experiments: runs under names made of what they are, and the plans that ask for them.
+"""The shelf: a folder with runs, and the plans that contain them.
 
-    runs/<what it is>_<key>/     a run's folder (`fedpick.store`)
-    plans/<key>.json             an experiment that was asked for here
+    runs/<labels>_<key>/         a run's folder (`fedpick.store`)
+    plans/<...>_<key>.json       an experiment
 
-Plans share runs: what two of them name is played once. A plan that a later one contains is dropped; plans can be made
-again from the runs.
+Plans share runs: a run that two plans contain is made once. A plan that a later one contains is deleted. Plans can be
+reconstructed from the runs.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from fedpick.store.manifest import read_manifest
 __all__ = ["Entry", "Shelf"]
 
 RUNS, PLANS = "runs", "plans"
-_SIDES = ("cohort_size", "rounds", "checkpoint_every", "world", "data")  # of a run, but for policy and seed
+_SIDES = ("cohort_size", "rounds", "checkpoint_every", "world", "data")  # settings of a run besides policy and seed
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Entry:
     reached: int
     rounds: int  # asked for
     size: int  # bytes
-    plans: tuple[str, ...]  # that name it
+    plans: tuple[str, ...]  # that contain it
 
 
 class Shelf:
     """Runs and plans in one folder.
 
     Args:
-        path: of the folder; `add` makes it.
+        path: of the folder; `add` creates it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -54,14 +54,14 @@ class Shelf:
 
     @staticmethod
     def is_one(path: str | os.PathLike[str]) -> bool:
-        """Whether experiments were kept here."""
+        """Whether the folder is a shelf."""
         return (Path(path) / RUNS).is_dir() or (Path(path) / PLANS).is_dir()
 
     def check(self) -> None:
-        """Raise unless the folder is ours, or free to be."""
+        """Raise unless the folder is a shelf, empty or new."""
         if (self.path / "compare.json").is_file() and not self.is_one(self.path):
             raise ConfigError(
-                f"{self.path}: holds a comparison of fedpick before 0.2, which cannot grow; `fedpick report "
+                f"{self.path}: holds a comparison of fedpick before 0.2, which cannot be extended; `fedpick report "
                 f"{self.path}` still shows it. Choose another folder with --out"
             )
         if (self.path / "manifest.json").is_file():
@@ -70,27 +70,27 @@ class Shelf:
             raise ConfigError(f"{self.path}: is a file; choose another folder with --out")
         if not self.is_one(self.path) and self.path.is_dir() and any(self.path.iterdir()):
             raise ConfigError(
-                f"{self.path}: has files in it that are not fedpick's ({min(self.path.iterdir()).name}, ...); choose "
+                f"{self.path}: contains files that are not fedpick's ({min(self.path.iterdir()).name}, ...); choose "
                 "an empty or a new folder with --out"
             )
 
     def folder(self, config: Config) -> Path:
-        """Where a run is kept, or would be: found by its key, whatever stands before it."""
+        """A run's folder, which need not exist yet; an existing one is found by its key."""
         there = sorted((self.path / RUNS).glob(f"*_{config.key}"))
         return there[0] if there else self.path / RUNS / config.folder_name
 
     def reached(self, config: Config) -> int:
-        """The last round that is written of a run; 0 if it was not begun."""
+        """The last round of a run in its tables; 0 if it has not begun."""
         return _reached(self.folder(config))
 
     def missing(self, configs: Iterable[Config]) -> list[Config]:
-        """Those of these runs that are not there yet, not as long as asked for, or not quite written."""
+        """Those of these runs that do not exist, have too few rounds, or whose files are not complete."""
         from fedpick.store.tables import is_over  # Parquet is an extra
 
         return [config for config in configs if not is_over(self.folder(config), config.rounds)]
 
     def add(self, experiment: Experiment) -> None:
-        """Keep a plan, unless one that is there asks for all of it; those that it contains are dropped."""
+        """Store a plan, unless an existing one contains it; plans that it contains are deleted."""
         self.check()
         plans = self._plans()
         if any(experiment.within(other) for other in plans.values()):
@@ -113,7 +113,7 @@ class Shelf:
             ) from None
 
     def _plans(self) -> dict[Path, Experiment]:
-        """The plans on the disk; one that cannot be read is left out, since the runs say what it said."""
+        """The plans by file; one that cannot be read is left out, because it can be reconstructed from the runs."""
         found = {}
         for path in sorted((self.path / PLANS).glob("*.json")):
             try:
@@ -123,11 +123,11 @@ class Shelf:
         return found
 
     def plans(self) -> list[Experiment]:
-        """What was asked for here; made from the runs where no plan can be read."""
+        """The plans; reconstructed from the runs if none can be read."""
         return list(self._plans().values()) or self.derived()
 
     def derived(self) -> list[Experiment]:
-        """Plans that name exactly the runs that are there."""
+        """Plans with exactly the runs that exist."""
         grids: dict[str, dict[str, Any]] = {}
         for folder in self._runs():
             try:
@@ -150,7 +150,7 @@ class Shelf:
         return sorted(path.parent for path in (self.path / RUNS).glob("*/manifest.json"))
 
     def entries(self) -> list[Entry]:
-        """What is kept here, run by run."""
+        """All runs on the shelf."""
         named: dict[str, list[str]] = {}
         for path in sorted((self.path / PLANS).glob("*.json")):
             for key in _keys(path) or ():
@@ -169,12 +169,12 @@ class Shelf:
         return found
 
     def prune(self) -> list[Entry]:
-        """Remove the runs that no plan names; returns what was removed. Without a readable plan nothing is."""
+        """Delete and return the runs that no plan contains; raises if a plan cannot be read, or there is none."""
         plans = list((self.path / PLANS).glob("*.json"))
         if not plans or any(_keys(path) is None for path in plans):
             raise ConfigError(
-                f"{self.path}: {'a plan in it cannot be read' if plans else 'has no plan'}, so that nothing says which "
-                "runs are wanted; remove runs by hand, or ask for a comparison here first"
+                f"{self.path}: {'a plan in it cannot be read' if plans else 'has no plan'}, so it is not known which "
+                "runs are wanted; remove runs by hand, or make a comparison here first"
             )
         gone = [entry for entry in self.entries() if not entry.plans]
         for entry in gone:
@@ -183,7 +183,7 @@ class Shelf:
 
 
 def _keys(plan: Path) -> list[str] | None:
-    """The runs that a plan names; None if it cannot be read."""
+    """Keys of a plan's runs; None if it cannot be read."""
     try:
         return [str(key) for key in json.loads(plan.read_text(encoding="utf-8"))["runs"]]
     except (OSError, ValueError, KeyError, TypeError):

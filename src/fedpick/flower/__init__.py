@@ -1,8 +1,8 @@
-"""Any policy as a Flower strategy: `Selected` decides who trains, the base strategy does the rest.
+"""Any policy as a Flower strategy: in `Selected` the policy chooses the clients, the base strategy does the rest.
 
     strategy = fedpick.flower.Selected(FedAvg(), fp.E3CS(cohort_size=20), state="fedpick-state/")
 
-Needs the extra: `pip install "fedpick[flower]"`. See docs/flower.md.
+Needs `pip install "fedpick[flower]"`. See docs/flower.md.
 """
 
 from fedpick.flower.asking import PROBE, describe, probe

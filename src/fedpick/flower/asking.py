@@ -1,7 +1,7 @@
-"""What is asked of ClientApps besides training, and the handlers by which they answer.
+"""Messages to ClientApps other than training, and the handlers that answer them.
 
 `probe`: the loss of the current model on a client's data, before the choice (Power-of-Choice needs it). `describe`:
-once, when a client is enrolled, how many examples it has, a vector that describes them, and a name.
+when a client is enrolled, its number of examples, a vector of features, and a name.
 """
 
 import logging
@@ -22,10 +22,10 @@ __all__ = ["DESCRIBE", "PROBE", "Said", "ask_descriptions", "ask_losses", "descr
 
 log = logging.getLogger("flwr.fedpick")
 
-# Message types: actions of their own, so that the app's evaluation and queries stay as they are.
+# Message types of our own, so that the app's evaluation and queries do not change.
 PROBE, DESCRIBE = "evaluate.probe", "query.describe"
-NO_HANDLER = "function registered with name"  # in what Flower says of a ClientApp without one
-CLIENT_ID = "client-id"  # in the SuperNode's --node-config
+NO_HANDLER = "function registered with name"  # part of Flower's error message for a ClientApp without a handler
+CLIENT_ID = "client-id"  # key in the SuperNode's --node-config
 LONGEST_NAME = 200
 LossFn = Callable[[ArrayRecord, int | None, Context], float]
 DescribeFn = Callable[[Context], float | tuple[float, Sequence[float]]]
@@ -86,7 +86,7 @@ def describe(app: ClientApp, fn: DescribeFn | None = None) -> DescribeFn | Calla
 def _replies(
     grid: Grid, nodes: list[int], kind: str, content: RecordDict, limit: float, fix: str
 ) -> dict[int, Message]:
-    """The answers by node id; if no ClientApp has a handler, an error says what to do, unless `fix` is empty."""
+    """The answers by node id; raises with `fix` as advice if no ClientApp has a handler, unless `fix` is empty."""
     messages = {node: Message(content, node, kind) for node in nodes}
     found = {r.metadata.reply_to_message_id: r for r in exchange(grid, list(messages.values()), limit)}
     replies = {node: found[m.metadata.message_id] for node, m in messages.items() if m.metadata.message_id in found}
@@ -97,23 +97,23 @@ def _replies(
 
 
 def ask_losses(grid: Grid, nodes: list[int], content: RecordDict, limit: float, first: bool) -> Floats:
-    """The loss that each node reports, NaN for those that do not answer in time or answer nonsense."""
-    fix = "add fedpick.flower.probe(app, loss_fn), by which the policy asks for losses, or choose one without probes"
+    """The loss that each node reports; NaN for nodes that do not answer in time, and for invalid answers."""
+    fix = "add fedpick.flower.probe(app, loss_fn) to the ClientApp, or choose a policy without probes"
     replies = _replies(grid, nodes, PROBE, content, limit, fix if first else "")
     metrics = [[*replies[node].content.metric_records.values()][:1] if node in replies else [] for node in nodes]
     return np.array([number(each[0].get("loss")) if each else np.nan for each in metrics], dtype=np.float64)
 
 
 class Said(NamedTuple):
-    """A client's answer: the name that it gives itself, and size and features for the session to read."""
+    """A client's description of itself: its name, and size and features, not validated yet."""
 
     name: str = ""
     about: dict[str, Any] | None = None
 
 
 def ask_descriptions(grid: Grid, nodes: list[int], limit: float, first: bool) -> dict[int, Said]:
-    """What nodes say of themselves; those that say nothing in time are not in it."""
-    fix = "add fedpick.flower.describe(app, function), by which clients describe themselves"
+    """The nodes' descriptions of themselves; nodes that do not answer in time are left out."""
+    fix = "add fedpick.flower.describe(app, function) to the ClientApp"
     said: dict[int, Said] = {}
     for node, reply in _replies(grid, nodes, DESCRIBE, RecordDict(), limit, fix if first else "").items():
         try:
@@ -121,9 +121,9 @@ def ask_descriptions(grid: Grid, nodes: list[int], limit: float, first: bool) ->
             name = next(iter(reply.content.config_records.values()), ConfigRecord()).get(CLIENT_ID)
             good = isinstance(name, str) and len(name) <= LONGEST_NAME
             said[node] = Said(str(name) if good else "", {k: metrics[k] for k in ("size", "features") if k in metrics})
-        except Exception as error:  # records of another kind: the client's doing
+        except Exception as error:  # the client sent records of another kind
             said[node] = Said()
-            log.warning("node %d describes itself with nonsense: %s", node, printable(error))
+            log.warning("node %d sent an invalid description of itself: %s", node, printable(error))
     if len(said) < len(nodes):
         log.warning("%d of %d newcomers did not describe themselves", len(nodes) - len(said), len(nodes))
     return said

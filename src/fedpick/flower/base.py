@@ -1,4 +1,4 @@
-"""The base strategy: its own hooks while ours are in their place, and what it says of itself."""
+"""The base strategy: replace its hooks while its loop runs, and read its settings."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ HOOKS = ("summary", "configure_train", "aggregate_train", "configure_evaluate", 
 
 
 class Base:
-    """A strategy (or a wrapper of one) whose loop, which users override, is to call our hooks, and those its own."""
+    """The base strategy, or a wrapper of one. Its loop (users may override it) calls our hooks, which call its own."""
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
-        self._own: dict[str, Any] = {}  # its methods while ours are in their place
+        self._own: dict[str, Any] = {}  # its own methods while ours replace them
 
     def own(self, hook: str) -> Any:
         """The base's own method of this name."""
@@ -24,7 +24,7 @@ class Base:
 
     @contextlib.contextmanager
     def calling(self, ours: Any) -> Iterator[None]:
-        """Put our hooks in the place of the base's for as long as its loop runs."""
+        """Replace the base's hooks by ours while its loop runs."""
         self._own = {hook: getattr(self.strategy, hook) for hook in HOOKS}
         kept = {hook: vars(self.strategy)[hook] for hook in HOOKS if hook in vars(self.strategy)}
         try:
@@ -38,7 +38,7 @@ class Base:
             self._own = {}
 
     def _chain(self) -> Iterator[Any]:
-        """The base and the strategies that it wraps."""
+        """The base strategy and the strategies that it wraps."""
         seen: Any = self.strategy
         while isinstance(seen, Strategy):
             yield seen
@@ -46,7 +46,7 @@ class Base:
 
     @contextlib.contextmanager
     def at_most(self, nodes: int, **fixed: float) -> Iterator[None]:
-        """Let the base ask for no more nodes than there are, for as long as it is called; else it waits for ever."""
+        """Lower the base's minimum numbers of nodes to `nodes` during a call; otherwise it would wait for ever."""
         before: list[tuple[Any, str, Any]] = []
         for strategy in self._chain():
             limits = dict.fromkeys(("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"), nodes)
@@ -63,5 +63,5 @@ class Base:
 
     @property
     def weight(self) -> str | None:
-        """The metric by which the base averages, if it says so."""
+        """Name of the metric that weights the base's average; None if the base has no `weighted_by_key`."""
         return next((each.weighted_by_key for each in self._chain() if hasattr(each, "weighted_by_key")), None)

@@ -1,8 +1,7 @@
-"""A round's exchange: the messages, what was heard, how each client is judged, what the base is handed.
+"""The messages and replies of one round: check the replies, set each client's status, pass the rest to the base.
 
-Replies are read with distrust. One that Flower's strategies could not aggregate (other keys or shapes than the rest,
-NaN, no weight) would end the ServerApp with an exception, so it counts as that client's failure here and never reaches
-them.
+A reply that Flower's strategies cannot aggregate (different keys or shapes, NaN, no weight) would end the ServerApp
+with an exception. Here it counts as a failure of its client, and the base strategy does not get it.
 """
 
 from collections.abc import Hashable, Iterable
@@ -33,7 +32,7 @@ class Heard(Update):
 
 
 def _look(reply: Message, sent: ArrayRecord | None, weight: str | None, train: bool) -> tuple[Hashable, bool, str]:
-    """(what must be common to all, whether it is as the model that was sent, what is wrong)."""
+    """(what must be equal in all replies, whether its arrays have the names of the model sent, what is wrong)."""
     records = (*reply.content.array_records.items(),) if train else ()
     if train and weight is not None and len(records) != 1:
         return None, False, f"{len(records)} ArrayRecords instead of one"
@@ -57,7 +56,7 @@ def _look(reply: Message, sent: ArrayRecord | None, weight: str | None, train: b
 
 
 def _values(array: Array, model: Array | None) -> Any:
-    """The array's numbers; itself where model and array are in a form that only the base strategy can read."""
+    """The array as a NumPy array; unchanged if it is, like the model, in a format that only the base can read."""
     own = model is not None and array.stype == model.stype != "numpy.ndarray"
     return array if own else array.numpy()
 
@@ -65,7 +64,15 @@ def _values(array: Array, model: Array | None) -> Any:
 def read(
     reply: Message, *, sent: ArrayRecord | None, weight: str | None, names: Iterable[str] = (), train: bool = True
 ) -> Heard:
-    """Read one reply to the model that was `sent`, which the base averages by the metric `weight`, if it says so."""
+    """Read and check one reply.
+
+    Args:
+        reply: to read.
+        sent: the model that was sent.
+        weight: name of the metric that weights the base's average; None: not known.
+        names: of the reports to read.
+        train: whether it is a reply to training, else to evaluation.
+    """
     heard = Heard(reply=reply)
     if reply.has_error():
         heard.why = printable(f"error {reply.error.code}: {(reply.error.reason or '')[-200:]}")
@@ -75,10 +82,10 @@ def read(
         record = next(iter(reply.content.metric_records.values()), MetricRecord())
         if not heard.why and not train:
             bad = next((name for name, value in record.items() if not np.isfinite(value).all()), None)
-            heard.why = "" if bad is None else f"metric {bad!r} is NaN or infinite"  # the mean would be, too
+            heard.why = "" if bad is None else f"metric {bad!r} is NaN or infinite"  # so would be the mean
         if not heard.why:
             heard.say(record, names)
-    except Exception as error:  # bytes that are no array, records of another kind: all of it the client's doing
+    except Exception as error:  # whatever the client sent: bytes that are no array, records of another kind, ...
         heard.why = f"unreadable: {type(error).__name__}: {error}"
     heard.why = printable(heard.why)
     return heard
@@ -86,14 +93,14 @@ def read(
 
 @dataclass(eq=False, kw_only=True)
 class Exchange:
-    """A round of the session whose messages are on their way.
+    """A round of the session with its messages and replies.
 
     Args:
         round: of the session.
         names: of the clients that were asked, by node id.
         messages: by node id.
-        arrays: the model that they carry.
-        grid: that they go through; a Watched one knows when replies came.
+        arrays: the model that was sent.
+        grid: that sends the messages; a `Watched` one knows when replies arrived.
     """
 
     round: Round
@@ -109,15 +116,15 @@ class Exchange:
         return self.grid.last if isinstance(self.grid, Watched) else Arrivals(limit=self.round.limit)
 
     def hear(self, replies: Iterable[Message], weight: str | None, reports: Iterable[str], usual: Hashable) -> Hashable:
-        """Read the replies; returns what the usable ones have in common, which is `usual` in the next round."""
-        # Error replies can carry the SuperLink's id as their sender: only the message they answer tells whose it was.
+        """Read the replies; returns what the usable ones have in common (`usual` in the next round)."""
+        # The sender of an error reply can be the SuperLink: only the message that it answers identifies the node.
         node_of = {message.metadata.message_id: node for node, message in self.messages.items()}
         for reply in replies:
             node = node_of.get(reply.metadata.reply_to_message_id)
             if node is None or node in self.heard:
                 continue
             if reply.has_error() and reply.error.code in EXPIRED and self._expired(self.messages[node]):
-                continue  # the same as no answer, which it would have been a moment earlier
+                continue  # treated as no answer: the client is LATE
             self.heard[node] = read(reply, sent=self.arrays, weight=weight, names=reports)
         return agree(list(self.heard.values()), usual)
 
@@ -126,7 +133,7 @@ class Exchange:
         return took is None or took >= 0.9 * message.metadata.ttl
 
     def judge(self) -> None:
-        """Tell the session how each client did, and end its round."""
+        """Report each client's result to the session, and close the round."""
         arrivals, round = self._arrivals, self.round
         round.limit = arrivals.limit
         round.megabytes = sum(len(array.data) for array in self.arrays.values()) / 1e6
@@ -148,7 +155,7 @@ class Exchange:
         round.close()
 
     def usable(self) -> list[Message]:
-        """What the base is handed: the updates to aggregate, and failures as errors, which DP wrappers count."""
+        """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them."""
         handed = []
         for node, each in self.heard.items():
             if self.status[node] == Status.DONE or each.reply.has_error():

@@ -1,4 +1,4 @@
-"""Two grids around Flower's own: one that shows only some nodes, one that times replies and ends its waits."""
+"""Two wrappers of Flower's grid: one shows only some nodes, one measures reply times and enforces the deadline."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -13,7 +13,7 @@ __all__ = ["Arrivals", "Restricted", "Watched", "exchange", "own"]
 
 log = logging.getLogger("flwr.fedpick")
 
-# Seconds between two looks for replies, and their growth; Flower's own 3 s would blur the durations.
+# Seconds between two polls for replies, and their growth; Flower's 3 s would make durations inexact.
 SHORTEST, LONGEST, LONGER = 0.01, 1.0, 1.25
 
 
@@ -22,7 +22,7 @@ def _as_inside(name: str) -> Any:
 
 
 class _Around(Grid):
-    """A grid that passes everything on to another."""
+    """A grid that forwards every call to another."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
@@ -34,24 +34,24 @@ class _Around(Grid):
 
     @property
     def run(self) -> Any:
-        """As the grid inside."""
+        """The wrapped grid's run."""
         return self.grid.run
 
     def __getattr__(self, name: str) -> Any:
-        if name == "grid":  # not set yet: copying and unpickling look here first
+        if name == "grid":  # not set yet while copying or unpickling
             raise AttributeError(name)
         return getattr(self.grid, name)
 
 
 def own(grid: Any) -> Any:
-    """Flower's own grid, out of those around it."""
+    """Flower's own grid, without our wrappers."""
     while isinstance(grid, _Around):
         grid = grid.grid
     return grid
 
 
 class Restricted(_Around):
-    """A grid on which only these nodes are connected, whatever happens meanwhile."""
+    """A grid that shows only these nodes, even if one of them disconnects."""
 
     def __init__(self, grid: Grid, node_ids: Collection[int]) -> None:
         super().__init__(grid)
@@ -62,40 +62,41 @@ class Restricted(_Around):
         return list(self.node_ids)
 
     def get_nodes(self) -> Iterable[Any]:
-        """What is known of the nodes that are shown."""
+        """Flower's NodeInfo of the nodes that are shown."""
         shown = set(self.node_ids)
         return [node for node in self.grid.get_nodes() if node.node_id in shown]
 
 
 @dataclass
 class Arrivals:
-    """Seconds that each reply took, by the id of its message; ids of messages never sent; seconds they had."""
+    """When the replies of a round arrived."""
 
-    took: dict[str, float] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
-    limit: float | None = None
+    took: dict[str, float] = field(default_factory=dict)  # seconds until the reply, by message id
+    refused: set[str] = field(default_factory=set)  # ids of messages that Flower did not send
+    limit: float | None = None  # seconds that were allowed
 
 
 def exchange(grid: Grid, messages: list[Message], limit: float | None, noted: Arrivals | None = None) -> list[Message]:
-    """Send messages and collect replies in the order of arrival, until all are there or `limit` seconds are over."""
+    """Send messages; return the replies in the order of arrival, after all arrived or `limit` seconds have passed."""
     replies, noted = list[Message](), noted or Arrivals()
     if limit is not None:
-        for message in messages:  # else a straggler works through old rounds for 12 h
+        for message in messages:  # else a slow client would work on old rounds for up to 12 h
             message.metadata.ttl = min(message.metadata.ttl, limit)
-    begun = monotonic()
+    begun = looked = monotonic()
     waiting = {name for name in grid.push_messages(messages) if name} if messages else set()
     refused = {message.metadata.message_id for message in messages} - waiting
     if refused:
-        log.warning("Flower took only %d of %d messages; see its log", len(waiting), len(messages))
+        log.warning("Flower accepted only %d of %d messages; see its log", len(waiting), len(messages))
     noted.limit, noted.refused = limit, noted.refused | refused
     longest = min(float(getattr(grid, "pull_interval", LONGEST)), LONGEST)
     pause = min(SHORTEST, longest)
     while waiting:
+        before, looked = looked, monotonic()
         for reply in grid.pull_messages(set(waiting)):
             name = reply.metadata.reply_to_message_id
             if name in waiting:  # the first reply counts
                 waiting.discard(name)
-                noted.took[name] = monotonic() - begun
+                noted.took[name] = (before + looked) / 2.0 - begun  # it came somewhere between two looks
                 replies.append(reply)
         left = float("inf") if limit is None else limit - (monotonic() - begun)
         if not waiting or left <= 0:
@@ -106,7 +107,7 @@ def exchange(grid: Grid, messages: list[Message], limit: float | None, noted: Ar
 
 
 class Watched(_Around):
-    """A grid that notes when replies come, and ends every exchange at the deadline (seconds)."""
+    """A grid that notes when replies arrive, and stops waiting at the deadline (seconds)."""
 
     def __init__(self, grid: Grid, deadline: float | None) -> None:
         super().__init__(grid)
@@ -114,10 +115,10 @@ class Watched(_Around):
         self.begin()
 
     def begin(self) -> None:
-        """Forget the exchanges of earlier rounds; one round may have several."""
+        """Clear the arrivals of the last round; one round may send messages several times."""
         self.last = Arrivals(limit=self.deadline)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        """Send and wait; the caller's timeout holds as well."""
+        """Send and wait for replies, until the deadline or the caller's timeout, whichever is earlier."""
         bounds = [bound for bound in (timeout, self.deadline) if bound is not None]
         return exchange(self.grid, list(messages), min(bounds, default=None), self.last)

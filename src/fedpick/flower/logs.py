@@ -1,4 +1,4 @@
-"""Flower's log, with what our wrapper makes untrue put right."""
+"""Correct those of Flower's log messages that are wrong when a policy chooses the clients."""
 
 import logging
 import threading
@@ -8,11 +8,11 @@ from typing import Any
 
 __all__ = ["FRACTIONS", "ROUND", "SAMPLED", "Retold", "retold"]
 
-Retold = Callable[..., tuple[Any, ...]]  # a message's arguments -> the text and its arguments, as it should read
+Retold = Callable[..., tuple[Any, ...]]  # a message's arguments -> the corrected text and its arguments
 
 ROUND = "[ROUND %s/%s]"
 SAMPLED = "configure_train: Sampled %s nodes (out of %s)"
-# What FedAvg's summary says of settings that have no effect on whom a policy chooses.
+# Lines of FedAvg's summary about settings that have no effect on the policy's choice.
 FRACTIONS: Mapping[str, Retold] = {
     "\t│\t├──Fraction: train (%.2f) | evaluate ( %.2f)": lambda train, evaluate: (
         "\t│\t├──Fraction: train (chosen by the policy) | evaluate ( %.2f)",
@@ -28,7 +28,7 @@ FRACTIONS: Mapping[str, Retold] = {
 
 @contextmanager
 def retold(changes: Mapping[str, Retold]) -> Iterator[None]:
-    """Change these messages of this thread while the block lasts; a message that Flower words otherwise stays."""
+    """Replace these messages of this thread during the block; messages with other texts are not changed."""
     thread, flower = threading.get_ident(), logging.getLogger("flwr")
 
     def put_right(record: logging.LogRecord) -> bool:

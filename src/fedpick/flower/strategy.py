@@ -1,4 +1,4 @@
-"""`Selected`: a Flower strategy whose cohorts a fedpick policy chooses."""
+"""`Selected`: a Flower strategy with cohorts chosen by a fedpick policy."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -29,29 +29,31 @@ from fedpick.types import Floats, Status
 
 __all__ = ["Selected"]
 
-log = logging.getLogger("flwr.fedpick")  # below Flower's own, so that it is shown with it
+log = logging.getLogger("flwr.fedpick")  # a child of Flower's logger, so that messages are shown with Flower's
 
 TIMEOUT = 3600.0  # seconds; the default of Flower's start()
 
 
 class Selected(Strategy):
-    """Any Flower strategy, with cohorts that a policy chooses.
+    """Any Flower strategy, with cohorts chosen by a policy.
 
     Args:
-        base: aggregates and evaluates, and configures training for whom the policy chose; also a DP wrapper.
+        base: strategy (or a DP wrapper of one) that configures the training of the chosen clients, aggregates and
+            evaluates.
         policy: any fedpick policy.
         wait: seconds to wait for enough clients to connect.
-        too_few: with fewer, "smaller" cohorts or an "error". Nobody at all is always an error.
-        describe: identities of newcomers -> fp.Clients (sizes, features); "ask" asks their ClientApps, which answer by
+        too_few: what to do if fewer are connected: "smaller" takes a smaller cohort, "error" raises. No client at all
+            always raises.
+        describe: identities of newcomers -> fp.Clients (sizes, features); "ask" asks their ClientApps, which need
             `fedpick.flower.describe`; None: every size is 1.
         embed: arrays of a client's trained model -> vector, for FedGS's graph, such as fp.graph.functional_embedding;
             None: the metric `embedding`, if clients report one.
-        identity: by what a client is known when it comes back: "registered" (its key, else its name, else its node
-            id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config, which needs
-            `fedpick.flower.describe` and which it can make up), or a function of Flower's NodeInfo. "auto" is
-            "simulation" in Flower's simulation and "registered" elsewhere.
-        options: `fp.Session`'s state, records, durations, context, checkpoint_every and seed; and its deadline, which
-            holds for evaluation as well, None leaving it to start's `timeout`.
+        identity: how a client is recognised when it reconnects: "registered" (its key, else its name, else its node
+            id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config; needs
+            `fedpick.flower.describe`, and a client can give a false one), or a function of Flower's NodeInfo. "auto"
+            is "simulation" in Flower's simulation and "registered" elsewhere.
+        options: `fp.Session`'s state, records, durations, context, forget_after, most_clients, checkpoint_every, seed
+            and deadline. The deadline also limits evaluation; None: start's `timeout` is the limit.
     """
 
     def __init__(
@@ -69,13 +71,13 @@ class Selected(Strategy):
         if not isinstance(base, Strategy):
             raise ContractError(
                 f"Selected: base is a {type(base).__name__}, but must be a strategy of flwr.serverapp.strategy; those "
-                "of flwr.server.strategy do not say which client failed"
+                "of flwr.server.strategy do not report which client failed"
             )
         require(0 <= wait < np.inf, "Selected: wait", wait, "a number of seconds >= 0")
         require(callable(describe) or describe in ("ask", None), "Selected: describe", describe, "'ask' or a function")
         if "features" in traits(policy).needs and describe is None:
             raise MissingError(
-                f"Selected: {type(policy).__name__} needs features: give describe=function, or describe='ask'"
+                f"Selected: {type(policy).__name__} needs features: pass describe=function or describe='ask'"
             )
         self.base, self.policy = base, policy
         about = {"engine": "flower", "base": type(base).__name__}
@@ -87,18 +89,18 @@ class Selected(Strategy):
         self._exchange: Exchange | None = None
         self._usual: dict[str, Any] = {}  # what the replies of the last round had in common
         self._probed = False  # whether a client has ever answered a probe
-        self._broken: Exception | None = None  # the base's last failure to aggregate
-        self._aggregated = False  # whether it ever did, in this start()
+        self._broken: Exception | None = None  # the last exception of the base's aggregation
+        self._aggregated = False  # whether the aggregation ever succeeded in this start()
         self._timeout = TIMEOUT
 
     @property
     def round(self) -> int:
-        """Rounds played, those before a restart included."""
+        """Number of rounds played, including those before a restart."""
         return self.session.round_number
 
     @property
     def roster(self) -> Roster:
-        """The enrolled clients, and what the policy learned of them."""
+        """The enrolled clients and the policy's state."""
         return self.session.roster
 
     @property
@@ -107,7 +109,7 @@ class Selected(Strategy):
         return self.session.last
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
-        """Run the rounds, as the base's own start() does; after a restart, num_rounds more."""
+        """Run the rounds with the base's start(); after a restart, num_rounds more."""
         watched = Watched(grid, self.session.deadline)
         bound = signature(self.base.start).bind(watched, *args, **options)  # a base may have a start() of its own
         named = bound.arguments
@@ -124,7 +126,7 @@ class Selected(Strategy):
             with retold({ROUND: lambda now, last: (ROUND, now + played, last + played)}), self._base.calling(self):
                 result: Result = self.base.start(*bound.args, **bound.kwargs)
         if self._broken is not None and not self._aggregated:
-            raise self._broken  # not one client's doing: it never worked
+            raise self._broken  # it failed in every round, so the cause is not one client
         return result
 
     def _measure(self, found: MetricRecord | None, training: bool = False) -> MetricRecord | None:
@@ -133,9 +135,9 @@ class Selected(Strategy):
         return found
 
     def summary(self) -> None:
-        """Log who chooses, then what the base says."""
+        """Log the policy and the folders, then the base's summary."""
         memory, records = self.session.memory, self.session.records
-        kept = "not kept" if memory is None else memory.folder.resolve()
+        kept = "not saved" if memory is None else memory.folder.resolve()
         written = "not written" if records is None else records.resolve()
         log.info("clients are chosen by %r; state: %s; records: %s", self.policy, kept, written)
         with retold(FRACTIONS):
@@ -144,11 +146,11 @@ class Selected(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Choose the cohort, and let the base configure its training."""
+        """Let the policy choose the cohort, and the base configure its training."""
         if isinstance(grid, Watched):
             grid.begin()
         if self.session.current is not None:
-            self.session.current.abandon()  # its replies were never handed to us
+            self.session.current.abandon()  # aggregate_train was not called for it
         limit = self._timeout if self.session.deadline is None else min(self.session.deadline, self._timeout)
         want = self.session.traits.asks or 1
         found = self.gathering.gather(want, self.wait, lambda: self._presence.connected(grid, limit))
@@ -173,9 +175,10 @@ class Selected(Strategy):
             if strange or len(by_node) < len(messages):
                 raise ContractError(
                     f"{type(self.base).__name__}.configure_train made {len(messages)} messages to {len(by_node)} "
-                    f"nodes, {len(strange)} of them not chosen; it must send each node of its grid at most one"
+                    f"nodes, {len(strange)} of which were not chosen; it must send at most one message to each node of "
+                    "its grid"
                 )
-            round.skip([name for node, name in nodes.items() if node not in by_node])  # the base asks fewer
+            round.skip([name for node, name in nodes.items() if node not in by_node])  # the base asks fewer clients
         except BaseException:
             round.abandon()
             raise
@@ -188,7 +191,7 @@ class Selected(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Tell the session how the round ended, and hand the base what it can use."""
+        """Report the results to the session, and pass the usable replies to the base."""
         aggregate, exchange, self._exchange = self._base.own("aggregate_train"), self._exchange, None
         result: tuple[ArrayRecord | None, MetricRecord | None]
         if exchange is None:  # not configured by us
@@ -201,7 +204,7 @@ class Selected(Strategy):
             result = aggregate(exchange.round.number, exchange.usable())
         except Exception as error:  # one client's update must not end the training of all
             log.exception(
-                "round %d: %s could not aggregate the updates of nodes %s; the model stays as it was",
+                "round %d: %s could not aggregate the updates of nodes %s; the model does not change",
                 exchange.round.number,
                 type(self.base).__name__,
                 ", ".join(str(node) for node, status in exchange.status.items() if status == Status.DONE),
@@ -215,17 +218,17 @@ class Selected(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the base, among the nodes that are connected now; nobody there skips it."""
+        """As the base, with the nodes that are connected now; skipped if there are none."""
         nodes = list(grid.get_node_ids())
         if not nodes:
-            log.warning("round %d: nobody is connected, so nobody evaluates", self.round)
+            log.warning("round %d: no client is connected, so evaluation is skipped", self.round)
             return []
         with self._base.at_most(len(nodes)):
             configure = self._base.own("configure_evaluate")
             return list(configure(max(self.round, 1), arrays, config, Restricted(grid, nodes)))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """As the base, without the replies that it could not aggregate."""
+        """As the base, without the replies that cannot be aggregated."""
         heard = [read(reply, sent=None, weight=self._base.weight, train=False) for reply in replies]
         self._usual["evaluate"] = agree(heard, self._usual.get("evaluate"))
         usable = [each.reply for each in heard if not each.why or each.reply.has_error()]

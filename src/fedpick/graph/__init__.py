@@ -1,13 +1,14 @@
-"""FedGS's data-distribution-dependency graph (3DG): which clients hold similar data, and how far apart they are.
+"""FedGS's data-distribution-dependency graph (3DG): which clients have similar data, and how far apart they are.
 
-The story in three steps: a **similarity** V in [0, 1] for each pair of clients (from features, model updates or
-embeddings; or from dot products that the **secure** protocol computes without showing anyone a vector); the graph
-`three_dg`, an edge where V is large enough, short where it is larger; and `shortest_paths`, the distances H that
-FedGS spreads its cohorts over. `edge_scores` and `sweep` compare a graph with the true one.
+Three steps: a **similarity** V in [0, 1] of each pair of clients (from features, model updates or embeddings; or from
+dot products computed by the **secure** protocol, which reveals no vector); the graph `three_dg`, which has an edge
+where V is large enough, shorter for larger V; and `shortest_paths`, the distances H with which FedGS chooses diverse
+cohorts. `edge_scores` and `sweep` compare a graph with the true one.
 
-Wang et al., FedGS: Federated Graph-based Sampling with Arbitrary Client Availability, AAAI 2023, eq. (10)-(12).
+Wang et al., FedGS: Federated Graph-based Sampling with Arbitrary Client Availability, AAAI 2023
+(https://arxiv.org/abs/2211.13975), eq. (10)-(12).
 
->>> labels = [[9, 1, 0], [8, 2, 0], [0, 5, 5], [0, 0, 9]]  # examples of each label that the four clients hold
+>>> labels = [[9, 1, 0], [8, 2, 0], [0, 5, 5], [0, 0, 9]]  # examples of each label of the four clients
 >>> distance = shortest_paths(three_dg(from_features(labels)))
 >>> int(distance[0].argmax())  # the client that shares no label with client 0
 3

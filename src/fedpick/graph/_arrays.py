@@ -1,4 +1,4 @@
-"""What the modules of `graph` share: checked arrays and rows of length one."""
+"""Shared by the modules of `graph`: checks of arrays, and rows scaled to length 1."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.types import Floats
 
-CHUNK = 512  # rows handled at once, so that 10,000 clients need 40 MB of scratch memory, not 800
+CHUNK = 512  # rows processed at once, so that 10,000 clients need 40 MB of temporary memory, not 800
 
 
 def matrix(what: str, values: ArrayLike) -> Floats:
@@ -26,7 +26,7 @@ def square(what: str, values: ArrayLike) -> Floats:
     if array.shape[0] != array.shape[1]:
         raise ContractError(f"{what} has shape {array.shape}, but must be square: a row and a column per client")
     if not np.isfinite(array).all():
-        raise ContractError(f"{what} holds NaN or infinity, but must be finite; give 0 where nothing is known")
+        raise ContractError(f"{what} holds NaN or infinity, but must be finite; use 0 for unknown values")
     return array
 
 
@@ -34,7 +34,7 @@ def unit_rows(what: str, vectors: ArrayLike) -> Floats:
     """Return the rows divided by their lengths; a row of zeros, or one with NaN or infinity in it, becomes zeros."""
     rows = matrix(what, vectors).copy()
     rows[~np.isfinite(rows).all(axis=1)] = 0.0
-    # By the largest entry first: the square of 1e200 would overflow, that of 1e-200 vanish.
+    # First divide by the largest entry: the square of 1e200 would overflow, that of 1e-200 underflow.
     largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     rows /= np.where(largest > 0, largest, 1.0)
     length = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -43,7 +43,7 @@ def unit_rows(what: str, vectors: ArrayLike) -> Floats:
 
 
 def cosine_rows(units: Floats, first: int, last: int) -> Floats:
-    """Rows first..last-1 of the similarity matrix: max(cosine, 0), of rows that `unit_rows` made."""
-    # Rounded, so that equal clients are exactly equal whatever order the matrix product adds in.
+    """Rows first..last-1 of the similarity matrix max(cosine, 0), from the result of `unit_rows`."""
+    # Rounded, so that equal clients are exactly equal in whatever order the matrix product is summed.
     cosine: Floats = np.clip(units[first:last] @ units.T, 0.0, 1.0).round(12)
     return cosine

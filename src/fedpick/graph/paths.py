@@ -1,4 +1,4 @@
-"""The 3DG and the distances on it: FedGS, between eq. (10) and (11), and Algorithm 1, lines 2 and 3."""
+"""The 3DG and its distances: FedGS (https://arxiv.org/abs/2211.13975), after eq. (10), and Algorithm 1, lines 2, 3."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +10,7 @@ from fedpick.errors import ContractError, require, unknown_name
 from fedpick.graph._arrays import CHUNK, cosine_rows, square, unit_rows
 from fedpick.types import Bools, Floats
 
-if TYPE_CHECKING:  # SciPy's graphs take half a second to import: each function does so when it is called
+if TYPE_CHECKING:  # SciPy's graphs take half a second to import, so functions import them when called
     from scipy.sparse import csr_array
 
 __all__ = ["shortest_paths", "three_dg", "three_dg_from_vectors"]
@@ -21,17 +21,17 @@ TINY = np.finfo(np.float64).tiny  # the smallest normal number: shorter than any
 def three_dg(
     similarity: ArrayLike, epsilon: float = 0.1, sigma2: float = 0.3, neighbours: int | None = None
 ) -> "csr_array":
-    """The graph with an edge where two clients are similar, short where they are very similar: a sparse adjacency.
+    """The sparse adjacency matrix of the graph: an edge joins similar clients; it is short if they are very similar.
 
-    The weight is exp(-(V - epsilon) / sigma2), the paper's times exp(epsilon / sigma2): that constant changes no
-    shortest path, and keeps sigma2 = 0.01 away from weights of 1e-44.
+    The weight is exp(-(V - epsilon) / sigma2), the paper's times exp(epsilon / sigma2): this constant changes no
+    shortest path, and avoids weights of 1e-44 at sigma2 = 0.01.
 
     Args:
         similarity: (K, K) similarities, symmetric, at most 1; a negative cosine counts as 0.
-        epsilon: the least similarity that makes an edge, in [0, 1].
+        epsilon: the smallest similarity that makes an edge, in [0, 1].
         sigma2: > 0; small values make long edges much longer than short ones.
-        neighbours: keep only edges to a client's that many most similar others, or of theirs to it; None keeps all.
-            Of equally similar ones the first are kept, so that equal clients share neighbours.
+        neighbours: keep an edge only if one end is among the other's this many most similar clients; None keeps all.
+            Of equally similar clients the first are kept, so that equal clients share neighbours.
 
     >>> three_dg([[1.0, 0.7, 0.0], [0.7, 1.0, 0.2], [0.0, 0.2, 1.0]]).toarray().round(3)
     array([[0.   , 0.135, 0.   ],
@@ -45,7 +45,7 @@ def three_dg(
 def three_dg_from_vectors(
     vectors: ArrayLike, neighbours: int | None, epsilon: float = 0.1, sigma2: float = 0.3
 ) -> "csr_array":
-    """The graph of each client's nearest neighbours, straight from the clients' vectors, for thousands of clients.
+    """The graph of each client's nearest neighbours, directly from the clients' vectors, for thousands of clients.
 
     Equal to `three_dg(from_features(vectors), epsilon, sigma2, neighbours)`, without the (K, K) matrix, which is
     800 MB for 10,000 clients.
@@ -64,16 +64,16 @@ def shortest_paths(
     normalise: bool = True,
     dtype: DTypeLike = np.float64,
 ) -> NDArray[Any]:
-    """Distance (K, K) between any two clients on the graph: the matrix H of FedGS.
+    """Distances (K, K) between any two clients on the graph: the matrix H of FedGS.
 
-    Pairs with no path between them get twice the largest finite distance. (The largest itself, the authors' choice,
-    would make H constant where every client holds one label.) Without any edge all pairs are at distance 1.
+    Pairs without a path get twice the largest finite distance. (The largest itself, the authors' choice, would make H
+    constant if every client has one label.) Without any edge all distances are 1.
 
     Args:
-        adjacency: the sparse, symmetric matrix of edge weights that `three_dg` gives.
+        adjacency: the sparse, symmetric matrix of edge weights, as returned by `three_dg`.
         method: "floyd" or "dijkstra"; "auto" takes the faster.
-        normalise: divide by the largest distance, so that H is in [0, 1] and alpha means the same for any sigma2.
-        dtype: float32 halves the memory of large K; with it, leave `normalise` on, lest tiny distances vanish.
+        normalise: divide by the largest distance, so that H is in [0, 1] and alpha has the same meaning for any sigma2.
+        dtype: float32 halves the memory for large K; use it with `normalise`, otherwise tiny distances become 0.
 
     >>> shortest_paths(three_dg([[1.0, 0.7, 0.0], [0.7, 1.0, 0.2], [0.0, 0.2, 1.0]])).round(3)
     array([[0.   , 0.159, 1.   ],
@@ -93,7 +93,7 @@ def shortest_paths(
 
     if method == "auto":
         method = _faster(count, graph.nnz)
-    # The graph is symmetric; "directed" only spares SciPy the look at the transposed one.
+    # The graph is symmetric; with "directed" SciPy need not look at the transposed one.
     if method == "floyd":
         distance = floyd_warshall(graph, directed=True).astype(dtype, copy=False)
     else:
@@ -101,7 +101,7 @@ def shortest_paths(
         for first in range(0, count, CHUNK):
             last = min(first + CHUNK, count)
             distance[first:last] = dijkstra(graph, directed=True, indices=np.arange(first, last))
-        _make_symmetric(distance)  # from i to j and from j to i, the same edges are added up in another order
+        _make_symmetric(distance)  # from i to j and from j to i, the same edges are summed in a different order
     np.fill_diagonal(distance, 0.0)
 
     unreachable = np.isinf(distance)
@@ -137,7 +137,9 @@ def _graph(
 ) -> "csr_array":
     from scipy.sparse import csr_array
 
-    require(0 <= epsilon <= 1, "epsilon", epsilon, "between 0 and 1", "it is the least similarity that makes an edge")
+    require(
+        0 <= epsilon <= 1, "epsilon", epsilon, "between 0 and 1", "it is the smallest similarity that makes an edge"
+    )
     require(0 < sigma2 < np.inf, "sigma2", sigma2, "> 0 and finite", "0.3 is a good start; the paper's is 0.01")
     if neighbours is not None:
         require(neighbours >= 1, "neighbours", neighbours, "at least 1", "None keeps every edge")
@@ -152,15 +154,15 @@ def _graph(
         row, column = np.nonzero(edges)
         rows.append(row + first)
         columns.append(column)
-        # An explicit 0 would be no edge to some of SciPy's routines, so a weight that underflows stops short of it.
+        # Some of SciPy's routines take an explicit 0 for "no edge", so weights are at least TINY.
         weights.append(np.maximum(np.exp((epsilon - block[row, column]) / sigma2), TINY))
     entries = (np.concatenate(weights), (np.concatenate(rows), np.concatenate(columns)))
     graph = csr_array(entries, shape=(count, count))
-    return graph.maximum(graph.T).tocsr()  # an edge that either end keeps
+    return graph.maximum(graph.T).tocsr()  # an edge is kept if either end keeps it
 
 
 def _most_similar(block: Floats, neighbours: int) -> Bools:
-    """Mask of the largest entries of each row, exactly `neighbours` of them: the first where there are equals."""
+    """Mask of the `neighbours` largest entries of each row; of equal ones the first."""
     least = -np.partition(-block, neighbours - 1, axis=1)[:, [neighbours - 1]]
     above, equal = block > least, block == least
     room = neighbours - above.sum(axis=1, keepdims=True)
@@ -169,17 +171,17 @@ def _most_similar(block: Floats, neighbours: int) -> Bools:
 
 
 def _checked_graph(adjacency: "csr_array") -> "tuple[csr_array, float]":
-    """The graph with its longest edge scaled to 1, and that scale: float32 then holds any sigma2's distances."""
+    """The graph with its longest edge scaled to 1 (so that float32 suffices for any sigma2), and the scale."""
     from scipy.sparse import coo_array, csr_array, issparse
 
     if not issparse(adjacency):
         # SciPy's csgraph would drop weights under 1e-8 from a dense array.
         raise ContractError(
-            f"adjacency is a {type(adjacency).__name__}, but must be sparse, as three_dg gives it; "
+            f"adjacency is a {type(adjacency).__name__}, but must be sparse, as returned by three_dg; "
             "wrap weights with 0 for 'no edge' in scipy.sparse.csr_array"
         )
     entries = coo_array(adjacency, dtype=np.float64)
-    off = entries.row != entries.col  # the way from a client to itself is 0 whatever the diagonal holds
+    off = entries.row != entries.col  # the distance of a client to itself is 0 whatever the diagonal has
     graph = csr_array((entries.data[off], (entries.row[off], entries.col[off])), shape=entries.shape)
     if graph.shape[0] != graph.shape[1]:
         raise ContractError(f"adjacency has shape {graph.shape}, but must be square: a row and a column per client")
@@ -188,7 +190,7 @@ def _checked_graph(adjacency: "csr_array") -> "tuple[csr_array, float]":
     bad = graph.data[~(np.isfinite(graph.data) & (graph.data > 0))]
     if len(bad):
         raise ContractError(
-            f"adjacency holds the weight {bad[0]:g}, but weights must be finite and > 0; leave out what is no edge"
+            f"adjacency holds the weight {bad[0]:g}, but weights must be finite and > 0; leave pairs without edge out"
         )
     scale = float(graph.data.max())
     asymmetry = abs(graph - graph.T).max()
@@ -197,7 +199,7 @@ def _checked_graph(adjacency: "csr_array") -> "tuple[csr_array, float]":
             f"adjacency differs from its transpose by {asymmetry:.3g}, but must be symmetric; "
             "take graph.maximum(graph.T)"
         )
-    graph = graph.maximum(graph.T).tocsr()  # so that the rounding is symmetric too
+    graph = graph.maximum(graph.T).tocsr()  # make rounding errors symmetric, too
     graph.data = np.maximum(graph.data / scale, TINY)
     return graph, scale
 
@@ -213,7 +215,7 @@ def _faster(count: int, edges: int) -> Literal["floyd", "dijkstra"]:
 
 
 def _make_symmetric(distance: NDArray[Any]) -> None:
-    """Take the smaller of (i, j) and (j, i), in place and in pieces: no second (K, K) matrix."""
+    """Take the smaller of (i, j) and (j, i), in place and in blocks, without a second (K, K) matrix."""
     for first in range(0, len(distance), CHUNK):
         rows = distance[first : first + CHUNK, first:]
         columns = distance[first:, first : first + CHUNK]

@@ -1,4 +1,7 @@
-"""How well a graph's edges match those of the oracle graph, built from the true features: FedGS, Table 3."""
+"""How well a graph's edges match those of the oracle graph, which is built from the true features.
+
+FedGS (https://arxiv.org/abs/2211.13975), Table 3.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,11 +19,11 @@ __all__ = ["BestEdges", "EdgeScores", "edge_scores", "sweep"]
 class EdgeScores(NamedTuple):
     """How well edges were found.
 
-    Without any right edge all three are 0; where neither graph has an edge they agree, and all three are 1.
+    Without any correct edge all three are 0; if neither graph has an edge, they agree and all three are 1.
     """
 
-    precision: float  # of the edges found, how many are right
-    recall: float  # of the oracle's edges, how many were found
+    precision: float  # share of the edges found that are correct
+    recall: float  # share of the oracle's edges that were found
     f1: float  # harmonic mean of the two
 
 
@@ -63,7 +66,7 @@ def sweep(
     epsilons: Sequence[float] = (0.0, 0.01, 0.05, 0.1, 0.5),
     oracle_epsilon: float = 0.1,
 ) -> BestEdges:
-    """The threshold with the highest F1, the first of equals; Table 3 picks it from these five.
+    """The threshold with the highest F1, the first if several are equal; Table 3 uses these five.
 
     >>> truth = [[1, 0.5, 0.5], [0.5, 1, 0], [0.5, 0, 1]]
     >>> found = [[1, 0.9, 0.2], [0.9, 1, 0.001], [0.2, 0.001, 1]]
@@ -76,7 +79,7 @@ def sweep(
 
 
 def _edges(what: str, similarity: ArrayLike, epsilon: float) -> Bools:
-    """Mask of the pairs i < j that are edges: above epsilon, or at epsilon = 0 every pair would be one."""
+    """Mask of the pairs i < j that are edges: strictly above epsilon, else at epsilon = 0 every pair would be one."""
     require(0 <= epsilon <= 1, f"the epsilon of {what}", epsilon, "between 0 and 1")
     mask: Bools = np.triu(square(what, similarity) > epsilon, k=1)
     return mask

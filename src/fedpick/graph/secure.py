@@ -1,7 +1,8 @@
-"""The dot product of two clients' vectors, computed without either of them, or the server, seeing a vector.
+"""The dot product of two clients' vectors, computed so that neither the other client nor the server sees a vector.
 
-Du and Zhan, A practical approach to solve secure multi-party computation problems, NSPW 2002. A *commodity server*
-deals correlated random numbers and hears nothing; then, with A Alice's vector and B Bob's,
+Du and Zhan, A practical approach to solve secure multi-party computation problems, NSPW 2002
+(https://doi.org/10.1145/844102.844125). A *commodity server* distributes correlated random numbers and receives
+nothing; A is Alice's vector and B Bob's:
 
     commodity -> Alice   mask Ra, share ra                  ra + rb = Ra.Rb
     commodity -> Bob     mask Rb, share rb
@@ -11,18 +12,19 @@ deals correlated random numbers and hears nothing; then, with A Alice's vector a
     Bob       -> server  v2
     server               v1 + v2 = A.B
 
-Real numbers are written in fixed point as integers modulo 2^64, where a uniform mask hides its vector perfectly: what
-Alice and Bob see has the same distribution whatever the other's vector is, and neither learns the product.
+Real numbers are encoded in fixed point as integers modulo 2^64, where a uniform mask hides a vector perfectly: what
+Alice and Bob see has the same distribution for every vector of the other, and neither learns the product.
 
 What this does **not** protect:
 
-- It is for parties that follow the protocol and only look (honest but curious). One that lies gives a wrong product.
-- The commodity server must collude with nobody: with Ra it reads A from A + Ra. For the same reason the messages
-  between Alice and Bob need an encrypted channel where a server that knows the masks relays them.
-- The server learns every dot product. A full matrix of them *is* the vectors up to a rotation
-  (`fedpick.graph.vectors_from_similarity`), and a few clients whose vectors it knows fix the rotation.
-- Here one NumPy generator plays everybody's randomness, which is right for a study. Deployed parties draw their own,
-  from the operating system's cryptographic source.
+- It assumes parties that follow the protocol and only try to learn from what they see (honest but curious). A party
+  that sends false numbers causes a wrong product.
+- The commodity server must not collude with anyone: with Ra it computes A from A + Ra. For the same reason the
+  messages between Alice and Bob need encryption if a server that knows the masks relays them.
+- The server learns every dot product. The full matrix of them determines the vectors up to a rotation
+  (`fedpick.graph.vectors_from_similarity`), and a few clients whose vectors the server knows determine the rotation.
+- Here one NumPy generator draws the random numbers of all parties, which is sufficient for a study. In a deployment,
+  each party must draw its own from the operating system's cryptographic source.
 """
 
 import math
@@ -54,15 +56,15 @@ __all__ = [
 
 Ring = NDArray[np.uint64]  # integers modulo 2^64: NumPy's arrays of uint64 wrap around by themselves
 
-# 28 binary places and |A|, |B| <= 8 keep |A.B| 2^56 under 2^62, inside the signed half of the ring. Each party can
-# check its own length: by Cauchy and Schwarz that bounds the product, and tells the other nothing.
+# With 28 binary places and |A|, |B| <= 8, |A.B| 2^56 is at most 2^62, inside the ring's signed half. Each party can
+# check its own length; by Cauchy-Schwarz that bounds the product, and reveals nothing to the other.
 FRACTION_BITS = 28
 LARGEST_NORM = 8.0
 
 
 @dataclass(frozen=True, eq=False)
 class Deal:
-    """What the commodity server deals, all that it knows: it receives no message."""
+    """What the commodity server distributes, which is all that it knows: it receives no message."""
 
     mask_a: Ring
     share_a: Ring
@@ -72,7 +74,7 @@ class Deal:
 
 @dataclass(frozen=True, eq=False)
 class AliceView:
-    """All that Alice sees beside her own vector."""
+    """All that Alice sees besides her own vector."""
 
     mask: Ring  # Ra
     share: Ring  # ra
@@ -82,7 +84,7 @@ class AliceView:
 
 @dataclass(frozen=True, eq=False)
 class BobView:
-    """All that Bob sees beside his own vector."""
+    """All that Bob sees besides his own vector."""
 
     mask: Ring  # Rb
     share: Ring  # rb
@@ -100,7 +102,7 @@ class ServerView:
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """One run of the protocol, party by party."""
+    """One run of the protocol: what each party saw."""
 
     commodity: Deal
     alice: AliceView
@@ -114,7 +116,7 @@ def encode(vector: Floats) -> Ring:
 
 
 def decode(product: Ring) -> Floats:
-    """Read the product of two encoded numbers: twice the binary places."""
+    """Decode the product of two encoded numbers, which has twice the binary places."""
     value: Floats = product.view(np.int64) / 2.0 ** (2 * FRACTION_BITS)
     return value
 
@@ -125,13 +127,13 @@ def draw(shape: tuple[int, ...], rng: np.random.Generator) -> Ring:
 
 
 def dot(a: Ring, b: Ring) -> Ring:
-    """Dot product over the last axis, which is kept: NumPy's arrays wrap around silently, its scalars warn."""
+    """Dot product over the last axis, which is kept because NumPy's scalars, unlike arrays, warn of overflow."""
     product: Ring = (a * b).sum(axis=-1, keepdims=True, dtype=np.uint64)
     return product
 
 
 def deal(shape: tuple[int, ...], rng: np.random.Generator) -> Deal:
-    """The commodity server's part, for vectors of this shape (their last axis; the others count separate runs)."""
+    """The commodity server's part, for vectors along the last axis of this shape; other axes are separate runs."""
     mask_a, mask_b, share_a = draw(shape, rng), draw(shape, rng), draw((*shape[:-1], 1), rng)
     return Deal(mask_a, share_a, mask_b, share_b=dot(mask_a, mask_b) - share_a)
 
@@ -158,17 +160,17 @@ def open_result(server: ServerView) -> Floats:
 def secure_dot(alice: ArrayLike, bob: ArrayLike, rng: np.random.Generator) -> tuple[float, Transcript]:
     """Dot product of two private vectors, and what each party saw.
 
-    It is exact up to the fixed-point rounding, 2^-29 in each number.
+    It is exact up to fixed-point rounding, 2^-29 in each number.
 
     Args:
         alice: her vector (d,), of length (Euclidean norm) at most 8.
-        bob: his, with as many numbers.
-        rng: plays the randomness of the commodity server and of Bob.
+        bob: his vector (d,), of length at most 8.
+        rng: draws the random numbers of the commodity server and of Bob.
 
     >>> value, transcript = secure_dot([0.5, 1.0], [2.0, -1.0], np.random.default_rng(0))
     >>> value
     0.0
-    >>> transcript.server.from_bob.shape  # one number each from Alice and from Bob is all that the server gets
+    >>> transcript.server.from_bob.shape  # the server gets one number each from Alice and from Bob
     (1,)
     """
     a, b = _checked("alice", alice), _checked("bob", bob)
@@ -179,15 +181,15 @@ def secure_dot(alice: ArrayLike, bob: ArrayLike, rng: np.random.Generator) -> tu
 
 
 def secure_similarity(vectors: ArrayLike, rng: np.random.Generator) -> Floats:
-    """Dot products (K, K) of the clients' unit vectors, each pair's through a run of the protocol of its own.
+    """Dot products (K, K) of the clients' unit vectors, with a separate run of the protocol for each pair.
 
-    Each client divides its vector by its length before it starts, so that the products are cosines, in [-1, 1]; the
-    diagonal is 1 and needs no protocol. `three_dg` takes the result as it is. A vector of zeros, or with NaN or
-    infinity in it, has product 0 with everyone.
+    Each client first divides its vector by its length, so that the products are cosines, in [-1, 1]; the diagonal is 1
+    and needs no protocol. The result can be given to `three_dg`. A vector of zeros, or with NaN or infinity in it, has
+    product 0 with all others.
 
     Args:
-        vectors: (K, d), row k known to client k alone.
-        rng: plays the randomness of all parties.
+        vectors: (K, d); row k is known only to client k.
+        rng: draws the random numbers of all parties.
 
     >>> secure_similarity([[10, 0], [3, 3], [0, 7]], np.random.default_rng(0)).round(6)
     array([[1.      , 0.707107, 0.      ],
@@ -197,7 +199,7 @@ def secure_similarity(vectors: ArrayLike, rng: np.random.Generator) -> Floats:
     codes = encode(unit_rows("vectors", vectors))
     dots = np.eye(len(codes))
     for i in range(len(codes) - 1):
-        others = codes[i + 1 :]  # client i plays Alice with each later client, with fresh masks for each
+        others = codes[i + 1 :]  # client i is Alice with each later client, with new masks for each
         transcript = exchange(codes[i], others, deal(others.shape, rng), pad=draw((len(others), 1), rng))
         dots[i, i + 1 :] = dots[i + 1 :, i] = open_result(transcript.server)[:, 0]
     return dots
@@ -207,7 +209,7 @@ def _checked(who: str, vector: ArrayLike) -> Floats:
     array = np.asarray(vector, dtype=np.float64)
     if array.ndim != 1:
         raise ContractError(f"{who} has shape {array.shape}, but must be one vector, of shape (d,)")
-    norm = math.hypot(*array.tolist())  # unlike NumPy, it does not overflow on the way
+    norm = math.hypot(*array.tolist())  # unlike NumPy's norm, it does not overflow
     # A NaN is not <= either.
     require(
         norm <= LARGEST_NORM,

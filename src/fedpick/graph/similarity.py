@@ -1,10 +1,10 @@
-"""How similar the data of any two clients is: the matrix V of FedGS, eq. (10)-(12).
+"""Similarity of the data of any two clients: the matrix V of FedGS (https://arxiv.org/abs/2211.13975), eq. (10)-(12).
 
-All three similarities are max(cosine, 0) of one vector per client; they differ in what the vector is. In each of them
+All three similarities are max(cosine, 0) of one vector per client; they differ in the vector. In each of them
 
-- the diagonal is 1: a client is like itself, even one that nothing is known of;
-- a row of zeros, or a row with NaN or infinity in it (a client not seen yet, or one that reported nonsense), has
-  similarity 0 with everyone else.
+- the diagonal is 1, even for a client without a vector;
+- a row of zeros, or a row with NaN or infinity in it (a client not seen yet, or with an invalid report), has
+  similarity 0 with all others.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def _cosine(what: str, vectors: ArrayLike) -> Floats:
 
 
 def from_features(features: ArrayLike) -> Floats:
-    """Similarity (K, K) of clients from what describes their data, such as label counts: eq. (10).
+    """Similarity (K, K) of clients from features of their data, such as label counts: eq. (10).
 
     >>> from_features([[10, 0], [3, 3], [0, 7]]).round(2)
     array([[1.  , 0.71, 0.  ],
@@ -48,7 +48,7 @@ def from_features(features: ArrayLike) -> Floats:
 def from_updates(updates: ArrayLike) -> Floats:
     """Similarity (K, K) of clients from their model updates, local model minus global model: eq. (11).
 
-    >>> from_updates([[1.0, 0.0], [-1.0, 0.0], [np.nan, 1.0]])  # opposed, and a broken one
+    >>> from_updates([[1.0, 0.0], [-1.0, 0.0], [np.nan, 1.0]])  # opposite vectors, and an invalid one
     array([[1., 0., 0.],
            [0., 1., 0.],
            [0., 0., 1.]])
@@ -66,13 +66,13 @@ def from_embeddings(embeddings: ArrayLike) -> Floats:
 
 
 def noise(mean: ArrayLike, cov: ArrayLike, n: int, rng: np.random.Generator) -> Floats:
-    """Draw n rows of Gaussian noise, to be fed to every local model: the epsilon of eq. (12).
+    """Draw n rows of Gaussian noise, the common input of all local models: the epsilon of eq. (12).
 
     Args:
         mean: (d,) mean of the server's small validation set.
-        cov: (d, d) covariance of it; may be singular, as it is with fewer examples than pixels.
-        n: how many rows, at least 1.
-        rng: where the randomness comes from.
+        cov: (d, d) covariance of it; may be singular, as with fewer examples than pixels.
+        n: number of rows, at least 1.
+        rng: random generator.
 
     >>> noise([1.0, 5.0], [[4.0, 0.0], [0.0, 0.0]], 100, np.random.default_rng(0)).shape
     (100, 2)
@@ -111,11 +111,11 @@ def functional_embedding(model: Callable[[Floats], Any], batch: Floats) -> Float
 def vectors_from_similarity(dots: ArrayLike) -> Floats:
     """Vectors (K, rank) whose dot products are `dots`: what a server learns from a full matrix of dot products.
 
-    The vectors are those of the clients up to a rotation (or reflection), and serve as `Clients.features` where the
-    server has none: similarities, and so the graph, are the same.
+    They are the clients' vectors up to a rotation (or reflection), and can be used as `Clients.features`: similarities,
+    and so the graph, are the same.
 
     Args:
-        dots: (K, K) dot products, symmetric and positive semi-definite up to rounding, as `secure_similarity` gives.
+        dots: (K, K) dot products, symmetric and positive semi-definite up to rounding, as from `secure_similarity`.
 
     >>> vectors = vectors_from_similarity([[1.0, 0.6], [0.6, 1.0]])
     >>> (vectors @ vectors.T).round(6)
@@ -136,11 +136,11 @@ def _factor(what: str, values: ArrayLike) -> Floats:
         )
     weights, directions = np.linalg.eigh((gram + gram.T) / 2)
     largest = np.abs(weights).max(initial=0.0)
-    # Rounding, in fixed point too, leaves eigenvalues a little under zero; a wrong matrix, far under.
+    # Rounding (also in fixed point) gives eigenvalues a little below zero, a wrong matrix far below.
     if weights.min(initial=0.0) < -1e-6 * largest:
         raise ContractError(
-            f"{what} has the eigenvalue {weights.min():.3g}, but a matrix of dot products has none under 0 (it is "
-            "positive semi-definite); pass dot products or a covariance as computed, not clamped or thresholded ones"
+            f"{what} has the eigenvalue {weights.min():.3g}, but a matrix of dot products has none below 0 (it is "
+            "positive semi-definite); pass dot products or a covariance as computed, without clipping or thresholds"
         )
     kept = np.flatnonzero(weights > len(gram) * np.finfo(np.float64).eps * largest)[::-1]  # the largest first
     factor: Floats = directions[:, kept] * np.sqrt(weights[kept])

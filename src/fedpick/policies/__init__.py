@@ -7,6 +7,7 @@ from fedpick.policies.csucb import CSUCB
 from fedpick.policies.e3cs import E3CS
 from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
+from fedpick.policies.guard import Guard
 from fedpick.policies.overselect import OverSelect
 from fedpick.policies.power_of_choice import PowerOfChoice
 from fedpick.policies.rbcsf import RBCSF
@@ -21,6 +22,7 @@ __all__ = [
     "FedGS",
     "FixedProbabilities",
     "Genie",
+    "Guard",
     "OverSelect",
     "PowerOfChoice",
     "SizeWeighted",

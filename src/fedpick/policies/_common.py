@@ -1,7 +1,7 @@
-"""What several policies need: equality, checks of settings, who is there, and reports made safe."""
+"""Shared by several policies: equality, checks of settings, available clients, and safe use of reports."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,11 @@ from fedpick.types import Bools, Choice, Clients, Floats, Ints, View
 
 Truth = ArrayLike | Callable[[Clients], ArrayLike]  # what an oracle knows: an array, or a function of the clients
 
-LOSS_LIMIT = 1e12  # losses beyond are not losses: sums and squares of what is kept must not overflow
+LOSS_LIMIT = 1e12  # larger losses are ignored, so that sums and squares cannot overflow
 
 
 class ByValue:
-    """Policies are equal if they are of one class and their settings are, arrays and lists by what they hold."""
+    """Policies are equal if they have the same class and equal settings; arrays and lists are compared by value."""
 
     def _settings(self) -> tuple[Any, ...]:
         return tuple(_frozen(getattr(self, entry.name)) for entry in fields(self))  # type: ignore[arg-type]  # every policy is a dataclass
@@ -42,13 +42,31 @@ def _frozen(value: Any) -> Any:
 def _hash(value: Any) -> int:
     try:
         return hash(value)
-    except TypeError:  # a function object of the user's own may be unhashable; equality tells such apart
+    except TypeError:  # a user's function object may be unhashable; equality still works
         return 0
+
+
+def wrapped(policy: object) -> Iterator[object]:
+    """A policy and those that it wraps, from the outside in."""
+    seen: object | None = policy
+    while seen is not None:
+        yield seen
+        seen = getattr(seen, "policy", None)
+
+
+def with_cohort_size(policy: Any, size: int) -> Any:
+    """The same policy with another cohort size, also inside a wrapper; a SettingError if it has none to change."""
+    if is_dataclass(policy) and not isinstance(policy, type):
+        if any(entry.name == "cohort_size" for entry in fields(policy)):
+            return replace(policy, cohort_size=size)
+        if getattr(policy, "policy", None) is not None:
+            return replace(policy, policy=with_cohort_size(policy.policy, size))  # type: ignore[attr-defined]
+    raise SettingError(f"{type(policy).__name__} has no cohort_size to raise; it must be a dataclass with one")
 
 
 @dataclass
 class CountState:
-    """How often each client was chosen: all that a policy without memory keeps."""
+    """How often each client was chosen: the state of policies that learn nothing."""
 
     counts: Ints
 
@@ -61,7 +79,7 @@ def check_cohort_size(policy: object, size: object) -> None:
         f"{type(policy).__name__}: cohort_size",
         size,
         "a whole number >= 1",
-        "it is how many clients train in a round",
+        "it is the number of clients that train in a round",
     )
 
 
@@ -83,7 +101,7 @@ def check_whole(policy: object, name: str, value: object, low: int) -> None:
 
 
 def check_times(policy: object, tau_min: object, tau_max: object) -> None:
-    """Raise unless 0 < tau_min < tau_max, where they are given."""
+    """Raise unless 0 < tau_min < tau_max, as far as they are given."""
     for name, value in (("tau_min", tau_min), ("tau_max", tau_max)):
         if value is not None:
             check_number(policy, name, value, 0.0, open=True)
@@ -98,19 +116,19 @@ def present(view: View) -> Ints:
 
 
 def nobody() -> Choice:
-    """The choice when nobody is there."""
+    """The choice when no client is available."""
     none = np.empty(0, dtype=np.int64)
     return Choice(none, inclusion=np.empty(0))
 
 
 def counted(state: CountState, ids: Ints) -> CountState:
-    """The counts with these clients chosen once more (each time they stand in `ids`)."""
+    """Add 1 to the counts for each occurrence in `ids`."""
     np.add.at(state.counts, ids, 1)
     return CountState(state.counts)
 
 
 def truth(policy: object, name: str, given: Truth, clients: Clients, ndim: int = 1) -> Floats:
-    """What an oracle was told, as an array with one row per client."""
+    """The truth given to an oracle, as an array with one row per client."""
     array = np.array(given(clients) if callable(given) else given, dtype=np.float64)  # the state owns its arrays
     if array.ndim == 0:
         array = np.full(len(clients), float(array))
@@ -126,16 +144,27 @@ def truth(policy: object, name: str, given: Truth, clients: Clients, ndim: int =
 
 
 def valid_losses(losses: Floats) -> Bools:
-    """Mask of losses that can be one: finite and of a sane size."""
+    """Mask of plausible losses: finite and at most LOSS_LIMIT."""
     with np.errstate(invalid="ignore"):
         mask: Bools = np.abs(losses) <= LOSS_LIMIT
     return mask
 
 
 def clip_losses(losses: Floats, quantile: float | None) -> Floats:
-    """Losses above this quantile of the finite ones set to it, so that the largest liar only ties with the top."""
+    """Losses limited to this quantile of the finite ones, so that a false huge loss only ties with the highest."""
     finite = losses[np.isfinite(losses)]
     if quantile is None or not len(finite):
         return losses
     limit = np.quantile(finite, quantile)
     return np.where(np.isfinite(losses), np.minimum(losses, limit), losses)
+
+
+def unheard_lowest(values: Floats, heard: Bools) -> Floats:
+    """Values of a cohort in which those not heard have no more than the lowest heard, nor more than they had.
+
+    Args:
+        values: one each: of those heard, what they reported; of the others, what was known (not finite: nothing).
+        heard: mask of those that reported something that can be true.
+    """
+    known = values[heard] if heard.any() else values[np.isfinite(values)]
+    return np.where(heard, values, np.fmin(values, known.min(initial=np.inf) if len(known) else 0.0))

@@ -1,6 +1,6 @@
-"""The bandit that BSFL and CS-UCB share: counts and mean speeds, speed = tau_min / tau.
+"""The bandit of BSFL (https://arxiv.org/abs/2303.10373) and CS-UCB: counts and mean speeds, speed = tau_min / tau.
 
-Kept as the mean of 1/tau, so that a tau_min learned later rescales the past correctly.
+The state has the mean of 1/tau, so that past speeds stay correct when a smaller tau_min is learned.
 """
 
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ def fresh_speed(clients: int) -> SpeedState:
 def learn_speed(
     state: SpeedState, choice: Choice, outcome: Outcome, tau_min: float | None, tau_max: float | None
 ) -> SpeedState:
-    """Update counts and mean rates by (10), (11); writes into the arrays of the state.
+    """Update counts and mean rates by BSFL's eq. (10), (11); writes into the arrays of the state.
 
-    Whoever is late, fails or reports an impossible duration counts as tau_max (given, or the slowest seen; nothing
-    seen yet: speed 0): a failure is never a fast client.
+    A client that is late, fails or reports an impossible duration counts as tau_max (if None, the slowest seen; speed
+    0 if none was seen yet), so that a failure never looks fast.
     """
     duration = outcome.duration
     with np.errstate(invalid="ignore"):
@@ -49,7 +49,7 @@ def learn_speed(
     if tau_max is not None:
         seconds = np.minimum(seconds, tau_max)
     if tau_min is not None:
-        seconds = np.maximum(seconds, tau_min)  # nobody is faster than the fastest possible
+        seconds = np.maximum(seconds, tau_min)  # no client is faster than possible
     with np.errstate(divide="ignore"):
         rate = np.nan_to_num(1.0 / seconds, nan=0.0)
     ids = choice.ids
@@ -67,7 +67,7 @@ def mean_speed(state: SpeedState, ids: Ints, tau_min: float | None) -> Floats:
 
 
 def upper_bound(state: SpeedState, ids: Ints, tau_min: float | None, m: int, round: int) -> Floats:
-    """(9): mean speed + sqrt((m + 1) ln t / c), +inf for clients never chosen."""
+    """BSFL's eq. (9): mean speed + sqrt((m + 1) ln t / c), +inf for clients never chosen."""
     counts = state.counts[ids]
     with np.errstate(divide="ignore", invalid="ignore"):
         bonus = np.sqrt((m + 1) * np.log(round) / counts)

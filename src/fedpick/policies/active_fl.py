@@ -1,9 +1,11 @@
-"""Active Federated Learning (AFL): sample by a softmax over what each client's data is worth.
+"""Active Federated Learning (AFL): sample clients by a softmax over the values of their data.
 
-Goetz et al. (2019), "Active Federated Learning", Algorithm 1; the baseline of Power-of-Choice, with its settings.
+Goetz et al. (2019), "Active Federated Learning" (https://arxiv.org/abs/1909.12641), Algorithm 1; a baseline in
+Power-of-Choice, with the settings used there.
 
-Trusts: the losses that clients report; the share alpha3 drawn uniformly is beyond their reach. Nonsense (NaN,
-infinity, beyond 1e12) is ignored; `clip` bounds what a possible but huge loss can win.
+Trusts: the losses that clients report; they cannot influence the share alpha3, which is drawn uniformly. A client that
+reports an impossible loss (NaN, infinity, above 1e12) or fails gets the lowest value in its cohort, or keeps its own if
+that is lower; `clip` limits the effect of a possible but huge loss.
 """
 
 import math
@@ -19,6 +21,7 @@ from fedpick.policies._common import (
     clip_losses,
     nobody,
     present,
+    unheard_lowest,
     valid_losses,
 )
 from fedpick.protocol import check_outcome
@@ -29,7 +32,7 @@ __all__ = ["ActiveFL", "ActiveFLState"]
 
 @dataclass
 class ActiveFLState:
-    """Each client's value sqrt(n_k) * loss from its last report; NaN for a client not heard yet."""
+    """Each client's value sqrt(n_k) * loss from its last report; NaN if it has not been asked yet."""
 
     value: Floats
 
@@ -40,11 +43,11 @@ class ActiveFL(ByValue):
 
     Args:
         cohort_size: m.
-        alpha1: the share of available clients with the lowest values that is left out of the softmax.
+        alpha1: share of the available clients, those with the lowest values, that is left out of the softmax.
         alpha2: the softmax's inverse temperature.
-        alpha3: the share of the cohort drawn uniformly from those not yet chosen: m - floor((1 - alpha3) m), but one
-            at least is drawn by value.
-        clip: a quantile: values above it count as equal to it. None is the paper.
+        alpha3: share of the cohort drawn uniformly from the other clients: m - floor((1 - alpha3) m), but at least one
+            client is drawn by value.
+        clip: a quantile; values above it count as equal to it. None: no limit, as in the paper.
     """
 
     cohort_size: int
@@ -62,7 +65,7 @@ class ActiveFL(ByValue):
             check_number(self, "clip", self.clip, 0.0, 1.0, open=True)
 
     def init(self, clients: Clients) -> ActiveFLState:
-        """Return the state before the first round: nobody heard."""
+        """Return the state before the first round: no reports yet."""
         return ActiveFLState(np.full(len(clients), np.nan))
 
     def select(self, state: ActiveFLState, view: View, rng: np.random.Generator) -> Choice:
@@ -72,10 +75,10 @@ class ActiveFL(ByValue):
         if m == 0:
             return nobody()
         value = clip_losses(state.value[ids], self.clip)
-        # The paper does not say what an unheard client is worth: the most heard of, so that it is not left out.
+        # The paper gives no value for clients that have not reported: we take the largest known, so none is left out.
         unheard = np.isnan(value)
         value[unheard] = 0.0 if unheard.all() else np.nanmax(value)
-        by_value = max(math.floor((1.0 - self.alpha3) * m + 1e-9), 1)  # as the authors' code; the rest is uniform
+        by_value = max(math.floor((1.0 - self.alpha3) * m + 1e-9), 1)  # as in the authors' code; the rest is uniform
         kept = max(len(ids) - int(self.alpha1 * len(ids)), by_value)
         pool = solvers.top(value, kept, rng)
         keys = self.alpha2 * value[pool] + rng.gumbel(size=len(pool))  # Gumbel-top-k: softmax without replacement
@@ -85,9 +88,10 @@ class ActiveFL(ByValue):
         return Choice(np.sort(ids[np.concatenate([drawn, others])]))
 
     def observe(self, state: ActiveFLState, view: View, choice: Choice, outcome: Outcome) -> ActiveFLState:
-        """Value the clients that reported a loss."""
+        """Update the values: of clients that reported a loss, and of those that failed to."""
         check_outcome(view, choice, outcome)
         heard = outcome.succeeded & valid_losses(outcome.loss)
-        ids = choice.ids[heard]
-        state.value[ids] = np.sqrt(view.clients.sizes[ids]) * outcome.loss[heard]
+        ids = choice.ids
+        state.value[ids[heard]] = np.sqrt(view.clients.sizes[ids[heard]]) * outcome.loss[heard]
+        state.value[ids] = unheard_lowest(state.value[ids], heard)
         return ActiveFLState(state.value)

@@ -1,8 +1,9 @@
-"""The draws that every paper compares with: uniform, proportional to data size, and with fixed probabilities.
+"""Baselines: draws that are uniform, proportional to data size, or with fixed probabilities.
 
-McMahan et al. (2017), "Communication-Efficient Learning of Deep Networks from Decentralized Data" (uniform); Li et al.
-(2020), "Federated Optimization in Heterogeneous Networks" (proportional to size, with replacement: pi_rand of
-Power-of-Choice, MDSample of FedGS); Huang et al. (2021), RBCS-F, Fig. 5 (fixed probabilities).
+McMahan et al. (2017), "Communication-Efficient Learning of Deep Networks from Decentralized Data"
+(https://arxiv.org/abs/1602.05629; uniform); Li et al. (2020), "Federated Optimization in Heterogeneous Networks"
+(https://arxiv.org/abs/1812.06127; proportional to size, with replacement: pi_rand of Power-of-Choice, MDSample of
+FedGS); Huang et al. (2021), RBCS-F (https://doi.org/10.1109/TPDS.2020.3040887), Fig. 5 (fixed probabilities).
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Uniform(ByValue):
         return Choice(chosen, inclusion=np.full(m, m / len(ids)))
 
     def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
-        """Count who was chosen."""
+        """Count the chosen clients."""
         check_outcome(view, choice, outcome)
         return counted(state, choice.ids)
 
@@ -56,13 +57,12 @@ class SizeWeighted(ByValue):
     """Clients with probability proportional to their data size.
 
     Args:
-        cohort_size: how many are drawn.
-        replace: True draws with replacement (the papers'; copies of a client count as clients of their own in the
-            average, and `inclusion` is the expected count); False draws each at most once, with inclusion
-            probabilities exactly proportional to size, capped at 1.
+        cohort_size: number of clients to draw.
+        replace: True draws with replacement (as in the papers; a client drawn twice counts twice in the average, and
+            `inclusion` is the expected count); False draws each client at most once, with inclusion probabilities
+            exactly proportional to size, capped at 1.
 
-    The Choice weighs all equally (clients of inclusion 1 by size): to draw by size and to weigh by size would count
-    it twice.
+    The Choice has equal weights (but for clients of inclusion 1, by size): weights by size would count the size twice.
     """
 
     cohort_size: int
@@ -87,11 +87,11 @@ class SizeWeighted(ByValue):
             return Choice(ids[drawn], inclusion, weights=np.ones(len(drawn)))
         p = sampling.proportional(sizes, min(self.cohort_size, len(ids)))
         drawn = sampling.pivotal(p, rng)
-        weights = sizes[drawn] / p[drawn]  # equal, but for clients so large that they are always in
+        weights = sizes[drawn] / p[drawn]  # equal, except for clients so large that they are always in
         return Choice(ids[drawn], p[drawn], weights / weights.min())
 
     def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
-        """Count who was chosen."""
+        """Count the chosen clients."""
         check_outcome(view, choice, outcome, replace=self.replace)
         return counted(state, choice.ids)
 
@@ -109,11 +109,11 @@ class FixedProbabilities(ByValue):
     """Clients drawn with a fixed vector of probabilities (RBCS-F, Fig. 5: p from a Dirichlet distribution).
 
     Args:
-        cohort_size: how many are drawn, without replacement.
+        cohort_size: number of clients to draw, without replacement.
         p: one number >= 0 per client (they need not sum to 1), or a function of fp.Clients. A client with 0 is never
-            drawn: where fewer others are there than places, the cohort is smaller.
-        sampler: "sequential" draws one after the other with probability proportional to p (the paper's; inclusion is
-            then not known); "pivotal" and "systematic" make inclusion proportional to p, capped at 1.
+            drawn; if too few others are available, the cohort is smaller.
+        sampler: "sequential" draws one after the other with probability proportional to p (as in the paper; inclusion
+            is then not known); "pivotal" and "systematic" make inclusion proportional to p, capped at 1.
     """
 
     cohort_size: int
@@ -127,7 +127,7 @@ class FixedProbabilities(ByValue):
 
     @property
     def fixed_size(self) -> bool:
-        """Whether nobody has p = 0; a function tells only what it gives, so that it counts as one that gives some."""
+        """Whether all p are known to be > 0; for a function this is not known, so False."""
         return not callable(self.p) and bool(np.all(np.asarray(self.p) > 0))
 
     def init(self, clients: Clients) -> FixedProbabilitiesState:
@@ -136,7 +136,7 @@ class FixedProbabilities(ByValue):
         if not (p >= 0).all():
             raise SettingError(f"FixedProbabilities: p holds {p.min()}, but must be >= 0 for every client")
         if not callable(self.p) and not p.any():
-            raise SettingError("FixedProbabilities: p is 0 for every client, but must be > 0 for one at least")
+            raise SettingError("FixedProbabilities: p is 0 for every client, but must be > 0 for at least one")
         return FixedProbabilitiesState(p, np.zeros(len(clients), dtype=np.int64))
 
     def select(self, state: FixedProbabilitiesState, view: View, rng: np.random.Generator) -> Choice:
@@ -154,7 +154,7 @@ class FixedProbabilities(ByValue):
     def observe(
         self, state: FixedProbabilitiesState, view: View, choice: Choice, outcome: Outcome
     ) -> FixedProbabilitiesState:
-        """Count who was chosen."""
+        """Count the chosen clients."""
         check_outcome(view, choice, outcome)
         state.counts[choice.ids] += 1
         return FixedProbabilitiesState(state.p, state.counts)

@@ -1,11 +1,12 @@
 """BSFL: bandit scheduling that trades the round's time against how well the model generalises.
 
 Ben Ami, Cohen & Zhao (2023), "Client Selection for Generalization in Accelerated Federated Learning: A Multi-Armed
-Bandit Approach". The cohort maximises  min_S ucb(k, t) + alpha/m sum_S g_k  (13), where g raises clients chosen less
-often than their target. The paper anneals this; `fedpick.solvers.bottleneck` solves it exactly.
+Bandit Approach" (https://arxiv.org/abs/2303.10373; equation numbers are of this paper). The cohort maximises
+min_S ucb(k, t) + alpha/m sum_S g_k  (13), where g is larger for clients chosen less often than their target. The paper
+uses simulated annealing; `fedpick.solvers.bottleneck` solves the problem exactly.
 
-Trusts: the durations. Measure them on the server and give `tau_min`, and nobody gains by a false one; whatever a
-client reports, g falls with every time it is chosen.
+Trusts: the durations. If they are measured on the server and `tau_min` is given, a client gains nothing by a false
+one; and whatever a client reports, g falls each time it is chosen.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,7 @@ Generalisation = Callable[[Ints, int, Clients], ArrayLike]  # (counts, round, cl
 
 
 def generalisation(counts: ArrayLike, round: int, target: ArrayLike, beta: float = 1.0) -> Floats:
-    """g of (3) and (4): |target - c/t|^beta with its sign.
+    """g of eq. (3) and (4): |target - c/t|^beta with the sign of target - c/t.
 
     >>> generalisation([0, 4], round=4, target=0.5).tolist()
     [0.5, -0.5]
@@ -49,7 +50,7 @@ def generalisation(counts: ArrayLike, round: int, target: ArrayLike, beta: float
 
 @dataclass
 class BSFLState:
-    """How often each client was chosen, how fast it was, and what its data are worth (its target is proportional)."""
+    """Counts and speeds of the clients, and the worth of their data (targets are proportional to it)."""
 
     speed: SpeedState
     worth: Floats
@@ -61,7 +62,7 @@ class BSFLState:
 
 
 def _worth(policy: "BSFL | Genie", clients: Clients) -> Floats:
-    """q_k |X_k| of (4), or 1 for everyone (3)."""
+    """q_k |X_k| of (4), or 1 for every client (3)."""
     if policy.quality is None:
         return np.ones(len(clients))
     quality = truth(policy, "quality", policy.quality, clients)
@@ -75,7 +76,9 @@ def _bonus(policy: "BSFL | Genie", counts: Ints, worth: Floats, view: View, ids:
     if policy.g is not None:
         g = np.asarray(policy.g(counts, view.round, view.clients), dtype=np.float64)
         if g.shape != counts.shape or not np.isfinite(g).all():
-            raise ContractError(f"g returned shape {g.shape}, but one finite number per client is due: {counts.shape}")
+            raise ContractError(
+                f"g returned shape {g.shape}, but must return one finite number per client: {counts.shape}"
+            )
         g = g[ids]
     else:
         total = worth.sum()
@@ -91,18 +94,18 @@ def _check(policy: "BSFL | Genie") -> None:
 
 @dataclass(frozen=True, eq=False)
 class BSFL(ByValue):
-    """Upper confidence bounds on speed plus a reward for clients that were chosen too little.
+    """Upper confidence bounds on speed, plus a reward for clients that were chosen too rarely.
 
     Args:
         cohort_size: m.
         alpha: weight of generalisation against speed.
         beta: exponent of g.
         solver: "exact", or the paper's annealing: "alsa", "alsa-drop", "sa" (see `fedpick.solvers.annealing`).
-        quality: None targets equal participation (3); a number in [0, 1], one per client, or a function of fp.Clients
-            targets participation proportional to quality * size (4).
+        quality: None aims at equal participation (3); a number in [0, 1], one per client, or a function of fp.Clients
+            aims at participation proportional to quality * size (4).
         g: your own generalisation function (counts, round, clients) -> one number per client, instead of (3), (4).
-        tau_min: the shortest possible round, seconds; None learns the shortest seen.
-        tau_max: the deadline, as which late and failed clients count; None learns the longest seen.
+        tau_min: the shortest possible duration, in seconds; None: the shortest seen.
+        tau_max: the deadline, used as the duration of late and failed clients; None: the longest seen.
         steps: proposals of the annealing solvers.
     """
 
@@ -128,8 +131,8 @@ class BSFL(ByValue):
         return BSFLState(fresh_speed(len(clients)), _worth(self, clients))
 
     def select(self, state: BSFLState, view: View, rng: np.random.Generator) -> Choice:
-        """Clients never chosen first, ties at random; the rest of the cohort is the optimum of (13) given them."""
-        # ucb = +inf alone does not force a choice under (13): g of a client never chosen is not the largest in (4).
+        """First clients never chosen, ties at random; then the optimum of (13) for the rest of the cohort."""
+        # ucb = +inf does not force their choice under (13): by (4), a client never chosen need not have the largest g.
         ids = present(view)
         m = min(self.cohort_size, len(ids))
         if m == 0:
@@ -155,7 +158,7 @@ class BSFL(ByValue):
 
 @dataclass
 class GenieState:
-    """What the genie knows of each client, and how often each was chosen."""
+    """What the genie knows about each client, and how often each was chosen."""
 
     speed: Floats
     worth: Floats
@@ -164,7 +167,7 @@ class GenieState:
 
 @dataclass(frozen=True, eq=False)
 class Genie(ByValue):
-    """BSFL's genie (6): knows the mean speeds, otherwise chooses as BSFL does.
+    """BSFL's genie, eq. (6): an oracle that knows the mean speeds and otherwise chooses as BSFL does.
 
     Args:
         cohort_size: m.
@@ -201,7 +204,7 @@ class Genie(ByValue):
         return Choice(ids[solvers.bottleneck(state.speed[ids], bonus, self.cohort_size, rng=rng)])
 
     def observe(self, state: GenieState, view: View, choice: Choice, outcome: Outcome) -> GenieState:
-        """Count who was chosen; there is nothing to learn."""
+        """Count the chosen clients; there is nothing to learn."""
         check_outcome(view, choice, outcome)
         state.counts[choice.ids] += 1
         return GenieState(state.speed, state.worth, state.counts)

@@ -1,10 +1,11 @@
 """CS-UCB and CS-UCB-Q: the m clients with the highest upper confidence bound of their speed.
 
-Xia et al. (2020), "Multi-Armed Bandit-Based Client Scheduling for Federated Learning"; the baselines of BSFL, with the
-confidence bound that BSFL (9) gives them. The -Q variant adds a virtual queue per client, which grows by the
-participation floor each round and empties when the client is chosen (non-iid data).
+Xia et al. (2020), "Multi-Armed Bandit-Based Client Scheduling for Federated Learning"
+(https://arxiv.org/abs/2007.02315); baselines in BSFL (https://arxiv.org/abs/2303.10373), with the confidence bound of
+its eq. (9). The -Q variant, for non-iid data, adds a virtual queue per client, which grows by the participation floor
+each round and shrinks when the client is chosen.
 
-Trusts: the durations. Measure them on the server and give `tau_min`, and nobody gains by a false one.
+Trusts: the durations. If they are measured on the server and `tau_min` is given, a client gains nothing by a false one.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ VARIANTS = ("cs-ucb", "cs-ucb-q")
 
 @dataclass
 class CSUCBState:
-    """What is known of speeds, and the queue of each client (0 for "cs-ucb")."""
+    """Speeds learned so far, and the queue of each client (0 for "cs-ucb")."""
 
     speed: SpeedState
     queue: Floats
@@ -38,10 +39,10 @@ class CSUCB(ByValue):
     Args:
         cohort_size: m.
         variant: "cs-ucb" (iid data) or "cs-ucb-q" (with queues).
-        floor: participation rate that the queues ask for, as a share of m/K, in [0, 1].
-        queue_weight: what one round of backlog is worth beside a speed in [0, 1].
-        tau_min: the shortest possible round, seconds; None learns the shortest seen.
-        tau_max: the deadline, as which late and failed clients count; None learns the longest seen.
+        floor: participation rate that the queues aim at, as a share of m/K, in [0, 1].
+        queue_weight: weight of a queue's length; speeds are in [0, 1].
+        tau_min: the shortest possible duration, in seconds; None: the shortest seen.
+        tau_max: the deadline, used as the duration of late and failed clients; None: the longest seen.
     """
 
     cohort_size: int
@@ -74,7 +75,7 @@ class CSUCB(ByValue):
         return Choice(ids[solvers.top(score, self.cohort_size, rng)])
 
     def observe(self, state: CSUCBState, view: View, choice: Choice, outcome: Outcome) -> CSUCBState:
-        """Learn the speeds; move the queues."""
+        """Learn the speeds and update the queues."""
         check_outcome(view, choice, outcome)
         speed = learn_speed(state.speed, choice, outcome, self.tau_min, self.tau_max)
         queue = state.queue

@@ -1,11 +1,11 @@
 """E3CS: Exp3-based client selection for volatile clients.
 
-Huang, Lin, Shen, Li & Zomaya (2022), "Stochastic Client Selection for Federated Learning with Volatile Clients".
-An adversarial bandit with k plays a round: exponential weights raise the clients that return their models, a quota
-keeps a floor under everyone's probability.
+Huang, Lin, Shen, Li & Zomaya (2022), "Stochastic Client Selection for Federated Learning with Volatile Clients"
+(https://arxiv.org/abs/2011.08756; equation numbers are of this paper). An adversarial bandit with k plays per round:
+exponential weights favour clients that return their models, and a quota is a lower bound of every client's probability.
 
-Trusts: nothing but the server's own record of who answered (unless `reward` names a report). A client's probability
-never falls below quota * k/K and never exceeds 1, whatever it reports.
+Trusts: only the server's own record of which clients answered (unless `reward` names a report). A client's probability
+is never below quota * k/K or above 1, whatever it reports.
 """
 
 import math
@@ -17,7 +17,15 @@ from numpy.typing import ArrayLike
 
 from fedpick import sampling
 from fedpick.errors import MissingError, SettingError, require, unknown_name
-from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_whole, nobody, present
+from fedpick.policies._common import (
+    ByValue,
+    check_cohort_size,
+    check_number,
+    check_whole,
+    nobody,
+    present,
+    valid_losses,
+)
 from fedpick.protocol import ReportSpec, check_outcome
 from fedpick.schedules import Cosine, Linear, Schedule, Step
 from fedpick.state import shared_field
@@ -34,15 +42,16 @@ QUOTAS = ("inc", "linear", "cosine")
 
 
 def allocate(log_weights: ArrayLike, k: int, sigma: float) -> tuple[Floats, Bools]:
-    """Probabilities of Algorithm 2 and the mask S_t of the clients whose weight was capped.
+    """Probabilities of Algorithm 2, and the mask S_t of the clients whose weight was capped.
 
-    p = sigma + (k - K sigma) w'/sum w', with w' = min(w, (1 - sigma) alpha). Equations (23), (24) threshold on
-    Psi = w/(1 - sigma) and give p > 1 in some overflow cases; alpha here solves (22), where it is unique, and S_t is
-    strict as in line 3. Weights come as logarithms: plain ones overflow within a few hundred rounds.
+    p = sigma + (k - K sigma) w'/sum w', with w' = min(w, (1 - sigma) alpha). Equations (23), (24) compare with
+    Psi = w/(1 - sigma) and give p > 1 in some cases of overflow; here alpha is the unique solution of (22), and S_t is
+    a strict inequality as in line 3. Weights are given as logarithms, because they overflow within a few hundred
+    rounds.
 
     Args:
         log_weights: one per client that can be chosen.
-        k: how many are chosen.
+        k: number of clients to choose.
         sigma: the quota per client, 0 <= sigma <= k/K.
 
     >>> allocate([0.0, 0.0, 9.0], k=2, sigma=0.1)[0].tolist()
@@ -60,7 +69,7 @@ def allocate(log_weights: ArrayLike, k: int, sigma: float) -> tuple[Floats, Bool
 
 @dataclass
 class E3CSState:
-    """The logarithms of the weights w_{i,t}, up to a common constant."""
+    """Logarithms of the weights w_{i,t}, up to a common constant."""
 
     log_weights: Floats
     eta: float = shared_field()
@@ -68,19 +77,19 @@ class E3CSState:
 
 @dataclass(frozen=True, eq=False)
 class E3CS(ByValue):
-    """Exp3 with k plays a round and a fairness quota.
+    """Exp3 with k plays per round and a fairness quota.
 
     Args:
         cohort_size: k.
-        quota: the share of k/K kept for every client, in [0, 1]: a number (E3CS-0, -0.5, -0.8), "inc" (0 for the
+        quota: the share of k/K guaranteed to every client, in [0, 1]: a number (E3CS-0, -0.5, -0.8), "inc" (0 for the
             first quarter of the horizon, then 1), "linear" or "cosine" (from 0 to 1 over the horizon), or any
             callable round -> share.
         learning_rate: eta of (17), or "optimal" for sqrt(K ln K / sum_t (k - K sigma_t)), which needs the horizon.
-        sampler: "pivotal" or "systematic" (exact), or "multinomial" (the paper's, whose inclusion is not p).
-        max_step: the largest step of a log-weight. None is the paper, whose Fact 8 (step <= 1) does not hold because
-            1/p is unbounded: single steps of thousands occur at quota 0. 1.0 makes it hold.
-        horizon: number of rounds T, for the quotas and the rate that need it; past it they keep their last value.
-        reward: name of a report in [0, 1] to use as x_{i,t} instead of the success flag.
+        sampler: "pivotal" or "systematic" (inclusion is exactly p), or "multinomial" (the paper's; inclusion is not p).
+        max_step: the largest step of a log-weight; None: no limit, as in the paper. The paper's Fact 8 (step <= 1) does
+            not hold, because 1/p is unbounded: steps of thousands occur at quota 0. It holds with max_step = 1.0.
+        horizon: number of rounds T, for quotas and rates that need it; later rounds keep the last value.
+        reward: name of a report in [0, 1] that replaces the success flag x_{i,t}.
 
     >>> import fedpick as fp
     >>> fp.E3CS(cohort_size=20, quota="inc", horizon=2500).share(625)
@@ -107,7 +116,7 @@ class E3CS(ByValue):
                 "E3CS: quota",
                 self.quota,
                 "in [0, 1]",
-                "it is the share of k/K that every client keeps: 0 greedy, 1 uniform",
+                "it is the share of k/K guaranteed to every client: 0 is greedy, 1 uniform",
             )
         if isinstance(self.learning_rate, str):
             require(self.learning_rate == "optimal", "E3CS: learning_rate", self.learning_rate, "a number or 'optimal'")
@@ -121,11 +130,11 @@ class E3CS(ByValue):
             check_whole(self, "horizon", self.horizon, 2)
         elif isinstance(self.quota, str) or self.learning_rate == "optimal":
             asks = f"quota={self.quota!r}" if isinstance(self.quota, str) else "learning_rate='optimal'"
-            raise SettingError(f"E3CS: {asks} needs the number of rounds: give horizon=T")
+            raise SettingError(f"E3CS: {asks} needs the number of rounds: pass horizon=T")
 
     @property
     def needs(self) -> tuple[ReportSpec, ...]:
-        """The report it cannot do without, if `reward` names one: a number each."""
+        """The report named by `reward`, one number per client."""
         return () if self.reward is None else (ReportSpec(self.reward, width=0),)
 
     def share(self, round: int) -> float:
@@ -140,7 +149,7 @@ class E3CS(ByValue):
             }
             quota = named[quota]
         value = float(quota(round) if callable(quota) else quota)
-        require(0.0 <= value <= 1.0, f"E3CS: quota in round {round}", value, "in [0, 1]", "mend the schedule")
+        require(0.0 <= value <= 1.0, f"E3CS: quota in round {round}", value, "in [0, 1]", "correct the schedule")
         return value
 
     def _eta(self, clients: int) -> float:
@@ -156,13 +165,13 @@ class E3CS(ByValue):
         return E3CSState(np.zeros(len(clients)), self._eta(len(clients)))
 
     def _odds(self, view: View) -> tuple[int, int, float]:
-        """K, k and sigma among the clients that are there (not in the paper: those away have p = 0)."""
+        """K, k and sigma for the available clients (not in the paper; the others have p = 0)."""
         n = int(np.count_nonzero(view.available))
         k = min(self.cohort_size, n)
         return n, k, self.share(view.round) * k / n if n else 0.0
 
     def _allocate(self, state: E3CSState, view: View) -> tuple[Ints, Floats, Bools]:
-        """Who is there, their probabilities, and the mask S_t of those whose weight is capped."""
+        """Available clients, their probabilities, and the mask S_t of those whose weight is capped."""
         ids = present(view)
         n, k, sigma = self._odds(view)
         logs = state.log_weights if n == len(state.log_weights) else state.log_weights[ids]
@@ -178,7 +187,7 @@ class E3CS(ByValue):
         return Choice(ids[drawn], inclusion=p[drawn] if known else None)
 
     def observe(self, state: E3CSState, view: View, choice: Choice, outcome: Outcome) -> E3CSState:
-        """Raise the weights of those that returned, by (16) and (17)."""
+        """Increase the weights of the clients that returned, by (16) and (17)."""
         check_outcome(view, choice, outcome)
         x = outcome.succeeded.astype(np.float64)
         if self.reward is not None:
@@ -187,7 +196,7 @@ class E3CS(ByValue):
                     f"E3CS: reward={self.reward!r}, but the outcome's reports are {list(outcome.reports)}"
                 )
             reported = np.asarray(outcome.reports[self.reward], dtype=np.float64)
-            x *= np.clip(np.nan_to_num(reported, nan=0.0), 0.0, 1.0)
+            x *= np.clip(np.where(valid_losses(reported), reported, 0.0), 0.0, 1.0)  # what cannot be true earns nothing
         if len(choice) == 0:
             return E3CSState(state.log_weights, state.eta)
         logs, ids = state.log_weights, choice.ids
@@ -196,7 +205,7 @@ class E3CS(ByValue):
         if p is None or (p >= 1.0).any():  # else S_t is empty; the state and the view are those of select
             there, everyone, capped = self._allocate(state, view)
             at = np.searchsorted(there, ids)
-            p, over = (everyone[at] if p is None else p), capped[at]  # p = 1 alone does not tell who is in S_t
+            p, over = (everyone[at] if p is None else p), capped[at]  # p = 1 does not imply S_t
         open_plays = k - n * sigma
         with np.errstate(divide="ignore", over="ignore"):
             step = open_plays * state.eta * x / (p * n)
@@ -205,7 +214,7 @@ class E3CS(ByValue):
         return E3CSState(logs, state.eta)
 
     def before_admit(self, state: E3CSState) -> E3CSState:
-        """Shift the log-weights so that 0, where newcomers start, is a client of average probability."""
+        """Shift the log-weights so that 0, the newcomers' value, gives an average probability."""
         k = min(self.cohort_size, len(state.log_weights))
         p, over = allocate(state.log_weights, k, 0.0)
         share = np.where(over, 0.0, p)

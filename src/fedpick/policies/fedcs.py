@@ -1,10 +1,11 @@
-"""FedCS, the prophet: knows how reliable or how fast the clients are, and takes the best.
+"""FedCS, an oracle: knows how reliable or how fast the clients are, and takes the best.
 
-Nishio & Yonetani (2019), "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge", in the
-two forms in which later papers use it as a baseline: E3CS's (the k highest success rates, always the same ones) and
-RBCS-F's (everyone whose expected time c'theta* is under the deadline).
+Nishio & Yonetani (2019), "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge"
+(https://arxiv.org/abs/1804.08333), in the two forms that later papers use as a baseline: E3CS's
+(https://arxiv.org/abs/2011.08756; the k highest success rates, always the same clients) and RBCS-F's
+(https://doi.org/10.1109/TPDS.2020.3040887; all clients whose expected time c'theta* is below the deadline).
 
-Trusts: nothing that clients report; it never learns.
+Trusts: nothing that clients report; it does not learn.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ __all__ = ["FedCS", "FedCSState"]
 
 @dataclass
 class FedCSState:
-    """What the prophet knows of each client (success rate, time, or coefficients), and how often each was chosen."""
+    """What is known about each client (success rate, time, or coefficients), and how often each was chosen."""
 
     known: Floats
     counts: Ints
@@ -32,14 +33,14 @@ class FedCSState:
 class FedCS(ByValue):
     """The most reliable clients; or, with a deadline, all that are fast enough.
 
-    It is an oracle: give it `success`, or where there is a `deadline`, `times` or `theta`. It may be told more than it
-    uses; `theta` goes before `times`.
+    It is an oracle: give it `success`, or with a `deadline`, `times` or `theta`. It may be given more than it uses; if
+    both are given, `theta` is used instead of `times`.
 
     Args:
-        cohort_size: how many; with a deadline it may be None: all that are fast enough.
-        success: success rate of each client, or a function of fp.Clients. Ties go to the lower index, so that it is
-            always the same ones, as E3CS describes it.
-        deadline: seconds; clients with an expected time below it are chosen, so that the number varies.
+        cohort_size: number of clients; with a deadline it may be None: all that are fast enough.
+        success: success rate of each client, or a function of fp.Clients. Ties go to the lower index, so the same
+            clients are always chosen, as described by E3CS.
+        deadline: seconds; clients with an expected time below it are chosen, so the number varies.
         times: expected time of each client, or a function of fp.Clients.
         theta: (K, d) coefficients, or a function of fp.Clients: the expected time is context . theta.
 
@@ -64,16 +65,16 @@ class FedCS(ByValue):
         if self.deadline is not None:
             check_number(self, "deadline", self.deadline, 0.0, open=True)
             if self.times is None and self.theta is None:
-                raise SettingError("FedCS: deadline needs to know the times: give either times= or theta=")
+                raise SettingError("FedCS: deadline needs the clients' times: give either times= or theta=")
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """A context, if the times come from coefficients."""
+        """A context, if times are computed from coefficients."""
         return ("context",) if self._linear else ()
 
     @property
     def context(self) -> int | None:
-        """The columns of that context, where they are known."""
+        """Number of columns of that context, if known."""
         if not self._linear or callable(self.theta):
             return None
         return int(np.asarray(self.theta).shape[-1])
@@ -84,7 +85,7 @@ class FedCS(ByValue):
 
     @property
     def fixed_size(self) -> bool:
-        """Whether it chooses cohort_size clients whenever they are there."""
+        """Whether it always chooses cohort_size clients if so many are available."""
         return self.deadline is None
 
     def init(self, clients: Clients) -> FedCSState:
@@ -94,7 +95,7 @@ class FedCS(ByValue):
         return FedCSState(known, np.zeros(len(clients), dtype=np.int64))
 
     def select(self, state: FedCSState, view: View, rng: np.random.Generator) -> Choice:
-        """Choose the cohort; nothing is drawn."""
+        """Choose the cohort, without random numbers."""
         ids = present(view)
         if len(ids) == 0:
             return nobody()
@@ -112,14 +113,14 @@ class FedCS(ByValue):
         if not self._linear:
             return state.known[ids]
         if view.context is None:
-            raise MissingError("FedCS: theta= turns a context into a time, but view.context is None")
+            raise MissingError("FedCS: theta= computes times from view.context, but that is None")
         if view.context.shape != state.known.shape:
             raise ContractError(f"FedCS: context has shape {view.context.shape}, but theta {state.known.shape}")
         times: Floats = np.einsum("kd,kd->k", view.context[ids], state.known[ids])
-        return np.nan_to_num(times, nan=np.inf)  # a client that reports no usable context is not fast
+        return np.nan_to_num(times, nan=np.inf)  # a client without a usable context counts as slow
 
     def observe(self, state: FedCSState, view: View, choice: Choice, outcome: Outcome) -> FedCSState:
-        """Count who was chosen."""
+        """Count the chosen clients."""
         check_outcome(view, choice, outcome)
         state.counts[choice.ids] += 1
         return FedCSState(state.known, state.counts)

@@ -1,11 +1,12 @@
-"""FedGS: cohorts whose data differ, chosen so that everyone is chosen equally often.
+"""FedGS: cohorts of clients with different data, with all clients chosen equally often.
 
-Wang et al. (2023), "FedGS: Federated Graph-Based Sampling with Arbitrary Client Availability". A graph joins clients
-with similar data (`fedpick.graph`); the cohort maximises  alpha/N s'Hs - z's  (16), with H the shortest paths on that
-graph and z the number of times each client was chosen, centred. `fedpick.solvers.disperse` searches for it.
+Wang et al. (2023), "FedGS: Federated Graph-Based Sampling with Arbitrary Client Availability"
+(https://arxiv.org/abs/2211.13975; equation numbers are of this paper). A graph joins clients with similar data
+(`fedpick.graph`); the cohort maximises  alpha/N s'Hs - z's  (16), where H are the shortest paths on that graph and z
+the centred numbers of times that clients were chosen. `fedpick.solvers.disperse` searches for the maximum.
 
-Trusts: features and embeddings, for distances only. A liar can look different from everyone, but each time it is
-chosen its count pushes it back: with the default scale, no further than about alpha (N-1)/M rounds ahead of the others.
+Trusts: features and embeddings, for distances only. A client can falsely look different from all others, but its count
+limits its gain: with the default scale it is chosen at most about alpha (N-1)/M times more than the others.
 """
 
 import logging
@@ -28,13 +29,13 @@ __all__ = ["FedGS", "FedGSState"]
 log = logging.getLogger(__name__)
 
 SCALES = ("cohort", "paper")
-DENSE_UP_TO = 1_000  # clients; beyond, the graph keeps each client's nearest neighbours only
-MOST_CLIENTS = 30_000  # H is K x K: 3.6 GB in float32 here
+DENSE_UP_TO = 1_000  # clients; with more, the graph keeps only each client's nearest neighbours
+MOST_CLIENTS = 30_000  # H is K x K: 3.6 GB in float32 at this size
 
 
 @dataclass
 class FedGSState:
-    """Times chosen, a vector per client (NaN: not seen yet), and H (NaN on the diagonal: not placed yet)."""
+    """Counts, a vector per client (NaN: not known yet), and H (NaN on the diagonal: not in the graph yet)."""
 
     counts: Ints
     vectors: Floats
@@ -49,25 +50,25 @@ def _known(vectors: Floats) -> Bools:
 
 @dataclass(frozen=True, eq=False)
 class FedGS(ByValue):
-    """Diverse cohorts with equal participation, whoever is available.
+    """Diverse cohorts with equal participation, for any availability.
 
     Args:
         cohort_size: M.
         alpha: weight of diversity against equal counts; 0 takes the clients chosen least often.
-        graph: where distances come from: "features" (`Clients.features`), the name of a report such as "embedding" or
-            "update" (the graph then grows as clients report; until two have, alpha counts as 0), a (K, K) array of
-            distances, or a function of fp.Clients that returns one. "auto" is "features" where there are some, else
-            "embedding".
+        graph: source of the distances: "features" (`Clients.features`), the name of a report such as "embedding" or
+            "update" (the graph then grows as clients report; until two have reported, alpha counts as 0), a (K, K)
+            array of distances, or a function of fp.Clients that returns one. "auto" is "features" if there are any,
+            else "embedding".
         sigma2: sigma^2 of the graph's edges exp(-V/sigma^2). The paper's .01 makes distances differ by many orders
-            of magnitude, so that cohorts were less balanced (L2 distance to the label mix .170 against .051 at .3).
-        epsilon: the similarity from which two clients are joined.
-        neighbours: edges kept per client; None keeps all up to 1,000 clients, then 10.
-        scale: "cohort" divides s'Hs by M(M-1), the pairs of the cohort, as (13) says in words and the authors' code
-            does; "paper" by N(N-1) as (13) is printed, which makes alpha <= 5 a mere tie-break.
+            of magnitude, and cohorts were less balanced (L2 distance to the label mix .170 against .051 at .3).
+        epsilon: smallest similarity of two clients that are joined by an edge.
+        neighbours: edges kept per client; None keeps all edges up to 1,000 clients, and 10 per client beyond.
+        scale: "cohort" divides s'Hs by M(M-1), the pairs of the cohort, as in the text on (13) and the authors' code;
+            "paper" by N(N-1) as (13) is printed, with which alpha <= 5 only decides between equal counts.
         rebuild_every: rounds between rebuilds of a graph that grows from reports; a rebuild takes about a second for
             1,000 clients.
-        restarts: starts of the search; reproducible.
-        time_limit: seconds for the search; None for no limit. The choice then depends on the machine's speed.
+        restarts: random starts of the search.
+        time_limit: seconds for the search, which makes the choice depend on the machine's speed; None: no limit.
     """
 
     cohort_size: int
@@ -97,17 +98,17 @@ class FedGS(ByValue):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Features or a report, where `graph` insists on one."""
+        """Features or a report, if `graph` names it."""
         return (self.graph,) if isinstance(self.graph, str) and self.graph != "auto" else ()
 
     @property
     def wants(self) -> tuple[str | ReportSpec, ...]:
-        """Features, or else embeddings, where `graph` takes what there is."""
+        """Features, or else embeddings, if `graph` is "auto"."""
         auto = isinstance(self.graph, str) and self.graph == "auto"
         return ("features", ReportSpec("embedding", unless="features")) if auto else ()
 
     def init(self, clients: Clients) -> FedGSState:
-        """Return the state before the first round: the graph, if there is something to build it from."""
+        """Return the state before the first round, with the graph if it can be built already."""
         counts = np.zeros(len(clients), dtype=np.int64)
         if not isinstance(self.graph, str):
             return FedGSState(counts, np.empty((len(clients), 0)), self._given(clients))
@@ -137,7 +138,7 @@ class FedGS(ByValue):
         return distance / largest if largest > 0 else distance
 
     def _distances(self, vectors: Floats) -> NDArray[np.floating]:
-        """H of the graph over the clients with a vector, in [0, 1]; (0, 0) while fewer than two have one."""
+        """H of the clients with a vector, in [0, 1]; of shape (0, 0) while fewer than two have one."""
         known = np.flatnonzero(_known(vectors))
         if len(known) < 2 or self.alpha == 0.0:
             return np.empty((0, 0), dtype=np.float32)
@@ -176,7 +177,7 @@ class FedGS(ByValue):
             ids = ids[solvers.top(-z[ids], m, rng)]
         else:
             pair = self.alpha / total if self.scale == "paper" else self.alpha * (total - 1) / (m * (m - 1))
-            if unplaced.any():  # not in the graph yet: at a middling distance from everyone
+            if unplaced.any():  # clients not in the graph yet get the mean distance to all others
                 distance = np.nan_to_num(distance, nan=float(np.nanmean(distance)))
                 np.fill_diagonal(distance, 0.0)
             ids = solvers.disperse(
@@ -193,7 +194,7 @@ class FedGS(ByValue):
         return Choice(ids, weights=sizes / sizes.sum())  # (18)
 
     def observe(self, state: FedGSState, view: View, choice: Choice, outcome: Outcome) -> FedGSState:
-        """Count who was chosen; refine the graph with what was reported."""
+        """Count the chosen clients; update the graph from their reports."""
         check_outcome(view, choice, outcome)
         vectors, fresh = state.vectors, False
         report = self._report(view, outcome)
@@ -218,7 +219,7 @@ class FedGS(ByValue):
         return FedGSState(state.counts, vectors, distance)
 
     def _report(self, view: View, outcome: Outcome) -> Floats | None:
-        """What the graph grows from, if it grows."""
+        """The report that the graph is built from, if there is one."""
         if not isinstance(self.graph, str) or self.graph == "features":
             return None
         if self.graph == "auto" and view.clients.features is not None:

@@ -1,16 +1,17 @@
-"""OverSelect: ask more clients than are needed, keep the first that answer.
+"""OverSelect: choose more clients than needed, and keep the first that answer.
 
-Bonawitz et al. (2019), "Towards Federated Learning at Scale: System Design", where 130% are asked.
+Bonawitz et al. (2019), "Towards Federated Learning at Scale: System Design" (https://arxiv.org/abs/1902.01046), with
+130%.
 """
 
 import math
-from dataclasses import dataclass, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, is_dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from fedpick.errors import SettingError
-from fedpick.policies._common import ByValue, check_number
+from fedpick.policies._common import ByValue, check_number, with_cohort_size, wrapped
 from fedpick.protocol import Policy, traits
 from fedpick.types import Choice, Clients, Outcome, View
 
@@ -21,10 +22,10 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, eq=False)
 class OverSelect(ByValue, Generic[S]):
-    """Any policy, asked for `factor` times its cohort; whoever runs the round keeps the first `cohort_size`.
+    """Any policy, with a cohort `factor` times as large, of which the first `cohort_size` answers are used.
 
-    The others are SURPLUS: a success for the policy, unused by the aggregator. What it needs, wants and knows is what
-    the policy inside does (`traits`).
+    The other clients are SURPLUS: a success for the policy, unused by the aggregator. Its `traits` are those of the
+    wrapped policy.
 
     >>> import fedpick as fp
     >>> policy = fp.OverSelect(fp.Uniform(cohort_size=10), 1.3)
@@ -41,32 +42,34 @@ class OverSelect(ByValue, Generic[S]):
             raise SettingError(
                 f"OverSelect: {type(self.policy).__name__} has no cohort_size to raise; it must be a dataclass with one"
             )
-        self._wide()  # says now, not in round 1, if the policy cannot be that wide
+        if any(isinstance(each, OverSelect) for each in wrapped(self.policy)):
+            raise SettingError("OverSelect: there is one inside already; give one of them, with the product of factors")
+        self._wide()  # raises here, not in round 1, if the policy does not allow this cohort size
 
     def _wide(self) -> Policy[S]:
-        wide: Any = replace(self.policy, cohort_size=self.asks)  # type: ignore[type-var]
-        return wide  # type: ignore[no-any-return]
+        wide: Policy[S] = with_cohort_size(self.policy, self.asks)
+        return wide
 
     @property
     def cohort_size(self) -> int:
-        """How many are kept."""
+        """Number of answers that are used."""
         size = traits(self.policy).cohort_size
         assert size is not None
         return size
 
     @property
     def asks(self) -> int:
-        """How many are chosen."""
+        """Number of clients that are chosen."""
         return math.ceil(self.cohort_size * self.factor - 1e-9)
 
     def before_admit(self, state: S) -> S:
-        """As the policy inside."""
+        """As the wrapped policy."""
         prepare = getattr(self._wide(), "before_admit", None)
         out: S = state if prepare is None else prepare(state)
         return out
 
     def init(self, clients: Clients) -> S:
-        """Return the state of the policy inside."""
+        """Return the state of the wrapped policy."""
         return self._wide().init(clients)
 
     def select(self, state: S, view: View, rng: np.random.Generator) -> Choice:
@@ -74,5 +77,5 @@ class OverSelect(ByValue, Generic[S]):
         return self._wide().select(state, view, rng)
 
     def observe(self, state: S, view: View, choice: Choice, outcome: Outcome) -> S:
-        """Learn as the policy inside does."""
+        """Learn as the wrapped policy does."""
         return self._wide().observe(state, view, choice, outcome)

@@ -1,11 +1,11 @@
 """Power-of-Choice: of d candidates, train the m with the highest loss.
 
 Cho, Wang & Joshi (2021), "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
-Strategies", section 4 and Algorithms 1 and 2 of its appendix F.
+Strategies" (https://arxiv.org/abs/2010.01243), section 4 and Algorithms 1 and 2 of its appendix F.
 
-Trusts: the losses that clients report. A client that reports nonsense (NaN, infinity, beyond 1e12) ranks last. One
-that reports a huge but possible loss wins whenever it is a candidate, that is with probability at most its inclusion
-among the candidates; with `clip` it only ties with the top.
+Trusts: the losses that clients report. A client that reports an impossible loss (NaN, infinity, above 1e12) ranks last;
+in rpow-d it counts as a failure, that is as the lowest loss in its cohort, or its own last one if that is lower. One
+that reports a huge but possible loss is chosen whenever it is a candidate; with `clip` it only ties with the highest.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from fedpick.policies._common import (
     clip_losses,
     nobody,
     present,
+    unheard_lowest,
     valid_losses,
 )
 from fedpick.protocol import check_outcome
@@ -34,7 +35,7 @@ VARIANTS = ("pow-d", "cpow-d", "rpow-d")
 
 @dataclass
 class PowerOfChoiceState:
-    """The last loss heard from each client (+inf: not yet heard), and how often each was chosen."""
+    """The last loss that each client reported (+inf: none yet), and how often each was chosen."""
 
     loss: Floats
     counts: Ints
@@ -46,13 +47,14 @@ class PowerOfChoice(ByValue):
 
     Args:
         cohort_size: m.
-        candidates: d >= m, cut to those available; None is 2m.
-        variant: "pow-d" probes the candidates' full local loss, "cpow-d" the loss on one mini-batch, "rpow-d" probes
-            nobody and uses the last training loss that each client reported.
+        candidates: d >= m, at most the available clients; None: 2m.
+        variant: "pow-d" probes the candidates' full local loss, "cpow-d" the loss on one mini-batch, "rpow-d" does not
+            probe and uses the last training loss that each client reported.
         schedule: callable round -> d, which replaces `candidates` (adapow-d): fp.schedules.Halving(K, every=5000),
-            fp.schedules.Step(K, m, at=T / 2). Never below m.
+            fp.schedules.Step(K, m, at=T / 2). At least m is used.
         batch: examples in cpow-d's mini-batch (each client uses min(batch, its size)).
-        clip: a quantile: losses above it count as equal to it, so that liars tie instead of win. None is the paper.
+        clip: a quantile; losses above it count as equal to it, so that a false loss can only tie. None: no limit, as
+            in the paper.
 
     >>> import fedpick as fp
     >>> sorted(fp.PowerOfChoice(cohort_size=3, candidates=6).needs)
@@ -84,11 +86,11 @@ class PowerOfChoice(ByValue):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """A probe, unless the variant works from reports."""
+        """A probe, unless the variant uses reports."""
         return () if self.variant == "rpow-d" else ("probe",)
 
     def init(self, clients: Clients) -> PowerOfChoiceState:
-        """Return the state before the first round: nobody heard."""
+        """Return the state before the first round: no reports yet."""
         return PowerOfChoiceState(np.full(len(clients), np.inf), np.zeros(len(clients), dtype=np.int64))
 
     def d(self, round: int) -> int:
@@ -98,7 +100,7 @@ class PowerOfChoice(ByValue):
         return 2 * self.cohort_size if self.candidates is None else self.candidates
 
     def select(self, state: PowerOfChoiceState, view: View, rng: np.random.Generator) -> Choice:
-        """Draw the candidates, learn their losses, take the highest."""
+        """Draw the candidates, get their losses, take the highest."""
         ids = present(view)
         if len(ids) == 0:
             return nobody()
@@ -108,7 +110,7 @@ class PowerOfChoice(ByValue):
             ids = ids[sampling.weighted(sizes, d, rng)]
         losses = clip_losses(self._losses(state, view, ids), self.clip)
         chosen = ids[solvers.top(losses, self.cohort_size, rng)]
-        return Choice(chosen, weights=np.ones(len(chosen)))  # 1/m each: size counted when candidates were drawn
+        return Choice(chosen, weights=np.ones(len(chosen)))  # 1/m each: candidates were already drawn by size
 
     def _losses(self, state: PowerOfChoiceState, view: View, ids: Ints) -> Floats:
         if self.variant == "rpow-d":
@@ -121,18 +123,16 @@ class PowerOfChoice(ByValue):
         batch = self.batch if self.variant == "cpow-d" else None
         losses = np.asarray(view.probe(ids, batch=batch), dtype=np.float64)
         if losses.shape != ids.shape:
-            raise ContractError(f"view.probe returned shape {losses.shape} for {len(ids)} ids; one loss per id is due")
+            raise ContractError(f"view.probe returned shape {losses.shape} for {len(ids)} ids; return one loss per id")
         return np.where(valid_losses(losses), losses, -np.inf)
 
     def observe(self, state: PowerOfChoiceState, view: View, choice: Choice, outcome: Outcome) -> PowerOfChoiceState:
-        """Keep the losses that came (rpow-d ranks by them)."""
+        """Store the reported losses (rpow-d ranks by them)."""
         check_outcome(view, choice, outcome)
         heard = outcome.succeeded & valid_losses(outcome.loss)
         ids = choice.ids
         state.loss[ids[heard]] = outcome.loss[heard]
-        # Chosen and still not heard: no longer +inf, or a client that always fails would always be chosen.
-        typical = float(np.median(outcome.loss[heard])) if heard.any() else 0.0
-        silent = ids[~heard & np.isinf(state.loss[ids])]
-        state.loss[silent] = typical
+        # Failed: not its last loss, which would soon be the highest, because the losses of the others fall.
+        state.loss[ids] = unheard_lowest(state.loss[ids], heard)
         state.counts[ids] += 1
         return PowerOfChoiceState(state.loss, state.counts)

@@ -1,13 +1,14 @@
 """RBCS-F: reputation-based selection with a long-term fairness guarantee.
 
 Huang, Lin, Wu, He, Li & Zomaya (2021), "An Efficiency-Boosting Client Selection Scheme for Federated Learning with
-Fairness Guarantee". A linear contextual bandit predicts each client's exchange time; a virtual queue per client grows
-by the guaranteed rate each round and shrinks when the client is chosen. The cohort minimises
-V max_S tau_bar - sum_S Z (21), which `fedpick.solvers.bottleneck` solves exactly.
+Fairness Guarantee" (https://doi.org/10.1109/TPDS.2020.3040887; equation numbers are of this paper). A linear contextual
+bandit predicts each client's exchange time; a virtual queue per client grows by the guaranteed rate each round and
+shrinks when the client is chosen. The cohort minimises V max_S tau_bar - sum_S Z (21), which
+`fedpick.solvers.bottleneck` solves exactly.
 
-Trusts: contexts and durations, each for the client's own estimate only. A client can make itself look fast; the
-queues still guarantee everyone's rate where it is feasible. One whose context is unusable (NaN, infinite, beyond 1e100)
-counts as the slowest, and is left out while enough others are there, whatever its queue.
+Trusts: contexts and durations, each only for the client's own estimate. A client can make itself look fast, but the
+queues still guarantee every client's rate where that is feasible. A client whose context is unusable (NaN, infinite,
+above 1e100) counts as the slowest, and is not chosen while enough others are available, however long its queue.
 """
 
 import logging
@@ -38,12 +39,12 @@ __all__ = ["RBCSF", "RBCSFState"]
 log = logging.getLogger(__name__)
 
 ABSENT = ("grow", "freeze")
-_LIMIT = 1e100  # contexts and times beyond are no measurements; their squares would overflow
+_LIMIT = 1e100  # larger contexts and times are ignored; their squares would overflow
 
 
 @dataclass
 class RBCSFState:
-    """Ridge regression and queue of each client; how many rounds each was enrolled and there."""
+    """Ridge regression and queue of each client; numbers of rounds that each was enrolled and available."""
 
     factor: Floats  # (K, d, d), lower Cholesky factor of H = lambda I + sum c c' (18)
     b: Floats  # (K, d), sum tau c
@@ -62,7 +63,7 @@ class RBCSFState:
 
 @njit(cache=True)
 def _estimate(context: Floats, factor: Floats, theta: Floats, ids: Ints, alpha: float) -> Floats:
-    """tau_bar of (19) for these clients, +inf where the context is no measurement."""
+    """tau_bar of (19) for these clients, +inf where the context is unusable."""
     d = context.shape[1]
     out = np.empty(len(ids))
     u = np.empty(d)
@@ -91,8 +92,8 @@ def _estimate(context: Floats, factor: Floats, theta: Floats, ids: Ints, alpha: 
 def _learn(context: Floats, factor: Floats, b: Floats, theta: Floats, ids: Ints, times: Floats) -> None:
     """Add c c' to H and tau c to b, and solve for theta, for the clients whose time is known.
 
-    H is kept as its Cholesky factor and turned by Givens rotations: the inverse kept by Sherman-Morrison instead loses
-    all its digits to one context that is large beside lambda.
+    H is stored as its Cholesky factor and updated by Givens rotations: an inverse updated by Sherman-Morrison loses all
+    its digits after one context that is large compared with lambda.
     """
     d = context.shape[1]
     x = np.empty(d)
@@ -124,22 +125,22 @@ def _learn(context: Floats, factor: Floats, b: Floats, theta: Floats, ids: Ints,
 
 @dataclass(frozen=True, eq=False)
 class RBCSF(ByValue):
-    """Short rounds under a guaranteed rate of participation.
+    """Short rounds with a guaranteed rate of participation.
 
     Args:
         cohort_size: m.
-        penalty: V, the weight of the round's time against the queues. The paper gives no value; 1, 10 and 50 spread
-            well in its world, and from 100 on it is unfair within 500 rounds.
-        guarantee: beta, the rate at which every client is chosen in the long run, at most m/K; None is 0.75 m/K, the
+        penalty: V, the weight of the round's time against the queues. The paper gives no value; in its world, 1, 10 and
+            50 are fair, and values from 100 are unfair within 500 rounds.
+        guarantee: beta, the rate at which every client is chosen in the long run, at most m/K; None: 0.75 m/K, the
             paper's ratio.
         ridge: lambda of the regression.
         exploration: alpha_t, a number or a callable round -> number (`fp.theory.Lemma1` gives the paper's).
         context: d, the number of columns of `view.context`; the paper's are [1/mu, s, M/B], with s = 1 for clients
-            that did not take part in the last round (they pay the cold start; the paper's text has it both ways).
-        absent: "grow" lets the queues of absent clients grow (the paper): after 200 rounds away a client is chosen 38
-            times in 60 rounds; "freeze" stops them.
-        queue_cap: the longest a queue can get; None for no cap.
-        deadline: seconds that a late or failed client enters the regression with; None leaves it out.
+            that did not take part in the last round (they have a cold start; the paper's text is contradictory).
+        absent: "grow" lets the queues of absent clients grow (as in the paper): after 200 rounds of absence a client
+            is chosen 38 times in 60 rounds; "freeze" keeps them constant.
+        queue_cap: largest length of a queue; None: no limit.
+        deadline: seconds used in the regression for late and failed clients; None leaves them out.
         theta: (K, d) true coefficients, or a function of fp.Clients: the oracle that (23) compares with.
     """
 
@@ -173,7 +174,7 @@ class RBCSF(ByValue):
 
     @property
     def oracle(self) -> bool:
-        """Whether it was told the coefficients that it else learns."""
+        """Whether it was given the coefficients, which it otherwise learns."""
         return self.theta is not None
 
     def beta(self, clients: int) -> float:
@@ -187,7 +188,7 @@ class RBCSF(ByValue):
         if beta * count > self.cohort_size * (1 + 1e-9) and self.cohort_size <= count:
             raise SettingError(
                 f"RBCSF: guarantee = {beta:g} for each of {count} clients asks for {beta * count:g} clients a round, "
-                f"but must be at most m/K = {self.cohort_size / count:g}; lower it, or raise cohort_size = "
+                f"but must be at most m/K = {self.cohort_size / count:g}; reduce it, or increase cohort_size = "
                 f"{self.cohort_size}"
             )
         theta = np.zeros((count, d))
@@ -207,14 +208,14 @@ class RBCSF(ByValue):
         times = _estimate(
             self._context(view), state.factor, state.theta, ids, 0.0 if self.theta is not None else float(alpha)
         )
-        # Line 9 of Algorithm 2 forgets the max(., 0) of (19); _estimate has it.
+        # Line 9 of Algorithm 2 omits the max(., 0) of (19); _estimate has it.
         value = -self.penalty * times if self.penalty > 0 else np.zeros(len(ids))
         return Choice(ids[solvers.bottleneck(value, state.queue[ids], self.cohort_size, rng=rng)])
 
     def _context(self, view: View) -> Floats:
         if view.context is None:
             raise MissingError(
-                "RBCSF: it predicts times from view.context, but that is None; give the View an array with one row "
+                "RBCSF: times are predicted from view.context, but that is None; give the View an array with one row "
                 f"per client and {self.context} columns, such as [1/mu, s, M/B]"
             )
         if view.context.shape[1] != self.context:
@@ -225,7 +226,7 @@ class RBCSF(ByValue):
         return np.ascontiguousarray(view.context)
 
     def observe(self, state: RBCSFState, view: View, choice: Choice, outcome: Outcome) -> RBCSFState:
-        """Learn the times, move the queues by (6)."""
+        """Learn the times, update the queues by (6)."""
         check_outcome(view, choice, outcome)
         context = self._context(view)
         ids = choice.ids
@@ -239,7 +240,7 @@ class RBCSF(ByValue):
             state.queue += beta
         else:
             state.queue[view.available] += beta
-        state.queue[ids] -= 1.0  # late and failed ones had their turn, too
+        state.queue[ids] -= 1.0  # also of late and failed clients: they were chosen
         np.clip(state.queue, 0.0, self.queue_cap, out=state.queue)
         state.enrolled += 1
         state.there += view.available
@@ -247,13 +248,13 @@ class RBCSF(ByValue):
         return RBCSFState(state.factor, state.b, state.theta, state.queue, state.enrolled, state.there)
 
     def _warn_if_infeasible(self, state: RBCSFState, view: View, beta: float) -> None:
-        """Say in rounds 64, 128, 256, ... if absences make the guarantee impossible."""
+        """Log a warning in rounds 64, 128, 256, ... if the guarantee cannot be kept."""
         if view.round < 64 or view.round & (view.round - 1):
             return
         if beta * len(view.clients) > self.cohort_size and self.cohort_size <= len(view.clients):
             log.warning(
-                "RBCSF: guarantee = %g for each of %d clients is more than cohort_size = %d can give, since clients "
-                "were enrolled; make the policy anew with guarantee=None or a lower one",
+                "RBCSF: guarantee = %g for each of %d clients is more than cohort_size = %d can give, since more "
+                "clients were enrolled; create the policy again with guarantee=None or a lower one",
                 beta,
                 len(view.clients),
                 self.cohort_size,
@@ -262,8 +263,8 @@ class RBCSF(ByValue):
         too_rare = int(np.count_nonzero((rate < beta) & (state.enrolled >= 64)))
         if too_rare:
             log.warning(
-                "RBCSF: %d clients were there in less than guarantee = %g of the rounds, so that their queues cannot "
-                "empty; lower guarantee, or use absent='freeze'",
+                "RBCSF: %d clients were available in less than guarantee = %g of the rounds, so their queues cannot "
+                "become empty; reduce guarantee, or use absent='freeze'",
                 too_rare,
                 beta,
             )

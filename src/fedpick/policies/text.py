@@ -12,14 +12,14 @@ from fedpick import own, policies, schedules
 from fedpick.errors import bare_name, find_name, unknown_name
 from fedpick.text import Makers, canonical, make
 
-__all__ = ["GROUP", "canonical_policy", "installed_policies", "label", "policy", "policy_names"]
+__all__ = ["GROUP", "canonical_policy", "find_policy", "installed_policies", "label", "policy", "policy_names"]
 
-GROUP = "fedpick.policies"  # the entry points by which an installed package offers its policies
+GROUP = "fedpick.policies"  # entry points with which an installed package provides policies
 _EXAMPLE = "e3cs(quota=0.5) or uniform; one of your own like my_policy.py:EpsGreedy(eps=0.1)"
 
 
 def policy_names() -> dict[str, Callable[..., Any]]:
-    """Every name that `policy` knows, and the class (or class with a variant) it makes."""
+    """All names that `policy` knows, with their classes (or classes with a variant)."""
     choice = policies.PowerOfChoice
     return {
         "uniform": policies.Uniform,
@@ -39,16 +39,26 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "rbcs-f": policies.RBCSF,
         "fedgs": policies.FedGS,
         "over-select": policies.OverSelect,
+        "guard": policies.Guard,
     }
 
 
 def installed_policies() -> dict[str, EntryPoint]:
-    """Policies that installed packages offer, by name; none is imported before it is named."""
+    """Policies of installed packages, by name; each is imported only when it is used."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
+def find_policy(name: str) -> Callable[..., Any]:
+    """What makes the policy of this name, be it built in, installed or a reference to a file or module.
+
+    >>> find_policy("E3CS").__name__
+    'E3CS'
+    """
+    return own.load(name) if own.is_reference(name) else find_name(name, _known(name), "policy")
+
+
 def _known(text: str) -> dict[str, Callable[..., Any]]:
-    """The built-in names, and those of installed packages that the text mentions; a built-in name wins."""
+    """The built-in names, and those of installed packages that occur in the text; a built-in name has priority."""
     known = policy_names()
     unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
     mentioned = {bare_name(name) for name in re.findall(r"(?<![\w.:])[A-Za-z_][\w-]*(?![\w.:]|\s*=)", unquoted)}
@@ -69,9 +79,9 @@ def policy(text: str, *, truth: Callable[[], Mapping[str, Any]] | None = None, *
         text: a name, with settings in brackets if wanted: "uniform", "e3cs(quota=0.5, sampler='systematic')",
             "pow-d(candidates=30, schedule=halving(100, every=50))", "over-select(e3cs(quota=0.5), 1.3)"; one of your
             own as "FILE.py:Class(setting=...)" or "package.module:Class(...)", also inside a wrapper.
-        truth: gives what oracles may be told, by name; each policy named in the text gets those of its `truths` that
-            the text leaves open. Called only if there is such a policy.
-        settings: further settings, `cohort_size` above all; what the text says wins.
+        truth: returns the truth for oracles, by name; each policy in the text gets those of its `truths` that the text
+            does not set. Called only if there is such a policy.
+        settings: further settings, usually `cohort_size`; settings in the text have priority.
 
     >>> import fedpick as fp
     >>> fp.policy("rpow-d(candidates=50)", cohort_size=3).variant
@@ -97,7 +107,7 @@ def policy(text: str, *, truth: Callable[[], Mapping[str, Any]] | None = None, *
 
 
 def canonical_policy(text: str) -> str:
-    """The one form that all ways to write a policy share; an unknown name is an error.
+    """The normal form of a policy's text, equal for all ways to write it; an unknown name raises.
 
     >>> canonical_policy("OverSelect(E3CS(sampler='pivotal',quota=.5),1.3)")
     "over-select(e3cs(quota=0.5, sampler='pivotal'), 1.3)"
@@ -109,7 +119,7 @@ def canonical_policy(text: str) -> str:
 
 
 def label(policy: Any) -> str:
-    """A policy, or its class, as people write it: its name and the plain settings that are not the defaults.
+    """A short text for a policy or its class: its name, and the plain settings that are not the defaults.
 
     >>> import fedpick as fp
     >>> label(fp.OverSelect(fp.E3CS(20, quota=0.3), 1.5))

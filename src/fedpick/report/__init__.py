@@ -1,3 +1,3 @@
-"""What came out of runs: scores, tables over seeds, plots."""
+"""Results of runs: scores, tables over seeds, plots."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Packages that only some of the reports need."""
+"""Import optional packages."""
 
 import importlib
 from typing import Any
@@ -9,12 +9,12 @@ __all__ = ["needed"]
 
 
 def needed(package: str, what: str, extra: str) -> Any:
-    """Import a package of an extra; where it is missing, one line says what to install.
+    """Import an optional package; if it is missing, raise an error that says what to install.
 
     Args:
-        package: what is imported.
-        what: that needs it, for the error.
-        extra: of fedpick, which brings it.
+        package: to import.
+        what: what needs it, for the error message.
+        extra: fedpick's extra that installs it.
     """
     try:
         return importlib.import_module(package)

@@ -1,4 +1,4 @@
-"""A table in every format: for a terminal, a page, a paper, a script."""
+"""Write a table in several formats: for a terminal, a web page, a paper, a script."""
 
 import csv
 import html
@@ -21,7 +21,7 @@ WIDTH = 80  # of a table as plain text
 
 @dataclass(frozen=True)
 class Shown:
-    """A table that a Rich console prints to fit, `print` as 80 columns of text, and a notebook as HTML."""
+    """A table that a Rich console fits to its width, `print` shows as 80 columns of text, and a notebook as HTML."""
 
     sheet: Sheet
 
@@ -120,7 +120,7 @@ def _csv_rows(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _csv(data: dict[str, Any]) -> str:
-    """A line per row of the table and score, every number in full."""
+    """One line per row of the table and score, with all digits."""
     rows, out = list(_csv_rows(data)), io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -132,7 +132,7 @@ FORMATS = ("rich", "text", "markdown", "csv", "json", "latex")
 
 
 def write(format: str, sheet: Callable[[], Sheet], data: Callable[[], dict[str, Any]]) -> Any:
-    """The table in a format: lines of text, or for "rich" what a Rich console prints to fit."""
+    """The table in a format: text, or for "rich" an object that a Rich console prints."""
     if format not in FORMATS:
         raise unknown_name("format", format, list(FORMATS))
     if format == "json":

@@ -1,4 +1,4 @@
-"""Runs over seeds: who is compared with whom, means with intervals, paired differences, and what to be wary of."""
+"""Group runs by policy and setting: means over seeds with intervals, paired differences, and warnings."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -13,12 +13,12 @@ from fedpick.report.runs import RunInfo
 
 __all__ = ["Block", "Group", "Score", "Summary", "reference_policy", "span", "summaries"]
 
-ENOUGH = 5  # seeds; with fewer, an interval leans on how the scores are distributed
-SHARE = 0.95  # of what the reference reaches at the end: the target unless another is given
+ENOUGH = 5  # seeds; with fewer, an interval depends strongly on the distribution of the scores
+SHARE = 0.95  # default target, as a share of the reference's final accuracy
 
 
 class Block(NamedTuple):
-    """What policies are compared within: all but the policy and the seed."""
+    """The settings besides policy and seed; policies are compared within a block."""
 
     world: str | None
     cohort_size: int | None
@@ -28,7 +28,7 @@ class Block(NamedTuple):
 
 
 def block_of(run: RunInfo) -> Block:
-    """Where a run stands."""
+    """The block of a run."""
     return Block(run.world, run.cohort_size, run.data, run.train, run.engine)
 
 
@@ -36,49 +36,49 @@ def block_of(run: RunInfo) -> Block:
 class Group:
     """One policy in one block, with its runs by seed."""
 
-    label: str  # the policy, with its folder where it is there twice
+    label: str  # the policy, with its folder if the block has the same policy twice
     policy: str
     block: Block
     runs: tuple[Played, ...]
 
     @property
     def seeds(self) -> list[int]:
-        """Of its runs."""
+        """The seeds of its runs."""
         return [run.info.seed for run in self.runs]
 
     @property
     def oracle(self) -> bool:
-        """Whether it was told what no server knows."""
+        """Whether the policy knows the truth about the clients, which no server knows."""
         return any(run.info.oracle for run in self.runs)
 
     def values(self, name: str) -> list[float] | None:
-        """A score, seed by seed (NaN where a target was not reached); None where a run lacks it."""
+        """A score for each seed (NaN where a target was not reached); None if a run lacks it."""
         found = [run.scores.get(name) for run in self.runs]
         return None if None in found else [float(value) for value in found if value is not None]
 
 
 @dataclass(frozen=True)
 class Score:
-    """One score of a group: over the seeds that have it, and against the reference."""
+    """One score of a group over its seeds, and the difference to the reference."""
 
     values: list[float]
-    over: Interval  # of those that are not missing
-    reached: int | None  # how many seeds got to the target; None: no score of a target
+    over: Interval  # of the values that are not NaN
+    reached: int | None  # number of seeds that reached the target; None: the score has no target
     difference: Interval | None  # paired by seed; None: no reference, or too few seeds
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A row of the table: a group, its scores, and what they were compared with."""
+    """A row of the table: a group, its scores, and the group that it is compared with."""
 
     group: Group
-    base: Group | None  # the reference of its block; None: it is that, or there is none
+    base: Group | None  # the reference of its block; None: there is none, or it is this group
     target: float | None
     scores: dict[str, Score]
 
 
 def span(numbers: Iterable[int | None]) -> str:
-    """One number, or the least and the largest; "?" if none is known.
+    """One number, or the smallest and the largest; "?" if none is known.
 
     >>> span([4, 6, 5])
     '4 to 6'
@@ -90,7 +90,7 @@ def span(numbers: Iterable[int | None]) -> str:
 
 
 def labels(runs: Sequence[RunInfo]) -> list[str]:
-    """A name for each run's policy; what stands twice under one seed is told apart by its folder."""
+    """A label for each run's policy; if a policy has a seed twice, the folder is added."""
     found = [run.policy for run in runs]
     members: dict[tuple[str, Block], list[int]] = {}
     for i, run in enumerate(runs):
@@ -117,7 +117,7 @@ def labels(runs: Sequence[RunInfo]) -> list[str]:
 
 
 def grouped(played: Sequence[Played], reference: str) -> list[Group]:
-    """The groups, block by block, first the reference, then policies in the order in which they came."""
+    """The groups by block; in a block the reference first, then the policies in their given order."""
     places = [block_of(run.info) for run in played]
     played = sorted(played, key=lambda run: run.info.policy != reference)  # stable
     names = labels([run.info for run in played])
@@ -134,7 +134,7 @@ def grouped(played: Sequence[Played], reference: str) -> list[Group]:
 
 
 def reference_policy(wanted: str | None, policies: Sequence[str]) -> str:
-    """The policy that the others are compared with: the first unless another is named."""
+    """The policy that the others are compared with: `wanted`, or the first if it is None."""
     known = list(dict.fromkeys(policies))
     if wanted is None:
         return known[0]
@@ -146,7 +146,7 @@ def reference_policy(wanted: str | None, policies: Sequence[str]) -> str:
 
 
 def default_target(anchor: Group) -> float | None:
-    """95% of the mean accuracy that this policy has at the end, down to a whole percent; None: nothing to reach."""
+    """95% of this policy's mean final accuracy, rounded down to a whole percent; None if that is 0 or not known."""
     last = anchor.values("accuracy")
     reached = sum(last) / len(last) if last else math.nan
     target = math.floor(SHARE * reached * 100 + 1e-9) / 100 if math.isfinite(reached) else 0.0
@@ -154,9 +154,10 @@ def default_target(anchor: Group) -> float | None:
 
 
 def set_targets(groups: Sequence[Group], reference: str, given: float | None) -> dict[Block, float]:
-    """The target of each block that has accuracies; every run there gets what it took to reach it, NaN if it never did.
+    """Set the target of each block that has accuracies.
 
-    Simulated rounds, hours and gigabytes are of the first evaluation that reached the target.
+    Every run there gets the scores rounds_to, hours_to and gigabytes_to: at the first evaluation that reached the
+    target, NaN if none did.
     """
     targets: dict[Block, float] = {}
     for block in dict.fromkeys(group.block for group in groups):
@@ -175,9 +176,9 @@ def set_targets(groups: Sequence[Group], reference: str, given: float | None) ->
 
 
 def score(group: Group, name: str, base: Group | None) -> Score | None:
-    """A score over seeds, and its paired difference to the reference; None where a run lacks it.
+    """A score over seeds, and its paired difference to the reference; None if a run lacks it.
 
-    Where some seeds never reached a target, the mean is over those that did, without interval or difference.
+    If some seeds never reached a target, the mean is over those that did, without interval or difference.
     """
     values = group.values(name)
     if values is None:
@@ -198,36 +199,36 @@ def score(group: Group, name: str, base: Group | None) -> Score | None:
 
 
 def _which(seeds: Sequence[int]) -> str:
-    """Seeds in few words."""
+    """Seeds as a short text."""
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]} to {seeds[-1]}"
     return ", ".join(map(str, seeds))
 
 
 def warnings(groups: Sequence[Group], reference: str, bases: Sequence[Group | None]) -> list[str]:
-    """What a reader should know before trusting the numbers."""
+    """What readers should know before they trust the numbers."""
     notes = []
     runs = [run for group in groups for run in group.runs]
     lasts = [int(run.all_rounds["round"].to_numpy().max()) for run in runs]
     if len(set(lasts)) > 1:
-        notes.append(f"the runs have {span(lasts)} rounds; all scores are of the first {min(lasts):,}, which all have")
+        notes.append(f"the runs have {span(lasts)} rounds; all scores are of the first {min(lasts):,} rounds")
     for group, base in zip(groups, bases, strict=True):
         if base is not None and base.seeds != group.seeds:
             common = [seed for seed in group.seeds if seed in base.seeds]
-            over = f"differences are over the {len(common)} in common" if len(common) > 1 else "there is no difference"
+            over = f"differences use the {len(common)} in common" if len(common) > 1 else "no difference is computed"
             notes.append(f"{group.label} has seeds {_which(group.seeds)} and {base.label} {_which(base.seeds)}; {over}")
     blocks = dict.fromkeys(group.block for group in groups if group.block.engine == "simulator")
     without = [b for b in blocks if reference not in [group.policy for group in groups if group.block == b]]
     if without:
         places = "; ".join(", ".join(str(part) for part in block if part not in (None, "")) for block in without)
-        notes.append(f"the reference {reference} has no rounds in: {places}; there are no differences there")
+        notes.append(f"the reference {reference} has no rounds in: {places}; no differences are computed there")
     fewest = min(len(group.runs) for group in groups)
     if fewest == 1:
-        notes.append(f"one seed gives no interval, and what it shows may be chance; take {ENOUGH} or more")
+        notes.append(f"one seed gives no interval, and differences may be chance; use {ENOUGH} or more")
     elif fewest < ENOUGH:
         notes.append(
-            f"only {fewest} seeds: such intervals hold only if scores vary like a normal law; take {ENOUGH} or more "
-            "before a difference is believed"
+            f"only {fewest} seeds: the intervals are valid only if scores are normally distributed; use {ENOUGH} or "
+            "more before you rely on a difference"
         )
     for group in groups:
         lost = sum(run.unusable for run in group.runs)
@@ -240,7 +241,7 @@ def warnings(groups: Sequence[Group], reference: str, bases: Sequence[Group | No
 
 
 def summaries(played: Sequence[Played], reference: str, target: float | None) -> tuple[list[Summary], list[str]]:
-    """The rows of the table, and what a reader should know before trusting them."""
+    """The rows of the table, and notes that readers should know before they trust the numbers."""
     groups = grouped(played, reference)
     targets = set_targets(groups, reference, target)
     bases = [_base(group, groups, reference) for group in groups]
@@ -251,12 +252,12 @@ def summaries(played: Sequence[Played], reference: str, target: float | None) ->
         rows.append(Summary(group, base, targets.get(group.block), kept))
     notes = warnings(groups, reference, bases)
     if target is not None and not targets:
-        notes.append(f"the target {target:g} is of no use here: these runs do not all have a test accuracy")
+        notes.append(f"the target {target:g} is ignored: these runs do not all have a test accuracy")
     return rows, notes
 
 
 def _base(group: Group, groups: Sequence[Group], reference: str) -> Group | None:
-    """What a group is compared with; real clients are not the same at one seed, so that nothing is paired there."""
+    """The group that a group is compared with; none for real clients, which are not the same for the same seed."""
     if group.block.engine != "simulator":
         return None
     first = next((each for each in groups if each.block == group.block and each.policy == reference), None)

@@ -1,18 +1,17 @@
-"""Means over seeds with their 95% t-intervals: the one place where the project makes them."""
+"""Means over seeds with 95% t-intervals; all intervals of the project are computed here."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 from fedpick.errors import ContractError
 from fedpick.types import Floats
 
 __all__ = ["Interval", "band", "interval", "paired"]
 
-ROUNDING = 1e-12  # relative; what is smaller than this is the rounding of floating point, not a difference
+ROUNDING = 1e-12  # relative; a smaller difference is a rounding error
 
 
 @dataclass(frozen=True)
@@ -29,23 +28,30 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """Its lower end."""
+        """The lower end."""
         return self.mean - self.half
 
     @property
     def high(self) -> float:
-        """Its upper end."""
+        """The upper end."""
         return self.mean + self.half
 
     @property
     def has_width(self) -> bool:
-        """Whether it says how sure the mean is: neither a single seed nor seeds that all give the same number do."""
+        """Whether the width is finite and positive: not for a single seed, nor if all seeds give the same number."""
         return bool(ROUNDING * abs(self.mean) < self.half < np.inf)
 
     @property
     def clear(self) -> bool:
-        """Whether it leaves 0 out; an interval without width never does."""
+        """Whether the interval excludes 0; False if it has no width."""
         return self.has_width and abs(self.mean) > self.half
+
+
+def _quantile(n: int) -> float:
+    """Of the t-distribution, for a 95% interval from n values."""
+    from scipy.special import stdtrit  # slow to import
+
+    return float(stdtrit(n - 1, 0.975))
 
 
 def interval(values: ArrayLike) -> Interval:
@@ -59,20 +65,20 @@ def interval(values: ArrayLike) -> Interval:
         raise ContractError(f"values has shape {x.shape}, but must be one number per seed")
     if len(x) == 1:
         return Interval(float(x[0]), float("inf"), 1)
-    with np.errstate(invalid="ignore"):  # a score that is infinite has no interval: NaN
-        half = stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x))
+    with np.errstate(invalid="ignore"):  # the interval of an infinite score is NaN
+        half = _quantile(len(x)) * x.std(ddof=1) / np.sqrt(len(x))
     return Interval(float(x.mean()), float(half), len(x))
 
 
 def paired(values: ArrayLike, base: ArrayLike) -> Interval:
-    """The 95% t-interval of the mean difference, seed by seed: every policy meets the same world at one seed.
+    """The 95% t-interval of the mean difference, paired by seed: all policies have the same world for the same seed.
 
     >>> paired([3.0, 5.0, 4.0], [1.0, 2.0, 3.0]).mean
     2.0
     """
     x, y = np.asarray(values, dtype=np.float64), np.asarray(base, dtype=np.float64)
     if x.shape != y.shape:
-        raise ContractError(f"values has shape {x.shape} and base {y.shape}, but both must be of the same seeds")
+        raise ContractError(f"values has shape {x.shape} and base {y.shape}, but both must have the same seeds")
     with np.errstate(invalid="ignore"):
         gap = x - y
         gap[np.abs(gap) <= ROUNDING * np.maximum(np.abs(x), np.abs(y))] = 0.0
@@ -84,4 +90,4 @@ def band(curves: ArrayLike) -> tuple[Floats, Floats]:
     y = np.asarray(curves, dtype=np.float64)
     if len(y) < 2:
         return y.mean(axis=0), np.zeros(y.shape[1])
-    return y.mean(axis=0), stdtrit(len(y) - 1, 0.975) * y.std(axis=0, ddof=1) / np.sqrt(len(y))
+    return y.mean(axis=0), _quantile(len(y)) * y.std(axis=0, ddof=1) / np.sqrt(len(y))

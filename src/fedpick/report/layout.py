@@ -1,4 +1,4 @@
-"""A table as lines of text that fit a terminal: names are folded where a reader would, numbers never."""
+"""Lay out a table as lines of text that fit a terminal: long names are broken into lines, numbers never."""
 
 import re
 import textwrap
@@ -16,7 +16,7 @@ MOST_LINES = 3  # of a heading, and of a name beside the numbers
 
 @dataclass(frozen=True)
 class Cell:
-    """A number in words, the difference below it, and whether that leaves 0 out."""
+    """A number as text, the difference below it, and whether the difference's interval excludes 0."""
 
     main: str
     below: str = ""
@@ -39,11 +39,11 @@ class Sheet:
     names: list[str]  # headings of the columns of names
     heads: list[str]  # headings of the columns of numbers
     rows: list[Row]
-    notes: list[str] = field(default_factory=list)  # below it
+    notes: list[str] = field(default_factory=list)  # below the table
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Break a name after brackets, commas and blanks; in the middle of a word only where it is longer than a line.
+    """Break a name after brackets, commas and blanks; in the middle of a word only if the word is longer than a line.
 
     >>> fold("over-select(e3cs(quota=0.5), factor=1.3)", 22)
     ['over-select(', 'e3cs(quota=0.5),', 'factor=1.3)']
@@ -58,7 +58,7 @@ def fold(text: str, width: int) -> list[str]:
 
 
 def _pieces(text: str, width: int) -> list[str]:
-    """Where a name may be broken: a call such as "e3cs(quota=0.5)," stays whole if it fits into a line."""
+    """The pieces of a name between possible breaks; a call such as "e3cs(quota=0.5)," is one piece if it fits."""
     found: list[str] = []
     for piece in re.findall(r"[^\s(,]+\([^()]*\)[,)]*\s*|[^\s(,]*[(,]+\s*|[^\s(,]+\s*", text):
         small = re.findall(r"[^\s(,]*[(,]+\s*|[^\s(,]+\s*", piece)
@@ -67,14 +67,14 @@ def _pieces(text: str, width: int) -> list[str]:
 
 
 def _column(sheet: Sheet, j: int) -> list[tuple[str, str]]:
-    """A column's numbers and differences, those that leave 0 out marked, the others as wide."""
+    """A column's numbers and differences, with "*" where the interval excludes 0, and padded elsewhere."""
     cells = [row.cells[j] for row in sheet.rows]
     blank = " " if any(cell.clear for cell in cells) else ""
     return [(c.main + blank, c.below + ("*" if c.clear else blank if c.below else "")) for c in cells]
 
 
 def _widths(sheet: Sheet) -> list[int]:
-    """Of the columns of numbers: the longest number, and the longest word of the heading."""
+    """Widths of the columns of numbers: the longest number or the longest word of the heading."""
     found = []
     for j, head in enumerate(sheet.heads):
         numbers = [len(text) for pair in _column(sheet, j) for text in pair]
@@ -86,7 +86,7 @@ def _widths(sheet: Sheet) -> list[int]:
 
 
 def _beside(sheet: Sheet, left: int) -> list[int] | None:
-    """Widths of the columns of names where they fit into so much room, the widest folded; None: they do not."""
+    """Widths of the columns of names if they fit into `left` characters, with the widest folded; else None."""
     widths = [max(len(head), *(len(row.names[i]) for row in sheet.rows), 1) for i, head in enumerate(sheet.names)]
     spare = left - sum(widths) - GAP * (len(widths) - 1)
     if spare >= 0:
@@ -121,7 +121,7 @@ def _spaced(line: Line) -> Line:
 
 
 def _numbers(sheet: Sheet, columns: Sequence[int], widths: Sequence[int]) -> list[list[Line]]:
-    """For each row the lines of its numbers: means, then differences where there are some."""
+    """For each row the lines of its numbers: means, then differences if there are any."""
     shown = [_column(sheet, j) for j in columns]
     rows = []
     for i, row in enumerate(sheet.rows):
@@ -135,7 +135,7 @@ def _numbers(sheet: Sheet, columns: Sequence[int], widths: Sequence[int]) -> lis
 
 
 def _panels(widths: Sequence[int], width: int) -> list[list[int]]:
-    """The columns in as few parts as fit into the width, about as many in each."""
+    """Divide the columns into as few parts as possible that fit the width, with about equally many columns."""
 
     def parts(most: int) -> list[list[int]]:
         found: list[list[int]] = [[]]
@@ -151,9 +151,9 @@ def _panels(widths: Sequence[int], width: int) -> list[list[int]]:
 
 
 def lay(sheet: Sheet, width: int) -> Iterator[Line]:
-    """The lines of a table no wider than `width`: names beside the numbers, or above them where there is no room.
+    """The lines of a table no wider than `width`: names beside the numbers, or above them if they do not fit.
 
-    Where even the numbers do not fit, the columns go on below.
+    If even the numbers do not fit, the columns continue below.
     """
     for text in textwrap.wrap(sheet.title, width):
         yield [(text, "bold")]

@@ -1,4 +1,4 @@
-"""What runs did: each file read once, of the selections only the columns that a score needs."""
+"""Read the tables of runs: each file once, and of the selections only the columns that scores need."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ SELECTIONS = ["round", "client", "status", "duration"]
 
 @dataclass(frozen=True)
 class Played:
-    """A run as far as it is compared."""
+    """A run's tables and scores."""
 
     info: RunInfo
-    all_rounds: "pa.Table"  # every round that it has
-    rounds: "pa.Table"  # those that all runs have
-    scores: dict[str, float]  # of those rounds
-    counts: Ints  # how often each client was chosen in them
+    all_rounds: "pa.Table"  # all rounds of the run
+    rounds: "pa.Table"  # the rounds that all compared runs have
+    scores: dict[str, float]  # of `rounds`
+    counts: Ints  # how often each client was chosen in `rounds`
     unusable: int  # answers that were not finite
-    trouble: list[dict[str, Any]]  # clients that failed or were late most often, where the run stands alone
+    trouble: list[dict[str, Any]]  # clients that failed or were late most often; only for a single run
 
 
 def _until(table: "pa.Table", last: int) -> "pa.Table":
@@ -47,13 +47,13 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
     lacking = [name for name in SELECTIONS if name not in selections.column_names]
     if lacking:
         raise StoreError(
-            f"{info.folder}: selections.parquet has no column {lacking[0]!r}, so that it is no table of selections; "
-            "put it back"
+            f"{info.folder}: selections.parquet has no column {lacking[0]!r}, so it is not a table of selections; "
+            "restore it from a backup"
         )
     selections, common = _until(selections, last), _until(rounds, last)
     names = None if info.simulated else store.read_clients(info.folder)
     largest = int(selections["client"].to_numpy().max(initial=-1)) + 1
-    clients = max(info.num_clients or 0, len(names or ()), largest, 1)  # some may have come since
+    clients = max(info.num_clients or 0, len(names or ()), largest, 1)  # more may have joined since
     trouble = scores.trouble(selections) if alone else []
     for row in trouble:
         row["client"] = names[row["client"]] if names and row["client"] < len(names) else str(row["client"])
@@ -69,7 +69,7 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
 
 
 def read_runs(runs: Sequence[RunInfo], most: int | None = None) -> tuple[list[Played], list[RunInfo]]:
-    """Read the runs and score the rounds that all have, `most` of them; also those that have no rounds yet."""
+    """Read runs and score the rounds that all have, at most `most`; returns also the runs without rounds."""
     arrow = needed("pyarrow", "reading a run", "report")
     from fedpick import store
     from fedpick.store.tables import last_part
@@ -77,11 +77,11 @@ def read_runs(runs: Sequence[RunInfo], most: int | None = None) -> tuple[list[Pl
     begun = [run for run in runs if (run.folder / "rounds.parquet").is_file() or last_part(run.folder)]
     if not begun:
         where = runs[0].source or runs[0].folder
-        raise StoreError(f"{where}: has no rounds yet; wait for the first, or go on with fedpick resume {where}")
+        raise StoreError(f"{where}: has no rounds yet; wait for the first, or continue with fedpick resume {where}")
     tables, found = [store.read_rounds(run.folder) for run in begun], []
     for run, table in zip(begun, tables, strict=True):
         if not len(table):
-            raise StoreError(f"{run.folder}: has no rounds in its rounds.parquet; put the right one back")
+            raise StoreError(f"{run.folder}: has no rounds in its rounds.parquet; restore it from a backup")
     last = min(_last(table) for table in tables)
     if most is not None:
         tables, last = [_until(table, most) for table in tables], min(last, most)
@@ -90,6 +90,6 @@ def read_runs(runs: Sequence[RunInfo], most: int | None = None) -> tuple[list[Pl
             found.append(_score(run, table, last, alone=len(begun) == 1))
         except (KeyError, TypeError, ValueError, arrow.ArrowException) as error:
             raise StoreError(
-                f"{run.folder}: its tables are not a run's ({type(error).__name__}: {error}); put the right ones back"
+                f"{run.folder}: its tables are not a run's ({type(error).__name__}: {error}); restore a backup"
             ) from None
     return found, [run for run in runs if run not in begun]

@@ -1,4 +1,4 @@
-"""Plots of runs, told apart by the colour-blind, too."""
+"""Plots of runs, in colours that colour-blind readers can distinguish."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -23,37 +23,37 @@ LABELS = {
     "spread": "spread of accuracy over clients",
     "cep": "models returned so far",
 }
-_STYLE = {"svg.hashsalt": "fedpick", "savefig.dpi": 130}  # so that the same figure is the same file
+_STYLE = {"svg.hashsalt": "fedpick", "savefig.dpi": 130}  # so that the same figure gives the same file
 
 Curve = Mapping[str, Any]  # of one seed: arrays by round ("clock", "cep", metrics) and "counts" by client
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A row of the figure: policies in one place, each with a curve per seed."""
+    """A row of the figure: the policies of one block, each with a curve per seed."""
 
     title: str
     curves: Mapping[str, Sequence[Curve]]
 
     @property
     def seeds(self) -> list[Curve]:
-        """All of them."""
+        """The curves of all policies and seeds."""
         return [seed for seeds in self.curves.values() for seed in seeds]
 
     @property
     def takes_time(self) -> bool:
-        """Whether there is anything to draw over time."""
+        """Whether rounds take time, so that curves over time can be drawn."""
         return any(seed["clock"][-1] > 0 for seed in self.seeds)
 
 
 def _figure(width: float, height: float) -> Any:
-    """A figure that belongs to nobody but the caller: no pyplot, so that nothing global stays open."""
+    """A figure made without pyplot, which would keep it open globally."""
     matplotlib = needed("matplotlib", "a plot", "report")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     class Plot(Figure):
-        """A figure that is the same file when it is saved again, and that a notebook shows without pyplot."""
+        """A figure that gives the same file when saved again, and that a notebook shows without pyplot."""
 
         def savefig(self, fname: Any, **how: Any) -> None:
             kind = how.get("format") or str(fname).rsplit(".", 1)[-1].lower()
@@ -74,7 +74,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _measure(panels: Sequence[Panel]) -> str:
-    """What all runs have to be drawn."""
+    """The metric to draw: one that all runs have."""
     for name in ("accuracy", "test_loss"):
         if all(name in seed for panel in panels for seed in panel.seeds):
             return name
@@ -82,19 +82,19 @@ def _measure(panels: Sequence[Panel]) -> str:
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    """In what to draw so much time: (seconds in one, name)."""
+    """The unit for a time axis of this length: (seconds per unit, name)."""
     if seconds < 300.0:
         return 1.0, "seconds"
     return (60.0, "minutes") if seconds < 3 * 3600.0 else (3600.0, "hours")
 
 
 def _plain(text: str) -> str:
-    """Text as it stands: no formula, and nothing that matplotlib leaves out of a legend."""
+    """Escape text so that matplotlib shows it literally ("$" begins a formula, a leading "_" hides a legend entry)."""
     return text.replace("$", r"\$").replace("_", " _", int(text.startswith("_")))
 
 
 def _line(place: Any, x: Any, curves: Any, look: Mapping[str, Any]) -> None:
-    """The mean over seeds, and its 95% t-interval as a band where there are several."""
+    """The mean over seeds, with its 95% t-interval as a band if there are several."""
     mean, half = band(curves)
     place.plot(x, mean, **look, marker="." if len(mean) == 1 else None)
     if len(curves) > 1:
@@ -127,12 +127,12 @@ def _draw_panel(axes: Sequence[Any], panel: Panel, metric: str, looks: Mapping[s
 
 
 def draw(panels: Sequence[Panel], title: str, metric: str | None = None) -> Any:
-    """What was reached over rounds and over time, and how often each client was chosen; bands are 95% t-intervals.
+    """Draw a metric over rounds and over time, and how often each client was chosen; bands are 95% t-intervals.
 
     Args:
-        panels: a row of the figure each.
+        panels: the rows of the figure.
         title: of the figure.
-        metric: what is drawn; None: test accuracy, else test loss, else models returned ("cep"), whichever all have.
+        metric: to draw; None: the first that all runs have of test accuracy, test loss, models returned ("cep").
     """
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     looks = {
@@ -147,7 +147,7 @@ def draw(panels: Sequence[Panel], title: str, metric: str | None = None) -> Any:
     rows = figure.subplots(len(panels), 3 if timed else 2, squeeze=False)
     for axes, panel in zip(rows, panels, strict=True):
         _draw_panel(axes, panel, chosen, looks)
-    entries: dict[str, Any] = {}  # each policy once, below the axes, where no curve is
+    entries: dict[str, Any] = {}  # one legend below the axes, with each policy once
     for axes in rows[:, 0]:
         entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     columns = max(1, min(len(entries), 150 // (max(map(len, entries)) + 8)))

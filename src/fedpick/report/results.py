@@ -1,13 +1,13 @@
 """The results of runs: tables, frames, plots; `fp.load` finds them in folders.
 
     results = fp.load("fedpick-runs/demo")
-    results.table()                         # scores over seeds, paired differences; in a notebook `results` does
+    results.table()                         # scores over seeds, paired differences; in a notebook just `results`
     results.table("latex")                  # or markdown, csv, json, text
     results.frame()                         # pandas: a row per run, with all scores
     results.rounds()                        # pandas: a row per run and round
     results.plot().savefig("demo.png")
 
-Manifests are read when results are made, tables when they are first needed, each file once.
+Manifests are read when `Results` is made, tables when they are first needed; each file is read once.
 """
 
 import os
@@ -36,29 +36,30 @@ _ABOUT = ("policy", "world", "cohort_size", "data", "train", "seed", "engine", "
 
 
 def load(*folders: str | os.PathLike[str], reference: str | None = None, target: float | None = None) -> "Results":
-    """The results in these folders: of a run, a comparison, an experiment, a deployment.
+    """Load the results in these folders: of a run, a comparison, an experiment, a deployment.
 
-    Nothing is built or imported to show them. A folder of an experiment gives all runs that are in it, up to three
-    levels below.
+    No run is built and no code of the user's own is imported. In a folder that is not a run's own, runs are found up
+    to three levels below.
 
     Args:
-        folders: where the runs are.
-        reference: the policy that the others are compared with; the first unless said.
-        target: the test accuracy to which rounds, hours and gigabytes are counted; see `Results`.
+        folders: of the runs.
+        reference: the policy that the others are compared with; None: the first.
+        target: test accuracy for the columns rounds_to, hours_to and gigabytes_to; see `Results`.
     """
     require(len(folders) > 0, "load: folders", folders, "one folder or more")
     return Results([run for folder in folders for run in find_runs(folder)], reference=reference, target=target)
 
 
 class Results:
-    """Runs over seeds, policies, worlds, cohort sizes and data, to be shown side by side.
+    """Results of runs with different seeds, policies, worlds, cohort sizes and data.
 
     Args:
-        runs: what their manifests say, or their folders.
-        reference: the policy that the others are compared with, seed by seed; the first unless said.
-        target: the test accuracy to which rounds, hours and gigabytes are counted. Unless said, 95% of what the
-            reference has at the end (mean over seeds), down to a whole percent, for each world, cohort size and data.
-        rounds: how many are compared; None: as many as all runs have.
+        runs: folders of the runs, or what `read_info` returned for them.
+        reference: the policy that the others are compared with, paired by seed; None: the first.
+        target: test accuracy for the columns rounds_to, hours_to and gigabytes_to (rounds, hours and gigabytes until it
+            is reached). None: for each world, cohort size and data, 95% of the reference's final accuracy (mean over
+            seeds), rounded down to a whole percent.
+        rounds: number of rounds to compare; None: as many as all runs have.
     """
 
     def __init__(
@@ -104,17 +105,17 @@ class Results:
 
     @property
     def notes(self) -> list[str]:
-        """What to know before trusting the numbers: few seeds, runs of other lengths, seeds that are missing."""
+        """What readers should know before they trust the numbers: few seeds, different lengths, missing seeds."""
         return list(self._summarised[1])
 
     @property
     def target(self) -> float | None:
-        """The test accuracy to which rounds are counted; None where there is none, or one for each world and data."""
+        """The target accuracy; None if there is none, or if blocks have different ones."""
         found = {row.target for row in self._rows}
         return found.pop() if len(found) == 1 else self._target
 
     def data(self) -> dict[str, Any]:
-        """All scores over seeds as plain data, ready for JSON: None where a number is not known or not finite."""
+        """All scores over seeds as plain data for JSON; None for a number that is unknown or not finite."""
         return tables.as_data(self._rows, self.reference, self.target, self.notes)
 
     @cached_property
@@ -122,21 +123,21 @@ class Results:
         return tables.make_sheet(self._rows, self.reference, self.notes, given=self._target is not None)
 
     def table(self, format: str = "rich") -> Any:
-        """Scores over seeds with intervals and differences, and what to know about them.
+        """Scores over seeds with intervals, differences and notes.
 
         Args:
-            format: "rich" prints to fit a terminal (and shows itself in a notebook); "text", "markdown", "latex"
-                (booktabs), "csv" and "json" are text. The last two hold all scores, in full.
+            format: "rich" returns an object that fits itself to a terminal or notebook; "text", "markdown", "latex"
+                (booktabs), "csv" and "json" return text. The last two contain all scores with all digits.
         """
         return formats.write(format, lambda: self._sheet, self.data)
 
     def trouble(self) -> Any:
-        """Of a single run: the clients that failed or were late most often, like `table()`; None if nobody was."""
+        """The clients of a single run that failed or were late most often, as a table; None if there are none."""
         played = self._read[0]
         return tables.trouble_table(played[0].trouble) if len(played) == 1 and played[0].trouble else None
 
     def frame(self) -> Any:
-        """A pandas table with a row per run (policy, world, cohort size, data, seed) and all scores in columns."""
+        """A pandas DataFrame with a row per run (policy, world, cohort size, data, seed) and a column per score."""
         pandas = needed("pandas", "a frame", "report")
         rows = []
         for row in self._rows:
@@ -147,7 +148,7 @@ class Results:
         return pandas.DataFrame(rows)
 
     def rounds(self) -> Any:
-        """A pandas table with a row per run and round: all rounds that there are, and all columns."""
+        """A pandas DataFrame with a row per run and round, with all rounds and all columns."""
         pandas = needed("pandas", "a frame", "report")
         frames = []
         for row in self._rows:
@@ -160,11 +161,11 @@ class Results:
         return pandas.concat([frame.reindex(columns=list(dict.fromkeys(whole))) for frame in frames], ignore_index=True)
 
     def plot(self, metric: str | None = None) -> Any:
-        """A matplotlib figure: what was reached over rounds and time, who was chosen; bands are the table's intervals.
+        """A matplotlib figure: a metric over rounds and time, and how often clients were chosen; bands are intervals.
 
         Args:
-            metric: a column of the rounds, such as "test_loss", or "cep" for models returned so far; None: test
-                accuracy, else test loss, else "cep", whichever all runs have.
+            metric: a column of the rounds, such as "test_loss", or "cep" for models returned so far; None: the first
+                that all runs have of test accuracy, test loss and "cep".
         """
         groups = [row.group for row in self._rows]
         blocks: dict[Any, list[Group]] = {}
@@ -197,7 +198,7 @@ class Results:
 
 
 def _curves(group: Group) -> list[dict[str, Any]]:
-    """What is drawn of a group, for each seed: the rounds that all have, since a deployment may lack some."""
+    """A group's curves for each seed, at the rounds that all its runs have (a deployment may lack some)."""
     common = reduce(np.intersect1d, [run.rounds["round"].to_numpy() for run in group.runs])
 
     def one(run: Played) -> Iterator[tuple[str, Any]]:
@@ -211,7 +212,7 @@ def _curves(group: Group) -> list[dict[str, Any]]:
 
 
 def _once(runs: Sequence[RunInfo]) -> tuple[list[RunInfo], int]:
-    """Each run once: a folder given twice, and a simulated run that is in two folders (the longer stays)."""
+    """Remove duplicates: a folder given twice, and a simulated run in two folders (the longer one is kept)."""
     kept: dict[Any, RunInfo] = {}
     twice = 0
     seen: set[Path] = set()

@@ -1,4 +1,4 @@
-"""Which runs there are, from their manifests alone: nothing is built, and nothing that a manifest names is imported."""
+"""Find runs and read their manifests; no run is built, and no code that a manifest names is imported."""
 
 import inspect
 import json
@@ -15,28 +15,28 @@ from fedpick.store.manifest import MANIFEST, read_manifest
 
 __all__ = ["RunInfo", "find_runs", "read_info"]
 
-DEEPEST = 3  # levels below a folder at which its runs are looked for
-_FREE = ("seed", "rounds", "checkpoint_every")  # of a configuration: what may differ between the seeds of one thing
-_ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # told the truth; for manifests before "about"
+DEEPEST = 3  # levels below a folder that are searched for runs
+_FREE = ("seed", "rounds", "checkpoint_every")  # settings that may differ between the seeds of one configuration
+_ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # for old manifests, without "about"
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a run's manifest says of it."""
+    """A run as its manifest describes it."""
 
     folder: Path
     policy: str
     world: str | None  # None: real clients
-    cohort_size: int | None  # None: as many as the policy likes
-    data: str | None  # None: nothing was trained, or a deployment's own
-    train: str  # settings of training; "": the usual ones
+    cohort_size: int | None  # None: the policy decides
+    data: str | None  # None: no training, or the data of a deployment
+    train: str  # settings of training; "": the defaults
     seed: int
-    num_clients: int | None  # None: the manifest does not say; the largest number chosen tells
+    num_clients: int | None  # None: not in the manifest; it is estimated from the selections
     oracle: bool
-    engine: str  # "simulator", or what played the rounds: "flower", "nvflare", "http"
-    rounds: int | None  # that were asked for
-    identity: str = ""  # the configuration but for seed and rounds, as text
-    source: Path | None = None  # the folder in which it was found, where that was another
+    engine: str  # "simulator", or the server of a deployment: "flower", "nvflare", "http"
+    rounds: int | None  # asked for
+    identity: str = ""  # the configuration without seed and rounds, as text
+    source: Path | None = None  # the folder that was searched, if it is not the run's own
 
     @property
     def simulated(self) -> bool:
@@ -49,7 +49,7 @@ def _settings(given: Mapping[str, Any], *left_out: str) -> str:
 
 
 def _world(config: Mapping[str, Any]) -> tuple[str, int | None]:
-    """A world's label and its number of clients, as far as the configuration says; no world is built."""
+    """A world's label, and its number of clients if the configuration has it; no world is built."""
     given = dict(config.get("world", {"name": "phones"}))
     name, more = str(given.get("name", "phones")), _settings(given, "name")
     count = given.get("num_clients", given.get("clients"))
@@ -63,7 +63,7 @@ def _world(config: Mapping[str, Any]) -> tuple[str, int | None]:
 
 
 def _derived(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What "about" says in a manifest, from the configuration of one that has none."""
+    """The manifest's "about", derived from the configuration, for manifests that have none."""
     if "engine" in config:
         return {"world": None, "data": None, "train": "", "num_clients": None, "engine": config["engine"]}
     label, count = _world(config)
@@ -80,7 +80,7 @@ def _whole(value: Any) -> int | None:
 
 
 def read_info(folder: str | os.PathLike[str]) -> RunInfo:
-    """What the manifest of a run's folder says."""
+    """Read the manifest of a run's folder."""
     path = Path(folder)
     manifest = read_manifest(path)
     config = manifest["config"]
@@ -103,12 +103,12 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
-            f"{path}: its manifest.json is not a run's ({type(error).__name__}: {error}); put the right one back"
+            f"{path}: its manifest.json is not a run's ({type(error).__name__}: {error}); restore it from a backup"
         ) from None
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:
-    """Folders with a manifest, by name; a run's own folder holds no other run."""
+    """Folders with a manifest, sorted by name; a run's folder contains no other run."""
     if (folder / MANIFEST).is_file():
         yield folder
     elif depth:
@@ -117,17 +117,17 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
-    """The runs of a folder: its own, a comparison's, or those up to three levels below; in the order of its plan."""
+    """The run in a folder, or the runs up to three levels below it, in the order of its plans."""
     path = Path(folder)
     if not path.is_dir():
-        raise StoreError(f"{path}: is not a run's folder, it has no {MANIFEST}; there is no such folder")
+        raise StoreError(f"{path}: there is no such folder; give the folder of a run or a comparison")
     try:
         found = [read_info(each) for each in _below(path, DEEPEST)]
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); make it readable, or give another") from None
     if not found:
         raise StoreError(
-            f"{path}: has no runs, no {MANIFEST} in it or up to {DEEPEST} levels below; start one with fedpick run"
+            f"{path}: has no runs: no {MANIFEST} in it or up to {DEEPEST} levels below; start one with fedpick run"
         )
     order, keys = _planned(path), _planned_runs(path)
     found.sort(  # stable: else by the folders' names
@@ -137,7 +137,7 @@ def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
 
 
 def _planned_runs(folder: Path) -> dict[str, int]:
-    """In which order an experiment's plans name their runs, by key; a plan that cannot be read says nothing."""
+    """Positions of the runs in an experiment's plans, by key; a plan that cannot be read is ignored."""
     named: dict[str, int] = {}
     for file in sorted((folder / "plans").glob("*.json")):
         try:
@@ -149,7 +149,7 @@ def _planned_runs(folder: Path) -> dict[str, int]:
 
 
 def _planned(folder: Path) -> dict[str, int]:
-    """In which order a comparison names its policies: the first is the one that the others are compared with."""
+    """Positions of the policies in an old comparison; the others are compared with the first."""
     file = folder / "compare.json"
     if not file.is_file():
         return {}
@@ -157,6 +157,6 @@ def _planned(folder: Path) -> dict[str, int]:
         return {str(name): i for i, name in enumerate(json.loads(file.read_text())["policies"])}
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise StoreError(
-            f"{file}: cannot be read ({type(error).__name__}: {error}); put a whole one back, or remove it: the runs "
-            "say what they are"
+            f"{file}: cannot be read ({type(error).__name__}: {error}); restore it from a backup, or remove it: the "
+            "runs can be read without it"
         ) from None

@@ -1,6 +1,7 @@
-"""Scores of a run, each one small function over its rounds and selections.
+"""Scores of a run, each a small function of its rounds and selections.
 
-Rounds and selections are the tables of `fedpick.store`; K is the number of clients.
+Rounds and selections are the tables of `fedpick.store`; K is the number of clients. The papers: E3CS
+(https://arxiv.org/abs/2011.08756), RBCS-F (https://doi.org/10.1109/TPDS.2020.3040887).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from fedpick.types import Bools, Floats, Ints, Status
 
-if TYPE_CHECKING:  # the tables that are given have been read with it
+if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
@@ -41,13 +42,13 @@ def _column(table: "pa.Table", name: str) -> Floats:
 
 
 def cep(rounds: "pa.Table") -> Floats:
-    """Cumulative effective participation (E3CS (8)): models returned in time so far, round by round."""
+    """Cumulative effective participation (E3CS, eq. (8)): models returned in time up to each round."""
     total: Floats = np.cumsum(_column(rounds, "done"))
     return total
 
 
 def success_ratio(rounds: "pa.Table") -> float:
-    """Of all clients asked, the share that answered in time (DONE or SURPLUS)."""
+    """The share of the chosen clients that answered in time (DONE or SURPLUS)."""
     asked = _column(rounds, "chosen").sum()
     answered = _column(rounds, "done").sum() + _column(rounds, "surplus").sum()
     return float(answered / asked) if asked else 0.0
@@ -60,7 +61,7 @@ def counts(selections: "pa.Table", num_clients: int) -> Ints:
 
 
 def jain(values: ArrayLike) -> float:
-    """Jain's index of fairness: 1 if all are equal, 1/K if one has everything.
+    """Jain's index of fairness: 1 if all values are equal, 1/K if all but one are 0.
 
     >>> jain([2, 2, 2]), jain([3, 0, 0])
     (1.0, 0.333...)
@@ -76,14 +77,14 @@ def never_chosen(selections: "pa.Table", num_clients: int) -> float:
 
 
 def staleness(selections: "pa.Table", num_clients: int, last_round: int) -> Ints:
-    """Rounds since each client was last chosen, at the end; as many as there were for those never chosen."""
+    """Rounds since each client was last chosen, at the end of the run; `last_round` for those never chosen."""
     last = np.zeros(num_clients, dtype=np.int64)
     np.maximum.at(last, selections["client"].to_numpy(), selections["round"].to_numpy())
     return last_round - last
 
 
 def queue_lengths(selections: "pa.Table", num_clients: int, last_round: int, beta: float) -> Floats:
-    """RBCS-F's queues (6) that these selections leave, (T, K), whatever policy made them."""
+    """Lengths (T, K) of RBCS-F's queues (eq. (6)) under these selections, which may be of any policy."""
     queue, lengths = np.zeros(num_clients), np.empty((last_round, num_clients))
     round, client = selections["round"].to_numpy(), selections["client"].to_numpy()
     edges = np.searchsorted(round, np.arange(1, last_round + 2))
@@ -112,14 +113,14 @@ def time_to(rounds: "pa.Table", series: ArrayLike, target: float) -> float | Non
 
 
 def learned(rounds: "pa.Table") -> dict[str, float]:
-    """The last evaluation of what was trained: accuracy, losses, spread over clients; empty if nothing was."""
+    """The last evaluation of the model: accuracy, losses, spread over clients; empty without training."""
     names = [name for name in METRICS if name in rounds.column_names]
     found = {name: rounds[name].drop_null() for name in names}
     return {name: float(values[-1].as_py()) for name, values in found.items() if len(values)}
 
 
 def _ended(selections: "pa.Table", *statuses: Status) -> Bools:
-    """Which selections ended so."""
+    """Mask of the selections with one of these statuses."""
     encoded = selections["status"].combine_chunks().dictionary_encode()
     names = np.array([status.name for status in statuses])
     found: Bools = np.isin(np.asarray(encoded.dictionary.to_pylist()), names)[encoded.indices.to_numpy()]
@@ -127,13 +128,13 @@ def _ended(selections: "pa.Table", *statuses: Status) -> Bools:
 
 
 def unusable(selections: "pa.Table") -> int:
-    """Answers that came and could not be used: their loss or update was not finite, so they count as FAILED."""
+    """Number of answers with a loss or an update that is not finite, which count as FAILED."""
     failed = _ended(selections, Status.FAILED)
     return int(np.count_nonzero(failed & np.isfinite(_column(selections, "duration"))))
 
 
 def trouble(selections: "pa.Table", most: int = 10) -> list[dict[str, Any]]:
-    """The clients that failed or were late most often: how often, of how many, and mean seconds when in time."""
+    """The clients that failed or were late most often: counts, and the mean seconds of answers in time."""
     client, seconds = selections["client"].to_numpy(), _column(selections, "duration")
     size = int(client.max(initial=-1)) + 1
     late, failed = (np.bincount(client[_ended(selections, s)], minlength=size) for s in (Status.LATE, Status.FAILED))
@@ -154,7 +155,7 @@ def trouble(selections: "pa.Table", most: int = 10) -> list[dict[str, Any]]:
 
 
 def reach(rounds: "pa.Table", metric: str, target: float) -> dict[str, float] | None:
-    """What it took until the metric first reached the target: rounds, simulated hours and gigabytes; None: never."""
+    """Rounds, simulated hours and gigabytes until the metric first reached the target; None if it never did."""
     hit = np.flatnonzero(_column(rounds, metric) >= target)  # NaN in rounds without evaluation
     if not len(hit):
         return None

@@ -1,4 +1,4 @@
-"""The table of a comparison: which scores it shows, in what words, and how to read it; the same as plain data."""
+"""The table of a comparison: its columns, headings and legend; and the same as plain data."""
 
 import math
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from fedpick.report.layout import Cell, Row, Sheet
 
 __all__ = ["as_data", "finite", "group_name", "make_sheet", "place_names", "printable", "trouble_table"]
 
-COLUMNS = {  # score -> heading, digits; the data hold the other scores, too
+COLUMNS = {  # score -> heading, digits; `as_data` has the other scores, too
     "returned": ("models returned", 0),
-    "success": ("of those asked", 2),
+    "success": ("success rate", 2),
     "hours": ("simulated hours", 2),
     "jain": ("fairness (Jain)", 2),
     "never": ("never chosen", 2),
     "gigabytes": ("GB sent", 1),
 }
-TRAINED = {  # shown in their place where a model was trained; the data hold losses and gigabytes, too
+TRAINED = {  # the columns if a model was trained; `as_data` has losses and gigabytes, too
     "accuracy": ("test accuracy", 3),
     "test_loss": ("test loss", 3),  # only where there is no accuracy
     "worst_decile": ("worst tenth of clients", 3),
@@ -31,17 +31,17 @@ TRAINED = {  # shown in their place where a model was trained; the data hold los
 
 
 def printable(text: str) -> str:
-    """Text that does nothing to a terminal: clients and manifests may hold any."""
+    """Text without control characters, which names of clients and manifests may contain."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def group_name(group: Group) -> str:
-    """A policy as tables and legends call it."""
+    """A policy's label in tables and legends."""
     return printable(group.label) + (" (oracle)" if group.oracle else "")
 
 
 def finite(value: Any) -> Any:
-    """The data with None for NaN and infinity, which JSON does not know."""
+    """The data with None in place of NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -70,7 +70,7 @@ def _score_data(score: Score, base: Group | None) -> dict[str, Any]:
 
 
 def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes: Sequence[str]) -> dict[str, Any]:
-    """Everything that the table says and more, as plain data: all scores with the numbers of each seed."""
+    """All scores with the values of each seed, as plain data."""
     found = []
     for row in rows:
         group, block = row.group, row.group.block
@@ -90,7 +90,7 @@ def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes
     return dict(finite({"reference": reference, "target": target, "rows": found, "notes": list(notes)}))
 
 
-# --- What the table shows ----------------------------------------------------------------------------------------
+# --- The table ---------------------------------------------------------------------------------------------------
 
 
 def _percent(target: float | None) -> str:
@@ -98,11 +98,11 @@ def _percent(target: float | None) -> str:
 
 
 def _columns(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
-    """The scores that all rows have and that tell something, with their headings."""
+    """The scores that all rows have and that are not all 0, with their headings."""
     common = {name for name in rows[0].scores if all(name in row.scores for row in rows)}
     shown = TRAINED if {"accuracy", "test_loss"} & common else COLUMNS
     left_out = {"test_loss"} if "accuracy" in common else set()
-    for name in ("hours", "hours_to", "gigabytes"):  # nothing takes time in some worlds, or is sent
+    for name in ("hours", "hours_to", "gigabytes"):  # in some worlds nothing takes time, or nothing is sent
         if name in common and all(value == 0.0 for row in rows for value in row.scores[name].values):
             left_out.add(name)
     targets = {row.target for row in rows}
@@ -116,7 +116,7 @@ def _columns(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
 
 
 def _number(value: float, half: float, digits: int, sign: str = "", clear: bool = False) -> str:
-    """A mean with its ±, to as many digits as show that the ± is not 0, and that a clear difference is larger."""
+    """A mean with its ±, with enough digits that the ± is not shown as 0, and a clear difference exceeds it."""
     if not math.isfinite(value):
         return "–"
     if not math.isfinite(half) or half <= 0:
@@ -142,7 +142,7 @@ def _cell(score: Score, digits: int) -> Cell:
 
 
 def _place(group: Group) -> dict[str, str]:
-    """Where a group stands, in words, by the heading that it has if it varies."""
+    """A group's block as texts, by heading."""
     block = group.block
     real = block.engine != "simulator"
     return {
@@ -154,7 +154,7 @@ def _place(group: Group) -> dict[str, str]:
 
 
 def place_names(groups: Sequence[Group]) -> list[str]:
-    """Where each group stands, as far as they stand in different places."""
+    """A text for each group's block, with the settings that differ between the groups."""
     places = [_place(group) for group in groups]
     varies = [key for key in places[0] if len({place[key] for place in places}) > 1]
     shown = {"clients a round": "{} clients a round", "data": "data: {}", "training": "training: {}"}
@@ -183,29 +183,29 @@ def _legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given
     if gaps:
         said.append(
             f"± is a 95% interval over seeds; second lines are differences to {printable(reference)}, paired by seed "
-            "(bold, *: the interval leaves 0 out)"
+            "(bold, *: the interval excludes 0)"
         )
     elif any(cell.over.has_width for cell in cells):
         said.append("± is a 95% interval over seeds")
     flat = [cell.over for cell in cells if cell.over.half == 0] + [gap for gap in gaps if gap.half == 0 != gap.mean]
     if flat:
-        said.append("without ±: every seed gives the same number, which tells nothing of others")
+        said.append("without ±: all seeds give the same number, so there is no interval")
     targets = {row.target for row in rows if row.target is not None}
     if targets and "rounds_to" in shown:
         if not given:
             said.append(
                 f"{' and '.join(map(_percent, sorted(targets)))}: 95% of the test accuracy that {printable(reference)} "
-                "has at the end, down to a whole percent"
+                "has at the end, rounded down to a whole percent"
             )
         missed = [row.scores["rounds_to"] for row in rows if row.scores["rounds_to"].reached != len(row.group.runs)]
         if missed:
             some = next((each for each in missed if each.reached), missed[0])
             said.append(
-                f"({some.reached} of {len(some.values)}): so many seeds reached the target; the mean is over those, "
-                "without interval or difference"
+                f"({some.reached} of {len(some.values)}): number of seeds that reached the target; the mean is over "
+                "those, without interval or difference"
             )
     if any(row.group.oracle for row in rows):
-        said.append("(oracle): was told the truth about the clients, which no server knows; a bound, not a rival")
+        said.append("(oracle): knows the truth about the clients, which no server knows; a bound, not a competitor")
     return said
 
 
@@ -215,8 +215,8 @@ def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], gi
     Args:
         rows: of the table.
         reference: the policy that they are compared with.
-        notes: what to know about them.
-        given: whether the target was asked for, and needs no explanation.
+        notes: shown below the legend.
+        given: whether the user gave the target, so that the legend need not explain it.
     """
     columns, places = _columns(rows), [_place(row.group) for row in rows]
     varies = [key for key in places[0] if len({place[key] for place in places}) > 1]

@@ -2,14 +2,14 @@
 
     session = fp.Session(fp.E3CS(20, quota=0.5), state="state/", records="runs/http")
     with session.round(available=names) as r:
-        send(r.chosen)                                  # then, as answers come, from any thread:
+        send(r.chosen)                                  # then, for each answer that arrives, from any thread:
         r.done(name, loss=0.7, seconds=3.1)             # or r.failed(name)
 
-`session` is the way through: enrol, choose, hear, learn, keep. `round` is one round; `roster` who is enrolled;
-`reading` and `updates` what clients send, read with distrust; `memory` and `journal` what survives; `recording` the
-records.
+`session` runs the rounds: enrol clients, choose, collect answers, let the policy learn, save. `round` is one round;
+`roster` the enrolled clients; `reading`, `reports` and `updates` validate what clients send; `memory` and `journal`
+store the state; `recording` writes the records.
 
-Needs `pip install "fedpick[server]"` for `state=` and `records=`; the parts are imported when they are used.
+`state=` and `records=` need `pip install "fedpick[server]"`; the modules are imported on first use.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Waiting for enough clients, but not for ever."""
+"""Wait until enough clients are connected, up to a time limit."""
 
 import logging
 from collections.abc import Callable, Sized
@@ -14,26 +14,29 @@ Found = TypeVar("Found", bound=Sized)
 
 
 class NotEnoughClientsError(FedpickError, RuntimeError):
-    """Too few clients are there for a round."""
+    """Too few clients are connected for a round."""
 
 
 class Gathering:
-    """Waits for as many clients as a policy asks for; the wait for those who never came is not repeated.
+    """Waits until as many clients are connected as the policy asks for.
+
+    After a wait that ended with fewer, the next rounds wait only for as many as there were.
 
     Args:
-        too_few: with fewer, "smaller" cohorts or an "error". Nobody at all is always an error.
-        owner: what messages about settings call this.
-        fix: what to do when nobody comes.
-        log: is told of smaller cohorts.
+        too_few: what to do if fewer are connected: "smaller" takes a smaller cohort, "error" raises. No client at all
+            always raises.
+        owner: the name that error messages begin with.
+        fix: advice in the error message when too few clients are connected.
+        log: gets a warning about smaller cohorts.
     """
 
     def __init__(self, too_few: str, owner: str, fix: str, log: logging.Logger) -> None:
         require(too_few in TOO_FEW, f"{owner}: too_few", too_few, f"one of {', '.join(TOO_FEW)}")
         self.too_few, self.fix, self.log = too_few, fix, log
-        self._settled: int | None = None  # how many clients we stopped waiting for more at
+        self._settled: int | None = None  # clients that were connected when the last wait ended
 
     def gather(self, want: int, wait: float, find: Callable[[], Found]) -> Found:
-        """What `find` gives when as many are there, or the time (seconds) is up."""
+        """Call `find` until it returns `want` clients or `wait` seconds have passed; returns its last result."""
         enough = want if self._settled is None else min(want, self._settled)
         begun = monotonic()
         while True:
@@ -44,12 +47,12 @@ class Gathering:
             sleep(min(1.0, left))
         if not len(found):
             raise NotEnoughClientsError(
-                f"no client was connected for {wait:g} s, so that nobody can train; {self.fix}, or raise wait"
+                f"no client was connected for {wait:g} s, so nobody can train; {self.fix}, or increase wait"
             )
         if len(found) < want and self.too_few == "error":
             raise NotEnoughClientsError(
                 f"{len(found)} clients were connected after {wait:g} s, but the policy asks for {want}; "
-                f"{self.fix}, raise wait, or say too_few='smaller'"
+                f"{self.fix}, increase wait, or set too_few='smaller'"
             )
         if len(found) < enough:
             self.log.warning("%d clients connected after %g s, %d wanted: a smaller cohort", len(found), wait, want)

@@ -1,10 +1,10 @@
-"""The rounds since a checkpoint, one entry each, in a file that only grows.
+"""The journal: an append-only file with one entry per round since the last checkpoint.
 
     entry    mark (8 bytes), length of the body (8), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
 
-The body is an archive with what `observe` was given and the record of the round. A process killed while it writes
-leaves a torn end. The header has a sum of its own, so that a length can be believed: whatever numbers clients reported,
-bytes inside an entry are never taken for another one.
+The body is an archive with the arguments of `observe` and the record of the round. A process killed while writing
+leaves an incomplete last entry. The header has a checksum of its own, so its length field can be trusted: bytes that a
+client reported, stored inside an entry, are never mistaken for the start of another entry.
 """
 
 import io
@@ -27,14 +27,14 @@ __all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "record_of", "replay", "und
 
 MARK = b"\x93fpentry"
 HEAD = struct.Struct("<8sQII")  # mark, bytes of the body, their CRC-32, CRC-32 of the three
-OLD_MARK = b"\x93fpround"  # until 0.1, without the last
+OLD_MARK = b"\x93fpround"  # until 0.1: no checksum of the header
 OLD_HEAD = struct.Struct("<8sQI")
 FIX = "the files are left as they are: restore a backup, or move the folder away to start anew"
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """A round that has ended: who came, what the policy saw and chose, how it went, and the record of it."""
+    """A round that has ended: newcomers, what the policy saw and chose, the outcome, and the record."""
 
     view: View
     choice: Choice
@@ -43,7 +43,7 @@ class Turn:
     newcomers: list[Newcomers] = field(default_factory=list)  # in the order of their enrolment
 
     def pack(self, widths: dict[str, int]) -> bytes:
-        """As the body of an entry."""
+        """Serialise the round as the body of an entry."""
         arrays: dict[str, Any] = {"available": np.packbits(self.view.available), "record/ids": self.record.ids}
         for name in ("ids", "inclusion", "weights"):
             arrays[f"choice/{name}"] = getattr(self.choice, name)
@@ -52,7 +52,8 @@ class Turn:
         arrays |= {f"report/{name}": values for name, values in self.outcome.reports.items()}
         arrays["context"] = self.view.context
         for i, (_, clients) in enumerate(self.newcomers):
-            arrays |= {f"new/{i}/{name}": values for name, values in vars(clients).items()}
+            known = {} if clients is None else vars(clients)  # without any they are forgotten
+            arrays |= {f"new/{i}/{name}": values for name, values in known.items()}
         numbers = ("round", "clock", "seconds", "messages", "megabytes")
         meta = {
             "format": FORMAT,
@@ -67,7 +68,7 @@ class Turn:
 
 
 def under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Those arrays whose names begin with this, without it."""
+    """The arrays whose names begin with the prefix, which is removed from the names."""
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
@@ -88,12 +89,15 @@ def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
 
 
 def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
-    """Let the policy learn from an entry as it did then."""
+    """Enrol the entry's newcomers and let the policy learn from its round again."""
     for i, names in enumerate(meta["newcomers"]):
-        roster.enrol([str(name) for name in names], Clients(**under(arrays, f"new/{i}/")))
+        if known := under(arrays, f"new/{i}/"):
+            roster.enrol([str(name) for name in names], Clients(**known))
+        else:
+            roster.forget([str(name) for name in names])
     number = int(meta["record"]["round"])
     if number != roster.round + 1:
-        raise ValueError(f"it goes on with round {number} after round {roster.round}")
+        raise ValueError(f"the journal continues with round {number} after round {roster.round}")
     if meta["enrolled"] != len(roster.names):
         raise ValueError(f"{meta['enrolled']} clients were enrolled, but {len(roster.names)} are known")
     assert roster.clients is not None
@@ -104,7 +108,7 @@ def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None
 
 
 def _header(data: bytes, at: int) -> tuple[int, int, int] | None:
-    """(where the body begins, its length, its sum) of the entry at this byte; None if there is no whole header."""
+    """(start of the body, its length, its checksum) of the entry at this byte; None if the header is not intact."""
     if data[at : at + len(MARK)] == OLD_MARK and len(data) >= at + OLD_HEAD.size:
         _, length, check = OLD_HEAD.unpack_from(data, at)
         return (at + OLD_HEAD.size, length, check) if length else None
@@ -116,7 +120,7 @@ def _header(data: bytes, at: int) -> tuple[int, int, int] | None:
 
 
 def _whole(data: bytes, at: int) -> bytes | None:
-    """The body of the entry at this byte; None if there is none that is whole."""
+    """The body of the entry at this byte; None if the entry is incomplete or damaged."""
     if (head := _header(data, at)) is None:
         return None
     begin, length, check = head
@@ -125,9 +129,9 @@ def _whole(data: bytes, at: int) -> bytes | None:
 
 
 def _goes_on(data: bytes, at: int) -> bool:
-    """Whether a whole entry comes after the broken one at this byte."""
+    """Whether an intact entry follows the damaged one at this byte."""
     head = _header(data, at)
-    if head is not None and data[at : at + len(MARK)] == MARK:  # its length can be believed
+    if head is not None and data[at : at + len(MARK)] == MARK:  # its length can be trusted
         return _whole(data, head[0] + head[1]) is not None
     for mark in (MARK, OLD_MARK):
         later = at
@@ -138,26 +142,26 @@ def _goes_on(data: bytes, at: int) -> bool:
 
 
 class Journal:
-    """The file of the entries.
+    """The journal's file.
 
     Args:
-        path: of the file; made with the first entry.
+        path: of the file; created with the first entry.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.size = 0  # bytes that are good
-        self.torn = False  # whether there were others behind them, when it was read
+        self.size = 0  # bytes of intact entries
+        self.torn = False  # whether an incomplete entry followed them when the file was read
 
     def read(self) -> list[bytes]:
-        """The bodies of the whole entries; a torn end is left out, and damage anywhere else is refused."""
+        """The bodies of all entries; an incomplete last entry is left out, damage anywhere else raises."""
         data = self.path.read_bytes() if self.path.exists() else b""
         found: list[bytes] = []
         self.size, self.torn = 0, False
         while self.size < len(data):
             body = _whole(data, self.size)
             if body is None:
-                if _goes_on(data, self.size):  # not the end: what was written later would be lost
+                if _goes_on(data, self.size):  # not the last entry: later ones would be lost
                     raise StateError(f"{self.path}: damaged at byte {self.size} of {len(data)}; {FIX}")
                 self.torn = True
                 break
@@ -168,7 +172,7 @@ class Journal:
         return found
 
     def append(self, body: bytes) -> None:
-        """Write an entry and wait until it is on the disk; a torn end is moved aside first."""
+        """Write an entry and wait until it is on disk; an incomplete last entry is first moved to journal.torn."""
         with self.path.open("r+b" if self.path.exists() else "w+b") as file:
             file.seek(self.size)
             if torn := file.read():
@@ -186,6 +190,6 @@ class Journal:
         self.size += HEAD.size + len(body)
 
     def drop(self) -> None:
-        """Begin anew."""
+        """Delete the file; the next entry starts a new one."""
         self.path.unlink(missing_ok=True)
         self.size = 0

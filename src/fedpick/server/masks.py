@@ -1,4 +1,4 @@
-"""Features of which a server learns the dot products and nothing else."""
+"""Features masked by a secret rotation, so that the server learns their dot products and nothing else."""
 
 import hashlib
 
@@ -13,10 +13,10 @@ __all__ = ["masked"]
 
 
 def masked(features: ArrayLike, secret: str | bytes) -> Floats:
-    """Features at length 1, turned by a rotation that only holders of the secret know.
+    """Features scaled to length 1 and multiplied by a rotation that only holders of the secret know.
 
-    All clients turn theirs alike, so the server can compare any two of them, and learns no more than their dot
-    products: a vector turned at random says nothing else. One client that tells the server the secret gives all away.
+    All clients use the same rotation, so the server can compare any two of them but learns only their dot products.
+    If one client tells the server the secret, all clients' features are revealed.
 
     Args:
         features: a vector, such as the label histogram.
@@ -36,10 +36,10 @@ def masked(features: ArrayLike, secret: str | bytes) -> Floats:
 
 
 def _rotation(key: bytes, size: int) -> Floats:
-    """A random orthogonal matrix (Haar), from a stream that cannot be told from chance without the key."""
+    """A random orthogonal matrix (Haar distribution) from a pseudorandom stream seeded by the key."""
     stream = hashlib.shake_256(b"fedpick rotation %d " % size + key).digest(8 * size * size)
     uniform = (np.frombuffer(stream, dtype="<u8").astype(np.float64) + 0.5) / 2.0**64
     normal = ndtri(np.clip(uniform, 1e-16, 1.0 - 1e-16)).reshape(size, size)
     q, r = np.linalg.qr(normal)
-    rotation: Floats = q * np.where(np.diagonal(r) < 0.0, -1.0, 1.0)  # without the signs it is not uniform
+    rotation: Floats = q * np.where(np.diagonal(r) < 0.0, -1.0, 1.0)  # without this choice of signs it is not uniform
     return rotation

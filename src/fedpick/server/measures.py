@@ -1,4 +1,4 @@
-"""What was measured after a round, under the names that a report knows."""
+"""Metrics of a round, renamed to the column names that reports use."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,14 +9,14 @@ from fedpick.store.records import ROUND_COLUMNS
 
 __all__ = ["columns"]
 
-MOST_METRICS = 50  # names a round; each is a column
-# What the frameworks' templates call what a report calls otherwise.
+MOST_METRICS = 50  # per round; each is a column
+# Names in the frameworks' templates -> column names.
 TRAINED = {"loss": "train_loss", "train-loss": "train_loss", "accuracy": "train_accuracy", "acc": "train_accuracy"}
 EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
 
 
 def columns(metrics: Mapping[str, Any], training: bool) -> dict[str, float]:
-    """The numbers among these metrics, as columns of the rounds' table; lists have none."""
+    """The metrics that are numbers, under the names of their columns in the rounds' table; lists are left out."""
     found = {}
     for name, value in list(metrics.items())[:MOST_METRICS]:
         if not isinstance(value, bool) and isinstance(value, int | float | np.number):

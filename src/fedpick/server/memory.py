@@ -1,12 +1,13 @@
-"""What a server keeps: a checkpoint every so many rounds, and a journal of the rounds since.
+"""A server's state folder: a checkpoint every few rounds, and a journal of the rounds since.
 
     state.npz      policy state, roster, number of the round; replaced atomically
-    journal        the rounds since, one entry each; the next start replays what the policy learned from them
-    server.lock    held while a server works with the folder
+    journal        one entry per round since the checkpoint; the next start replays them
+    server.lock    held while a server uses the folder
 
-An entry is on the disk before its round counts. A server that is killed while it writes one leaves a torn end, which
-is moved aside: that round is played again. Damage anywhere else is refused, and nothing is changed. The journal is
-dropped only when both the checkpoint and the records hold its rounds; until then, the records are made up from it.
+A round counts only once its entry is on disk. A server killed while writing one leaves an incomplete last entry, which
+is moved aside; that round is played again. Damage anywhere else raises an error, and no file is changed. The journal is
+deleted only when both the checkpoint and the records contain its rounds; until then, missing records are restored from
+it.
 """
 
 import json
@@ -30,18 +31,18 @@ from fedpick.types import Clients
 __all__ = ["Memory"]
 
 T = TypeVar("T")
-LARGE = 2**20  # bytes; a journal may grow to this, or to the size of the checkpoint, before there is a new one
+LARGE = 2**20  # bytes; a journal larger than this and than the last checkpoint causes a new checkpoint
 
 
 class Memory:
-    """The folder in which a roster survives.
+    """The folder in which a roster and the policy's state are saved.
 
     Args:
-        folder: made if it is not there.
-        roster: empty; it is filled from the folder.
+        folder: created if it does not exist.
+        roster: an empty one, which is filled from the folder.
         every: rounds between checkpoints.
-        describe: what is known of clients by their names, for old states that do not say.
-        log: is told what happens.
+        describe: names -> fp.Clients, for states of old versions, which lack sizes and features.
+        log: for messages.
     """
 
     def __init__(
@@ -53,14 +54,14 @@ class Memory:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StateError(
-                f"{folder}: cannot be a folder for the state ({error.strerror}); choose another, or free the name"
+                f"{folder}: cannot be used as the folder of the state ({error.strerror}); choose another path"
             ) from None
-        # Not a lock of one thread: a server may be opened in one and closed in another.
+        # A lock of the process, not of a thread: a server may be opened in one thread and closed in another.
         self._lock = FileLock(folder / "server.lock", timeout=0, thread_local=False)
-        self._saved = 0  # the round of the checkpoint; 0: there is none
-        self._covered = 0  # bytes of the journal that the checkpoint holds as well
-        self._behind = False  # the folder misses something: only a checkpoint can make up for it
-        self._whole_before = True  # whether it missed nothing before the round that ends now
+        self._saved = 0  # round of the checkpoint; 0: there is none
+        self._covered = 0  # bytes of the journal whose rounds the checkpoint contains
+        self._behind = False  # a round could not be written: the next write must be a checkpoint
+        self._whole_before = True  # whether everything before the round that ends now was written
         self.load()
 
     def _stamp(self) -> list[tuple[int, int]]:
@@ -68,16 +69,16 @@ class Memory:
         return [(file.st_size, file.st_mtime_ns) for file in files]
 
     def lock(self) -> None:
-        """Keep other servers out; what one of them wrote meanwhile is read."""
+        """Lock the folder against other servers, and read what another one wrote in the meantime."""
         try:
             self._lock.acquire()
         except Timeout:
             raise StateError(
-                f"{self.folder.resolve()}: another server is working with this state; wait for its end, or give each "
+                f"{self.folder.resolve()}: another server is working with this state; wait until it ends, or give each "
                 "server a folder of its own"
             ) from None
         try:
-            for leftover in self.folder.glob(atomic.LEFTOVERS):  # of a server killed while it wrote
+            for leftover in self.folder.glob(atomic.LEFTOVERS):  # of a server killed while writing
                 leftover.unlink(missing_ok=True)
             if self._stamp() != self._seen:
                 self.load()
@@ -86,16 +87,16 @@ class Memory:
             raise
 
     def unlock(self) -> None:
-        """Let other servers in."""
+        """Release the lock."""
         self._seen = self._stamp()
         self._lock.release()
 
     def load(self) -> None:
-        """Fill the roster with what the folder holds."""
+        """Fill the roster from the folder."""
         roster, self._seen = self.roster, self._stamp()
         if not self.state.exists():
             if self.journal.path.exists() and self.journal.path.stat().st_size:
-                raise StateError(f"{self.journal.path}: there is no state.npz that it goes on from; {FIX}")
+                raise StateError(f"{self.journal.path}: the state.npz that this journal continues is missing; {FIX}")
             return
         try:
             self._unpack(*read_archive(self.state))
@@ -107,18 +108,20 @@ class Memory:
             ) from None
         self._saved = roster.round
         for arrays, meta in self._entries():
-            if int(meta["record"]["round"]) > self._saved:  # else the checkpoint holds it
+            if int(meta["record"]["round"]) > self._saved:  # else the checkpoint contains it
                 self._careful(replay, roster, arrays, meta)
         if self.journal.torn:
-            self.log.warning("the last entry of %s is torn: that round is played again", self.journal.path.resolve())
+            self.log.warning(
+                "the last entry of %s is incomplete: that round is played again", self.journal.path.resolve()
+            )
         where = self.folder.resolve()
-        self.log.info("goes on after round %d with %d clients, from %s", roster.round, len(roster.names), where)
+        self.log.info("continuing after round %d with %d clients, from %s", roster.round, len(roster.names), where)
 
     def _entries(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         return [self._careful(read_archive, self.journal.path, entry) for entry in self.journal.read()]
 
     def _careful(self, use: Callable[..., T], *args: Any) -> T:
-        """Use an entry; it may be of another policy, or damaged in a way that its sum does not show."""
+        """Use an entry; it may be of another policy, or damaged in a way that its checksum does not show."""
         try:
             return use(*args)
         except Exception as error:
@@ -128,7 +131,7 @@ class Memory:
             ) from None
 
     def journaled(self) -> list[Record]:
-        """The records of the rounds that the journal holds."""
+        """The records of the rounds in the journal."""
         return [self._careful(record_of, *entry) for entry in self._entries()]
 
     def _unpack(self, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
@@ -155,12 +158,13 @@ class Memory:
         state = unpack(roster.policy.init(clients), under(arrays, "policy/"), len(names), f"{self.state}:")
         roster.names, roster.index = names, {name: at for at, name in enumerate(names)}
         roster.numbers, roster.issued = numbers, issued
+        roster.seen = arrays.get("seen", np.full(len(names), int(notes["round"])))
         roster.clients, roster.state, roster.last, roster.newcomers = clients, state, last, []
         roster.round, roster.clock = int(notes["round"]), float(notes["clock"])
         roster.widths = {str(name): int(width) for name, width in notes["widths"].items()}
 
     def _from_nvflare(self, arrays: dict[str, Any], notes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What `fedpick.nvflare` wrote until 0.1, in today's form: it did not keep sizes, clock or the last cohort."""
+        """Convert what `fedpick.nvflare` wrote until 0.1, which had no sizes, clock or last cohort."""
         names = [str(name) for name in notes["roster"]]
         packed = {f"policy/{name}": values for name, values in arrays.items()}
         packed["names"] = np.frombuffer(json.dumps(names).encode(), dtype=np.uint8)
@@ -169,17 +173,17 @@ class Memory:
 
     @property
     def behind(self) -> bool:
-        """Whether the roster knows of rounds that the folder does not."""
+        """Whether the roster has rounds that are not in the folder yet."""
         return self._behind
 
     def expect(self) -> None:
-        """Make ready for the end of a round: whatever interrupts it from here on, a checkpoint makes up for it."""
+        """Call before the policy learns from a round: if it is interrupted, a checkpoint is written instead."""
         if not self.state.exists():
             self.checkpoint()
         self._whole_before, self._behind = not self._behind, True
 
     def keep(self, turn: Turn) -> None:
-        """Make a round durable; a full disk is told, and does not end the training."""
+        """Write a round to disk; if that fails (a full disk), an error is logged and training continues."""
         if self._whole_before and self.state.exists():
             self._try(lambda: self.journal.append(turn.pack(self.roster.widths)))
         else:
@@ -192,24 +196,25 @@ class Memory:
         except OSError as error:
             self._behind = True
             self.log.error(
-                "%s: round %d could not be kept (%s); training goes on, and it is tried again after the next",
+                "%s: round %d could not be saved (%s); training continues, and saving is tried again after the next "
+                "round",
                 self.folder.resolve(),
                 self.roster.round,
                 error.strerror or error,
             )
 
     def due(self) -> bool:
-        """Whether there should be a new checkpoint: the journal since is long, or larger than the state."""
+        """Whether it is time for a checkpoint: the last one is old or incomplete, or the journal is large."""
         aged = self.roster.round - self._saved >= self.every
         state = self.state.stat().st_size if self.state.exists() else 0
         return self._behind or aged or self.journal.size - self._covered > max(LARGE, state)
 
     def checkpoint(self) -> None:
-        """Write the state whole; the journal stays."""
+        """Write the complete state to state.npz; the journal is kept."""
         self._try(self._checkpoint)
 
     def drop_journal(self) -> None:
-        """Begin a new journal, if the checkpoint holds all of this one; the records must as well."""
+        """Delete the journal if the checkpoint contains all of it; the caller ensures that the records do, too."""
         if not self._behind and self._saved == self.roster.round:
             self.journal.drop()
             self._covered = 0
@@ -220,7 +225,7 @@ class Memory:
         arrays = {f"policy/{name}": values for name, values in pack(roster.state).items()}
         arrays |= {f"clients/{name}": v for name, v in vars(roster.clients).items() if v is not None}
         arrays["names"] = np.frombuffer(json.dumps(roster.names).encode(), dtype=np.uint8)
-        arrays["numbers"] = np.array(roster.numbers, dtype=np.int64)
+        arrays["numbers"], arrays["seen"] = np.array(roster.numbers, dtype=np.int64), roster.seen
         notes = {"round": roster.round, "clock": roster.clock, "widths": roster.widths, "last": roster.last}
         meta = {
             "format": FORMAT,

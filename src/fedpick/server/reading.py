@@ -1,6 +1,7 @@
-"""What clients say, read with distrust: numbers, losses, reports, descriptions of themselves.
+"""Validate what clients send: numbers, losses, reports, descriptions of themselves.
 
-Nothing here raises for what a client sent: nonsense reads as NaN, None or a text that says what is wrong.
+Nothing here raises because of a value that a client sent: an invalid one becomes NaN, None, or a text that says what
+is wrong.
 """
 
 import logging
@@ -17,7 +18,7 @@ from fedpick.types import Clients, Floats
 
 __all__ = ["LOSSES", "described", "loss_of", "number", "printable", "report", "seconds_of", "table"]
 
-LOSSES = ("train_loss", "loss", "train-loss")  # names of the metric; the first that is there is read
+LOSSES = ("train_loss", "loss", "train-loss")  # names of the metric; the first one present is used
 SECONDS = "seconds"
 LONGEST_REPORT = 100_000  # numbers in one report
 MOST_FEATURES, LARGEST_SIZE = 10_000, 1e12
@@ -34,7 +35,7 @@ def number(value: Any) -> float:
 
 
 def printable(text: object) -> str:
-    """What a client said, short and in one line, for logs.
+    """A client's text, shortened and on one line, for logs.
 
     >>> printable("first line\\n\\x1b[2J")
     'first line  [2J'
@@ -43,7 +44,7 @@ def printable(text: object) -> str:
 
 
 def loss_of(metrics: Mapping[str, Any]) -> tuple[float | None, str]:
-    """(the loss among a client's metrics, what is wrong with it): None if there is none, "" if nothing is wrong."""
+    """(loss or None if there is none, what is wrong with it or "") from a client's metrics."""
     for name in LOSSES:
         if name in metrics and not isinstance(metrics[name], list):
             loss = number(metrics[name])
@@ -52,12 +53,12 @@ def loss_of(metrics: Mapping[str, Any]) -> tuple[float | None, str]:
 
 
 def seconds_of(metrics: Mapping[str, Any]) -> float:
-    """The seconds that a client says it took, NaN if it does not say."""
+    """The seconds that a client reports, NaN if it reports none."""
     return number(metrics.get(SECONDS))
 
 
 def _entries(value: Any, longest: int) -> list[float] | None:
-    """A vector as a list of numbers; None if it is none, or too long."""
+    """A vector as a list of numbers; None if it is not a vector, or too long."""
     if isinstance(value, np.ndarray):
         value = value.tolist() if value.ndim == 1 and value.dtype.kind in "iuf" and len(value) <= longest else None
     if not isinstance(value, list | tuple) or len(value) > longest:
@@ -66,25 +67,25 @@ def _entries(value: Any, longest: int) -> list[float] | None:
 
 
 def report(value: Any) -> float | list[float] | None:
-    """A report as a number or a list of numbers; None for what is neither."""
+    """A report as a number or a list of numbers; None if it is neither."""
     if value is None or isinstance(value, list | tuple | np.ndarray):
         return _entries(value, LONGEST_REPORT)
     return number(value)
 
 
 def table(values: Sequence[float | list[float] | None], width: int | None) -> tuple[Floats | None, int | None]:
-    """One report of all chosen clients as an array: a number each (width 0), or a row each.
+    """One report of all chosen clients as an array: a number per client (width 0), or a row per client.
 
     Args:
-        values: what each client reported, None where nothing.
-        width: that earlier rounds had; None lets most clients decide. Others become NaN.
+        values: what each client reported; None for nothing.
+        width: of this report in earlier rounds; None takes the most frequent one. Reports of another width become NaN.
     """
     if width is None:
         widths = Counter(len(v) if isinstance(v, list) else 0 for v in values if v is not None and v != [])
         if not widths:
             return None, None
         width, agreed = widths.most_common(1)[0]
-        if agreed < 2:  # one client alone does not decide for all and for good
+        if agreed < 2:  # one client alone must not fix the width for all rounds to come
             return None, None
     out = np.full(len(values) if width == 0 else (len(values), width), np.nan)
     for at, value in enumerate(values):
@@ -94,7 +95,7 @@ def table(values: Sequence[float | list[float] | None], width: int | None) -> tu
 
 
 def _description(value: Any) -> tuple[float, list[float] | None]:
-    """(size, features) of a newcomer: 1 and None where it does not say, or says nonsense."""
+    """(size, features) of a newcomer; 1 and None where they are missing or invalid."""
     if isinstance(value, Mapping):
         said, features = value.get("size"), value.get("features")
     elif isinstance(value, tuple) and len(value) == 2:
@@ -107,13 +108,14 @@ def _description(value: Any) -> tuple[float, list[float] | None]:
 
 
 def described(values: Sequence[Any], enrolled: Clients | None, need: bool, log: logging.Logger) -> Clients:
-    """What newcomers say of themselves, as fp.Clients; a row of zeros stands for features that are not known.
+    """The newcomers' descriptions as fp.Clients; unknown features are a row of zeros.
 
     Args:
         values: for each newcomer a size, (size, features), {"size": ..., "features": ...}, or None.
-        enrolled: those that came before, whose features decide the width; None lets most of these decide.
-        need: whether the policy cannot do without features.
-        log: is told of features that are ignored.
+        enrolled: the clients enrolled before, whose number of features all must have; None takes the newcomers' most
+            frequent one.
+        need: whether the policy needs features.
+        log: gets a warning about features that are ignored.
     """
     said = [_description(value) for value in values]
     if enrolled is None:
@@ -123,7 +125,7 @@ def described(values: Sequence[Any], enrolled: Clients | None, need: bool, log: 
         width = 0 if enrolled.features is None else enrolled.features.shape[1]
     if need and width == 0:
         raise MissingError(
-            f"the policy needs features, but none of {len(said)} clients told any: return (size, features) where "
+            f"the policy needs features, but none of {len(said)} clients gave any: return (size, features) where "
             "clients are described (available= or describe= of a session, fedpick.flower.describe in a ClientApp)"
         )
     table: NDArray[np.float64] = np.zeros((len(said), width))
@@ -131,5 +133,5 @@ def described(values: Sequence[Any], enrolled: Clients | None, need: bool, log: 
         if features is not None and len(features) == width:
             table[at] = features
         elif features is not None and width:
-            log.warning("a newcomer told %d features, but others have %d: ignored", len(features), width)
+            log.warning("ignored the %d features of a newcomer: other clients have %d", len(features), width)
     return Clients([size for size, _ in said], features=table if width else None)

@@ -1,4 +1,4 @@
-"""Rounds of a server in the same store as the simulator's, so that `fedpick report` shows them."""
+"""Write a server's rounds in the simulator's format, so that `fedpick report` can read them."""
 
 import logging
 from pathlib import Path
@@ -14,18 +14,18 @@ __all__ = ["Recording"]
 
 WRITE_EVERY = 2.0  # seconds
 JOIN_EVERY = 100  # rounds
-MOST_COLUMNS = 200  # metrics; clients may choose their names
+MOST_COLUMNS = 200  # of metrics, whose names may come from clients
 
 
 class Recording:
-    """A run's folder, while a server works with it.
+    """A run's folder to which a server writes.
 
     Args:
         path: of the folder.
-        config: what the manifest says of the run.
-        roster: whose rounds they are.
-        journaled: records that the state's journal holds; those that are not in the store yet are added.
-        log: is told what happens.
+        config: of the run, for the manifest.
+        roster: of the server.
+        journaled: records in the state's journal; those missing in the folder are added.
+        log: for messages.
     """
 
     def __init__(
@@ -34,17 +34,17 @@ class Recording:
         self.roster, self.log = roster, log
         self.tables = Tables(path, config)
         self._waiting: list[Record] = []
-        self._written = 0.0  # when
-        self._columns: dict[str, None] = {}  # of metrics
+        self._written = 0.0  # time of the last write
+        self._columns: dict[str, None] = {}  # names of metrics
         try:
             reached = self.tables.reached
             if reached > roster.round:
                 raise StoreError(
                     f"{path}: holds rounds up to {reached}, but this server has played {roster.round}; give records= "
-                    "another folder, or state= the folder that goes with this one"
+                    "another folder, or state= the folder that belongs to this one"
                 )
             self.tables.drop_after(reached)
-            self._names = read_clients(path) or []  # by number, those retired included
+            self._names = read_clients(path) or []  # by number, including retired clients
         except BaseException:
             self.tables.close()
             raise
@@ -52,7 +52,7 @@ class Recording:
         missed = [record for record in journaled if record.round > reached]
         if reached + len(missed) < roster.round:
             log.warning(
-                "%s: of rounds %d to %d it will hold %d; the others were played without records=, or while its disk "
+                "%s: of rounds %d to %d, %d are recorded; the others were played without records=, or while the disk "
                 "was full",
                 path,
                 reached + 1,
@@ -63,16 +63,16 @@ class Recording:
             self.add(record)
 
     def add(self, record: Record) -> None:
-        """Take a round, to be written with the next."""
+        """Add a round to the next write."""
         self._waiting.append(record)
 
     @property
     def due(self) -> bool:
-        """Whether rounds have waited long enough: those of some seconds are written together."""
+        """Whether to write now: rounds of a few seconds are written together."""
         return monotonic() - self._written >= WRITE_EVERY
 
     def flush(self) -> bool:
-        """Write what waits, and say whether all is written; what cannot be written now is tried again later."""
+        """Write the waiting rounds; returns whether all are written. If not, the next call tries again."""
         if not self._waiting:
             return True
         names = dict.fromkeys(name for record in self._waiting for name in record.metrics)
@@ -85,15 +85,17 @@ class Recording:
             if self.roster.round - self._joined >= JOIN_EVERY:
                 self._join()
         except StoreError as error:
-            self.log.error("%s. %d rounds wait, and it is tried again after the next", error, len(self._waiting))
+            self.log.error("%s. %d rounds wait; writing is tried again after the next", error, len(self._waiting))
         return not self._waiting
 
     def note_names(self) -> None:
-        """Remember who is behind each number, also when they are retired."""
+        """Remember the name of each client number, also after the client is retired."""
         roster = self.roster
-        self._names += [""] * (roster.issued - len(self._names))  # of one retired before there were records
+        self._names += [""] * (roster.issued - len(self._names))  # "" for clients retired before there were records
         for number, name in zip(roster.numbers, roster.names, strict=True):
-            self._names[number] = name.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair is no text
+            self._names[number] = name.encode(
+                "utf-8", "backslashreplace"
+            ).decode()  # lone surrogates are not valid UTF-8
 
     def _name(self) -> None:
         self.note_names()
@@ -104,12 +106,12 @@ class Recording:
         self._name()
         if self.roster.round:
             reached = self.tables.reached
-            self.tables.drop_after(reached)  # half of a part, where writing it was interrupted: it is written again
+            self.tables.drop_after(reached)  # a part whose writing was interrupted is written again
             self.tables.join(reached)
             self._joined = reached
 
     def close(self) -> None:
-        """Join what is written, and let others in."""
+        """Join the written parts, and release the folder's lock."""
         try:
             self._join()
         except StoreError as error:

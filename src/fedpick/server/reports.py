@@ -1,4 +1,4 @@
-"""The reports that a policy learns from: which, how they are read, and as which arrays it gets them."""
+"""The clients' reports that a policy learns from: their names, how they are read, and their arrays."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +18,12 @@ Told = dict[str, float | list[float] | None]  # one client's reports by name
 
 
 class Reports:
-    """Reads what clients report; iterating gives the names that count.
+    """Reads what clients report; iterating gives the names of the reports that the policy uses.
 
     Args:
-        roster: of the policy that learns from them, and of the clients, whose features may make one superfluous.
-        embed: update -> vector, which is the report "embedding"; None: the client's own.
-        log: is told where it fails.
+        roster: of the policy and its clients, whose features may make a report unnecessary.
+        embed: update -> vector, used as the report "embedding"; None: what the client reports.
+        log: gets a warning when `embed` fails.
     """
 
     def __init__(self, roster: Roster, embed: Callable[[Any], ArrayLike] | None, log: logging.Logger) -> None:
@@ -36,21 +36,21 @@ class Reports:
         return iter(self._widths())
 
     def read(self, name: str, update: Any, said: Any) -> Told:
-        """The reports of one client that count; nonsense is None."""
+        """The reports of one client that the policy uses; an invalid one is None."""
         found: Told = {}
         if isinstance(said, Mapping):
             found = {each: reading.report(said[each]) for each in self if each in said}
         if self._embed is not None and update is not None and "embedding" in self._widths():
             try:
                 found["embedding"] = np.asarray(self._embed(update), dtype=np.float64).ravel().tolist()
-            except Exception as error:  # a client's update is its own, and must not end the training of the others
+            except Exception as error:  # one client's update must not end the training of the others
                 why = reading.printable(f"{type(error).__name__}: {error}")
                 self._log.warning("embed() failed on the update of %s: %s", reading.printable(name), why)
                 found["embedding"] = None
         return found
 
     def tables(self, told: Sequence[Told]) -> dict[str, Floats]:
-        """All reports of a round as arrays; widths that the policy does not say are those of earlier rounds."""
+        """All reports of a round as arrays; a width that the policy does not declare is that of earlier rounds."""
         found: dict[str, Floats] = {}
         widths = self._roster.widths
         for name, known in self._widths().items():

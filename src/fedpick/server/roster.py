@@ -1,4 +1,4 @@
-"""Who is enrolled: name -> index, and what the policy has learned of them."""
+"""The enrolled clients: their names and indices, and the policy's state."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -8,22 +8,23 @@ import numpy as np
 
 from fedpick.protocol import Policy
 from fedpick.state import admit, observe, retire
-from fedpick.types import Choice, Clients, Outcome, View
+from fedpick.types import Choice, Clients, Ints, Outcome, View
 
 __all__ = ["Newcomers", "Roster"]
 
-Newcomers = tuple[list[str], Clients]  # names and what is known of them, enrolled together
+Newcomers = tuple[list[str], Clients | None]  # clients enrolled together; None: clients forgotten together
+BATCH = 20  # clients are forgotten when they are one in so many of those enrolled: each time the state is copied
 
 
 @dataclass
 class Roster:
-    """The enrolled clients, the policy's state, and how far the rounds have come.
+    """The enrolled clients, the policy's state, and the number of rounds played.
 
-    An index is a client's place in the policy's state, and changes when others are retired. Its number never does and
-    is never given to another: records go by it.
+    A client's index is its position in the policy's state, and changes when other clients are retired. Its number
+    never changes and is never given to another client; records use it.
 
     Args:
-        policy: whose state it is.
+        policy: that chooses among these clients.
     """
 
     policy: Policy[Any]
@@ -36,17 +37,19 @@ class Roster:
     round: int = 0
     clock: float = 0.0
     widths: dict[str, int] = field(default_factory=dict)  # of the reports, see reading.table
-    last: list[int] = field(default_factory=list)  # who took part in the last round
-    newcomers: list[Newcomers] = field(default_factory=list)  # since the last round
+    last: list[int] = field(default_factory=list)  # indices of the last round's cohort
+    newcomers: list[Newcomers] = field(default_factory=list)  # since the last round, and clients forgotten, in order
+    seen: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # last round in which each was available
 
     def enrol(self, names: list[str], newcomers: Clients) -> None:
         """Give newcomers the next indices and numbers."""
         if self.clients is None:
             self.clients, self.state = newcomers, self.policy.init(newcomers)
         else:
-            joined = self.clients.join(newcomers)  # which may raise: before anything is changed
+            joined = self.clients.join(newcomers)  # first, because it may raise
             self.state = admit(self.policy, self.state, newcomers)
             self.clients = joined
+        self.seen = np.concatenate([self.seen, np.full(len(names), self.round)])
         for name in names:
             self.index[name] = len(self.names)
             self.names.append(name)
@@ -55,21 +58,48 @@ class Roster:
         self.newcomers.append((names, newcomers))
 
     def learn(self, view: View, choice: Choice, outcome: Outcome) -> list[Newcomers]:
-        """Let the policy learn from a round; returns who was enrolled since the one before."""
+        """Let the policy learn from a round; returns the clients enrolled since the round before."""
         self.state = observe(self.policy, self.state, view, choice, outcome)
         self.round = view.round
+        self.seen[view.available] = view.round
         self.last = sorted(set(choice.ids.tolist()))
         newcomers, self.newcomers = self.newcomers, []
         return newcomers
 
     def retire(self, names: Collection[str]) -> None:
-        """Forget these clients; the others move up."""
+        """Remove these clients; the indices of the others close up."""
         gone = set(names)
         keep = [at for at, name in enumerate(self.names) if name not in gone]
         assert self.clients is not None
         kept = self.clients.take(np.array(keep, dtype=np.int64))
         self.state = retire(self.policy, self.state, np.array(keep, dtype=np.int64))
-        moved = {old: new for new, old in enumerate(keep)}
+        moved, self.seen = {old: new for new, old in enumerate(keep)}, self.seen[keep]
         self.clients, self.last = kept, [moved[at] for at in self.last if at in moved]
         self.names, self.numbers = [self.names[at] for at in keep], [self.numbers[at] for at in keep]
         self.index = {name: at for at, name in enumerate(self.names)}
+
+    def forget(self, names: list[str]) -> None:
+        """Retire clients, with an entry for the journal."""
+        self.retire(names)
+        self.newcomers.append((names, None))
+
+    def stale(self, there: Collection[str], after: int | None, most: int) -> list[str]:
+        """The clients to forget, those away longest first.
+
+        Args:
+            there: names of the clients that are available now; none of them is forgotten.
+            after: rounds that a client may be away; None: any number.
+            most: how many may be enrolled, including the newcomers in `there`.
+        """
+        away = np.ones(len(self.names), dtype=np.bool_)
+        here = [self.index[name] for name in there if name in self.index]
+        away[here] = False
+        gone = 0 if after is None else int(np.count_nonzero(away & (self.seen < self.round + 1 - after)))
+        gone = gone if gone * BATCH >= len(self.names) else 0
+        if (over := len(self.names) + len(there) - len(here) - most) > 0:
+            gone = max(gone, over + most // BATCH)
+        if not gone:
+            return []
+        longest = np.flatnonzero(away)
+        longest = longest[np.argsort(self.seen[longest], kind="stable")][:gone]
+        return [self.names[at] for at in longest]

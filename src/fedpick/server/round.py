@@ -1,4 +1,4 @@
-"""One round of a session: who was chosen, what was heard of each, how it is judged."""
+"""One round of a session: the chosen clients, their answers, and the status of each."""
 
 import math
 import threading
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedpick.errors import ContractError
+from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
 from fedpick.server.reports import Told
 from fedpick.store.records import Record
@@ -32,66 +33,66 @@ class _Heard:
 
 
 class Round:
-    """A round between the choice and what the policy learns from it; made by `Session.round`.
+    """A round from the policy's choice until the policy learns from it; made by `Session.round`.
 
-    Used as a block, it ends with it: those never heard of are LATE, and the policy learns. If the block raises, the
-    round is abandoned: nothing is learned, and its number is played again. `done`, `failed` and `skip` may be called
-    from any thread; what they say of a client first is what counts.
+    In a `with` block, the round ends with the block: clients that did not answer are LATE, and the policy learns. If
+    the block raises, the round is abandoned: nothing is learned, and the next round has the same number. `done`,
+    `failed` and `skip` may be called from any thread; the first call for a client counts.
 
     Args:
-        session: whose round it is.
-        view: that the policy chose with.
+        session: that the round belongs to.
+        view: what the policy saw.
         choice: of the policy.
-        probes: how many clients were asked for their loss before.
-        wall: seconds that the policy itself took to choose.
-        begun: when, by the monotonic clock.
+        probes: number of clients that were asked for their loss before the choice.
+        wall: seconds that the policy took to choose.
+        begun: start of the round, by the monotonic clock.
     """
 
     def __init__(
         self, session: "Session", view: View, choice: Choice, *, probes: int, wall: float, begun: float
     ) -> None:
         self.view, self.choice, self.probes, self.wall = view, choice, probes, wall
-        self.limit = session.deadline  # seconds; LATE clients are said to have taken as long
+        self.limit = session.deadline  # seconds; the duration of LATE clients
         self.megabytes = 0.0  # of the model, for the records; in units of 1e6 bytes
-        self.record: Record | None = None  # when it has ended
+        self.record: Record | None = None  # set when the round has ended
         self._session, self._begun = session, begun
         self._names = session.roster.names
         self._index = {self._names[k]: k for k in dict.fromkeys(choice.ids.tolist())}
         self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
-        self._deaf = False  # nobody is heard any more
+        self._deaf = False  # answers are no longer accepted
         self._over = False
         self._changed = threading.Condition(session.guard)
 
     @property
     def number(self) -> int:
-        """1, 2, 3, ..., rounds before a restart included."""
+        """Number of the round, from 1; a restart of the server continues the count."""
         return self.view.round
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The names of those who train, each once: a client that was drawn twice trains once."""
+        """Names of the clients that train; a client that was drawn twice trains once."""
         return tuple(self._index)
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The names of those who may still answer."""
+        """Names of the clients that may still answer."""
         with self._changed:
             return () if self._deaf else tuple(name for name, k in self._index.items() if k not in self._heard)
 
     @property
     def updates(self) -> dict[str, Any]:
-        """What `done` was given as update, of those whose updates are to be used, in the order of arrival."""
+        """The updates to aggregate (of clients that are DONE) by name, in the order of arrival."""
         with self._changed:
             return {self._names[k]: each.update for k, each in self._heard.items() if each.status == Status.DONE}
 
     @property
     def seconds(self) -> float:
-        """Since the round began."""
+        """Seconds since the round began."""
         return monotonic() - self._begun
 
     @property
     def full(self) -> bool:
-        """Whether as many are DONE as the policy keeps; who answers now is SURPLUS (OverSelect)."""
+        """Whether as many clients are DONE as the policy keeps; later ones are SURPLUS (OverSelect)."""
         keep = self._session.traits.cohort_size
         with self._changed:
             return keep is not None and sum(each.status == Status.DONE for each in self._heard.values()) >= keep
@@ -107,30 +108,32 @@ class Round:
         update: Any = None,
         arrived: float | None = None,
     ) -> Status | None:
-        """Say that a client answered; whatever it reports, the round goes on.
+        """Record a client's answer; invalid values never raise.
 
-        Returns DONE if its update is to be used, SURPLUS if enough others had answered, FAILED if the loss is not a
-        finite number, and None if the client was not chosen in this round, or it is too late. Said twice, the
-        first counts.
+        Returns DONE if its update is to be used, SURPLUS if enough others had answered before, FAILED if the loss is
+        impossible (NaN, infinity, above 1e12), and None if the client was not chosen in this round or answers too late.
+        Only the first call for a client counts.
 
         Args:
             name: of the client.
             loss: mean training loss that it reports.
-            seconds: that it reports; where they are impossible, or durations="arrival", `arrived` counts.
+            seconds: duration that it reports; the session's `durations` says how it is used.
             reports: by name; those that the policy learns from are kept.
-            update: anything, kept for `updates`.
-            arrived: seconds from the start of the round to the answer; now, unless you know better.
+            update: any object, returned by `updates`.
+            arrived: seconds from the start of the round to the answer; None: until now.
         """
         with self._changed:
             at = self._waits_for(name)
             if at is None or at in self._heard:
                 return None if at is None else self._heard[at].status
             value = math.nan if loss is None else reading.number(loss)
-            if loss is not None and not math.isfinite(value):
-                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be finite")
+            if loss is not None and not abs(value) <= LOSS_LIMIT:
+                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
             took, said = self.seconds if arrived is None else arrived, reading.number(seconds)
             possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
-            if self._session.durations == "reported" and possible:
+            if self._session.durations == "arrival":
+                took = self._session.delay.duration(said if possible else None, took)
+            elif possible:
                 took = said
             kept = self._session.reports.read(name, update, reports)
             status = Status.SURPLUS if self.full else Status.DONE
@@ -138,7 +141,7 @@ class Round:
             return status
 
     def failed(self, name: str, why: str = "", /, *, answered: bool = True) -> Status | None:
-        """Say that a client failed: an error, a lost connection, an update that cannot be used.
+        """Record that a client failed: an error, a lost connection, an update that cannot be used.
 
         Args:
             name: of the client.
@@ -149,13 +152,13 @@ class Round:
             at = self._waits_for(name)
             if at is None or at in self._heard:
                 return None if at is None else self._heard[at].status
-            shown = reading.printable(name), reading.printable(why or "no reason was given")
+            shown = reading.printable(name), reading.printable(why or "no reason given")
             self._session.log.warning("round %d: %s failed: %s", self.number, *shown)
             self._hear(at, _Heard(Status.FAILED, answered=answered))
             return Status.FAILED
 
     def skip(self, names: Collection[str]) -> None:
-        """Take clients out of the round that were not asked after all: they had no chance to fail."""
+        """Remove clients that were not asked from the round, so that they do not count as failed."""
         with self._changed:
             gone = {self._index.pop(name) for name in names if name in self._index}
             kept = ~np.isin(self.choice.ids, list(gone))
@@ -165,12 +168,12 @@ class Round:
             self._changed.notify_all()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until all have been heard of, and say whether they were; from then on nobody is heard.
+        """Wait until all chosen clients have answered or failed; returns whether they have.
 
-        So whatever `updates` holds after it is what the policy learns from, whoever answers meanwhile.
+        Later answers are not accepted, so `updates` and what the policy learns from do not change afterwards.
 
         Args:
-            seconds: since the round began, at most; None: the session's deadline.
+            seconds: longest time since the start of the round; None: the session's deadline.
         """
         with self._changed:
             self.limit = self.limit if seconds is None else seconds
@@ -180,21 +183,21 @@ class Round:
             return all_heard
 
     def close(self) -> Record:
-        """End the round, and let the policy learn; done by the end of the block."""
+        """End the round and let the policy learn; the end of the `with` block does this."""
         with self._changed:
             if self.record is None:
                 if self._over:
-                    raise ContractError(f"round {self.number} was abandoned; it is played again by the next round()")
+                    raise ContractError(f"round {self.number} was abandoned; call session.round() to play it again")
                 self._end()
                 self.record = self._session._learn(self, self._outcome())
             return self.record
 
     def abandon(self) -> None:
-        """End the round without learning anything; its number is played again."""
+        """End the round without learning from it; the next round has the same number."""
         with self._changed:
             if not self._over:
                 self._end()
-                self._session.log.warning("round %d: abandoned, and will be played again", self.number)
+                self._session.log.warning("round %d: abandoned; it will be played again", self.number)
 
     def __enter__(self) -> Self:
         return self
@@ -211,7 +214,7 @@ class Round:
         self._changed.notify_all()
 
     def _waits_for(self, name: str) -> int | None:
-        """The index of a client that is in this round; None, and a word in the log, for anybody else."""
+        """The index of a client that may answer; None, with a line in the log, for any other."""
         at = self._index.get(name) if isinstance(name, str) and not self._deaf else None
         if at is None:
             why = "too late" if self._deaf else "was not chosen"
@@ -224,12 +227,12 @@ class Round:
 
     @property
     def messages(self) -> int:
-        """Sent and received, probes included."""
+        """Messages sent and received, including probes."""
         return len(self._index) + self._answers + 2 * self.probes
 
     @property
     def traffic(self) -> float:
-        """Megabytes sent both ways; a probe's answer is one number."""
+        """Megabytes sent and received; a probe's answer, one number, is not counted."""
         return self.megabytes * (len(self._index) + self._answers + self.probes)
 
     @property
@@ -237,10 +240,10 @@ class Round:
         return sum(each.answered for each in self._heard.values())
 
     def _outcome(self) -> Outcome:
-        """What the policy learns from, aligned with its choice."""
+        """The outcome that the policy learns from, aligned with its choice."""
         late = _Heard(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
         heard = [self._heard.get(int(k), late) for k in self.choice.ids]
-        # Only those that succeeded have reports: whoever failed must not decide what they look like.
+        # Only clients that succeeded have reports: a failed one must not decide the shape of the arrays.
         reports = self._session.reports.tables([each.reports for each in heard])
         return Outcome(
             status=np.array([each.status for each in heard], dtype=np.int8),

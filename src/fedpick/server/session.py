@@ -1,4 +1,4 @@
-"""`Session`: enrol, choose, hear, learn, keep; the one way in which a server uses a policy."""
+"""`Session`: how a server uses a policy. It enrols clients, chooses, collects answers, lets the policy learn, saves."""
 
 import logging
 import os
@@ -16,40 +16,47 @@ from fedpick import rng as rngs
 from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
+from fedpick.server.arrival import Delay
 from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.measures import columns
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.server.settings import ContextFn, Describe, ProbeFn
+from fedpick.state import _walk
 from fedpick.store.records import Record
 from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["Session"]
 
-DURATIONS = ("reported", "arrival")
+DURATIONS = ("arrival", "reported")
 LONGEST_NAME = 500  # characters
+MOST, MOST_PAIRED = 1_000_000, 4_000  # clients enrolled by default; FedGS's state takes 128 MB for 4,000
 
 
 class Session:
-    """A policy behind a server, with clients that are known by names and come and go.
+    """A policy used by a server, whose clients have names and may join and leave at any time.
 
     Args:
         policy: any fedpick policy.
-        state: folder in which what was learned is kept after each round, and from which the next server goes on; None
-            keeps nothing.
-        records: folder of the rounds' records, as a simulated run's, for `fedpick report`; None writes none.
-        deadline: seconds that a round may last; None: as long as it does.
-        durations: "reported" takes the seconds that clients report, where they are possible; "arrival" only the time
-            until the answer came, which a client cannot make shorter.
+        state: folder in which the policy's state is saved after each round; a restarted server continues from it.
+            None saves nothing.
+        records: folder for the records of the rounds, readable by `fedpick report`; None writes none.
+        deadline: seconds that a round may last; None: no limit.
+        durations: "arrival" uses the seconds that clients report, but at least the time until the answer arrived minus
+            the usual delay (`delay`), which a client cannot falsify downwards; "reported" any possible value.
         context: (round, names, idle) -> (K, d) array, for RBCSF.
-        describe: names of newcomers -> fp.Clients; None: what `available` says of them.
+        describe: names of newcomers -> fp.Clients; None: the descriptions given in `available`.
         embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
-        checkpoint_every: rounds after which the state is written whole; in between, a journal of the rounds is.
+        forget_after: rounds after which a client that was not available is forgotten; one that returns later is a
+            newcomer. None: never.
+        most_clients: how many may be enrolled; if there are more, those away longest are forgotten, but none that is
+            available. None: a million, or 4,000 if the policy's state grows with the square (FedGS).
+        checkpoint_every: rounds between two checkpoints of the complete state; a journal keeps the rounds in between.
         seed: of the policy's random numbers.
-        about: what the records' manifest says besides; an adapter puts its name as "engine".
-        log: where messages go; an adapter gives its framework's.
-        owner: what messages about settings call this.
+        about: further entries of the records' manifest; an adapter puts its name under "engine".
+        log: logger for messages; an adapter gives its framework's.
+        owner: the name that error messages begin with.
 
     >>> import fedpick as fp
     >>> session = fp.Session(fp.E3CS(cohort_size=2, quota=0.5))
@@ -67,10 +74,12 @@ class Session:
         state: str | os.PathLike[str] | None = None,
         records: str | os.PathLike[str] | None = None,
         deadline: float | None = None,
-        durations: str = "reported",
+        durations: str = "arrival",
         context: ContextFn | None = None,
         describe: Describe | None = None,
         embed: Callable[[Any], ArrayLike] | None = None,
+        forget_after: int | None = 1000,
+        most_clients: int | None = None,
         checkpoint_every: int = 20,
         seed: int = 0,
         about: Mapping[str, Any] | None = None,
@@ -80,45 +89,49 @@ class Session:
         require(deadline is None or 0 < deadline < np.inf, f"{owner}: deadline", deadline, "a number of seconds > 0")
         require(durations in DURATIONS, f"{owner}: durations", durations, f"one of {', '.join(DURATIONS)}")
         require(checkpoint_every >= 1, f"{owner}: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
+        for name, least in (("forget_after", forget_after), ("most_clients", most_clients)):
+            require(least is None or least >= 1, f"{owner}: {name}", least, "a whole number >= 1, or None")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
         self.policy, self.traits = policy, traits(policy)
         if "context" in self.traits.needs and context is None:
-            raise MissingError(f"{owner}: {type(policy).__name__} needs a context: give context=function")
+            raise MissingError(f"{owner}: {type(policy).__name__} needs a context: pass context=function")
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
+        self.forget_after, self.most_clients = forget_after, most_clients
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
         self._describe = describe
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
-        self.roster = Roster(policy)
+        self.roster, self.delay = Roster(policy), Delay()
         self.reports = Reports(self.roster, embed, self.log)
-        self.last: Record | None = None  # of the last round; it may still get metrics
+        self.last: Record | None = None  # the last round's; `measure` may still add metrics
         self.records = None if records is None else Path(records)
         self.memory: Any = None  # a Memory
         self._recording: Any = None  # a Recording, while the session is open
-        self._open = self._fresh = False  # _fresh: the last round is not with the records yet
+        self._open = self._fresh = False  # _fresh: the last round has not been handed to the records yet
         self._round: Round | None = None
+        self._forgotten = 0  # clients, since the last round
         if state is not None:
-            from fedpick.server.memory import Memory  # filelock: not everywhere
+            from fedpick.server.memory import Memory  # needs filelock, an optional dependency
 
             self.memory = Memory(Path(state), self.roster, checkpoint_every, self._about_newcomers, self.log)
 
     @property
     def round_number(self) -> int:
-        """Rounds played, those before a restart included."""
+        """Number of rounds played, including those before a restart."""
         return self.roster.round
 
     @property
     def names(self) -> list[str]:
-        """Of all enrolled clients, in the order of their indices."""
+        """Names of all enrolled clients, in the order of their indices."""
         return list(self.roster.names)
 
     @property
     def current(self) -> Round | None:
-        """The round that is open."""
+        """The open round, if there is one."""
         return self._round
 
     def open(self) -> None:
-        """Lock the folders; `round` does so, and a session that was closed can be opened again."""
+        """Lock the folders. `round` calls this; a closed session can be opened again."""
         with self.guard:
             if self._open:
                 return
@@ -127,7 +140,7 @@ class Session:
             try:
                 if self.records is not None:
                     from fedpick.policies.text import label
-                    from fedpick.server.recording import Recording  # pyarrow: not everywhere
+                    from fedpick.server.recording import Recording  # needs pyarrow, an optional dependency
 
                     kept = self.traits.cohort_size or self.traits.asks
                     about = {"policy": label(self.policy), "cohort_size": kept, "seed": self.seed, **self._about}
@@ -141,7 +154,7 @@ class Session:
             self._open = True
 
     def close(self) -> None:
-        """Write everything, and let other servers in; an open round is abandoned."""
+        """Write everything and unlock the folders; an open round is abandoned."""
         with self.guard:
             if self._round is not None:
                 self._round.abandon()
@@ -170,20 +183,22 @@ class Session:
         self.close()
 
     def round(self, available: Iterable[str] | Mapping[str, Any], *, probe: ProbeFn | None = None) -> Round:
-        """Begin the next round: enrol who is new, and let the policy choose among those who are there.
+        """Begin the next round: enrol new clients, and let the policy choose among the available ones.
 
         Args:
-            available: names of the clients that could train now, or a mapping that says what newcomers hold: a size,
-                (size, features) or {"size": ..., "features": ...}; None where it is not known.
-            probe: (names, batch) -> losses of the current model, for Power-of-Choice; NaN for who does not answer.
+            available: names of the clients that could train now, or a mapping from names to descriptions, which are
+                read for newcomers: a size, (size, features), {"size": ..., "features": ...}, or None if not known.
+            probe: (names, batch) -> losses of the current model, for Power-of-Choice; NaN for clients that do not
+                answer.
         """
         with self.guard:
             if self._round is not None:
-                raise ContractError(f"round {self._round.number} is still open; leave its block, or abandon() it")
+                raise ContractError(f"round {self._round.number} is still open; close() or abandon() it first")
             self.open()
             self._settle()
             begun = monotonic()
             there = self._there(available)
+            self._forget(there)
             self._enrol(there)
             view, meter = self._view(there, probe)
             before = perf_counter()
@@ -198,11 +213,11 @@ class Session:
             return self._round
 
     def measure(self, metrics: Mapping[str, Any], *, training: bool = False) -> None:
-        """Add what was measured after the last round (accuracy, test_loss, ...) to its record, before the next.
+        """Add metrics (accuracy, test_loss, ...) to the record of the last round; call it before the next round.
 
         Args:
-            metrics: numbers by name; others have no column.
-            training: whether they are the training clients' own, so that "loss" is their training loss.
+            metrics: numbers by name; other values are ignored.
+            training: whether the clients measured them in training, so that "loss" is the training loss.
         """
         with self.guard:
             if self.last is None or not self._fresh:
@@ -210,46 +225,65 @@ class Session:
             self.last = replace(self.last, metrics={**self.last.metrics, **columns(metrics, training)})
 
     def retire(self, names: Collection[str]) -> None:
-        """Forget clients for good; one that comes back is a newcomer. Who is only away needs no word.
+        """Delete clients and what was learned about them. Clients that are only away for a while need no call.
 
         Args:
-            names: of clients; those that are not enrolled are ignored.
+            names: of clients; those that are not enrolled are ignored. One that comes back is a newcomer.
         """
         with self.guard:
             if self._round is not None:
                 raise ContractError(f"round {self._round.number} is open; retire clients between two rounds")
-            self.open()  # which may read what another server wrote
+            self.open()  # this may read what another server wrote
             gone = [name for name in dict.fromkeys(names) if name in self.roster.index]
             if not gone:
                 return
             self._settle()
             if self._recording is not None:
-                self._recording.note_names()  # while they have one
+                self._recording.note_names()  # before the roster forgets them
             if self.memory is not None:
-                self.memory.expect()  # the journal has no word for it: whatever interrupts us, a checkpoint must follow
+                self.memory.expect()  # the journal has no entry for this: even if interrupted, a checkpoint must follow
             self.roster.retire(gone)
             if self.memory is not None:
                 self._fold()
             self.log.info("retired %d clients, %d are left", len(gone), len(self.roster.names))
 
-    # -- the parts of a round, in their order ------------------------------------------------------------------------
+    # -- the steps of a round, in order ------------------------------------------------------------------------------
 
     def _there(self, available: Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
-        """Those who are there, with what is said of them."""
+        """The available clients' descriptions by name, checked."""
         if isinstance(available, str):
-            raise ContractError(f"{self.owner}: available is the text {available!r:.80}, but must be names of clients")
+            raise ContractError(f"{self.owner}: available is the text {available!r:.80}, but must be a list of names")
         said = dict(available) if isinstance(available, Mapping) else dict.fromkeys(available)
         for name in [name for name in said if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME]:
             if not isinstance(name, str):
                 raise ContractError(f"{self.owner}: available holds {name!r:.80}, but clients are known by strings")
-            self.log.warning("left out: a name of %d characters, %s ...", len(name), reading.printable(name)[:40])
-            del said[name]  # which a client may have made up
+            self.log.warning(
+                "ignored a client whose name has %d characters, not 1 to %d: %s ...",
+                len(name),
+                LONGEST_NAME,
+                reading.printable(name)[:40],
+            )
+            del said[name]  # no error: a client may have made it up
         if not said:
-            raise NotEnoughClientsError("nobody is available, so that nobody can train; wait until clients are there")
+            raise NotEnoughClientsError("no client is available, so nobody can train; wait until one is connected")
         return said
 
+    def _forget(self, there: dict[str, Any]) -> None:
+        """Forget clients that were away too long, or longest if too many are enrolled."""
+        roster = self.roster
+        pairs = roster.state is not None and any(kind == "pairs" and len(v) for _, kind, v in _walk(roster.state))
+        most = self.most_clients or (MOST_PAIRED if pairs else MOST)
+        if gone := roster.stale(there, self.forget_after, most):
+            away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
+            if self._recording is not None:
+                self._recording.note_names()  # before they are gone
+            roster.forget(gone)
+            self._forgotten += len(gone)
+            said = "forgot %d clients that were away for %d rounds or more, %d are left"
+            self.log.warning(said, len(gone), away, len(roster.names))
+
     def _enrol(self, there: dict[str, Any]) -> None:
-        """Enrol those that are not yet, with what is known of them."""
+        """Enrol the clients that are new."""
         new = {name: value for name, value in there.items() if name not in self.roster.index}
         if new:
             self.roster.enrol(list(new), self._about_newcomers(list(new), new))
@@ -263,13 +297,12 @@ class Session:
         found = self._describe(list(names))
         if len(found) != len(names):
             raise ContractError(
-                f"{self.owner}: describe() described {len(found)} clients, but was asked for {len(names)}: give one "
-                "each"
+                f"{self.owner}: describe() returned {len(found)} clients for {len(names)} names; return one for each"
             )
         return found
 
     def _view(self, there: dict[str, Any], probe: ProbeFn | None) -> tuple[View, list[float]]:
-        """What the policy may know, and a meter of its probes: clients asked, seconds."""
+        """The policy's view, and a count of its probes: clients asked, seconds."""
         roster, number, meter = self.roster, self.roster.round + 1, [0.0, 0.0]
         assert roster.clients is not None
         available = np.zeros(len(roster.names), dtype=np.bool_)
@@ -281,7 +314,7 @@ class Session:
             losses = np.asarray(probe([roster.names[k] for k in ids], batch), dtype=np.float64)
             if losses.shape != ids.shape:
                 raise ContractError(
-                    f"{self.owner}: probe gave losses of shape {losses.shape}, but {len(ids)} clients were asked"
+                    f"{self.owner}: probe returned losses of shape {losses.shape}, but {len(ids)} clients were asked"
                 )
             meter[0] += len(ids)
             meter[1] += perf_counter() - before
@@ -295,7 +328,7 @@ class Session:
             width = self.traits.context
             if width is not None and context.shape != (len(idle), width):
                 raise ContractError(
-                    f"{self.owner}: context gave shape {context.shape}, but must give {(len(idle), width)}: "
+                    f"{self.owner}: context returned shape {context.shape}, but must return {(len(idle), width)}: "
                     f"for each client the {width} columns that the policy reads"
                 )
         return View(number, available, roster.clients, context, None if probe is None else metered), meter
@@ -305,7 +338,7 @@ class Session:
             self._round = None
 
     def _learn(self, round: Round, outcome: Outcome) -> Record:
-        """The end of a round: the policy learns, and it is on the disk before anybody hears of it."""
+        """End a round: the policy learns, and the round is on disk before this returns."""
         roster, begun = self.roster, perf_counter()
         if self.memory is not None:
             self.memory.expect()
@@ -321,7 +354,9 @@ class Session:
             messages=round.messages,
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
+            metrics={"forgotten": float(self._forgotten)} if self._forgotten else {},
         )
+        self._forgotten = 0
         self.last = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
         self._fresh = True
         if self.memory is not None:
@@ -329,11 +364,12 @@ class Session:
 
             self.memory.keep(Turn(round.view, round.choice, outcome, self.last, newcomers))
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
-        self.log.info("round %d: %s", round.number, counts)
+        delay = f"; delay of replies about {self.delay.seconds:.2f} s" if self.delay.seconds else ""
+        self.log.info("round %d: %s%s", round.number, counts, delay)
         return self.last
 
     def _settle(self) -> None:
-        """Hand the last round to the records, with what was measured after it; write a checkpoint if one is due."""
+        """Hand the last round with its metrics to the records; write a checkpoint if one is due."""
         if not self._fresh:
             return
         self._fresh = False
@@ -345,7 +381,7 @@ class Session:
             self._fold()
 
     def _write(self) -> bool:
-        """Write the records that wait, but never ahead of the state; whether none is left."""
+        """Write the waiting records, but never before the state of their rounds; returns whether none is left."""
         if self._recording is None:
             return True
         if self.memory is not None and self.memory.behind:
@@ -353,7 +389,7 @@ class Session:
         return bool(self._recording.flush())
 
     def _fold(self) -> None:
-        """Write the state whole; the journal goes when the records hold its rounds, too."""
+        """Write a checkpoint; delete the journal if the records contain its rounds, too."""
         self.memory.checkpoint()
         if self._write():
             self.memory.drop_journal()

@@ -10,10 +10,10 @@ from fedpick.types import Bools, Clients, Floats
 
 __all__ = ["ContextFn", "Describe", "Options", "ProbeFn"]
 
-# (round, names of all enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
+# (round, names of all K enrolled clients, mask of those that did not take part in the last round) -> (K, d) array
 ContextFn = Callable[[int, Sequence[str], Bools], Floats]
-Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> what is known of them
-ProbeFn = Callable[[list[str], int | None], ArrayLike]  # names, examples to use (None: all) -> losses
+Describe = Callable[[Sequence[str]], Clients]  # names of newcomers -> their sizes and features
+ProbeFn = Callable[[list[str], int | None], ArrayLike]  # (names, examples to use or None for all) -> losses
 
 
 class Options(TypedDict, total=False):
@@ -25,4 +25,6 @@ class Options(TypedDict, total=False):
     durations: str
     context: ContextFn | None
     checkpoint_every: int
+    forget_after: int | None
+    most_clients: int | None
     seed: int

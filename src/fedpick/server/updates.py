@@ -1,7 +1,7 @@
-"""Updates of clients, looked at before they are used: one that cannot be aggregated is that client's failure.
+"""Check updates before they are aggregated: a client whose update cannot be aggregated has failed.
 
-An update is arrays and metrics by name. What is not a NumPy array (encrypted, or in a form of the user's own) is left
-to the aggregator.
+An update consists of arrays and metrics by name. Values that are not NumPy arrays (encrypted, or in a format of the
+user's own) are not checked.
 """
 
 import math
@@ -24,55 +24,56 @@ LARGEST_WEIGHT = 1e15  # examples
 
 @dataclass
 class Update:
-    """What was read of an update; `why` says what makes it unusable, "" if nothing."""
+    """What was read from an update; `why` says why it cannot be used, "" if it can."""
 
     why: str = ""
     loss: float | None = None
     seconds: float = math.nan
     reports: dict[str, Any] = field(default_factory=dict)
-    shape: Hashable = None  # what updates must have in common to be aggregated
-    like_sent: bool = False  # whether it has the arrays of the model that was sent
+    shape: Hashable = None  # names, shapes and types; updates that are aggregated must have the same
+    like_sent: bool = False  # whether its arrays have the names of the model that was sent
 
     def say(self, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
-        """Take loss, seconds and the reports of these names from a client's metrics."""
+        """Read loss, seconds and the reports of these names from a client's metrics."""
         self.loss, wrong = loss_of(metrics)
         self.why, self.seconds = self.why or wrong, seconds_of(metrics)
         self.reports = {name: metrics[name] for name in names if name in metrics}
 
 
 def array_fault(name: str, values: Any, model: Any = None) -> str:
-    """What makes an array unusable, "" if nothing.
+    """Why an array cannot be used; "" if it can.
 
     Args:
         name: of the array.
         values: what the client sent.
-        model: the array in whose place it is put (its shape and type are looked at); None: any.
+        model: the model's array that it replaces, whose shape and type it is compared with; None: not compared.
     """
     kind = values.dtype.kind
     if kind not in "biufc":
         return f"array {name!r} of type {values.dtype}"
     if model is not None:
-        # Not the type: a mean turns integers into floats, which clients then send back as integers; most decide.
+        # Integer and float may differ: a mean turns integers into floats, and clients send integers back. `agree`
+        # compares the types of the updates with each other.
         was, shape = np.dtype(model.dtype), tuple(model.shape)
         if kind == "c" != was.kind:
             return f"array {name!r} of type {values.dtype} instead of {was}"
-        serialised = was == np.uint8 and len(shape) == values.ndim == 1  # a tree model has any length
+        serialised = was == np.uint8 and len(shape) == values.ndim == 1  # a serialised tree model has any length
         if values.shape != shape and not serialised:
             return f"array {name!r} of shape {values.shape} instead of {shape}"
     return f"NaN or infinity in array {name!r}" if kind in "fc" and not np.isfinite(values).all() else ""
 
 
 def arrays_fault(arrays: Mapping[str, Any], model: Mapping[str, Any] | None) -> tuple[Hashable, str]:
-    """(what must be common to all that are aggregated, what is wrong with these arrays).
+    """(what must be equal in all aggregated updates, what is wrong with these arrays).
 
     Args:
         arrays: of an update.
-        model: that the mean of the updates replaces, so that names, order and shapes must be its; None: any.
+        model: whose names, order and shapes the arrays must have; None: not compared.
     """
     if model and set(arrays) != set(model):
         return None, f"arrays {_few(arrays)} instead of the model's {_few(model)}"
-    if model and list(arrays) != list(model):  # some aggregators go by the order
-        return None, "its arrays are in another order than the model's"
+    if model and list(arrays) != list(model):  # some aggregators rely on the order
+        return None, "its arrays are in a different order than the model's"
     shapes: list[Hashable] = []
     for name, values in arrays.items():
         if not isinstance(values, np.ndarray):
@@ -91,11 +92,11 @@ def _few(names: Iterable[str]) -> str:
 
 
 def metrics_fault(metrics: Mapping[str, Any], weight: str | None) -> tuple[Hashable, str]:
-    """(what must be common to all that are aggregated, what is wrong with these metrics).
+    """(what must be equal in all aggregated updates, what is wrong with these metrics).
 
     Args:
         metrics: numbers and lists of numbers.
-        weight: the metric by which updates are averaged; None: none.
+        weight: name of the metric that weights the average of the updates; None: there is none.
     """
     if len(metrics) > MOST_METRICS:
         return None, f"{len(metrics)} metrics, but at most {MOST_METRICS} are read"
@@ -110,9 +111,10 @@ def metrics_fault(metrics: Mapping[str, Any], weight: str | None) -> tuple[Hasha
 
 
 def agree(updates: Sequence[Update], usual: Hashable = None) -> Hashable:
-    """Mark as unusable those whose records differ from most others', which cannot be aggregated with them.
+    """Mark updates as unusable whose names, shapes or types differ from those of most others.
 
-    Returns what the others have in common; `usual`, what the last round's had, and likeness to the model decide ties.
+    Returns what the others have in common. Ties are decided by `usual` (the last round's result), then by likeness to
+    the model.
     """
     usable = [each for each in updates if not each.why]
     votes = Counter(each.shape for each in usable)
@@ -122,5 +124,5 @@ def agree(updates: Sequence[Update], usual: Hashable = None) -> Hashable:
     best = max(votes, key=lambda shape: (votes[shape], shape == usual, shape in like))
     for each in usable:
         if each.shape != best:
-            each.why = "its records have other names, shapes or types than those of most clients in this round"
+            each.why = "its records have different names, shapes or types than those of most clients in this round"
     return best

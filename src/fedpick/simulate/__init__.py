@@ -1,4 +1,4 @@
-"""Runs: one round top to bottom (`round`), many of them (`run`), several runs in one compiled call (`together`)."""
+"""Simulate runs: one round (`round`), many rounds (`run`), several runs in one compiled call (`together`)."""
 
 from fedpick.simulate.run import Run, check_fit, policy_for
 

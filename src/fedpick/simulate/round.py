@@ -1,4 +1,4 @@
-"""ONE round, top to bottom."""
+"""One simulated round from beginning to end; start reading at `play`."""
 
 import time
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ __all__ = ["Chosen", "Work", "choose", "judge", "play", "settle", "work"]
 
 @dataclass
 class _Meter:
-    """Counts what probes cost while the policy chooses."""
+    """Answers the policy's probes, and counts their clients and seconds."""
 
     world: World
     state: WorldState
@@ -40,7 +40,7 @@ class _Meter:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """A round whose clients are chosen and timed, and not yet trained."""
+    """A round whose clients are chosen and timed, but not yet trained."""
 
     round: int
     view: View
@@ -51,7 +51,7 @@ class Chosen:
 
 
 def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None = None) -> Record:
-    """Play the next round; the state moves on in place."""
+    """Play the next round; changes `state` in place."""
     chosen = choose(policy, world, state, seed, trainer)
     start = time.perf_counter()
     if trainer is None:
@@ -65,7 +65,7 @@ def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer:
 
 
 def choose(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None) -> Chosen:
-    """The first half of a round: who is there, who is asked, and when they answer."""
+    """The first half of a round: availability, the policy's choice, and the clients' times."""
     round = state.round + 1
     draw = world.draw(state.world, seed, round)
 
@@ -84,7 +84,7 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
 
 
 class Work(NamedTuple):
-    """What `TrainerLike.train` is called with."""
+    """The arguments of `TrainerLike.train`."""
 
     model: Any
     ids: Ints
@@ -102,15 +102,15 @@ def work(chosen: Chosen, state: RunState, seed: int) -> Work:
 
 
 def judge(chosen: Chosen, updates: Updates) -> Outcome:
-    """What the server sees: an unusable update turns DONE into FAILED; it took its time and its message, though."""
+    """The outcome as the server sees it: an unusable update turns DONE into FAILED, but counts as time and message."""
     timing = chosen.timing
     usable = np.isfinite(updates.loss)
     if updates.valid is not None:
         usable = usable & updates.valid
     if usable.shape != timing.status.shape:
         raise ContractError(
-            f"Trainer.train gave losses of shape {usable.shape}, but {len(timing.status)} clients were chosen: give "
-            "one each, NaN for those whose work is not used"
+            f"Trainer.train returned losses of shape {usable.shape}, but {len(timing.status)} clients were chosen: "
+            "return one per client, NaN for those whose work is not used"
         )
     status = np.where(timing.used & ~usable, Status.FAILED, timing.status).astype(np.int8)
     return replace(timing, status=status).report(np.where(timing.used, updates.loss, np.nan), updates.reports)
@@ -125,7 +125,7 @@ def settle(
     trainer: TrainerLike | None,
     wall: float,
 ) -> Record:
-    """The end of a round: the policy learns, the model is evaluated; the state moves on in place."""
+    """The end of a round: the policy learns, the model is evaluated; changes `state` in place."""
     choice, timing = chosen.choice, chosen.timing
     check_reports(policy, outcome)
     state.policy = observe(policy, state.policy, chosen.view, choice, outcome)

@@ -1,11 +1,11 @@
-"""Many rounds: an iterator of records that can be stopped, resumed, and continued past its first horizon.
+"""Many rounds: an iterator of records that can be stopped, resumed, and extended to more rounds.
 
 >>> import fedpick as fp
 >>> run = fp.Run(fp.E3CS(cohort_size=20, quota=0.5), fp.worlds.named("e3cs"), seed=1)
 >>> records = list(run.rounds(until=50))
 >>> len(records), run.state.round
 (50, 50)
->>> sum(int((record.status == fp.Status.DONE).sum()) for record in run.rounds(until=60)) > 0   # goes on where it was
+>>> sum(int((record.status == fp.Status.DONE).sum()) for record in run.rounds(until=60)) > 0  # continues
 True
 """
 
@@ -28,7 +28,7 @@ __all__ = ["Run", "check_fit", "policy_for"]
 
 
 def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = None) -> None:
-    """Raise a MissingError that says what the policy needs and this world does not give."""
+    """Raise a MissingError if the policy needs something that this world or trainer does not provide."""
     _check_clients(world, trainer)
     about = traits(policy)
     name = type(policy).__name__
@@ -69,10 +69,10 @@ def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = N
 
 
 def _check_clients(world: World, trainer: TrainerLike | None) -> None:
-    """Raise where a trainer's data are in the hands of other clients than the world's."""
+    """Raise if the clients of the trainer's data are not the world's."""
     people = getattr(getattr(trainer, "data", None), "clients", None)
     if not isinstance(people, Clients):
-        return  # a trainer of the user's own need not say
+        return  # not known for a trainer of the user's own
     fix = "make the world with clients=people.clients, the clients of the trainer's data"
     if len(people) != len(world.clients):
         raise ContractError(f"the world has {len(world.clients)} clients, but the trainer's data {len(people)}; {fix}")
@@ -86,12 +86,12 @@ def _check_clients(world: World, trainer: TrainerLike | None) -> None:
 
 
 def policy_for(text: str, world: World, cohort_size: int, seed: int = 0) -> Any:
-    """A policy from text; oracles in it are told, openly, what they ask for and this world knows.
+    """A policy from text; oracles get the truth that they ask for from the world.
 
     Args:
-        text: as `fp.policy` takes it.
-        world: whose truth it is.
-        cohort_size: what the text does not say.
+        text: as for `fp.policy`.
+        world: whose truth oracles get.
+        cohort_size: used unless the text has one.
         seed: of the run; some worlds draw their clients' means with it.
 
     >>> from fedpick import worlds
@@ -103,14 +103,14 @@ def policy_for(text: str, world: World, cohort_size: int, seed: int = 0) -> Any:
 
 @dataclass
 class Run:
-    """A policy in a world at one seed; `rounds` plays on from wherever it is.
+    """A policy in a world with one seed; `rounds` plays the next rounds.
 
     Args:
-        policy: who chooses.
-        world: who is there, how fast, and who fails.
-        seed: of everything that is drawn.
-        trainer: trains the model; None for a numerical experiment.
-        state: where to go on from; None starts anew.
+        policy: that chooses the clients.
+        world: the simulated clients.
+        seed: of all random numbers.
+        trainer: trains the model; None simulates only the selection.
+        state: to continue from; None starts a new run.
     """
 
     policy: Policy[Any]
@@ -126,6 +126,6 @@ class Run:
             self.state = RunState(self.policy.init(self.world.clients), self.world.init(self.seed), model)
 
     def rounds(self, until: int) -> Iterator[Record]:
-        """Play through round `until`."""
+        """Play up to and including round `until`."""
         while self.state.round < until:
             yield play(self.policy, self.world, self.state, self.seed, self.trainer)

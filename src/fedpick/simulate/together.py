@@ -1,6 +1,6 @@
-"""Several runs at once, their cohorts stacked into one compiled call: for small models on a GPU.
+"""Several runs at once, with their cohorts stacked into one compiled call: for small models on a GPU.
 
-Seeds, policies, partitions and worlds may differ; the data, the model and how it is trained may not.
+Seeds, policies, partitions and worlds may differ; the data set, the model and the training settings may not.
 """
 
 import time
@@ -26,16 +26,16 @@ from fedpick.types import Choice, Outcome, Status, Updates
 __all__ = ["RunError", "aggregate_together", "blame", "difference", "play_together", "train_together"]
 
 LANES = 64  # clients in a stack are padded to a multiple of this, on each device
-SPARE = 1.25  # times the clients that train: compiling for a few more takes longer than computing nothing for them
+SPARE = 1.25  # padding, as a factor: computing for unused places is cheaper than compiling a larger shape
 _SHARED = ("model", "batch", "steps", "momentum", "weight_decay", "prox", "precision", "form")
 
 
 class RunError(Exception):
-    """One of several runs has an error; the others are in the middle of a round.
+    """An error in one of several runs; the others are in the middle of a round.
 
     Args:
-        index: which of the runs.
-        error: what it raised.
+        index: of the run.
+        error: that was raised.
     """
 
     def __init__(self, index: int, error: Exception) -> None:
@@ -45,7 +45,7 @@ class RunError(Exception):
 
 @contextmanager
 def blame(index: int) -> Iterator[None]:
-    """Say whose error it is; one of the device, such as memory that ran out, is nobody's."""
+    """Attribute errors in this block to a run; errors of the device, such as lack of memory, are passed on."""
     try:
         yield
     except jax.errors.JaxRuntimeError:
@@ -59,11 +59,11 @@ def difference(one: Trainer, other: Trainer) -> str | None:
     for name in _SHARED:
         mine, theirs = getattr(one, name), getattr(other, name)
         if mine != theirs:
-            return f"must have the same {name}, but there are {mine!r} and {theirs!r}; play them apart"
+            return f"must have the same {name}, but have {mine!r} and {theirs!r}; play them separately"
     if not _same_data(one.data.dataset, other.data.dataset):
         return (
-            f"must share one data set, but there are {one.data.dataset!r} and {other.data.dataset!r}; make every "
-            "partition of one"
+            f"must share one data set, but have {one.data.dataset!r} and {other.data.dataset!r}; make all partitions "
+            "from one"
         )
     return None
 
@@ -78,7 +78,7 @@ def _same_data(one: Dataset, other: Dataset) -> bool:
 
 
 def _settle(trainers: Sequence[Trainer]) -> None:
-    """Raise unless they can train in one call; data that was loaded twice is put on the device once."""
+    """Raise unless they can train in one call; make equal data sets one object, so that it is on the device once."""
     first = trainers[0]
     for trainer in trainers[1:]:
         reason = difference(first, trainer)
@@ -92,7 +92,7 @@ _SHAPES: WeakKeyDictionary[Trainer, tuple[int, int]] = WeakKeyDictionary()
 
 
 def _kept_shape(trainer: Trainer, needed: tuple[int, int]) -> tuple[int, int]:
-    """Lanes and steps of a stack: those of the last one if they do, else with room for rounds in which more train."""
+    """Lanes (clients) and steps of a stack: the last ones if large enough, else more, with padding for later rounds."""
     lanes, steps = _SHAPES.get(trainer, (0, 0))
     if needed[0] > lanes:
         share = LANES * trainer.devices
@@ -102,11 +102,11 @@ def _kept_shape(trainer: Trainer, needed: tuple[int, int]) -> tuple[int, int]:
 
 
 def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Updates]:
-    """Train the cohorts of several runs in one call; each job is what `Trainer.train` takes."""
+    """Train the cohorts of several runs in one call; a job has the arguments of `Trainer.train`."""
     _settle(trainers)
     first = trainers[0]
     ats = [np.flatnonzero(job.used) for job in jobs]
-    # The clients that train, run after run, in as many lanes as were ever needed: a new shape would be compiled.
+    # The clients that train, run after run, in as many lanes as were ever needed: a new shape needs compilation.
     starts = np.concatenate([[0], np.cumsum([len(at) for at in ats])])
     longest = max(trainer.longest(at, job.epochs) for trainer, at, job in zip(trainers, ats, jobs, strict=True))
     drawn = Drawn.empty(*_kept_shape(first, (max(int(starts[-1]), 1), longest)), first.batch)
@@ -121,7 +121,9 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
     found = []
     for r, (trainer, job, at) in enumerate(zip(trainers, jobs, ats, strict=True)):
         slots, delta = starts[r] + np.arange(len(at)), None
-        if {"update", "embedding"} & set(trainer.reports):  # vectors of the run's own clients, in a shape that stays
+        if {"update", "embedding"} & set(
+            trainer.reports
+        ):  # vectors of the run's own clients, padded to a constant shape
             padded = np.zeros(len(job.ids), np.int64)
             padded[: len(at)] = slots
             delta = _rows(trained.delta, padded)
@@ -160,7 +162,7 @@ def aggregate_together(
     outcomes: Sequence[Outcome],
     updates: Sequence[Updates],
 ) -> list[Any]:
-    """The next model of each run; one from which nobody returned stays."""
+    """The next model of each run; unchanged where no client returned."""
     done = [bool((outcome.status == Status.DONE).any()) for outcome in outcomes]
     together = [r for r, trainer in enumerate(trainers) if done[r] and trainer.server is None]
     found = list(models)
@@ -180,15 +182,15 @@ def aggregate_together(
 
 
 def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
-    """Play runs side by side through round `until`: yields their records, round by round.
+    """Play runs together up to and including round `until`; yields their records, round by round.
 
-    Each run ends as it would alone, but for the rounding of products in a larger stack.
+    Each run gives the same result as alone, except for rounding differences of products in a larger stack.
     """
     trainers = [run.trainer for run in runs if isinstance(run.trainer, Trainer)]
     if not runs or len(trainers) < len(runs):
         raise SettingError("runs played together must each have a fedpick.learn.Trainer")
     if len({run.state.round for run in runs}) != 1:
-        raise SettingError("runs played together must be in the same round; bring them there one by one")
+        raise SettingError("runs played together must be in the same round; first play those behind separately")
     _settle(trainers)
     while runs[0].state.round < until:
         start = time.perf_counter()
@@ -202,7 +204,7 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
         choices, models = [each.choice for each in chosen], [run.state.model for run in runs]
         for run, model in zip(runs, aggregate_together(trainers, models, choices, outcomes, updates), strict=True):
             run.state.model = model
-        # Begun for all before any is waited for: the device works while the policies learn.
+        # Evaluations are started for all runs before any result is awaited: the device works while the policies learn.
         scores = [
             trainer.launch(run.state.model, run.state.round + 1) for trainer, run in zip(trainers, runs, strict=True)
         ]

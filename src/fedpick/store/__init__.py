@@ -1,6 +1,6 @@
-"""What is kept of a run: manifest, records, checkpoint; see `fedpick.store.folder` for the files.
+"""What is stored of a run: manifest, records, checkpoint; `fedpick.store.folder` lists the files.
 
-`Record` and `RunState` need NumPy alone; what reads and writes Parquet is imported when it is used (extra `cli`).
+`Record` and `RunState` need only NumPy; code that reads and writes Parquet is imported on first use (extra `cli`).
 """
 
 import importlib

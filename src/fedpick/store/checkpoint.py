@@ -1,4 +1,4 @@
-"""A run's state as arrays by name, and back: what a checkpoint holds."""
+"""Convert a run's state to named arrays for a checkpoint, and back."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ __all__ = ["RunState", "pack_run", "unpack_run"]
 
 @dataclass
 class RunState:
-    """Everything that a run carries from one round to the next."""
+    """Everything that a run passes from one round to the next."""
 
     policy: Any
     world: WorldState
@@ -24,7 +24,7 @@ class RunState:
 
 
 def _flat(model: Any, name: str = "model") -> Iterator[tuple[str, Any]]:
-    """Every array of a model, with a name that says where it is."""
+    """Every array of a model, named by its position in the model, such as "model/dense/0"."""
     if isinstance(model, Mapping):
         for key, value in model.items():
             yield from _flat(value, f"{name}/{key}")
@@ -35,14 +35,14 @@ def _flat(model: Any, name: str = "model") -> Iterator[tuple[str, Any]]:
         array = np.asarray(model)
         if array.dtype.kind not in "biufc":
             raise ContractError(
-                f"{name} is {type(model).__name__} ({array.dtype}), which a run's folder cannot keep; a model is made "
-                "of arrays of numbers, in dicts, lists or tuples"
+                f"{name} is {type(model).__name__} ({array.dtype}), which cannot be stored; a model must consist of "
+                "arrays of numbers in dicts, lists or tuples"
             )
         yield name, array
 
 
 def _fill(template: Any, arrays: dict[str, Any], owner: str, name: str = "model") -> Any:
-    """A model like the template, with these arrays in it."""
+    """A model with the template's structure and these arrays."""
     if isinstance(template, Mapping):
         return {key: _fill(value, arrays, owner, f"{name}/{key}") for key, value in template.items()}
     if isinstance(template, list | tuple):
@@ -58,20 +58,20 @@ def _fill(template: Any, arrays: dict[str, Any], owner: str, name: str = "model"
 
 
 def pack_run(state: RunState) -> dict[str, Any]:
-    """Everything that a run carries, as arrays by name."""
+    """A run's state as named arrays."""
     arrays = {f"policy/{name}": value for name, value in pack(state.policy).items()}
     for part in ("availability", "volatility", "latency"):
         arrays |= {f"world/{part}/{name}": value for name, value in getattr(state.world, part).items()}
     arrays |= {"world/epochs": state.world.epochs, "world/idle": state.world.idle, "world/clock": state.world.clock}
     for name, value in _flat(state.model):
         if name in arrays:
-            raise ContractError(f"two parts of the model are both called {name!r}; name them apart")
+            raise ContractError(f"two parts of the model are both called {name!r}; rename one")
         arrays[name] = value
     return arrays | {"round": state.round}
 
 
 def unpack_run(template: RunState, arrays: dict[str, Any], num_clients: int, owner: str) -> RunState:
-    """A run's state like the template with these arrays in it; `owner` is named where they do not fit."""
+    """A run's state with the template's structure and these arrays; error messages begin with `owner`."""
 
     def under(prefix: str) -> dict[str, Any]:
         return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
@@ -80,14 +80,14 @@ def unpack_run(template: RunState, arrays: dict[str, Any], num_clients: int, own
     for part in ("availability", "volatility", "latency"):
         memory, kept = getattr(world, part), under(f"world/{part}/")
         if memory.keys() != kept.keys():
-            raise StateError(f"{owner}: has {sorted(kept)} of the world's {part}, which keeps {sorted(memory)}")
+            raise StateError(f"{owner}: has {sorted(kept)} of the world's {part}, which needs {sorted(memory)}")
         memory.update(kept)
     try:
         world.epochs, world.idle = arrays["world/epochs"], arrays["world/idle"]
         world.clock = float(arrays["world/clock"])
         round = int(arrays["round"])
     except KeyError as error:
-        raise StateError(f"{owner}: not a run's checkpoint, it has no {error}") from None
+        raise StateError(f"{owner}: is not a run's checkpoint: it has no {error}") from None
     policy = unpack(template.policy, under("policy/"), num_clients, f"{owner}:")
     model = _fill(template.model, arrays, owner)
     return RunState(policy, world, model, round)

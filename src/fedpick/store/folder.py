@@ -1,14 +1,14 @@
-"""A run's folder: manifest, rounds, selections, checkpoints. Whatever happens, what is written is whole.
+"""A run's folder: manifest, rounds, selections, checkpoint. No file is ever half written.
 
     manifest.json         config, seed, versions, git commit, machine
     rounds.parquet        a row per round                      } written when the run ends;
-    selections.parquet    a row per chosen client and round    } until then in parts/, a pair per checkpoint
-    clients.parquet       names of the clients, where they have some (a deployment)
-    checkpoint.npz        everything needed to go on from the last checkpoint; what came after is replayed
+    selections.parquet    a row per chosen client and round    } until then in parts/, one pair per checkpoint
+    clients.parquet       names of the clients, where they have names (a deployment)
+    checkpoint.npz        the state after the last checkpoint; later rounds are played again
     run.lock              held while a process works in the folder
 
-Every file is written to a temporary name and renamed, parts before the checkpoint that covers them: a run killed at any
-moment goes on from its last checkpoint, and its finished files hold what an uninterrupted run's hold.
+Every file is written under a temporary name and renamed, parts before the checkpoint that follows them: a run killed at
+any moment continues from its last checkpoint, and ends with the same files as an uninterrupted run.
 """
 
 import os
@@ -48,12 +48,12 @@ __all__ = ["Folder", "Tables"]
 
 @contextmanager
 def _careful(path: Path, what: str, fix: str) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into a StoreError that says what is safe."""
+    """Turn a write error (full disk, no permission) into a StoreError that says what to do."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StoreError(f"{path}: cannot write {what} ({reason}); what was written before is whole. {fix}") from None
+        raise StoreError(f"{path}: cannot write {what} ({reason}); files written before are intact. {fix}") from None
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
@@ -62,11 +62,11 @@ def _write_table(path: Path, table: pa.Table) -> None:
 
 
 class Tables:
-    """Manifest and tables of one run in a folder, locked while it is open.
+    """Manifest and tables of one run in a folder, which is locked while open.
 
     Args:
-        path: of the folder; made if it is not there.
-        config: what the run is; kept in the manifest. None opens a folder that has one.
+        path: of the folder; created if it does not exist.
+        config: of the run, written to the manifest. None opens an existing run.
     """
 
     fix = "Free space, or start the server with records= in a folder that it may write to"  # a full disk
@@ -77,7 +77,7 @@ class Tables:
     def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
         if config is None:
-            read_manifest(self.path)  # before anything is made
+            read_manifest(self.path)  # raises before any file is created
         with self._careful("the folder"):
             (self.path / "parts").mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / "run.lock", timeout=0)
@@ -95,11 +95,11 @@ class Tables:
 
     @property
     def manifest_path(self) -> Path:
-        """Where the manifest is."""
+        """Path of the manifest."""
         return self.path / MANIFEST
 
     def _settle(self, config: dict[str, Any] | None) -> dict[str, Any]:
-        """Read the manifest, or write it; a folder keeps the run it was made for."""
+        """Read the manifest, or write it; the folder of one run cannot be used for another."""
         wanted = None if config is None else as_json(config)
         if self.manifest_path.is_file():
             found = self._manifest()["config"]
@@ -113,8 +113,8 @@ class Tables:
         there = [name for name in files if (self.path / name).exists()]
         if there or wanted is None:
             raise StoreError(
-                f"{self.path}: has {there[0] if there else 'no run'}, but no manifest.json that says of which run; put "
-                "the manifest back, or choose another folder"
+                f"{self.path}: has {there[0] if there else 'no run'}, but no manifest.json that describes the run; "
+                "restore the manifest, or choose another folder"
             )
         self._write_manifest({"config": wanted, **machine()})
         assert config is not None
@@ -128,7 +128,7 @@ class Tables:
             write_manifest(self.path, content)
 
     def note(self, about: Mapping[str, Any]) -> None:
-        """Say more under the manifest's "about": where and how the run was played."""
+        """Add entries to the manifest's "about": where and how the run was executed."""
         content = self._manifest()
         before = content.get("about", {})
         found = before | {key: said_after(before.get(key), value) for key, value in as_json(dict(about)).items()}
@@ -136,7 +136,7 @@ class Tables:
             self._write_manifest({**content, "about": found})
 
     def write(self, records: list[Record], metrics: list[str]) -> None:
-        """Write rounds to a part of their own; one that ends with the same round is replaced."""
+        """Write rounds to a new part; an existing part that ends with the same round is replaced."""
         last = records[-1].round
         with self._careful(f"rounds {records[0].round} to {last}"):
             rounds, selections = rounds_table(records, metrics), selections_table(records)
@@ -145,7 +145,7 @@ class Tables:
                 _write_table(parts / f"{name}-{last:09d}.parquet", table)
 
     def join(self, reached: int) -> None:
-        """Join the parts to rounds.parquet and selections.parquet, which hold all rounds up to `reached`."""
+        """Join the parts into rounds.parquet and selections.parquet, which then hold all rounds up to `reached`."""
         with self._careful("the joined files"):
             for name in TABLES:
                 self._join(name, reached)
@@ -153,7 +153,7 @@ class Tables:
                 part.unlink()
 
     def drop_after(self, round: int) -> None:
-        """Remove parts that hold later rounds, and what a killed process left half written."""
+        """Remove parts with later rounds, and temporary files of a killed process."""
         with self._careful("the folder"):
             for part in self._parts():
                 if last_round(part) > round:
@@ -163,14 +163,14 @@ class Tables:
                     leftover.unlink()
 
     def name_clients(self, names: Sequence[str]) -> None:
-        """Write clients.parquet: who is behind each number, where a run's clients have names."""
+        """Write clients.parquet: the name of each client number."""
         table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
         with self._careful("the clients' names"):
             _write_table(self.path / "clients.parquet", table)
 
     @property
     def reached(self) -> int:
-        """The last round that is written."""
+        """Number of the last round in the tables."""
         return reached(self.path)
 
     def _parts(self) -> list[Path]:
@@ -180,12 +180,12 @@ class Tables:
         whole = self.path / f"{name}.parquet"
         files = table_files(self.path, name)
         if files and files != [whole]:
-            # Said in the file: the last rounds may have no row, when nobody was there.
+            # Stored in the file, because the last rounds have no rows if no client was available.
             table = joined_tables(files).combine_chunks().replace_schema_metadata({REACHED: str(reached)})
             _write_table(whole, table)
 
     def close(self) -> None:
-        """Let another process work in the folder."""
+        """Unlock the folder."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -196,22 +196,22 @@ class Tables:
 
 
 class Folder(Tables):
-    """The folder of one run of the simulator: its tables, and checkpoints from which it goes on.
+    """The folder of one simulated run: its tables, and checkpoints to continue from.
 
     Args:
-        path: of the folder; made if it is not there.
-        config: what the run is; kept in the manifest. None opens a folder that has one.
+        path: of the folder; created if it does not exist.
+        config: of the run, written to the manifest. None opens an existing run.
         every: rounds between checkpoints.
     """
 
-    fix = "Free space or choose a folder you may write to, then go on with: fedpick resume {path}"
+    fix = "Free space or choose a folder you may write to, then continue with: fedpick resume {path}"
 
     def __init__(self, path: str | os.PathLike[str], config: dict[str, Any] | None = None, every: int = 100) -> None:
         require(every >= 1, "Folder: every", every, "a number of rounds >= 1")
         self.every = every
         self._records: list[Record] = []
         self._metrics: list[str] = []
-        self._next = 1  # the round that comes next
+        self._next = 1  # the next round
         self._saved = 0  # the round of the checkpoint
         super().__init__(path, config)
 
@@ -221,7 +221,7 @@ class Folder(Tables):
         return self._saved
 
     def restore(self, template: RunState, clients: Clients) -> RunState:
-        """The state at the last checkpoint, or the template if there is none; drops what came after it."""
+        """The state at the last checkpoint, or the template if there is none; later rounds are dropped."""
         checkpoint = self.path / "checkpoint.npz"
         state = template
         if checkpoint.is_file():
@@ -231,19 +231,19 @@ class Folder(Tables):
                 self._metrics = [str(name) for name in meta["metrics"]]
             except Exception as error:  # a damaged file can raise anything
                 raise StoreError(
-                    f"{self.path}: its checkpoint cannot be used, and nothing was changed; put a whole one back, or "
-                    f"remove the folder to start anew ({type(error).__name__}: {error})"
+                    f"{self.path}: its checkpoint cannot be used; no file was changed. Restore the checkpoint from a "
+                    f"backup, or remove the folder to start anew ({type(error).__name__}: {error})"
                 ) from None
         self._check(state.round)
         self.drop_after(state.round)
         wanted = as_json(self.config)
-        if self._manifest()["config"] != wanted:  # continued past its first horizon: `fedpick resume` reads it here
+        if self._manifest()["config"] != wanted:  # more rounds than at first: `fedpick resume` reads the number here
             self._write_manifest({**self._manifest(), "config": wanted})
         self._next, self._saved = state.round + 1, state.round
         return state
 
     def _check(self, reached: int) -> None:
-        """Raise unless the tables hold all of rounds 1 to `reached`, and no more is asked than to go on."""
+        """Raise unless the tables hold all rounds from 1 to `reached`, and no fewer rounds are asked for."""
         rows = chosen = selected = 0
         for path in table_files(self.path, "rounds", reached):
             table = read_table(path, ["round", "chosen"])
@@ -253,7 +253,7 @@ class Folder(Tables):
         if (rows, selected) != (reached, chosen):
             raise StoreError(
                 f"{self.path}: its checkpoint is of round {reached}, but its tables hold {rows} rounds and {selected} "
-                f"of {chosen} selections; files were removed or changed. Put them back, or remove the folder to start "
+                f"of {chosen} selections; files were removed or changed. Restore them, or remove the folder to start "
                 "anew"
             )
         rounds = self.config.get("rounds")
@@ -264,11 +264,11 @@ class Folder(Tables):
             )
 
     def append(self, record: Record, state: RunState) -> None:
-        """Keep a record; every so many rounds, write a part and a checkpoint."""
+        """Add a record; after every `every` rounds, write a part and a checkpoint."""
         if record.round != self._next or (self._next == 1 and (self.path / "checkpoint.npz").exists()):
             raise StoreError(
-                f"{self.path}: was given round {record.round}, which is not the next; call restore first, and go on "
-                "from the state it gives"
+                f"{self.path}: got round {record.round}, which is not the next; call restore first, and continue from "
+                "the state it returns"
             )
         self._next += 1
         self._records.append(record)
@@ -277,7 +277,7 @@ class Folder(Tables):
             self.flush(state)
 
     def flush(self, state: RunState) -> None:
-        """Write what is held, then the checkpoint that covers it."""
+        """Write the waiting records, then the checkpoint."""
         if self._records:
             self.write(self._records, self._metrics)
         if self._saved == state.round > 0:
@@ -288,6 +288,6 @@ class Folder(Tables):
         self._records, self._saved = [], state.round
 
     def finish(self, state: RunState) -> None:
-        """Write what is held, and join the parts to rounds.parquet and selections.parquet."""
+        """Write the waiting records, and join the parts into rounds.parquet and selections.parquet."""
         self.flush(state)
         self.join(state.round)

@@ -1,4 +1,4 @@
-"""What a run's manifest says: the configuration, and where the result came from."""
+"""A run's manifest: its configuration, and the versions and machine that produced the result."""
 
 import hashlib
 import json
@@ -21,9 +21,9 @@ MANIFEST = "manifest.json"
 _THEN = ", then "
 
 
-@lru_cache(maxsize=1)  # a process keeps the files that it was started with
+@lru_cache(maxsize=1)  # a process runs the files that it was started with
 def _source_hash() -> str:
-    """Hash of fedpick's own source files: what the numbers were computed with, whatever its version says."""
+    """Hash of fedpick's source files: identifies the code that computed the result, also between two versions."""
     root, found = Path(__file__).parents[1], hashlib.blake2b(digest_size=8)
     for path in sorted(root.rglob("*.py")):
         found.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -31,7 +31,7 @@ def _source_hash() -> str:
 
 
 def _commit() -> str | None:
-    """The commit that the working directory stands at, read from its files: git would run what a folder's says."""
+    """Git commit of the working directory; files are read because git would run hooks that a folder configures."""
     try:
         here = Path.cwd()
         checkout = next(folder for folder in (here, *here.parents) if (folder / ".git").exists())
@@ -54,7 +54,7 @@ def _commit() -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """Versions, commit and machine: where a result came from."""
+    """Versions, commit and machine that produced a result."""
 
     def installed(name: str) -> str | None:
         try:
@@ -74,19 +74,22 @@ def machine() -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """As JSON gives it back: a configuration is compared with the one in the manifest."""
+    """The value after a round trip through JSON, to compare a configuration with the manifest's."""
     return json.loads(json.dumps(value, default=lambda x: x.tolist() if hasattr(x, "tolist") else str(x)))
 
 
 def same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """More rounds are the same run, continued; how often it is written changes no record, nor how a text is spaced."""
+    """Whether two configurations describe the same run.
+
+    The number of rounds (a run may be continued), the checkpoint interval and spaces in a policy's text do not count.
+    """
     return _what(one) == _what(other)
 
 
 def _what(config: dict[str, Any]) -> dict[str, Any]:
-    """What of a configuration decides the records, under the names of today."""
+    """The part of a configuration that determines the records, under today's names."""
     found = {**config, "rounds": 0, "checkpoint_every": 0}
-    with suppress(FedpickError, KeyError, TypeError, AttributeError):  # a deployment's is in other words
+    with suppress(FedpickError, KeyError, TypeError, AttributeError):  # a deployment's policy may be any text
         found["policy"] = own.shown(canonical_policy(config["policy"]))
     world = config.get("world")
     if isinstance(world, dict) and "clients" in world:  # before 0.2
@@ -95,7 +98,7 @@ def _what(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def said_after(before: Any, now: Any) -> Any:
-    """What "about" says of a run that goes on in another way: texts stand one after another, else the last counts.
+    """The new entry of "about" when a run continues elsewhere: texts are joined, other values replaced.
 
     >>> said_after("cpu", "gpu: NVIDIA H200")
     'cpu, then gpu: NVIDIA H200'
@@ -108,23 +111,23 @@ def said_after(before: Any, now: Any) -> Any:
 
 
 def last_said(text: str) -> str:
-    """The last of the texts that `said_after` put together."""
+    """The last of the texts that `said_after` joined."""
     return text.rsplit(_THEN, 1)[-1]
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a run's manifest says; `config` is a table in it."""
+    """A run's manifest; its "config" is the run's configuration."""
     manifest = Path(path) / "manifest.json"
     if not manifest.is_file():
-        raise StoreError(f"{path}: is not a run's folder, it has no manifest.json; start one with fedpick run")
+        raise StoreError(f"{path}: is not a run's folder: it has no manifest.json; start a run with fedpick run")
     try:
         content = json.loads(manifest.read_text())
         if not isinstance(content["config"], dict):
             raise TypeError("its config is not a table")
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise StoreError(
-            f"{manifest}: cannot be read ({type(error).__name__}: {error}); put a whole one back, or choose another "
-            "folder"
+            f"{manifest}: cannot be read ({type(error).__name__}: {error}); restore it from a backup, or choose "
+            "another folder"
         ) from None
     return dict(content)
 

@@ -1,4 +1,4 @@
-"""A round's record: one row of the rounds' table, and one of the selections' for each chosen client."""
+"""A round's record: one row of the rounds' table, and one row of the selections' table per chosen client."""
 
 import warnings
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from fedpick.types import Choice, Floats, Ints, Outcome, Status, View
 
 __all__ = ["ROUND_COLUMNS", "Record"]
 
-# The columns that every table of rounds has; metrics have other names.
+# The columns of every table of rounds; no metric may have one of these names.
 ROUND_COLUMNS = (
     *("round", "clock", "seconds", "available", "chosen"),
     *(status.name.lower() for status in Status),
@@ -26,7 +26,7 @@ class Record:
 
     round: int
     clock: float  # seconds at the end of the round, simulated or real
-    seconds: float  # that it lasted
+    seconds: float  # duration of the round
     available: int
     messages: int
     megabytes: float  # sent both ways, in units of 1e6 bytes
@@ -40,13 +40,13 @@ class Record:
 
     @classmethod
     def of(cls, view: View, choice: Choice, outcome: Outcome, **rest: Any) -> Self:
-        """The record of a round that was played, simulated or on real machines.
+        """The record of a round, simulated or on real machines.
 
         Args:
             view: what the policy saw.
-            choice: whom it chose.
-            outcome: how it ended.
-            rest: clock, seconds, messages, megabytes, and what else a record holds.
+            choice: of the policy.
+            outcome: of the round.
+            rest: the other fields: clock, seconds, messages, megabytes, ...
         """
         return cls(
             round=view.round,
@@ -61,9 +61,9 @@ class Record:
 
     @property
     def clients(self) -> Ints:
-        """The name of `ids` before 0.2; warns."""
+        """Old name of `ids`, until 0.2; warns."""
         warnings.warn(
-            "Record.clients is now Record.ids; the old name goes with the next minor release",
+            "Record.clients is now Record.ids; the old name will be removed in the next minor release",
             DeprecationWarning,
             stacklevel=2,
         )

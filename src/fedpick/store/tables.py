@@ -1,4 +1,4 @@
-"""Rounds and selections as Parquet tables: made from records, and read back whole or in parts."""
+"""Rounds and selections as Parquet tables: made from records, and read back as one file or in parts."""
 
 import os
 from pathlib import Path
@@ -28,9 +28,9 @@ __all__ = [
     "table_files",
 ]
 
-REACHED = b"fedpick.reached"  # in the joined files: the last round they hold
+REACHED = b"fedpick.reached"  # key in the metadata of joined files: their last round
 TABLES = ("rounds", "selections")
-NUMBER = 9 * "[0-9]"  # the last round of a part, in its name
+NUMBER = 9 * "[0-9]"  # pattern of the last round in a part's file name
 _NAMES = [status.name for status in Status]
 
 
@@ -78,7 +78,7 @@ def selections_table(records: list[Record]) -> pa.Table:
 
 
 def last_round(part: Path) -> int:
-    """The last round that a part holds, as its name says."""
+    """The last round of a part, from its file name."""
     return int(part.stem.rsplit("-", 1)[1])
 
 
@@ -87,56 +87,56 @@ def _open(path: Path) -> Any:
         return pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(
-            f"{path}: cannot be read ({error}); put a whole one back, or remove the run's folder"
+            f"{path}: cannot be read ({error}); restore it from a backup, or remove the run's folder"
         ) from None
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """One Parquet file, or those of its columns that are asked for and there."""
+    """One Parquet file; if columns are given, those of them that exist."""
     with _open(path) as file:
         try:
             return file.read(columns)
         except (OSError, pa.ArrowException) as error:
             raise StoreError(
-                f"{path}: cannot be read ({error}); put a whole one back, or remove the run's folder"
+                f"{path}: cannot be read ({error}); restore it from a backup, or remove the run's folder"
             ) from None
 
 
 def covers(whole: Path) -> int:
-    """The last round that a joined file holds, as it says."""
+    """The last round of a joined file, from its metadata."""
     with _open(whole) as file:
         return int((file.schema_arrow.metadata or {}).get(REACHED, 0))
 
 
 def table_files(folder: Path, name: str, until: int | None = None) -> list[Path]:
-    """The joined file, then the parts it does not hold yet (a crash can leave parts that it does)."""
+    """The joined file, then the parts that it does not contain (a crash can leave parts that it does contain)."""
     whole = folder / f"{name}.parquet"
     parts = sorted((folder / "parts").glob(f"{name}-{NUMBER}.parquet"))
-    reached = covers(whole) if parts and whole.is_file() else 0  # without parts there is nothing to tell apart
+    reached = covers(whole) if parts and whole.is_file() else 0  # only needed if there are parts
     parts = [part for part in parts if last_round(part) > reached and (until is None or last_round(part) <= until)]
     return [whole, *parts] if whole.is_file() else parts
 
 
 def is_over(folder: Path, rounds: int) -> bool:
-    """Whether so many rounds of a run are there and nothing is left to do: a kill can come between two joined files."""
+    """Whether a run has this many rounds in both joined files (a kill between the two leaves work to do)."""
     whole = [folder / f"{name}.parquet" for name in TABLES]
     joined = min(covers(path) if path.is_file() else 0 for path in whole)
     return joined >= rounds or reached(folder) > rounds
 
 
 def reached(folder: Path) -> int:
-    """The last round that is written of a run; 0 if there is none."""
+    """The last round of a run in the tables; 0 if there is none."""
     whole = folder / "rounds.parquet"
     return max(last_part(folder), covers(whole) if whole.is_file() else 0)
 
 
 def joined_tables(files: list[Path], columns: list[str] | None = None) -> pa.Table:
-    """Tables of one kind as one; a column that some lack is null there, one that all lack is left out."""
+    """Concatenate tables; a column missing in some of them is null there, one missing in all is left out."""
     return pa.concat_tables([read_table(path, columns) for path in files], promote_options="default")
 
 
 def last_part(folder: Path) -> int:
-    """The last round of which there is a part of both tables: a killed process can leave one without the other."""
+    """The last round with a part of both tables: a killed process can leave one without the other."""
     parts = folder / "parts"
     return min(max(map(last_round, parts.glob(f"{each}-{NUMBER}.parquet")), default=0) for each in TABLES)
 
@@ -145,25 +145,32 @@ def _read(path: str | os.PathLike[str], name: str, columns: list[str] | None) ->
     folder = Path(path)
     files = table_files(folder, name, last_part(folder))
     if not files:
-        raise StoreError(f"{folder}: has no rounds yet; is it a run's folder?")
+        raise StoreError(f"{folder}: has no rounds yet; give the folder of a run that has begun")
     table = joined_tables(files, columns)
     lacking = {"round", "chosen" if name == "rounds" else "client"} - set(table.column_names)
     if lacking and columns is None:
-        raise StoreError(f"{files[0]}: has no column {lacking.pop()!r}, so that it is no table of {name}; put it back")
+        raise StoreError(
+            f"{files[0]}: has no column {lacking.pop()!r}, so it is not a table of {name}; restore it from a backup"
+        )
     return table
 
 
 def read_rounds(path: str | os.PathLike[str], columns: list[str] | None = None) -> pa.Table:
-    """A row per round of a run, finished or not; of these columns, if given, those that there are."""
+    """A table with a row per round of a run, finished or not.
+
+    Args:
+        path: of the run's folder.
+        columns: to read; those that do not exist are left out. None reads all.
+    """
     return _read(path, "rounds", columns)
 
 
 def read_selections(path: str | os.PathLike[str], columns: list[str] | None = None) -> pa.Table:
-    """A row per chosen client and round of a run, finished or not; of these columns, if given."""
+    """A table with a row per chosen client and round of a run, finished or not; arguments as for `read_rounds`."""
     return _read(path, "selections", columns)
 
 
 def read_clients(path: str | os.PathLike[str]) -> list[str] | None:
-    """The names of a run's clients by their numbers; None where they have none."""
+    """The names of a run's clients, in the order of their numbers; None if they have no names."""
     file = Path(path) / "clients.parquet"
     return [str(name) for name in read_table(file)["name"].to_pylist()] if file.is_file() else None

@@ -1,10 +1,11 @@
-"""The papers' experiments as data, each with one score function that compares claims with what we saw.
+"""The papers' experiments as data, each with a score function that compares the paper's claims with our results.
 
     outcome = fedpick.studies.reproduce("e3cs/fig4", quick=True, out="out")
-    outcome.findings                       # claim, what the paper prints, our figure with its interval, verdict
+    outcome.findings                       # claim, the paper's figure, our figure with its interval, verdict
 
-Every job that is done is kept under OUT/.jobs at once: the same call goes on where it was stopped, and more seeds run
-what is missing. The results are in OUT/e3cs/fig4: result.json, findings.md, figure.png, figure.svg, manifest.json.
+Every finished job is stored under OUT/.jobs at once: the same call continues after an interruption, and with more seeds
+runs only what is missing. The results are in OUT/e3cs/fig4: result.json, findings.md, figure.png, figure.svg,
+manifest.json.
 
 >>> "e3cs/fig4" in STUDIES
 True
@@ -37,7 +38,7 @@ __all__ = [
 
 
 class _Studies(Mapping[str, Study]):
-    """Studies by their ids; each is imported when it is asked for."""
+    """Studies by id; each is imported when first used."""
 
     def __init__(self, modules: dict[str, str]) -> None:
         self._modules = modules
@@ -97,12 +98,12 @@ def reproduce(
     Args:
         id: one of `STUDIES`.
         quick: fewer rounds and seeds.
-        seeds: how many seeds; the study's own number if not given.
-        seed0: the first of them.
-        workers: processes; None is one per core, 1 stays in this process.
+        seeds: number of seeds; None: the study's.
+        seed0: the first seed.
+        workers: number of processes; None: one per core; 1: this process.
         executor: "auto", "serial", "processes", "stacked" or "ray"; see `fedpick.experiment.executors.play`.
-        device: what models are trained on: "cpu", "gpu", or "auto" for a GPU where there is one.
-        out: folder in which jobs are kept as they are done, and the result is saved; None keeps nothing.
+        device: that models are trained on: "cpu", "gpu", or "auto" for a GPU if there is one.
+        out: folder for finished jobs and the result; None stores nothing.
         tell: called with a `Progress` at the start and whenever a job is done.
         changes: settings of the study to change, such as rounds=100.
 
@@ -135,7 +136,7 @@ def command(
     executor: str = "auto",
     device: str = "auto",
 ) -> str:
-    """What to type to go on with a study that was stopped, or with all of them (no id).
+    """The command that continues a study that was stopped, or all studies (no id).
 
     >>> command("e3cs/fig4", "my results", quick=True, seed0=100)
     "fedpick reproduce e3cs/fig4 --quick --seed0 100 --out 'my results'"

@@ -1,10 +1,10 @@
-"""A study's jobs: each is kept as soon as it is done, and found again by what it is.
+"""A study's jobs: each is stored as soon as it is done, and found again by its key.
 
     OUT/.jobs/STUDY/NAME-KEY/measured.npz      what the job measured
-    OUT/.jobs/STUDY/NAME-KEY/...               where the job is a run: its manifest, tables and checkpoint
+    OUT/.jobs/STUDY/NAME-KEY/...               if the job is a run: its manifest, tables and checkpoint
 
-The key is made of the study's id, the item, the version of the job's code and fedpick's minor version; for jobs that
-train, of the kind of device, too. The name is for readers.
+The key is a hash of the study's id, the item, the version of the job's code and fedpick's minor version; for jobs that
+train, also of the kind of device. The name is for human readers.
 """
 
 import hashlib
@@ -41,25 +41,25 @@ _NAMED = ("data", "partition", "world", "mode", "policy", "K", "m")  # fields th
 
 
 def _about(study: Study, item: Item, kind: str) -> dict[str, Any]:
-    """All that a measurement goes by."""
+    """Everything that a measurement depends on."""
     minor = ".".join(__version__.split(".")[:2])
     about: dict[str, Any] = {"study": study.id, "version": study.version, "fedpick": minor, "item": canonical(item)}
     return about | ({"device": kind} if study.trains else {})
 
 
 def key(study: Study, item: Item, kind: str = "cpu") -> str:
-    """A job's key: the same for the same work, another for any other.
+    """A job's key, equal only for equal work.
 
     Args:
-        study: whose job it is.
-        item: which.
+        study: of the job.
+        item: of the job.
         kind: of device.
     """
     return hashlib.sha256(json.dumps(_about(study, item, kind), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def folder_of(study: Study, item: Item, jobs: Path, kind: str = "cpu") -> Path:
-    """Where a job is kept."""
+    """The folder of a job."""
     words = [f"{name}={item[name]}" if name in ("K", "m") else str(item[name]) for name in _NAMED if name in item]
     name = re.sub(r"[^A-Za-z0-9.=_]+", "-", " ".join(words))[:80].strip("-") or "job"
     seed = f"-seed-{item['seed']}" if "seed" in item else ""
@@ -92,7 +92,7 @@ def conduct(
 
 
 def _kind(study: Study, executor: str, device: str) -> str:
-    """What training goes by: the kind of device, and whether runs are stacked, whose sums are in another order."""
+    """What training depends on: the kind of device, and whether runs are stacked, which changes the order of sums."""
     if not study.trains:
         return ""
     gpu = device == "gpu" or (device == "auto" and executor != "processes" and devices.gpu_there())
@@ -100,7 +100,7 @@ def _kind(study: Study, executor: str, device: str) -> str:
 
 
 def _made(jobs: Path) -> Path:
-    """The folder of all jobs, which no repository should take in."""
+    """The folder of all jobs, with a .gitignore that keeps it out of repositories."""
     try:
         jobs.mkdir(parents=True, exist_ok=True)
         if not (jobs / ".gitignore").exists():
@@ -111,7 +111,7 @@ def _made(jobs: Path) -> Path:
 
 
 class _Ledger:
-    """Which jobs are done, and what they measured."""
+    """The finished jobs and their measurements."""
 
     def __init__(
         self,
@@ -132,25 +132,25 @@ class _Ledger:
                 self.done[i] = kept
 
     def begin(self, shares: dict[int, float]) -> None:
-        """Tell what there is; of each job that is to be done, `shares` says how much is left."""
+        """Report the start; `shares` is the share of each unfinished job that is left to do."""
         self.before = len(self.done)
         costs = {i: share * self.study.cost(self.items[i]) for i, share in shares.items()}
         self.estimate = Estimate(costs, min(self.workers or devices.cores(), max(len(costs), 1)))
         self.tell()
 
     def keep(self, i: int, measurement: Measurement, seconds: float = 0.0) -> None:
-        """Keep what a job measured; before anybody hears of it."""
+        """Store a job's measurement, then report progress."""
         self.note(i, measurement)
         self.estimate.done(i, seconds)
         self.tell()
 
     def note(self, i: int, measurement: Measurement) -> None:
-        """Keep what a job measured."""
+        """Store a job's measurement."""
         _kept.write(self.folders[i] / FILE, measurement, _about(self.study, self.items[i], self.kind))
         self.done[i] = measurement
 
     def tell(self) -> None:
-        """Say how far it is."""
+        """Report progress."""
         if self._tell:
             now = Progress(self.study.id, len(self.done), len(self.items), self.before, self.estimate.left())
             self._tell(now)
@@ -160,19 +160,19 @@ class _Ledger:
         return [i for i in range(len(self.items)) if i not in self.done]
 
     def _recall(self, i: int) -> Measurement | None:
-        """What was measured before, if that is whole."""
+        """The stored measurement of a job, if it is intact."""
         path = self.folders[i] / FILE
         if not path.is_file():
             return None
         try:
             return _kept.read(path, _about(self.study, self.items[i], self.kind))
         except StateError as error:
-            log.warning("%s; it is measured anew", error)
+            log.warning("%s; it is measured again", error)
             return None
 
 
 def _play(ledger: _Ledger, job: Played, executor: str) -> None:
-    """Play the runs that are missing or not over, and read each as soon as it is."""
+    """Execute the runs that are missing or incomplete, and read each as soon as it is complete."""
     runs = {i: executors.Job(job.config(ledger.items[i]), ledger.folders[i]) for i in ledger.missing()}
 
     def is_over(i: int) -> bool:
@@ -182,7 +182,7 @@ def _play(ledger: _Ledger, job: Played, executor: str) -> None:
     if ledger.study.trains:
         _take(ledger.kind)
     for i in runs:
-        if is_over(i):  # stopped before it was read
+        if is_over(i):  # the study was stopped before it was read
             ledger.note(i, job.read(ledger.items[i], ledger.folders[i]))
     todo = ledger.missing()
     behind = {i: reached(ledger.folders[i]) if ledger.folders[i].is_dir() else 0 for i in todo}
@@ -211,11 +211,11 @@ def _play(ledger: _Ledger, job: Played, executor: str) -> None:
 
 
 def _call(ledger: _Ledger, job: Job, executor: str) -> None:
-    """Call the function of the jobs that are missing."""
+    """Call the job's function for the missing jobs."""
     todo = ledger.missing()
     gpu = ledger.kind == "gpu" and executor != "ray"
     if gpu:
-        ledger.workers = 1  # each process would claim the GPU
+        ledger.workers = 1  # each process would reserve the GPU's memory
     ledger.begin(dict.fromkeys(todo, 1.0))
 
     def keep(number: int, result: tuple[float, Measurement]) -> None:
@@ -228,7 +228,7 @@ def _call(ledger: _Ledger, job: Job, executor: str) -> None:
 
 
 def _timed(work: tuple[Job, Item, str, str]) -> tuple[float, Measurement]:
-    """One job, perhaps in a process of its own: how long it took, and what it measured."""
+    """One job, perhaps in another process: its duration and its measurement."""
     job, item, folder, kind = work
     if kind:
         _take(kind)
@@ -238,21 +238,21 @@ def _timed(work: tuple[Job, Item, str, str]) -> tuple[float, Measurement]:
 
 
 def _take(kind: str) -> None:
-    """Train on this kind of device in this process, or say that it cannot be."""
+    """Use this kind of device for training in this process, or raise."""
     wanted = kind.partition(",")[0]
     if wanted == "cpu":
         devices.stay_on_cpu()
     found = devices.describe().partition(":")[0]
     if found in ("cpu", "gpu") and found != wanted:
         raise MissingError(
-            f"this study is to train on the {wanted}, but JAX uses the {found} here; "
+            f"this study should train on the {wanted}, but JAX uses the {found} here; "
             + ("use --device cpu, or install jax[cuda12]" if found == "cpu" else "start a new process for --device cpu")
         )
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end a job that is a function as Ctrl-C does; runs end their round first."""
+    """Let SIGTERM end a job that is a function, as Ctrl-C does; runs finish their round first."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise executors.Stopped(number)

@@ -1,4 +1,4 @@
-"""What a job measured, as a file: names with arrays and plain data, whole or not at all."""
+"""Store a job's measurement in a file: arrays and plain data by name, written atomically."""
 
 import json
 from pathlib import Path
@@ -12,12 +12,12 @@ from fedpick.studies._study import Measurement
 
 __all__ = ["read", "write"]
 
-FORMAT = 1  # raised when a file written before cannot be read any more
+FORMAT = 1  # increased when older files can no longer be read
 _ARRAY = "an array of this file"
 
 
 def write(path: Path, measurement: Measurement, about: dict[str, Any]) -> None:
-    """Keep a measurement, and what it is of."""
+    """Write a measurement, and what it depends on."""
     arrays: dict[str, Any] = {}
 
     def plain(value: Any) -> Any:
@@ -37,12 +37,12 @@ def write(path: Path, measurement: Measurement, about: dict[str, Any]) -> None:
     except OSError as error:
         raise StoreError(
             f"{path}: cannot write ({error.strerror or error}); what was written before is whole. Free space or choose "
-            "a folder you may write to, then go on with the same command"
+            "a folder you may write to, then repeat the same command"
         ) from None
 
 
 def read(path: Path, about: dict[str, Any]) -> Measurement:
-    """What `write` kept; a StateError if the file is damaged or of another job."""
+    """Read what `write` wrote; raises a StateError if the file is damaged or of another job."""
     try:
         arrays, meta = read_archive(path)
     except StateError:

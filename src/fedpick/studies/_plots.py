@@ -1,11 +1,11 @@
-"""What the figures share: colours that colour-blind readers can tell apart, and files that are the same bytes again."""
+"""Shared by the figures: colours that colour-blind readers can distinguish, and reproducible files."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # matplotlib takes half a second to import, which the worker processes need not pay
+if TYPE_CHECKING:  # matplotlib takes half a second to import, and worker processes do not need it
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
@@ -15,7 +15,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw and save within this."""
+    """The style within which figures are drawn and saved."""
     import matplotlib
 
     rules: Any = {
@@ -33,7 +33,7 @@ def style() -> Iterator[None]:
 
 
 def figure(width: float, height: float, columns: int = 1, rows: int = 1, **how: Any) -> "tuple[Figure, Any]":
-    """A figure and its axes, always as an array; no pyplot, so that nothing global stays open."""
+    """A figure and its axes (always an array), made without pyplot, which would keep it open globally."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -43,7 +43,7 @@ def figure(width: float, height: float, columns: int = 1, rows: int = 1, **how: 
 
 
 def writer(made: "Figure", kind: str) -> Callable[[Path], None]:
-    """What writes the figure as this kind of file; without a date, so that it is the same bytes again."""
+    """A function that writes the figure in this format, without a date, so that the file is reproducible."""
     no_date = {"Date": None} if kind == "svg" else {}
     return lambda path: made.savefig(path, format=kind, dpi=150, metadata=no_date)
 

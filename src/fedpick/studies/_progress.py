@@ -1,4 +1,4 @@
-"""How far a study is, and an honest estimate of the time left."""
+"""A study's progress, and an estimate of the time left."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,14 +9,14 @@ __all__ = ["Estimate", "Progress"]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a study is.
+    """A study's progress.
 
     Args:
         study: its id.
-        done: jobs that are done.
-        total: jobs in all.
-        kept: of those that are done, the ones from before.
-        left: seconds until the end, as far as one can tell; None before the first job of this time is done.
+        done: number of finished jobs.
+        total: number of all jobs.
+        kept: number of jobs that were finished by an earlier call.
+        left: estimated seconds until the end; None before the first job of this call is done.
 
     >>> print(Progress("e3cs/fig4", done=12, total=160, kept=0, left=740.0))
     12 of 160 jobs, about 12 min left
@@ -47,12 +47,12 @@ def _words(seconds: float) -> str:
 
 
 class Estimate:
-    """Time left, from what was done so far and what that took.
+    """Estimates the time left from the finished work and its duration.
 
     Args:
-        costs: of the jobs that are to be done, by their numbers.
-        width: how many are worked on at once.
-        clock: seconds.
+        costs: of the unfinished jobs, by number.
+        width: number of jobs in parallel.
+        clock: returns seconds.
 
     >>> now = iter([0.0, 10.0]).__next__
     >>> estimate = Estimate({0: 1.0, 1: 1.0, 2: 3.0}, width=1, clock=now)
@@ -67,11 +67,11 @@ class Estimate:
         self._spent, self._begun = 0.0, clock()
 
     def reach(self, job: int, share: float) -> None:
-        """Note that so much of a job is done."""
+        """Note the share of a job that is done."""
         self._shares[job] = share
 
     def done(self, job: int, seconds: float = 0.0) -> None:
-        """Note that a job is done; how long it took, for jobs of which nothing is known while they are worked on."""
+        """Note that a job is done; `seconds` is its duration, for jobs that do not report progress."""
         self._shares[job], self._spent = 1.0, self._spent + seconds
 
     def left(self) -> float | None:
@@ -84,9 +84,9 @@ class Estimate:
         rest = sum(self._costs.values()) - done
         if not self._spent:
             return rest * elapsed / done
-        # More are worked on than we know of where a cluster does the work.
+        # A cluster may work on more jobs in parallel than `width`.
         width = min(max(self._width, round(self._spent / elapsed) if elapsed > 0 else 1), jobs)
         seconds = rest * self._spent / done
-        # What was not spent on finished jobs was spent on those at work now, at most all of each.
+        # Time not spent on finished jobs was spent on the current ones, but not more than they need.
         begun = min(max(self._width * elapsed - self._spent, 0.0), seconds * width / jobs)
         return max(seconds - begun, 0.0) / width

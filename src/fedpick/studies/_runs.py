@@ -1,4 +1,4 @@
-"""Jobs that are runs of a policy in a world: played in a folder of the store, and read from its tables."""
+"""Jobs that are runs of a policy in a world: executed in a run's folder, and read from its tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ __all__ = ["Played", "chosen_in", "column", "play_scheme", "scheme_item", "schem
 
 @dataclass(frozen=True)
 class Played:
-    """A job that plays a configuration, from its last checkpoint if it was begun, and reads what the store keeps.
+    """A job that executes a run, from its last checkpoint if there is one, and reads its tables.
 
     Args:
-        config: item -> what is run.
-        read: (item, folder of the run) -> what is measured.
+        config: item -> configuration of the run.
+        read: (item, folder of the run) -> measurement.
     """
 
     config: Callable[[Item], Config]
@@ -33,13 +33,13 @@ class Played:
 
 
 def column(folder: Path, name: str) -> Floats:
-    """A column of a run's rounds; NaN where a round has no value."""
+    """A column of a run's rounds; NaN if a round has no value."""
     values: Floats = np.asarray(store.read_rounds(folder, [name])[name].to_numpy(), dtype=np.float64)
     return values
 
 
 def chosen_in(folder: Path, rounds: int) -> list[Ints]:
-    """Who was chosen in each of a run's rounds."""
+    """The clients chosen in each of a run's rounds."""
     table = store.read_selections(folder, ["round", "client"])
     ends = np.searchsorted(table["round"].to_numpy(), np.arange(1, rounds), side="right")
     return [np.asarray(part, dtype=np.int64) for part in np.split(table["client"].to_numpy(), ends)]
@@ -49,7 +49,7 @@ def chosen_in(folder: Path, rounds: int) -> list[Ints]:
 
 
 def scheme_item(settings: Settings, world: str, policy: str, seed: int) -> dict[str, Any]:
-    """One scheme in one world at one seed; "{rounds}" in its text becomes the number of rounds."""
+    """The item of one scheme in one world with one seed; "{rounds}" in its text becomes the number of rounds."""
     return {
         "world": world,
         "clients": settings["clients"],
@@ -72,7 +72,7 @@ def scheme_items(settings: Settings, worlds: Sequence[str]) -> list[dict[str, An
 
 
 def scheme_runs(settings: Settings, found: Found, world: str, policy: str) -> list[Measurement]:
-    """What a scheme gave in a world, seed by seed."""
+    """The measurements of a scheme in a world, for each seed."""
     return [found[scheme_item(settings, world, policy, seed)] for seed in seeds_of(settings)]
 
 
@@ -94,7 +94,7 @@ def _read(item: Item, folder: Path) -> Measurement:
         "successes": table["done"].to_numpy() + table["surplus"].to_numpy(),  # (T) answers in time
         "chosen": table["chosen"].to_numpy(),  # (T) clients asked
         "seconds": table["seconds"].to_numpy(),  # (T)
-        "counts": np.bincount(clients, minlength=item["clients"]),  # (K) drawn with replacement, each time counts
+        "counts": np.bincount(clients, minlength=item["clients"]),  # (K) how often each was chosen
     }
 
 

@@ -1,4 +1,4 @@
-"""The files of a study that was run."""
+"""Write the result files of a study."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def save_index(outcomes: Sequence[Reproduction], folder: str | os.PathLike[str]) -> Path:
-    """Write index.md: a line for each study saved under the folder, with how many of its claims hold."""
+    """Write index.md: a line for each study saved under the folder, with the number of its claims that hold."""
     head = ["study", "what", "claims reproduced", "in part", "not"]
     lines = [head, ["---", "---", "---:", "---:", "---:"]]
     for outcome in outcomes:

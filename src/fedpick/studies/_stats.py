@@ -1,4 +1,4 @@
-"""Numbers over seeds: intervals, paired orders, and words for them."""
+"""Statistics over seeds: intervals and paired orders, and their texts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ __all__ = ["Interval", "Order", "band", "interval", "order", "rounded", "show", 
 
 
 def show(values: ArrayLike, digits: int = 0, unit: str = "") -> str:
-    """Mean and interval in words.
+    """Mean and interval as text.
 
     >>> show([44980.0, 44990.0, 45000.0])
     '44,990 ± 25'
@@ -27,14 +27,14 @@ def show(values: ArrayLike, digits: int = 0, unit: str = "") -> str:
 
 
 def verdict(holds: Sequence[bool]) -> Verdict:
-    """Reproduced if all of it holds, in part if some of it does."""
+    """The verdict: reproduced if all links hold, in part if some do."""
     if all(holds):
         return "reproduced"
     return "in part" if any(holds) else "not reproduced"
 
 
 class Order(NamedTuple):
-    """Which links of a claimed order hold, and the paired differences in words."""
+    """Which links of a claimed order hold, and the paired differences as text."""
 
     holds: list[bool]
     broken: list[str]
@@ -49,7 +49,7 @@ def order(
     Args:
         values: one number per seed for each name, the same seeds throughout.
         claim: names joined by " > " (the first is larger) and " = ".
-        digits: decimals in the words.
+        digits: decimals in the texts.
         same: "=" holds if the mean difference is at most this.
         ratio: compare logarithms, for numbers > 0 whose size varies from seed to seed.
 
@@ -83,12 +83,12 @@ def order(
 
 
 def steps(rounds: int, points: int = 200) -> Ints:
-    """At most this many rounds, evenly spaced, the last one included."""
+    """At most this many rounds, evenly spaced, including the last one."""
     return np.unique(np.linspace(1, rounds, min(points, rounds)).round().astype(np.int64))
 
 
 def rounded(values: ArrayLike, digits: int = 5) -> Any:
-    """Numbers for a small JSON file: rounded to so many significant digits."""
+    """Numbers rounded to this many significant digits, for a small JSON file."""
     array = np.asarray(values)
     if array.dtype.kind in "iub":
         return array.tolist()

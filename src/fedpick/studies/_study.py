@@ -1,4 +1,4 @@
-"""What a study is: settings as data, jobs addressed by what they are, and one small score function."""
+"""What a study is: settings as data, jobs identified by their items, and a small score function."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ Job = Callable[[Item, Path], Measurement]
 
 
 def canonical(item: Item) -> str:
-    """An item as the one text that says what it is, whatever the order of its fields.
+    """An item as a text that does not depend on the order of its fields.
 
     >>> canonical({"seed": 0, "policy": "uniform"}) == canonical({"policy": "uniform", "seed": 0})
     True
@@ -44,7 +44,7 @@ def canonical(item: Item) -> str:
 
 
 def seeds_of(settings: Settings) -> range:
-    """The seeds of a study: so many, from `seed0` on.
+    """The seeds of a study: `seeds` of them, from `seed0` on.
 
     >>> list(seeds_of({"seeds": 3, "seed0": 100}))
     [100, 101, 102]
@@ -58,7 +58,7 @@ def _rounds(item: Item) -> float:
 
 
 class Found:
-    """What was measured, looked up by the item that says what it is."""
+    """The measurements of a study, by item."""
 
     def __init__(self, pairs: Iterable[tuple[Item, Measurement]]) -> None:
         self._by = {canonical(item): measurement for item, measurement in pairs}
@@ -72,14 +72,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of a paper beside what we saw.
+    """A claim of a paper and our result.
 
     Args:
         claim: in words.
         paper: what the paper prints, or that it prints nothing.
         ours: our figure with its 95% interval over seeds.
         verdict: whether the claim holds here.
-        note: what we saw where it does not (fully) hold, and what we chose where the paper is silent.
+        note: what we saw if it does not (fully) hold, and our choices where the paper gives none.
     """
 
     claim: str
@@ -97,18 +97,18 @@ class Study:
         id: "paper/figure".
         title: one line.
         paper: citation.
-        settings: everything chosen, plain data; `seeds` says how many, `seed0` (0 unless said) which is the first.
-        quick: what `--quick` changes: rounds and seeds only.
-        items: settings -> one piece of plain data per job. It says all that the job measures goes by: a job that was
-            done is found again by it.
-        job: (item, folder of its own) -> what it measured; it runs in other processes. `fedpick.studies._runs.Played`
-            is a run of a policy, any function at the top of a module serves.
-        gather: (settings, what was found) -> the result, small and plain.
+        settings: all settings, as plain data; `seeds` is the number of seeds, `seed0` (default 0) the first.
+        quick: the settings that `--quick` changes: rounds and seeds only.
+        items: settings -> one item (plain data) per job. An item contains everything that the measurement depends on: a
+            finished job is found by it.
+        job: (item, folder of the job) -> measurement; it runs in other processes. `fedpick.studies._runs.Played` is a
+            run of a policy; any function at the top level of a module is possible.
+        gather: (settings, measurements) -> the result, small plain data.
         score: result -> findings.
         plot: result -> the paper's figure.
-        version: of the job; raised when it would measure something else for the same item.
-        trains: whether the job trains models, so that what it measures goes by the kind of device.
-        cost: item -> how long the job takes beside the others, for the estimate of the time left.
+        version: of the job; increased when it would measure something else for the same item.
+        trains: whether the job trains models, so that its measurement depends on the kind of device.
+        cost: item -> relative duration of the job, for the estimate of the time left.
     """
 
     id: str
@@ -138,7 +138,7 @@ class Study:
         return chosen
 
     def jobs(self, settings: Settings) -> int:
-        """How many jobs these settings ask for."""
+        """Number of jobs with these settings."""
         return len({canonical(item) for item in self.items(settings)})
 
 

@@ -1,4 +1,4 @@
-"""Runs with training: what studies of trained models share.
+"""Shared by the studies that train models.
 
 Nothing here imports JAX: a study's job imports `fedpick.learn` when it starts, in its own process.
 """
@@ -25,7 +25,7 @@ __all__ = ["Curves", "Halved", "dataset", "ideal_world", "play_trained", "reache
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """What one run with training gave: E evaluations in T rounds, K clients."""
+    """The results of one run with training: E evaluations in T rounds, K clients."""
 
     rounds: Ints  # (E) the rounds that were evaluated
     clock: Floats  # (E) simulated seconds then
@@ -36,18 +36,18 @@ class Curves:
     counts: Ints  # (K) how often each client was chosen; drawn with replacement, a client counts each time
 
     def mean_t_comp(self) -> tuple[float, float]:
-        """Seconds a round, in a row and in parallel, without the first round: it compiles."""
+        """Seconds per round, sequential and parallel, without the first round, which includes compilation."""
         later = slice(1, None) if len(self.t_comp) > 1 else slice(None)
         return float(self.t_comp[later].mean()), float(self.parallel[later].mean())
 
     def metric(self, name: str) -> tuple[Ints, Floats]:
-        """The rounds in which this was measured, and what."""
+        """The rounds in which this metric was measured, and its values."""
         values = self.metrics[name]
         there = ~np.isnan(values)
         return self.rounds[there], values[there]
 
     def last(self, name: str, over: int = 1) -> float:
-        """Mean of the last so many measurements."""
+        """Mean of the last measurements, as many as given."""
         return float(self.metric(name)[1][-over:].mean())
 
 
@@ -95,14 +95,14 @@ class _Timed:
 
 
 def play_trained(policy: Policy[Any], world: World, trainer: TrainerLike, rounds: int, seed: int) -> Curves:
-    """Play a run and keep its curves.
+    """Play a run and return its curves.
 
     Args:
-        policy: who chooses.
-        world: its clients are those of the trainer's data.
-        trainer: such as `fedpick.learn.Trainer`; it says which rounds are evaluated.
-        rounds: how many.
-        seed: of everything but the data.
+        policy: that chooses the clients.
+        world: whose clients are those of the trainer's data.
+        trainer: such as `fedpick.learn.Trainer`; it decides which rounds are evaluated.
+        rounds: number of rounds.
+        seed: of everything except the data.
     """
     timed = _Timed(trainer)
     run = Run(policy, world, seed=seed, trainer=timed)
@@ -161,7 +161,7 @@ class Halved:
         return float(self.start * 0.5 ** sum(round > turn for turn in self.at))
 
 
-@lru_cache(maxsize=4)  # one copy in each process, whatever the number of runs
+@lru_cache(maxsize=4)  # one copy per process for all runs
 def dataset(name: str) -> data.Dataset:
     """A data set from the cache; as `fedpick.data.load`."""
     return data.load(name)
@@ -169,7 +169,7 @@ def dataset(name: str) -> data.Dataset:
 
 @lru_cache(maxsize=8)
 def split(name: str, partition: str, num_clients: int, seed: int) -> data.Federated:
-    """A data set given to clients, the same for every policy at one seed; without a partition, data that is made.
+    """A data set divided among clients, the same for every policy with one seed; without a partition, generated data.
 
     >>> len(split("digits", "dirichlet(alpha=2)", 20, seed=0)), len(split("synthetic(1, 1)", "", 30, seed=0))
     (20, 30)
@@ -181,7 +181,7 @@ def split(name: str, partition: str, num_clients: int, seed: int) -> data.Federa
 
 
 def ideal_world(clients: Clients, there: Any = None) -> World:
-    """Everyone succeeds at once with one local epoch; `there` is the availability, everyone always unless said."""
+    """All clients succeed at once with one local epoch; `there` is the availability, by default always."""
     return World(
         clients,
         availability=there or availability.Always(),

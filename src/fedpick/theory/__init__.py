@@ -1,7 +1,8 @@
-"""Regret, bounds, selection skew: what the five papers prove, as functions over arrays.
+"""Regret, bounds and selection skew from the five papers, as functions of arrays.
 
-One paper, one file. Names begin with the paper's, arguments keep its letters, each formula has its number. A bound
-holds under its paper's assumptions only; the docstrings say where a proof needs more than the paper states.
+Each paper has a module. Functions begin with the paper's name, arguments keep its letters, and numbers in brackets are
+its equations. A bound holds only under its paper's assumptions; docstrings say where a proof needs more than the paper
+states.
 """
 
 from fedpick.theory.bsfl import bsfl_bound, bsfl_delta_max, bsfl_regret, bsfl_reward

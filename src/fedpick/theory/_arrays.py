@@ -1,4 +1,4 @@
-"""Arrays that theory's functions take, checked."""
+"""Check the arrays that are given to functions of `theory`."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,5 +14,5 @@ def checked(what: str, values: ArrayLike, *shape: int | None) -> Floats:
         asked = ", ".join("any" if n is None else str(n) for n in shape)
         raise ContractError(f"{what} has shape {array.shape}, but must have ({asked}): arrays must be aligned")
     if array.size == 0 or not np.isfinite(array).all():
-        raise ContractError(f"{what} is empty or holds NaN or infinity, but must be finite; drop such entries first")
+        raise ContractError(f"{what} is empty or holds NaN or infinity, but must be finite; remove such entries first")
     return array

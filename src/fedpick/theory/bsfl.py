@@ -1,4 +1,4 @@
-"""BSFL: speed against generalisation: what the paper proves."""
+"""Regret and bounds of BSFL (https://arxiv.org/abs/2303.10373); equation numbers are of this paper."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ __all__ = ["bsfl_bound", "bsfl_delta_max", "bsfl_regret", "bsfl_reward"]
 
 
 def bsfl_reward(speed: ArrayLike, g: ArrayLike, alpha: float, cohort: ArrayLike) -> float:
-    """Reward (5) of a cohort: its least speed plus alpha times its mean g. Give mean speeds (see `bsfl_regret`).
+    """Reward (5) of a cohort: its lowest speed plus alpha times its mean g. Use mean speeds (see `bsfl_regret`).
 
     >>> bsfl_reward([0.9, 0.5, 0.7], [0.0, 0.5, 0.1], alpha=1.0, cohort=[0, 1])
     0.75
@@ -27,16 +27,16 @@ def bsfl_reward(speed: ArrayLike, g: ArrayLike, alpha: float, cohort: ArrayLike)
 def bsfl_regret(
     chosen: Sequence[ArrayLike], speeds: ArrayLike, g: ArrayLike, alpha: float, available: ArrayLike | None = None
 ) -> Floats:
-    """Cumulative regret (7), one entry a round, against the genie (6) with the same history and cohort size.
+    """Cumulative regret (7) after each round, against the genie (6) with the same history and cohort size.
 
-    Both sides count the least *mean* speed: E[min] < min E, so that with drawn speeds the genie itself would regret.
+    Both use the lowest *mean* speed: because E[min] < min E, with drawn speeds even the genie would have regret.
 
     Args:
         chosen: T cohorts; an empty one costs nothing.
         speeds: (K) mean speeds.
-        g: (T, K) g before each round, or (K) where it does not change.
+        g: (T, K) g before each round, or (K) if it does not change.
         alpha: weight of g.
-        available: (T, K) mask of those among whom the genie may choose.
+        available: (T, K) mask of the clients that the genie may choose.
 
     >>> bsfl_regret([[0, 1], [0, 2]], speeds=[0.9, 0.5, 0.7], g=[0.0, 0.0, 0.0], alpha=1.0).round(2).tolist()
     [0.2, 0.2]
@@ -54,13 +54,13 @@ def bsfl_regret(
 
 
 def bsfl_bound(n: int, K: int, m: int, delta_max: float, delta_min: float) -> float:
-    """Theorem 1 (15): bound on BSFL's regret after n rounds, for rewards in steps of delta_min.
+    """Theorem 1 (15): bound on BSFL's regret after n rounds, for rewards that differ by delta_min or more.
 
     >>> round(bsfl_bound(1000, K=20, m=5, delta_max=2.5, delta_min=0.1))
     829145
     """
     require(n >= 1, "n", n, ">= 1 round")
-    fix = "(15) says nothing of a continuous g"
+    fix = "(15) does not apply to a continuous g"
     require(0 < delta_min <= delta_max, "delta_min", delta_min, f"> 0 and <= delta_max = {delta_max}", fix)
     return delta_max * K * (4 * (m + 1) * math.log(n) / delta_min**2 + 1 + math.pi**2 / 3)
 

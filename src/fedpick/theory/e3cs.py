@@ -1,4 +1,4 @@
-"""E3CS: volatile clients: what the paper proves."""
+"""Regret and bounds of E3CS (https://arxiv.org/abs/2011.08756); equation numbers are of this paper."""
 
 import math
 from typing import NamedTuple
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class BestStatic(NamedTuple):
-    """The comparator of E3CS's regret: shares q (K), probabilities p (T, K), and the CEP that they reach."""
+    """The comparator of E3CS's regret: shares q (K), probabilities p (T, K), and their CEP."""
 
     q: Floats
     p: Floats
@@ -30,7 +30,7 @@ class BestStatic(NamedTuple):
 
 
 def _residual(K: int, k: int, sigma: Floats) -> Floats:
-    """k - K sigma_t: what is left to allocate once every client has its quota."""
+    """k - K sigma_t: what remains to allocate after every client has its quota."""
     require(1 <= k <= K, "k", k, f"from 1 to K = {K}")
     worst = float(sigma.min() if sigma.min() < 0 else sigma.max())
     fix = "sigma is a client's probability floor, not the fraction of k/K"
@@ -40,21 +40,21 @@ def _residual(K: int, k: int, sigma: Floats) -> Floats:
 
 
 def _quotas(sigma: ArrayLike, T: int | None = None) -> Floats:
-    """One quota a round; where T is known, a single number stands for T of them."""
+    """One quota per round; if T is known, a single number is repeated T times."""
     quota = np.asarray(sigma, dtype=np.float64)
     return checked("sigma (a quota for each round)", quota if T is None or quota.ndim else np.full(T, quota), T)
 
 
 def e3cs_best_static(x: ArrayLike, k: int, sigma: ArrayLike) -> BestStatic:
-    """The best static allocation: one q for all rounds that maximises (26) under Fact 9, by a greedy.
+    """The best static allocation: one q for all rounds that maximises (26) under Fact 9, found greedily.
 
-    The paper writes q*_{i,t}, but from (41) on its proof keeps q fixed over t: against an oracle that moves from round
-    to round the bound (28) fails.
+    The paper writes q*_{i,t}, but from (41) on its proof uses the same q for all t: against an oracle that changes from
+    round to round, the bound (28) does not hold.
 
     Args:
         x: (T, K) success flags, or rewards in [0, 1].
-        k: clients a round.
-        sigma: quota per client, one number or one a round.
+        k: clients per round.
+        sigma: quota per client, one number or one per round.
 
     >>> e3cs_best_static([[1, 0, 1], [1, 0, 0]], k=2, sigma=0.0).p[0].tolist()
     [1.0, 0.0, 1.0]
@@ -63,7 +63,7 @@ def e3cs_best_static(x: ArrayLike, k: int, sigma: ArrayLike) -> BestStatic:
     require(bool(reward.min() >= 0 and reward.max() <= 1), "x", (reward.min(), reward.max()), "within 0..1", "scale it")
     quota, K = _quotas(sigma, len(reward)), reward.shape[1]
     left = _residual(K, k, quota)
-    room = float(np.min((1 - quota[left > 0]) / left[left > 0], initial=1.0))  # the most that one client's q can be
+    room = float(np.min((1 - quota[left > 0]) / left[left > 0], initial=1.0))  # the largest q of a client
     q = np.empty(K)
     q[np.argsort(-(left @ reward), kind="stable")] = np.clip(1 - room * np.arange(K), 0, room)
     p = left[:, None] * q + quota[:, None]
@@ -71,7 +71,7 @@ def e3cs_best_static(x: ArrayLike, k: int, sigma: ArrayLike) -> BestStatic:
 
 
 def e3cs_regret(x: ArrayLike, p: ArrayLike, k: int, sigma: ArrayLike) -> float:
-    """Regret (27): CEP of the best static allocation less that of the policy, whose probabilities were p (T, K).
+    """Regret (27): CEP of the best static allocation minus that of the policy, whose probabilities were p (T, K).
 
     >>> round(e3cs_regret([[1, 0], [1, 0]], p=[[0.5, 0.5], [0.8, 0.2]], k=1, sigma=0.0), 6)
     0.7
@@ -81,10 +81,10 @@ def e3cs_regret(x: ArrayLike, p: ArrayLike, k: int, sigma: ArrayLike) -> float:
 
 
 def e3cs_bound(T: int, K: int, k: int, sigma: ArrayLike, eta: float) -> float:
-    """Bound (28) on the regret after T rounds at learning rate eta; 0 where nothing is left to allocate.
+    """Bound (28) on the regret after T rounds at learning rate eta; 0 if nothing remains to allocate.
 
-    As printed it leaves K ln K / eta at sigma = k/K, though the regret is 0 there (the paper's remark). The proof needs
-    steps <= 1 (Fact 8, false as stated): see `e3cs_safe_quota`.
+    As printed it is K ln K / eta at sigma = k/K, although the regret is 0 there (as the paper remarks). The proof needs
+    steps <= 1 (Fact 8, which is false as stated): see `e3cs_safe_quota`.
 
     >>> round(e3cs_bound(2500, 100, 20, 0.1, eta=0.5))
     13421
@@ -97,7 +97,7 @@ def e3cs_bound(T: int, K: int, k: int, sigma: ArrayLike, eta: float) -> float:
 
 
 def e3cs_optimal_rate(K: int, k: int, sigma: ArrayLike) -> float:
-    """The learning rate that minimises (28), for quotas sigma, one a round; 0 where any would do (sigma = k/K).
+    """The learning rate that minimises (28), for one quota sigma per round; 0 if every rate is optimal (sigma = k/K).
 
     >>> round(e3cs_optimal_rate(100, 20, np.zeros(2500)), 4)
     0.096
@@ -107,7 +107,7 @@ def e3cs_optimal_rate(K: int, k: int, sigma: ArrayLike) -> float:
 
 
 def e3cs_optimal_bound(K: int, k: int, sigma: ArrayLike) -> float:
-    """Bound (29): (28) at the optimal rate, for quotas sigma, one a round.
+    """Bound (29): (28) at the optimal rate, for one quota sigma per round.
 
     >>> round(e3cs_optimal_bound(100, 20, np.zeros(2500)))
     9597
@@ -116,9 +116,9 @@ def e3cs_optimal_bound(K: int, k: int, sigma: ArrayLike) -> float:
 
 
 def e3cs_safe_quota(K: int, k: int, eta: float) -> float:
-    """The least sigma at which no step (37) exceeds 1: k eta / (K (1 + eta)).
+    """The smallest sigma at which no step (37) exceeds 1: k eta / (K (1 + eta)).
 
-    Fact 8 claims it for every sigma because xhat < 1; but xhat = x/p, and p may be anything down to sigma.
+    Fact 8 claims this for every sigma because xhat < 1; but xhat = x/p, and p can be as small as sigma.
 
     >>> round(e3cs_safe_quota(100, 20, eta=0.5), 4)
     0.0667

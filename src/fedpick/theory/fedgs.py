@@ -1,4 +1,4 @@
-"""FedGS: graph-based sampling: what the paper proves."""
+"""Variance and bias of FedGS (https://arxiv.org/abs/2211.13975); equation numbers are of this paper."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,15 +24,15 @@ def fedgs_update_variance(updates_by_draw: ArrayLike) -> float:
 def fedgs_bias(sizes: ArrayLike, m: int) -> Floats:
     """Bias factor gamma_k (22) of the weights n_k / sum_S n when m clients are drawn uniformly.
 
-    (20) takes the expectation inside the fraction: by Jensen the true factor is at least this, and the paper's expected
-    weights n_k gamma_k / n sum to less than 1, unless the sizes are equal or m = N.
+    (20) moves the expectation into the fraction: by Jensen's inequality the true factor is at least this, and the
+    paper's expected weights n_k gamma_k / n sum to less than 1, unless the sizes are equal or m = N.
 
     >>> fedgs_bias([1.0, 1.0, 4.0], m=2).round(3).tolist()
     [1.143, 1.143, 0.8]
     """
     n = checked("sizes", sizes, None)
     N = len(n)
-    require(bool(n.min() > 0), "least of sizes", float(n.min()), "> 0", "leave clients without data out")
+    require(bool(n.min() > 0), "smallest of sizes", float(n.min()), "> 0", "leave clients without data out")
     require(1 <= m <= N, "m", m, f"from 1 to N = {N}")
     gamma: Floats = 1 / (1 + (N - m) / (m * max(N - 1, 1)) * (n / n.mean() - 1))
     return gamma

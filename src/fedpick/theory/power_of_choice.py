@@ -1,4 +1,4 @@
-"""Power-of-Choice: biased selection: what the paper proves."""
+"""Skew and bounds of Power-of-Choice (https://arxiv.org/abs/2010.01243); equation numbers are of this paper."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,33 +32,35 @@ class Skews(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A bound on E[F(w_T)] - F*: a part that goes to 0 as T grows, and a bias that stays."""
+    """A bound on E[F(w_T)] - F*: a part that goes to 0 as T grows, and a bias that does not."""
 
     vanishing: float
     bias: float
 
     @property
     def total(self) -> float:
-        """The bound itself."""
+        """The sum of both."""
         return self.vanishing + self.bias
 
 
 def _fractions(what: str, values: ArrayLike, *shape: int | None) -> Floats:
-    """Shares along the last axis: >= 0, sum 1."""
+    """Check that the values along the last axis are >= 0 and sum to 1."""
     array = checked(what, values, *shape)
     sums = array.sum(axis=-1).ravel()
     worst = float(sums[np.argmax(np.abs(sums - 1))])
     require(abs(worst - 1) < 1e-6, f"sum of {what}", worst, "1", "divide by the sum")
-    require(bool(array.min() >= 0), f"least of {what}", float(array.min()), ">= 0")
+    require(bool(array.min() >= 0), f"smallest of {what}", float(array.min()), ">= 0")
     return array
 
 
 def _excess(losses: ArrayLike, minima: ArrayLike, *shape: int | None) -> Floats:
-    """F_k(w) - F_k*, the last axis being the client."""
+    """F_k(w) - F_k*; the last axis is the client."""
     low = checked("minima", minima, None)
     excess = checked("losses", losses, *shape, len(low)) - low
     bound = -1e-9 * max(1.0, float(np.abs(low).max()))
-    require(bool(excess.min() >= bound), "least loss - minimum", float(excess.min()), ">= 0", "the minima are too high")
+    require(
+        bool(excess.min() >= bound), "smallest loss - minimum", float(excess.min()), ">= 0", "the minima are too high"
+    )
     return np.maximum(excess, 0.0)
 
 
@@ -85,7 +87,7 @@ def pow_share(cohorts: ArrayLike, K: int) -> Floats:
 
 
 def pow_skew(losses: ArrayLike, minima: ArrayLike, p: ArrayLike, share: ArrayLike) -> float:
-    """Selection skew rho(S, w') (5); 1 where the paper's fraction is 0/0 (every client at its minimum).
+    """Selection skew rho(S, w') (5); 1 if the paper's fraction is 0/0 (every client at its minimum).
 
     Args:
         losses: F_k(w').
@@ -106,8 +108,9 @@ def pow_skew_extremes(
 ) -> Skews:
     """Extremes (6) over grids: rho_bar over all pairs (w, w'), rho_tilde over w at the optimum w*.
 
-    w* joins the grid of w', so that rho_bar <= rho_tilde. The grid decides: over all of space rho_bar is often 0, since
-    a client chosen for its loss at w may be at its minimum at w' (the paper's "rho_bar >= 1" overlooks that).
+    w* is added to the grid of w', so that rho_bar <= rho_tilde. The result depends on the grid: over the whole space
+    rho_bar is often 0, because a client chosen for its loss at w may be at its minimum at w' (the paper's
+    "rho_bar >= 1" overlooks that).
 
     Args:
         shares: (G, K) expected shares of the cohort chosen at each w.
@@ -126,14 +129,14 @@ def pow_skew_extremes(
 
 @dataclass(frozen=True)
 class PowProblem:
-    """What the bounds of Power-of-Choice are about (Assumptions 3.1-3.4)."""
+    """The quantities in the bounds of Power-of-Choice (Assumptions 3.1-3.4)."""
 
     L: float  # smoothness of every F_k
     mu: float  # their strong convexity
     G: float  # bound on the norm of stochastic gradients
     sigma: float  # bound on their noise
-    tau: int  # local steps a round
-    m: int  # clients a round
+    tau: int  # local steps per round
+    m: int  # clients per round
     Gamma: float  # `pow_gap`
     rho_bar: float = 1.0  # `pow_skew_extremes`; 1 is size-weighted selection
     rho_tilde: float = 1.0
@@ -142,7 +145,9 @@ class PowProblem:
         require(0 < self.mu <= self.L, "mu", self.mu, f"> 0 and <= L = {self.L}", "curvature is at most L")
         require(self.m >= 1 and self.tau >= 1, "(m, tau)", (self.m, self.tau), ">= 1")
         require(self.Gamma >= 0, "Gamma", self.Gamma, ">= 0", "see pow_gap")
-        require(self.rho_bar > 0, "rho_bar", self.rho_bar, "> 0", "take its grid nearer to the models that are met")
+        require(
+            self.rho_bar > 0, "rho_bar", self.rho_bar, "> 0", "compute it on a grid closer to the models of the run"
+        )
         bound = f">= rho_bar = {self.rho_bar}"
         require(self.rho_tilde >= self.rho_bar, "rho_tilde", self.rho_tilde, bound, "see pow_skew_extremes")
 
@@ -150,8 +155,8 @@ class PowProblem:
 def pow_bound_decaying(T: int, on: PowProblem, distance: float) -> Bound:
     """Theorem 3.1 (7) after T local steps, eta_t = 1/(mu (t + gamma)), gamma = 4L/mu, distance = ||w_0 - w*||.
 
-    From (65)-(67) with beta = 1/mu, the maximum in (66) taken as the sum. The proof also needs eta_t0 <= 2 eta_t within
-    a round, that is tau <= 1 + gamma, which the theorem does not state.
+    From (65)-(67) with beta = 1/mu and the maximum in (66) replaced by the sum. The proof also needs eta_t0 <= 2 eta_t
+    within a round, that is tau <= 1 + gamma, which the theorem does not state.
 
     >>> pow_bound_decaying(1000, PowProblem(L=2, mu=1, G=1, sigma=1, tau=2, m=4, Gamma=0.5), distance=1.0).bias
     0.0
@@ -165,7 +170,7 @@ def pow_bound_decaying(T: int, on: PowProblem, distance: float) -> Bound:
 def pow_bound_fixed(T: int, on: PowProblem, excess: float, eta: float) -> Bound:
     """Theorem A.1 (8) after T local steps at learning rate eta, from excess = F(w_0) - F*.
 
-    The vanishing part is negative where the start is better than the floor that eta allows.
+    The vanishing part is negative if the start is better than the limit for this eta.
 
     >>> on = PowProblem(L=2, mu=1, G=1, sigma=1, tau=2, m=4, Gamma=0.5, rho_tilde=1.5)
     >>> round(pow_bound_fixed(10**6, on, excess=9.0, eta=1e-4).total, 3)
@@ -182,9 +187,9 @@ def pow_bound_fixed(T: int, on: PowProblem, excess: float, eta: float) -> Bound:
 def pow_bound_weighted(T: int, on: PowProblem, distance: float) -> Bound:
     """(85): as (7), but averaged with weights q_k, with the skews rho_q of (76)-(78).
 
-    From (82)-(84): B = 1/m + rho_q/2, beta = m/mu, eta_t = m/(mu (t + gamma)), gamma = 4m(1+m)L/mu. The half needs
-    eta <= 1/(4L(1+m)), which these steps keep; the paper's 1/(2L(1+m)) would not do. Weights must sum to 1 in every
-    cohort; then (74) holds without its factor m, and (85) is loose: q_k = 1/m does not give (7) back.
+    From (82)-(84): B = 1/m + rho_q/2, beta = m/mu, eta_t = m/(mu (t + gamma)), gamma = 4m(1+m)L/mu. The factor 1/2
+    needs eta <= 1/(4L(1+m)), which holds for these steps; the paper's 1/(2L(1+m)) does not suffice. Weights must sum to
+    1 in every cohort; then (74) holds without its factor m, and (85) is loose: q_k = 1/m does not give (7).
 
     >>> on = PowProblem(L=2, mu=1, G=1, sigma=1, tau=2, m=1, Gamma=0.5, rho_tilde=2)
     >>> pow_bound_weighted(1000, on, distance=1.0).bias

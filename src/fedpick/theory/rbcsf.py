@@ -1,4 +1,4 @@
-"""RBCS-F: exchange time with a fairness guarantee: what the paper proves."""
+"""Regret and bounds of RBCS-F (https://doi.org/10.1109/TPDS.2020.3040887); equation numbers are of this paper."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = ["Feasible", "Lemma1", "rbcsf_bound", "rbcsf_feasible", "rbcsf_rate_st
 class Lemma1:
     """Exploration alpha_t of Lemma 1, a callable round -> alpha_t that makes (20) hold.
 
-    For all N clients at once give delta/N: the lemma says "any arm" and leaves the union bound out.
+    For all N clients together use delta/N: the lemma says "any arm" and omits the union bound.
 
     >>> round(Lemma1(R=1.0, L=1.0, S=1.0, delta=0.1, ridge=1.0)(10), 3)
     4.755
@@ -31,7 +31,7 @@ class Lemma1:
     d: int = 3  # length of the contexts, 3 in the paper
 
     def __post_init__(self) -> None:
-        require(0 < self.delta < 1, "delta", self.delta, "between 0 and 1", "it is the probability of failure")
+        require(0 < self.delta < 1, "delta", self.delta, "between 0 and 1", "delta is the probability of failure")
         require(self.ridge > 0, "ridge", self.ridge, "> 0")
 
     def __call__(self, round: int) -> float:
@@ -43,7 +43,7 @@ class Lemma1:
 def rbcsf_regret(times: ArrayLike, oracle_times: ArrayLike) -> float:
     """Time-average regret (23), from the rounds' times and those of the optimal policy in the same world.
 
-    For (24) give the cohorts' max of c'theta*, not drawn times: E[max] > max E, and the policy aims at the latter.
+    For (24) use the cohorts' max of c'theta*, not drawn times: E[max] > max E, and the policy minimises the latter.
 
     >>> rbcsf_regret([3.0, 2.0], [2.0, 2.0])
     0.5
@@ -57,23 +57,24 @@ def rbcsf_bound(
 ) -> float:
     """Theorem 3 (24) as printed, with probability (1 - delta)^2.
 
-    zeta_T holds a "constant value" K that the paper does not give (its appendix is not at hand). N clients learn apart
-    and (20) doubles all of alpha_t, where zeta_T doubles R's part only: by the elliptical potential lemma
-    K = 2 sqrt(N max(1, L^2/lambda)) covers both, and the default 1 can be too small while T is not far above N.
+    zeta_T contains a "constant value" K that the paper does not give (its appendix was not available to us). N clients
+    learn separately, and (20) doubles all of alpha_t, whereas zeta_T doubles only R's part: by the elliptical potential
+    lemma K = 2 sqrt(N max(1, L^2/lambda)) covers both, and the default 1 can be too small unless T is much larger than
+    N.
 
     >>> round(rbcsf_bound(500, 40, V=50, beta=0.15, L=8, lambda_=1, R=2, S=5, delta=0.1), 2)
     10.31
     """
     require(T >= 1, "T", T, ">= 1 round")
-    require(V > 0, "V", V, "> 0", "without a weight on time there is no bound")
+    require(V > 0, "V", V, "> 0", "there is no bound without a weight on time")
     zeta = max(K, 1) * max(Lemma1(2 * R, L, S, delta, lambda_)(T), 1)
     return N * (1 + beta**2) / (2 * V) + zeta * math.sqrt(6 * math.log(1 + T * L**2 / (3 * lambda_)) / T)
 
 
 def rbcsf_rate_stability(queues: ArrayLike) -> Floats:
-    """Z_T / T of each client, from the queues (T, N) after each round; Theorem 4: all go to 0.
+    """Z_T / T of each client, from the queues (T, N) after each round; by Theorem 4 all go to 0.
 
-    By (6) a client has been in at least beta - Z_T / T of the rounds, in every run.
+    By (6) a client was chosen in at least a share beta - Z_T / T of the rounds, in every run.
 
     >>> rbcsf_rate_stability([[0.5, 0.5], [1.0, 0.0]]).tolist()
     [0.5, 0.0]
@@ -85,12 +86,12 @@ def rbcsf_rate_stability(queues: ArrayLike) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Feasible:
-    """Whether a guarantee can be kept (truthy if so), and if not, why."""
+    """Whether a guarantee can be kept (then true in a boolean context), and if not, why."""
 
     holds: bool
     largest: float  # the largest guarantee that can be kept
     served: float  # E[min(m, available)], the places of a round
-    clients: Bools  # those that cannot all be served; nobody if it holds
+    clients: Bools  # mask of those that cannot all be served; all False if it holds
     reason: str  # empty if it holds
 
     def __bool__(self) -> bool:
@@ -98,10 +99,11 @@ class Feasible:
 
 
 def rbcsf_feasible(guarantee: float, cohort_size: int, availability: ArrayLike) -> Feasible:
-    """Whether (2) can hold at beta = guarantee, for clients that are there independently with these probabilities.
+    """Whether (2) can hold at beta = guarantee, for clients that are available independently with these probabilities.
 
-    Theorem 4 assumes it tacitly. Exact: every s clients need s beta <= E[min(m, how many of them are there)], and the s
-    least available are the worst. s = 1 and s = K do not suffice: availability 1/3, 1/3, 1 with m = 1, beta = 1/3.
+    Theorem 4 assumes this implicitly. The test is exact: every s clients need s beta <= E[min(m, number of them
+    available)], and the s least available are the worst case. Testing s = 1 and s = K does not suffice: availability
+    1/3, 1/3, 1 with m = 1, beta = 1/3.
 
     >>> bool(rbcsf_feasible(0.15, 8, np.full(40, 0.8)))
     True
@@ -112,7 +114,7 @@ def rbcsf_feasible(guarantee: float, cohort_size: int, availability: ArrayLike) 
     require(bool(there.min() >= 0 and there.max() <= 1), "availability", (there.min(), there.max()), "within 0..1")
     require(cohort_size >= 1, "cohort_size", cohort_size, ">= 1 client")
     order, count = np.argsort(there, kind="stable"), np.arange(1, len(there) + 1)
-    law = np.zeros(min(cohort_size, len(there)) + 1)  # of min(m, how many of the first s are there)
+    law = np.zeros(min(cohort_size, len(there)) + 1)  # distribution of min(m, number of the first s that are available)
     law[0], places, served = 1.0, np.arange(len(law)), np.empty(len(there))
     for s, a in enumerate(there[order]):
         up = a * law[:-1]

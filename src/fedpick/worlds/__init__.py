@@ -1,8 +1,9 @@
-"""A world to try policies in: clients that are away, slow or fail.
+"""Simulated worlds to test policies in: clients that are away, slow or fail.
 
-A world is composed of parts, each drawn for all clients from `rng.stream`, so that every policy meets the same world at
-one seed: who is there (`availability`), who would return a model (`volatility`), how long it takes (`latency`), and how
-much local work a client does. `World()` alone resembles a fleet of phones; `named` makes the worlds of the papers.
+A world consists of parts: which clients are available (`availability`), which would return a model (`volatility`), how
+long they take (`latency`), and how much local work a client does. Each part is drawn for all clients from
+`rng.stream`, so with the same seed all policies get the same world. `World()` resembles a fleet of phones; `named`
+makes the worlds of the papers.
 """
 
 from fedpick.worlds.availability import (

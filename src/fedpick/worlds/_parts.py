@@ -1,4 +1,4 @@
-"""What the parts of a world share."""
+"""Interfaces of a world's parts, and checks of their settings."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -9,37 +9,37 @@ from numpy.typing import ArrayLike, NDArray
 from fedpick.errors import ContractError, SettingError, require
 from fedpick.types import Bools, Clients, Floats, Ints
 
-PartState = dict[str, NDArray[Any]]  # what a part drew once or keeps between rounds; saved in checkpoints
+PartState = dict[str, NDArray[Any]]  # a part's memory: drawn once or kept between rounds; saved in checkpoints
 
-# A part may also know the truth about its clients, which `World.truth` hands to oracles: arrays by name, from
-# truth(memory, clients) of availability and volatility, and truth(memory, clients, epochs) of latency.
+# A part may also have a method that returns the truth about its clients, arrays by name, which `World.truth` passes to
+# oracles: truth(memory, clients) of availability and volatility, truth(memory, clients, epochs) of latency.
 
 
 class Availability(Protocol):
-    """Who is there."""
+    """Which clients are available."""
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
-        """Draw what stays the same in all rounds, and the start of what does not."""
+        """Draw what is the same in all rounds, and the initial state of what changes."""
         ...
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Draw what does not depend on any policy; advances the memory of chains."""
+        """Draw what does not depend on any policy; advances Markov chains in the memory."""
         ...
 
     def mask(self, memory: PartState, drawn: NDArray[Any], clients: Clients, round: int, clock: float) -> Bools:
-        """Who is there, at this time of the simulated clock."""
+        """Mask of the available clients, at this time of the simulated clock."""
         ...
 
 
 class Volatility(Protocol):
-    """Who would return a model, if asked."""
+    """Which clients would return a model if they were chosen."""
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
-        """Draw what stays the same in all rounds, and the start of what does not."""
+        """Draw what is the same in all rounds, and the initial state of what changes."""
         ...
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
-        """Whose training would succeed in this round."""
+        """Mask of the clients whose training would succeed in this round."""
         ...
 
 
@@ -47,7 +47,7 @@ class Latency(Protocol):
     """How long clients take."""
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
-        """Draw what stays the same in all rounds."""
+        """Draw what is the same in all rounds."""
         ...
 
     def draw(
@@ -57,18 +57,18 @@ class Latency(Protocol):
         ...
 
     def context(self, memory: PartState, drawn: Mapping[str, NDArray[Any]], idle: Bools) -> Floats | None:
-        """What the server may know of each client's next time; `idle`: who did not take part in the last round."""
+        """What the server may know about each client's next time; `idle`: mask of those not in the last cohort."""
         ...
 
     def seconds(
         self, memory: PartState, drawn: Mapping[str, NDArray[Any]], idle: Bools, ids: Ints, epochs: Floats
     ) -> Floats:
-        """How long these clients take, if asked."""
+        """How long these clients would take."""
         ...
 
 
 def numbers(what: str, value: ArrayLike) -> Floats:
-    """As an array; raise unless they are numbers."""
+    """The value as an array; raise unless it consists of numbers."""
     try:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -76,7 +76,7 @@ def numbers(what: str, value: ArrayLike) -> Floats:
 
 
 def at_least(what: str, value: ArrayLike, low: float, unit: str = "", *, above: bool = False) -> None:
-    """Raise unless there is a number, and all are finite and >= low (> low where `above`)."""
+    """Raise unless there is at least one number, and all are finite and >= low (> low if `above`)."""
     array = numbers(what, value)
     enough = array > low if above else array >= low
     holds = array.size > 0 and bool(np.isfinite(array).all()) and bool(enough.all())
@@ -84,7 +84,7 @@ def at_least(what: str, value: ArrayLike, low: float, unit: str = "", *, above: 
 
 
 def per_client(what: str, value: ArrayLike, clients: Clients) -> Floats:
-    """A number for every client, or one each."""
+    """One number per client, from a number for all or one per client."""
     array = numbers(what, value)
     if array.ndim == 0:
         return np.full(len(clients), float(array))
@@ -94,7 +94,7 @@ def per_client(what: str, value: ArrayLike, clients: Clients) -> Floats:
 
 
 def probability(what: str, value: ArrayLike) -> None:
-    """Raise unless there is a number, and all are probabilities."""
+    """Raise unless there is at least one number, and all are probabilities."""
     array = numbers(what, value)
     if not array.size or not ((array >= 0) & (array <= 1)).all():
         raise SettingError(f"{what} = {value!r}, but must be one or more probabilities, in [0, 1]")

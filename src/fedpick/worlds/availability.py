@@ -1,7 +1,7 @@
-"""Who is there in a round.
+"""Availability: which clients could train in a round.
 
-The seven modes of FedGS (Wang et al. 2023, Table 1; the formulas are those of the authors' code, as the paper's
-appendix has them), and others that fleets show. `beta` is the degree of absence throughout.
+The seven modes of FedGS (Wang et al. 2023, https://arxiv.org/abs/2211.13975, Table 1; the formulas are those of the
+authors' code and of the paper's appendix), and others that real fleets show. `beta` is the degree of absence.
 """
 
 from dataclasses import dataclass
@@ -36,25 +36,25 @@ DAY = 86_400.0
 
 
 def _someone(p: Floats, rng: np.random.Generator) -> Bools:
-    """Independent draws with probabilities p, drawn again until someone is there (as FedGS does)."""
+    """Independent draws with probabilities p, repeated until a client is available (as FedGS does)."""
     for _ in range(1_000):
         mask: Bools = rng.random(len(p)) < p
         if mask.any():
             return mask
-    mask = np.zeros(len(p), dtype=bool)  # so unlikely a fleet has its most likely client there
+    mask = np.zeros(len(p), dtype=bool)  # all p are tiny: take the most likely client
     mask[int(np.argmax(p))] = True
     return mask
 
 
 class _Fixed:
-    """A part whose probabilities are drawn once: subclasses say `probabilities`, and `chance` if they vary."""
+    """Base class with probabilities drawn once: subclasses define `probabilities`, and `chance` if they vary."""
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
-        """P(there) for every client."""
-        raise AssertionError("each mode says its own")
+        """P(available) for every client."""
+        raise AssertionError("subclasses define it")
 
     def chance(self, memory: PartState, round: int) -> Floats:
-        """P(there) for every client in this round, before drawing again when nobody is there."""
+        """P(available) for every client in this round, without the repeated draws when no client is available."""
         p: Floats = memory["p"]
         return p
 
@@ -63,24 +63,24 @@ class _Fixed:
         return {"p": self.probabilities(clients, rng)}
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Independent draws, again until someone is there."""
+        """Independent draws, repeated until a client is available."""
         return _someone(self.chance(memory, round), rng)
 
     def mask(self, memory: PartState, drawn: NDArray[Any], clients: Clients, round: int, clock: float) -> Bools:
-        """Who is there."""
+        """Mask of the available clients."""
         return drawn
 
 
 def _check_beta(part: object, beta: float) -> None:
-    require(0.0 <= beta < 1.0, f"{type(part).__name__}: beta", beta, "in [0, 1)", "it is the degree of absence")
+    require(0.0 <= beta < 1.0, f"{type(part).__name__}: beta", beta, "in [0, 1)", "beta is the degree of absence")
 
 
 @dataclass(frozen=True)
 class Always(_Fixed):
-    """Everyone, always (FedGS: IDL)."""
+    """All clients are always available (FedGS: IDL)."""
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Everyone."""
+        """All clients."""
         return np.ones(len(clients), dtype=bool)
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
@@ -90,9 +90,9 @@ class Always(_Fixed):
 
 @dataclass(frozen=True)
 class Bernoulli(_Fixed):
-    """Each client with probability p, independently (RBCS-F: 0.8); a number, or one per client.
+    """Each client is available with probability p, independently (RBCS-F: 0.8); a number, or one per client.
 
-    Drawn once a round, unlike FedGS's modes: it may be that nobody is there.
+    Drawn once per round, unlike FedGS's modes: it may happen that no client is available.
     """
 
     p: float | tuple[float, ...] = 0.8
@@ -101,7 +101,7 @@ class Bernoulli(_Fixed):
         probability("Bernoulli: p", self.p)
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
-        """P(there) for every client."""
+        """P(available) for every client."""
         return per_client("Bernoulli: p", self.p, clients)
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
@@ -111,7 +111,7 @@ class Bernoulli(_Fixed):
 
 @dataclass(frozen=True)
 class MoreDataFirst(_Fixed):
-    """MDF: clients with more data are there more often, p = n^beta / max n^beta."""
+    """MDF: clients with more data are available more often, p = n^beta / max n^beta."""
 
     beta: float = 0.7
 
@@ -119,14 +119,14 @@ class MoreDataFirst(_Fixed):
         _check_beta(self, self.beta)
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
-        """P(there) for every client."""
+        """P(available) for every client."""
         p: Floats = (clients.sizes / clients.sizes.max()) ** self.beta
         return p
 
 
 @dataclass(frozen=True)
 class LessDataFirst(_Fixed):
-    """LDF: clients with less data are there more often, p = n^-beta / max n^-beta."""
+    """LDF: clients with less data are available more often, p = n^-beta / max n^-beta."""
 
     beta: float = 0.7
 
@@ -134,7 +134,7 @@ class LessDataFirst(_Fixed):
         _check_beta(self, self.beta)
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
-        """P(there) for every client."""
+        """P(available) for every client."""
         p: Floats = (clients.sizes.min() / clients.sizes) ** self.beta
         return p
 
@@ -142,14 +142,14 @@ class LessDataFirst(_Fixed):
 def _labels(part: object, clients: Clients) -> Floats:
     if clients.labels is None:
         raise MissingError(
-            f"{type(part).__name__}: availability goes by label, but Clients.labels is None; give (K, L) label counts"
+            f"{type(part).__name__}: it depends on labels, but Clients.labels is None; give (K, L) label counts"
         )
     return clients.labels
 
 
 @dataclass(frozen=True)
 class YMaxFirst(_Fixed):
-    """YMF: clients whose smallest label is larger are there more often, p = beta min(labels)/(L-1) + 1 - beta."""
+    """YMF: clients whose smallest label is larger are available more often, p = beta min(labels)/(L-1) + 1 - beta."""
 
     beta: float = 0.9
 
@@ -157,7 +157,7 @@ class YMaxFirst(_Fixed):
         _check_beta(self, self.beta)
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
-        """P(there) for every client."""
+        """P(available) for every client."""
         labels = _labels(self, clients)
         smallest = np.argmax(labels > 0, axis=1)
         p: Floats = self.beta * smallest / max(labels.shape[1] - 1, 1) + 1.0 - self.beta
@@ -166,7 +166,7 @@ class YMaxFirst(_Fixed):
 
 @dataclass(frozen=True)
 class YCycle(_Fixed):
-    """YC: labels take turns over 10 L rounds; p = beta [client holds the label on turn] + 1 - beta."""
+    """YC: labels take turns of 10 rounds each; p = beta [client has the label whose turn it is] + 1 - beta."""
 
     beta: float = 0.9
 
@@ -174,11 +174,11 @@ class YCycle(_Fixed):
         _check_beta(self, self.beta)
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
-        """Who holds which label."""
+        """Which client has which label."""
         return {"holds": _labels(self, clients) > 0}
 
     def chance(self, memory: PartState, round: int) -> Floats:
-        """P(there) for every client in this round."""
+        """P(available) for every client in this round."""
         holds = memory["holds"]
         on = round % (10 * holds.shape[1]) // 10  # the y with y/L < r <= (y+1)/L, r = (1 + t mod 10L)/10L
         p: Floats = self.beta * holds[:, on] + 1.0 - self.beta
@@ -195,7 +195,7 @@ class LogNormal(_Fixed):
         _check_beta(self, self.beta)
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
-        """P(there) for every client."""
+        """P(available) for every client."""
         c = rng.lognormal(0.0, np.log(1.0 / (1.0 - self.beta)), len(clients))
         p: Floats = c / c.max()
         return p
@@ -206,29 +206,29 @@ class SinLogNormal(LogNormal):
     """SLN: LN times a daily wave, p (0.4 sin(2 pi (t mod 24)/23) + 0.5)."""
 
     def chance(self, memory: PartState, round: int) -> Floats:
-        """P(there) for every client in this round: the wave is in [0.1, 0.9], so nothing needs clipping."""
+        """P(available) for every client in this round; the wave is in [0.1, 0.9], so no clipping is needed."""
         p: Floats = memory["p"] * (0.4 * np.sin(2 * np.pi * (round % 24) / 23) + 0.5)
         return p
 
 
 @dataclass(frozen=True)
 class Halves(_Fixed):
-    """Two fixed halves take turns, and each round a share of the half on turn is away (Power-of-Choice, Fig. 8)."""
+    """Two fixed halves take turns; each round a share of the current half is away (Power-of-Choice, Fig. 8)."""
 
     away: float = 0.1
 
     def __post_init__(self) -> None:
         probability("Halves: away", self.away)
-        require(np.ndim(self.away) == 0, "Halves: away", self.away, "one number", "it is a share of each half")
+        require(np.ndim(self.away) == 0, "Halves: away", self.away, "one number", "away is a share of each half")
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
-        """Who is in the first half."""
+        """Draw the first half."""
         first = np.zeros(len(clients), dtype=bool)
         first[rng.permutation(len(clients))[: (len(clients) + 1) // 2]] = True
         return {"first": first}
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
-        """The half on turn, less those that are away."""
+        """The half whose turn it is, without those that are away."""
         on = memory["first"] if round % 2 == 1 else ~memory["first"]
         ids = np.flatnonzero(on)
         mask = on.copy()
@@ -239,7 +239,7 @@ class Halves(_Fixed):
 
 @dataclass(frozen=True)
 class MarkovOnOff(_Fixed):
-    """Clients come and go in spells: mean number of rounds on and off, geometric."""
+    """Clients are on and off for geometrically distributed numbers of rounds, with these means."""
 
     on: float = 20.0
     off: float = 10.0
@@ -263,12 +263,12 @@ class MarkovOnOff(_Fixed):
 
 @dataclass(frozen=True)
 class Diurnal(_Fixed):
-    """Phones on a charger at night: P(there) follows the local hour, with a time zone for each client.
+    """Phones that charge at night: P(available) follows the local hour, with a time zone for each client.
 
     Args:
-        night: P(there) at 3 in the morning.
-        day: P(there) at 3 in the afternoon.
-        zones: how many hours the fleet's time zones span.
+        night: P(available) at 3 in the morning.
+        day: P(available) at 3 in the afternoon.
+        zones: hours that the fleet's time zones span.
     """
 
     night: float = 0.8
@@ -281,15 +281,15 @@ class Diurnal(_Fixed):
         require(0.0 <= self.zones <= 24.0, "Diurnal: zones", self.zones, "in [0, 24] hours")
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
-        """A time zone for each client: seconds that it is ahead of the simulated clock, which starts at 0 h."""
+        """A time zone for each client: seconds ahead of the simulated clock, which starts at 0 h."""
         return {"zone": rng.uniform(0.0, self.zones * 3600.0, len(clients))}
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Uniform numbers, which `mask` compares with the probability at the hour it is."""
+        """Uniform numbers, which `mask` compares with the probability at the current hour."""
         return rng.random(len(clients))
 
     def mask(self, memory: PartState, drawn: NDArray[Any], clients: Clients, round: int, clock: float) -> Bools:
-        """Who is there, at this hour."""
+        """Mask of the clients that are available at this hour."""
         hour = 2.0 * np.pi * (((clock + memory["zone"]) % DAY) / DAY - 0.125)  # 0 at 3 in the morning
         p = self.day + (self.night - self.day) * (1.0 + np.cos(hour)) / 2.0
         mask: Bools = drawn < p
@@ -298,14 +298,14 @@ class Diurnal(_Fixed):
 
 @dataclass(frozen=True)
 class Trace(_Fixed):
-    """Spells of presence read from a CSV or Parquet file with columns client, start, end.
+    """Intervals of availability from a CSV or Parquet file with columns client, start, end.
 
     Args:
-        path: the file; clients are numbered from 0, start is in, end is out.
+        path: of the file; clients are numbered from 0, intervals include their start but not their end.
         unit: "seconds" of the simulated clock, or "rounds".
-        repeat: start again after this long: rounds 1 to `repeat`, or seconds from 0, come again and again. None: once.
+        repeat: period after which the trace is repeated (rounds 1 to `repeat`, or seconds from 0); None: no repetition.
 
-    Clients that have no spell are away; when nobody is there, the server waits (`World.wait`) and tries again.
+    Clients without an interval are away. If no client is available, the server waits (`World.wait`) and tries again.
     """
 
     path: str | PathLike[str]
@@ -327,7 +327,7 @@ class Trace(_Fixed):
         return np.empty(0)
 
     def mask(self, memory: PartState, drawn: NDArray[Any], clients: Clients, round: int, clock: float) -> Bools:
-        """Who has a spell now."""
+        """Mask of the clients with an interval that contains the current time."""
         first, now = (0.0, clock) if self.unit == "seconds" else (1.0, float(round))
         if self.repeat is not None:
             now = (now - first) % self.repeat + first

@@ -1,4 +1,8 @@
-"""How long clients take, in simulated seconds."""
+"""Latency: how long clients take, in simulated seconds.
+
+`Linear` is the law of RBCS-F (https://doi.org/10.1109/TPDS.2020.3040887), `Gamma` that of the studies of BSFL
+(https://arxiv.org/abs/2303.10373).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,10 +21,10 @@ MODEL_MEGABYTES = 5.0
 
 
 class _NoContext:
-    """A law whose times the server cannot foresee."""
+    """Base class of laws without a context."""
 
     def context(self, memory: PartState, drawn: Drawn, idle: Bools) -> Floats | None:
-        """Nothing is known beforehand."""
+        """The server knows nothing in advance."""
         return None
 
 
@@ -47,16 +51,16 @@ class PerClient(_NoContext):
         return times
 
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
-        """The times, and the speeds: the shortest time over each client's own."""
+        """The times, and the speeds: the shortest time divided by each client's."""
         times = memory["times"]
         return {"times": times} | ({"speed": times.min() / times} if (times > 0).all() else {})
 
 
 @dataclass(frozen=True)
 class Gamma(_NoContext):
-    """tau = shift + Gamma with a mean of its own for each client, U(low, high), and the given shape.
+    """tau = shift + a gamma variable of the given shape, whose mean is drawn from U(low, high) for each client.
 
-    The law of the BSFL studies: the paper gives none. It is of the whole round, whatever the client's epochs.
+    The law of the BSFL studies; the paper gives none. It is the time of the whole round, regardless of the epochs.
     """
 
     shift: float = 1.0
@@ -87,7 +91,7 @@ class Gamma(_NoContext):
         """Mean times, and mean speeds E[shift/tau]: no time is shorter than the shift."""
         found: dict[str, Floats] = {"times": self.shift + memory["mean"]}
         if self.shift > 0:
-            from scipy.special import gammaincinv  # here alone, and slow to import
+            from scipy.special import gammaincinv  # slow to import, and only needed here
 
             middle = (np.arange(2000) + 0.5) / 2000
             noise = gammaincinv(self.shape, middle) / self.shape  # equally likely values of the unit noise
@@ -126,18 +130,18 @@ class LogNormalTime(_NoContext):
 
 @dataclass(frozen=True)
 class Linear:
-    """RBCS-F's law (14): tau = c'theta + noise, c = [1/mu, s, M/B], theta = [tau_b, tau_s, 1/eta].
+    """RBCS-F's law, eq. (14): tau = c'theta + noise, c = [1/mu, s, M/B], theta = [tau_b, tau_s, 1/eta].
 
-    mu ~ U[0.5, 2] is the free computing capacity, B ~ U[2, 4] MHz the bandwidth, M the model's size; s is 1 for one
-    that did not take part in the last round (the cold start). The noise is uniform on (-c'theta, c'theta).
+    mu ~ U[0.5, 2] is the free computing capacity, B ~ U[2, 4] MHz the bandwidth, M the model's size; s is 1 for clients
+    that did not take part in the last round (cold start). The noise is uniform on (-c'theta, c'theta).
 
     Args:
         compute: tau_b of each class, seconds.
         cold_start: tau_s, seconds.
         snr: signal-to-noise ratio of each class.
         megabits: M.
-        base: of the logarithm in eta = log(1 + SNR). The paper does not say it; 2 is Shannon's, with the natural one
-            (2.718...) a transfer takes 1.44 times as long.
+        base: of the logarithm in eta = log(1 + SNR), which the paper does not give. 2 is Shannon's; with the natural
+            one (2.718...) a transfer takes 1.44 times as long.
     """
 
     compute: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)
@@ -189,19 +193,19 @@ class Linear:
 
 @dataclass(frozen=True)
 class Device:
-    """Cold start + download + compute + upload, from each client's device, link and data: a fleet of phones.
+    """A fleet of phones: cold start + download + compute + upload, from each client's device, link and data.
 
-    Device speeds are log-normal around the median, links too; both waver from round to round. The context it shows the
-    server is [size / speed, s, transfer], seconds as last measured, without this round's wavering; s is 1 for one that
-    did not take part in the last round. `truth` has the coefficients: [epochs, cold_start, 1], but for the wavering.
+    Speeds of devices and links are log-normal, and fluctuate from round to round. The server's context is
+    [size / speed, s, transfer], in typical seconds, without this round's fluctuation; s is 1 for clients that did not
+    take part in the last round. `truth` has the coefficients of the context in the mean time.
 
     Args:
         examples_per_second: median speed of a device in training.
         megabits_per_second: median bandwidth; upload is a third of it.
-        model_megabytes: size of the model; None is the world's.
+        model_megabytes: size of the model; None: the world's.
         spread: standard deviation of the logarithm of speed and bandwidth between clients.
         waver: the same between rounds.
-        cold_start: seconds to load the data, for one that did not take part in the last round.
+        cold_start: seconds to load the data, for clients that did not take part in the last round.
     """
 
     examples_per_second: float = 200.0
@@ -220,11 +224,11 @@ class Device:
             at_least("Device: model_megabytes", self.model_megabytes, 0.0)
 
     def sized(self, model_megabytes: float) -> "Device":
-        """This law for a model of that size, unless it says its own."""
+        """This law with a model of that size, unless `model_megabytes` is set."""
         return self if self.model_megabytes is not None else replace(self, model_megabytes=model_megabytes)
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
-        """Seconds of computing (one epoch) and of transfer that each client typically takes."""
+        """Each client's typical seconds of computing (one epoch) and of transfer."""
         count = len(clients)
         speed = self.examples_per_second * np.exp(self.spread * rng.standard_normal(count))
         link = self.megabits_per_second * np.exp(self.spread * rng.standard_normal(count))
@@ -232,12 +236,12 @@ class Device:
         return {"compute": clients.sizes / speed, "transfer": megabits / link + megabits / (link / 3.0)}
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
-        """This round's wavering of computing and transfer."""
+        """This round's fluctuation of computing and transfer."""
         noise = np.exp(self.waver * rng.standard_normal((2, len(clients))))
         return {"compute": noise[0], "transfer": noise[1]}
 
     def context(self, memory: PartState, drawn: Drawn, idle: Bools) -> Floats | None:
-        """What a server can know: typical computing and transfer times, and who starts cold."""
+        """What a server can know: typical computing and transfer times, and which clients have a cold start."""
         return np.column_stack([memory["compute"], idle, memory["transfer"]])
 
     def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
@@ -247,14 +251,14 @@ class Device:
         return times
 
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
-        """The coefficients of the context in the mean time, the mean of this round's wavering included."""
+        """The coefficients of the context in the mean time, including the mean of the fluctuation."""
         mean = np.full(len(epochs), np.exp(self.waver**2 / 2.0))
         return {"theta": np.column_stack([epochs * mean, np.full(len(epochs), self.cold_start), mean])}
 
 
 @dataclass(frozen=True, eq=False)
 class Replayed(_NoContext):
-    """Seconds from a (T, K) matrix; after its last row it starts again."""
+    """Seconds from a (T, K) matrix; after its last row, the first is used again."""
 
     matrix: ArrayLike
 
@@ -265,7 +269,7 @@ class Replayed(_NoContext):
             raise ContractError(f"Replayed: matrix has shape {times.shape}, but must be (T, {len(clients)})")
         if not (np.isfinite(times).all() and (times >= 0).all()):
             raise ContractError(
-                "Replayed: matrix holds a time that is negative, NaN or infinite; for one that never answers, give "
+                "Replayed: matrix holds a time that is negative, NaN or infinite; for clients that never answer, use "
                 "volatility ReplayedFlags"
             )
         return {"times": times}

@@ -1,7 +1,10 @@
-"""Worlds by name: those of the papers' experiments, and a few that fleets resemble.
+"""Worlds by name: those of the papers' experiments, and a few that resemble real fleets.
 
-A named world's clients (their data sizes and labels) are the same at every seed, as a data set is; what is drawn of
-them (speeds, links, time zones, epochs, who comes and who fails) goes by the seed.
+A named world's clients (data sizes and labels) are the same for every seed, like a data set; everything else (speeds,
+links, time zones, epochs, availability and failures) depends on the seed.
+
+The papers: E3CS (https://arxiv.org/abs/2011.08756), RBCS-F (https://doi.org/10.1109/TPDS.2020.3040887), BSFL
+(https://arxiv.org/abs/2303.10373), FedGS (https://arxiv.org/abs/2211.13975).
 """
 
 from collections.abc import Callable
@@ -23,7 +26,7 @@ def _even(count: int) -> Clients:
 
 
 def _calm(clients: Clients, **parts: Any) -> World:
-    """Everyone there, nobody fails, a second each, one epoch, no deadline: but for these parts."""
+    """All clients are available and succeed in a second, one epoch, no deadline; `parts` replace these."""
     still: dict[str, Any] = {
         "availability": availability.Always(),
         "volatility": volatility.Reliable(),
@@ -35,7 +38,7 @@ def _calm(clients: Clients, **parts: Any) -> World:
 
 
 def ideal(num_clients: int = 100) -> World:
-    """Everyone there, everyone succeeds, nobody takes time."""
+    """All clients are available, succeed, and take no time."""
     return _calm(_even(num_clients), latency=latency.PerClient())
 
 
@@ -45,24 +48,24 @@ def e3cs(num_clients: int = 100) -> World:
 
 
 def bursts(num_clients: int = 100) -> World:
-    """E3CS's classes, but crashes last: mean spells of 10 rounds."""
+    """E3CS's classes, but crashes last 10 rounds on average."""
     return _calm(_even(num_clients), volatility=volatility.Bursts(), epochs=(1, 2, 3, 4))
 
 
 def rbcsf(num_clients: int = 40) -> World:
-    """RBCS-F, section 6.1: linear times with contexts in four classes, each client there with probability 0.8."""
+    """RBCS-F, section 6.1: linear times with contexts in four classes; availability with probability 0.8."""
     law = latency.Linear()
     there = availability.Bernoulli(0.8)
     return _calm(_even(num_clients), availability=there, latency=law, model_megabytes=law.megabits / 8.0)
 
 
 def bsfl(num_clients: int = 20) -> World:
-    """BSFL: shifted-gamma times with unknown means, a deadline of 20 s (our choice, the paper gives none)."""
+    """BSFL: shifted-gamma times with unknown means, a deadline of 20 s (our choice; the paper gives none)."""
     return _calm(_even(num_clients), latency=latency.Gamma(), deadline=20.0)
 
 
 def volatile(num_clients: int = 100) -> World:
-    """E3CS's unreliable classes with stragglers, a deadline and one in ten away: hard on every policy."""
+    """E3CS's unreliable classes with stragglers, a deadline, and one client in ten away."""
     return World(
         phone_clients(num_clients),
         availability=availability.Bernoulli(0.9),

@@ -1,4 +1,4 @@
-"""Traces of availability: spells of presence from a file, checked line by line."""
+"""Read traces of availability from a file, checked line by line."""
 
 import csv
 from os import PathLike
@@ -25,7 +25,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
 
 def _read_csv(path: Path) -> list[tuple[Any, ...]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark at the start
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte order mark
             rows = csv.DictReader(file, skipinitialspace=True)
             _check_columns(path, list(rows.fieldnames or []))
             return [tuple(row[name] for name in COLUMNS) for row in rows]
@@ -42,13 +42,13 @@ def _read_parquet(path: Path) -> list[tuple[Any, ...]]:
     try:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise ContractError(f"{path}: is not a Parquet file ({str(error).splitlines()[0]}); write it anew") from None
+        raise ContractError(f"{path}: is not a Parquet file ({str(error).splitlines()[0]}); write it again") from None
     _check_columns(path, table.column_names)
     return list(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True))
 
 
 def _number(value: Any) -> int:
-    """A client's number; 1.0 is 1, but 1.5 is nobody."""
+    """A client's number; 1.0 is read as 1, 1.5 is rejected."""
     number = int(value)
     if not isinstance(value, str) and number != value:
         raise ValueError(value)
@@ -56,13 +56,13 @@ def _number(value: Any) -> int:
 
 
 def read_trace(path: str | PathLike[str], clients: int) -> tuple[Ints, Floats, Floats]:
-    """Client, start and end of every spell, sorted; raises a ContractError that names the spell that is wrong."""
+    """Client, start and end of every interval (spell), sorted; an error names the wrong one."""
     source = Path(path)
     if not source.is_file():
         raise ContractError(f"{source}: there is no such trace; give a CSV or Parquet file with client, start, end")
     rows = _read_parquet(source) if source.suffix.lower() in (".parquet", ".pq") else _read_csv(source)
     if not rows:
-        raise ContractError(f"{source}: has no spells, so nobody would ever be there; write one line for each")
+        raise ContractError(f"{source}: has no spells, so no client would ever be available; write one line per spell")
     client, start, end = np.empty(len(rows), dtype=np.int64), np.empty(len(rows)), np.empty(len(rows))
     for i, (who, since, until) in enumerate(rows):
         where = f"{source}, spell {i + 1}"

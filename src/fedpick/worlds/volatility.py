@@ -1,4 +1,4 @@
-"""Who would return a model, if asked: the x_{i,t} of E3CS."""
+"""Volatility: which clients would return a model, the x_{i,t} of E3CS (https://arxiv.org/abs/2011.08756)."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from fedpick.worlds._parts import PartState, at_least, numbers, probability
 
 
 def by_class(values: ArrayLike, count: int) -> Floats:
-    """Split `count` clients into equal classes in order, and give each class its value; one number is for all.
+    """Divide `count` clients in order into equal classes, one per value; a single number is for all clients.
 
     >>> by_class([0.1, 0.9], 5).tolist()
     [0.1, 0.1, 0.1, 0.9, 0.9]
@@ -22,14 +22,14 @@ def by_class(values: ArrayLike, count: int) -> Floats:
 
 @dataclass(frozen=True)
 class Reliable:
-    """Nobody fails."""
+    """No client fails."""
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
         """Nothing to draw."""
         return {}
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
-        """Everyone."""
+        """All clients."""
         return np.ones(len(clients), dtype=bool)
 
     def truth(self, memory: PartState, clients: Clients) -> dict[str, Floats]:
@@ -51,23 +51,23 @@ class SuccessRates:
         return {"rate": by_class(self.rates, len(clients))}
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
-        """Who would succeed."""
+        """Mask of the clients that would succeed."""
         works: Bools = rng.random(len(clients)) < memory["rate"]
         return works
 
     def truth(self, memory: PartState, clients: Clients) -> dict[str, Floats]:
-        """Success rates; in the long run where crashes last."""
+        """Success rates (of `Bursts`, in the long run)."""
         return {"success": memory["rate"]}
 
 
 @dataclass(frozen=True)
 class Bursts(SuccessRates):
-    """Crashes that last: a Markov chain with the class's success rate in the long run (E3CS argues for such).
+    """Crashes that last several rounds: a Markov chain with the class's long-run success rate (motivated by E3CS).
 
     Args:
         rates: long-run success rate of each class.
-        spell: mean number of rounds that a crash lasts, at least 1; 1/rate is what independent draws give. A class
-            whose rate is under 1/(1 + spell) crashes after every success, and its crashes last (1 - rate)/rate.
+        spell: mean number of rounds that a crash lasts, at least 1; independent draws give 1/rate. A class whose rate
+            is below 1/(1 + spell) crashes after every success, and its crashes last (1 - rate)/rate.
     """
 
     spell: float = 10.0
@@ -94,11 +94,11 @@ class Bursts(SuccessRates):
 
 @dataclass(frozen=True)
 class Shift:
-    """Success rates that change at a round: clients move, networks break.
+    """Success rates that change after a round: clients move, networks break.
 
     Args:
-        before: success rate of each class through round `at`.
-        after: success rate of each class from then on.
+        before: success rate of each class up to and including round `at`.
+        after: success rate of each class in later rounds.
         at: the last round of `before`.
     """
 
@@ -116,14 +116,14 @@ class Shift:
         return {"before": by_class(self.before, len(clients)), "after": by_class(self.after, len(clients))}
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
-        """Who would succeed."""
+        """Mask of the clients that would succeed."""
         works: Bools = rng.random(len(clients)) < memory["before" if round <= self.at else "after"]
         return works
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayedFlags:
-    """Success flags from a (T, K) matrix; after its last row it starts again."""
+    """Success flags from a (T, K) matrix; after its last row, the first is used again."""
 
     flags: ArrayLike
 
@@ -133,7 +133,7 @@ class ReplayedFlags:
         if flags.ndim != 2 or flags.shape[1] != len(clients) or not len(flags):
             raise ContractError(f"ReplayedFlags: flags has shape {flags.shape}, but must be (T, {len(clients)})")
         if not ((flags == 0) | (flags == 1)).all():
-            raise ContractError("ReplayedFlags: flags holds something else than 0 and 1; give a matrix of flags")
+            raise ContractError("ReplayedFlags: flags holds values other than 0 and 1; give a matrix of flags")
         return {"flags": flags == 1}
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:

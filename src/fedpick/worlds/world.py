@@ -1,4 +1,4 @@
-"""The world that composes the parts: what it draws, what it shows, and how it ends a round."""
+"""The world, made of parts: what it draws, what it shows to the server, and how it ends a round."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -19,7 +19,7 @@ __all__ = ["Draw", "Timing", "World", "WorldState", "phone_clients"]
 
 
 def phone_clients(count: int = 100, seed: int = 0) -> Clients:
-    """A fleet of phones: log-normal data sizes and a few of ten labels each.
+    """A fleet of phones: log-normal data sizes, and a few of ten labels per client.
 
     >>> len(phone_clients(50))
     50
@@ -32,19 +32,19 @@ def phone_clients(count: int = 100, seed: int = 0) -> Clients:
 
 @dataclass
 class WorldState:
-    """What the world remembers between rounds: its parts' memories, who trained last, and the time."""
+    """What the world keeps between rounds: its parts' memories, the last cohort, and the time."""
 
     availability: PartState
     volatility: PartState
     latency: PartState
     epochs: Floats
-    idle: Bools  # who did not take part in the last round
+    idle: Bools  # mask of those that did not take part in the last round
     clock: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """What the world drew for a round: the same for every policy."""
+    """The world's random draws for a round, the same for every policy."""
 
     round: int
     presence: NDArray[Any]
@@ -54,7 +54,7 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """How a round ended: each chosen client's status and time, and how long the round lasted."""
+    """How a round ended: each chosen client's status and time, and the round's duration."""
 
     status: NDArray[np.int8]
     duration: Floats
@@ -62,15 +62,15 @@ class Timing:
 
     @property
     def used(self) -> Bools:
-        """Whose update is used: only their work need be done."""
+        """Mask of the clients whose update is used: only these need to be trained."""
         mask: Bools = self.status == Status.DONE
         return mask
 
     def report(self, loss: Floats | None = None, reports: Mapping[str, Any] | None = None) -> Outcome:
         """The outcome that the policy learns from.
 
-        Given losses, a DONE client whose loss is NaN or infinite becomes FAILED: its training ran away, and its update
-        is not used. Its duration stays: it did answer.
+        If losses are given, a DONE client whose loss is NaN or infinite becomes FAILED: its training diverged, and its
+        update is not used. It keeps its duration, because it did answer.
         """
         if loss is None:
             return Outcome(self.status, self.duration, np.full(len(self.status), np.nan), reports)
@@ -85,16 +85,16 @@ class World:
     """Clients that are away, slow or fail.
 
     Args:
-        clients: the K clients; a fleet of 100 phones unless said. All that follows goes by name only.
-        availability: who is there.
-        volatility: who would return a model.
-        latency: how long it takes.
-        deadline: seconds after which answers are dropped (LATE); None waits for the slowest, so that a client that
-            fails costs the time it would have taken.
-        epochs: local epochs; a client gets one of these for good.
+        clients: the K clients; by default a fleet of 100 phones. All other arguments are keyword-only.
+        availability: which clients are available.
+        volatility: which clients would return a model.
+        latency: how long clients take.
+        deadline: seconds after which answers are dropped (LATE); None waits for the slowest, so a client that fails
+            costs the time that it would have taken.
+        epochs: numbers of local epochs; each client is assigned one of them for all rounds.
         probe_share: a probe takes this share of a client's round time.
-        model_megabytes: what one message with a model carries.
-        wait: seconds until the server tries again when nobody is there.
+        model_megabytes: size of a message with a model.
+        wait: seconds until the server tries again if no client is available.
 
     >>> world = World()
     >>> state = world.init(seed=0)
@@ -120,13 +120,13 @@ class World:
             require(fits, "World: deadline", self.deadline, "> 0 seconds and finite", "None waits for the slowest")
         epochs = numbers("World: epochs", self.epochs)
         fits = epochs.ndim == 1 and len(epochs) > 0 and bool(((epochs >= 1) & (epochs < np.inf)).all())
-        require(fits, "World: epochs", self.epochs, "one or more numbers >= 1", "as (1, 2, 3, 4), or (1,) for all")
+        require(fits, "World: epochs", self.epochs, "one or more numbers >= 1", "such as (1, 2, 3, 4), or (1,) for all")
         require(0 <= self.probe_share <= 1, "World: probe_share", self.probe_share, "in [0, 1]")
         at_least("World: model_megabytes", self.model_megabytes, 0.0)
         at_least("World: wait", self.wait, 0.0, " seconds", above=True)
 
     def init(self, seed: int) -> WorldState:
-        """Draw what stays the same in all rounds."""
+        """Draw what is the same in all rounds."""
         clients = self.clients
         latency = self.latency.sized(self.model_megabytes) if isinstance(self.latency, Device) else self.latency
         return WorldState(
@@ -138,7 +138,7 @@ class World:
         )
 
     def draw(self, state: WorldState, seed: int, round: int) -> Draw:
-        """Draw the round, for all clients; advances the memory of chains, and reads nothing that policies caused."""
+        """Draw a round for all clients; advances Markov chains, and does not depend on what policies chose."""
         clients = self.clients
         return Draw(
             round,
@@ -154,14 +154,14 @@ class World:
         return View(draw.round, mask, self.clients, context=context, probe=probe)
 
     def truth(self, seed: int = 0) -> dict[str, Floats]:
-        """What no server knows of the clients, for oracles: arrays with a row per client, by name.
+        """What no server knows about the clients, for oracles: arrays with a row per client, by name.
 
-        "success" (rates), "times" (mean seconds), "speed" (mean of the shortest time over the client's) or "theta" (the
-        context's coefficients in the mean time): those that the parts know. A part of your own has its say by a method
-        `truth(memory, clients)`, or of a latency `truth(memory, clients, epochs)`.
+        These are, as far as the parts know them: "success" (rates), "times" (mean seconds), "speed" (mean of the
+        shortest time divided by the client's) and "theta" (the context's coefficients in the mean time). A part of your
+        own adds to them with a method `truth(memory, clients)`, or for latency `truth(memory, clients, epochs)`.
 
         Args:
-            seed: of the run that it is the truth of; some clients' means are drawn with it.
+            seed: of the run; some clients' means are drawn with it.
 
         >>> from fedpick import worlds
         >>> worlds.named("e3cs", 4).truth()["success"].tolist()
@@ -179,24 +179,24 @@ class World:
         return {name: np.array(value, dtype=np.float64) for name, value in found.items()}
 
     def seconds(self, state: WorldState, draw: Draw, ids: Ints) -> Floats:
-        """How long these clients take in this round, if asked."""
+        """How long these clients would take in this round."""
         return self.latency.seconds(state.latency, draw.latency, state.idle, ids, state.epochs[ids])
 
     def close(
         self, state: WorldState, draw: Draw, choice: Choice, keep: int | None = None, spent: float = 0.0
     ) -> Timing:
-        """End the round: who is DONE, LATE, FAILED or SURPLUS, and when; moves the clock.
+        """End the round: each chosen client is DONE, LATE, FAILED or SURPLUS; advances the clock.
 
-        The round lasts until the last answer that is needed. Where one is missing (the server cannot tell a failure
-        from a slow client) it lasts until the deadline, or without one as long as the slowest would have taken. Where
-        nobody is there it lasts `wait`, so that the clock reaches the hour at which someone comes; where someone is,
-        but the policy chose nobody, it takes no time.
+        The round lasts until the last answer that is needed. If one is missing (the server cannot distinguish a
+        failure from a slow client), it lasts until the deadline, or without a deadline as long as the slowest client
+        would have taken. If no client is available it lasts `wait`, so that the clock advances until one is; if clients
+        are available but the policy chose none, it takes no time.
 
         Args:
-            state: its clock and its record of who took part move on.
+            state: its clock and its last cohort are updated.
             draw: of this round.
             choice: of the policy.
-            keep: how many answers are needed; later ones are SURPLUS. None needs all.
+            keep: number of answers that are needed; later ones are SURPLUS. None: all.
             spent: seconds that probes took before.
         """
         ids = choice.ids

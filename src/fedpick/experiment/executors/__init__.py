@@ -1,9 +1,9 @@
-"""Where runs are played: here one after another, in processes, stacked on one device, or on a Ray cluster.
+"""Execute runs: in this process one after another, in processes, stacked on one device, or on a Ray cluster.
 
-`each` maps a function over items; `execute` plays one run here; `play` plays many jobs, each in its folder. On a CPU
-the same bytes come out of all but "stacked", whose products add up in another order: while the runs choose the same
-clients, losses after a dozen rounds agree with those of runs played alone to 1e-4, relative (float32). A policy that
-reads losses may choose otherwise on such a difference, as it may on another machine.
+`each` maps a function over items; `execute` makes one run in this process; `play` makes many runs, each in its folder.
+On a CPU all executors give the same bytes, except "stacked", which sums products in a different order: while the runs
+choose the same clients, losses after a dozen rounds agree to a relative 1e-4 (float32) with those of single runs. Such
+a difference can make a policy that reads losses choose differently, as can another machine.
 """
 
 import os
@@ -37,16 +37,16 @@ def each(
 ) -> list[R]:
     """The results of function(item), in order, computed in parallel processes.
 
-    Told to stop, it raises Stopped when the processes have ended; what was given to `on_result` is not lost.
+    After a signal to stop, it raises Stopped when the processes have ended; `on_result` has got all results until then.
 
     Args:
-        function: defined at the top of a module, so that other processes can import it.
+        function: defined at the top level of a module, so that other processes can import it.
         items: one call each.
-        workers: processes; None is one per core, 1 stays in this process.
-        executor: "processes" (or "local"), "serial" for this process, or "ray" for the Ray cluster that is running
-            (or a local one); the others are as "processes".
-        on_result: called here with the index and the result of each item as it is done.
-        on_done: called with the index alone.
+        workers: number of processes; None: one per core; 1: this process.
+        executor: "processes" (or "local"), "serial" (this process), or "ray" (the running Ray cluster, else a local
+            one); other executors behave as "processes".
+        on_result: called in this process with the index and the result of each item as soon as it is done.
+        on_done: called with the index only.
     """
     executor = check_names(executor, workers=workers)
     results: dict[int, R] = {}
@@ -76,8 +76,8 @@ def each(
                     raise result.error
                 else:
                     raise FedpickError(
-                        f"one of {count} processes was killed before its work was done, perhaps for want of memory; "
-                        "what was written before is whole. Go on with fewer workers"
+                        f"one of {count} processes was killed before its work was done, perhaps because memory ran "
+                        "out; files written before are intact. Continue with fewer workers"
                     )
     return [results[i] for i in range(len(items))]
 
@@ -98,19 +98,19 @@ def play(
     device: str = "auto",
     tell: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Play runs to their ends, each in its folder, from wherever it is.
+    """Execute runs until they are complete, each in its folder, continuing what exists.
 
-    Told to stop (Ctrl-C or SIGTERM), all runs end their round and write a checkpoint, nothing new begins, and Stopped
-    is raised. If a run has an error, the others go on to their ends before the first error is raised.
+    After a signal to stop (Ctrl-C or SIGTERM), all runs finish their round and write a checkpoint, no other run is
+    begun, and Stopped is raised. If a run fails, the others are completed before the first error is raised.
 
     Args:
-        jobs: what is played, and where it is kept.
-        executor: "serial": here, one after another; "processes": on the cores; "stacked": many runs in one compiled
-            call; "ray": on a Ray cluster. "auto": stacked on a GPU, else processes.
-        workers: processes, or tasks at a time on Ray; None is one per core, 1 is "serial" unless another is named.
-        device: "cpu", "gpu", or "auto": a GPU if there is one. Runs that train nothing are always played on the CPU,
-            and a run that was begun on one kind of device goes on there unless another is named.
-        tell: called here with a job's index and the rounds that it has reached, now and then and at its end.
+        jobs: the runs and their folders.
+        executor: "serial": one after another in this process; "processes": in parallel processes; "stacked": many runs
+            in one compiled call; "ray": on a Ray cluster. "auto": stacked on a GPU, else processes.
+        workers: number of processes, or of concurrent tasks on Ray; None: one per core; 1 with "auto" is "serial".
+        device: "cpu", "gpu", or "auto": a GPU if there is one. Runs without training always use the CPU, and with
+            "auto" a run continues on the kind of device that it was begun on.
+        tell: called in this process with a job's index and its last round, from time to time and at the end.
     """
     executor = check_names(executor, device, workers)
     errors: dict[int, Exception] = {}
@@ -143,8 +143,8 @@ def _elsewhere(batches: Sequence[Batch], count: int, stop: Stop, listen: Listene
             errors |= result
             continue
         error = result.error or FedpickError(
-            "its process was killed before its work was done, perhaps for want of memory; what was written before is "
-            "whole. Go on with fewer workers"
+            "its process was killed before its work was done, perhaps because memory ran out; files written before "
+            "are intact. Continue with fewer workers"
         )
         errors |= {number: error for number, _ in batches[i].jobs}
     return errors
@@ -157,12 +157,12 @@ def _batch_in_process(batch: Batch, tell: Callable[[Any], None]) -> dict[int, Ex
 
 
 def named(job: Job, error: Exception) -> Exception:
-    """The error of a run with what the run is."""
+    """A run's error, with the policy and the seed of the run."""
     run = f"{job.config.policy}, seed {job.config.seed}"
     if isinstance(error, FedpickError):
         try:
             return type(error)(f"{run}: {error}")
-        except TypeError:  # a class of its own
+        except TypeError:  # a class with other arguments
             return FedpickError(f"{run}: {error}")
     error.add_note(f"in the run of {run}, in {os.fspath(job.folder)}")
     return error

@@ -1,4 +1,4 @@
-"""One run after another in this process, each in its folder, from wherever it is."""
+"""Execute runs one after another in this process, each in its folder, continuing what exists."""
 
 import os
 import time
@@ -14,17 +14,17 @@ from fedpick.store import Folder, Record
 
 __all__ = ["Job", "Listener", "Seat", "execute", "play_alone"]
 
-OFTEN = 0.2  # seconds between two words about how far a run is
+OFTEN = 0.2  # seconds between two progress calls
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to play: what it is and where it is kept.
+    """A run to execute.
 
     Args:
-        config: what it is.
-        folder: where it is kept; may hold its first rounds already.
-        about: more for the manifest's "about", beside the device and how it was played.
+        config: of the run.
+        folder: of the run; may contain its first rounds already.
+        about: further entries for the manifest's "about".
     """
 
     config: Config
@@ -34,10 +34,10 @@ class Job:
 
 @dataclass
 class Listener:
-    """Who hears how far runs are.
+    """Callbacks for the progress of runs.
 
     Args:
-        tick: called with a job's number and the rounds reached: a few times a second at most, and at its end.
+        tick: called with a job's number and its last round: a few times a second at most, and at its end.
         saved: called with a job's number and the round when a checkpoint of it was written.
     """
 
@@ -46,7 +46,7 @@ class Listener:
     _told: float = 0.0
 
     def due(self) -> bool:
-        """Whether it is time for another word."""
+        """Whether it is time for the next progress call."""
         if time.monotonic() - self._told < OFTEN:
             return False
         self._told = time.monotonic()
@@ -54,11 +54,11 @@ class Listener:
 
 
 class Seat:
-    """A run with its folder open: what is needed to play it on."""
+    """A run that is being executed, with its folder open."""
 
     def __init__(self, number: int, job: Job, stop: Stop, listen: Listener) -> None:
         self.number, self.job, self.listen = number, job, listen
-        with stop.at_once():  # it may load much
+        with stop.at_once():  # building may take long
             self.run = job.config.build()
         self.store = Folder(job.folder, job.config.as_dict(), job.config.checkpoint_every)
         try:
@@ -70,16 +70,16 @@ class Seat:
 
     @property
     def round(self) -> int:
-        """The rounds it has reached."""
+        """The last round."""
         return self.run.state.round
 
     def note(self, played: str) -> None:
-        """Say in the manifest where and how it is played."""
+        """Write to the manifest where and how the run is executed."""
         device = "cpu" if self.run.trainer is None else devices.describe()
         self.store.note(self.job.config.about(self.run) | self.job.about | {"device": device, "played": played})
 
     def keep(self, record: Record) -> None:
-        """Take in a round."""
+        """Store a round."""
         self.store.append(record, self.run.state)
         self._tell()
 
@@ -89,7 +89,7 @@ class Seat:
         self._tell()
 
     def end(self) -> None:
-        """Write the finished files; whoever fetches parts hears of the last one before they are joined."""
+        """Write the final files; `listen.saved` is called for the last part before the parts are joined."""
         self.save()
         self.store.finish(self.run.state)
         self.store.close()
@@ -107,10 +107,10 @@ def execute(
     tick: Callable[[int], None] | None = None,
     about: dict[str, Any] | None = None,
 ) -> Path:
-    """Run one configuration to its end in its folder, from wherever it is; calls `tick` with rounds reached.
+    """Execute one run in its folder until it is complete, continuing what exists; calls `tick` with the last round.
 
-    Told to stop (Ctrl-C, or SIGTERM), it ends the round, writes a checkpoint and raises Stopped; told again after two
-    seconds, it stops at once, and what came after the last checkpoint is replayed when it goes on.
+    After a signal to stop (Ctrl-C, or SIGTERM), it finishes the round, writes a checkpoint and raises Stopped. A second
+    signal after two seconds stops it at once; rounds after the last checkpoint are then played again on resume.
     """
     listen = Listener() if tick is None else Listener(lambda _, round: tick(round))
     with patient() as stop:
@@ -119,7 +119,7 @@ def execute(
 
 
 def play_alone(jobs: Sequence[tuple[int, Job]], stop: Stop, listen: Listener) -> dict[int, Exception]:
-    """Play numbered jobs one after another; gives the errors of those that have one."""
+    """Execute numbered jobs one after another; returns the errors by number."""
     errors: dict[int, Exception] = {}
     for number, job in jobs:
         try:
@@ -134,6 +134,7 @@ def _play(number: int, job: Job, stop: Stop, listen: Listener) -> None:
     with seat.store:
         if seat.round < job.config.rounds:
             seat.note("alone")
+            listen.tick(number, seat.round)  # the first round compiles, which may take seconds
         for record in seat.run.rounds(job.config.rounds):
             seat.keep(record)
             if stop.came is not None:

@@ -1,4 +1,4 @@
-"""A batch: jobs that one process plays, here, in another process, or on another machine."""
+"""A batch: jobs executed by one process, which may be this one, another one, or on another machine."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ __all__ = ["Batch", "play_batch"]
 
 @dataclass(frozen=True)
 class Batch:
-    """Jobs with their numbers, played in one process; stacked, or one after another."""
+    """Numbered jobs for one process; stacked, or one after another."""
 
     jobs: tuple[tuple[int, Job], ...]
     stacked: bool = False
 
 
 def play_batch(batch: Batch, stop: Stop, listen: Listener) -> dict[int, Exception]:
-    """Play the jobs of a batch in this process; gives the errors of those that have one."""
+    """Execute the jobs of a batch in this process; returns the errors by number."""
     if not batch.stacked:
         return play_alone(batch.jobs, stop, listen)
     from fedpick.experiment.executors.stacked import play_stacked  # needs JAX

@@ -1,4 +1,4 @@
-"""Which runs are played where: by executor, by device, and by what each run has behind it."""
+"""Decide where each run is executed: by executor, by device, and by the device that it was begun on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from fedpick.store.tables import covers
 __all__ = ["EXECUTORS", "Plan", "begun_on", "check_names", "deal_out", "device_of"]
 
 EXECUTORS = ("auto", "serial", "processes", "stacked", "ray")
-_OLD = {"local": "processes"}  # as it was called before 0.2
+_OLD = {"local": "processes"}  # names before 0.2
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Batches, and whether they are played in this process or in so many others."""
+    """Batches, and whether this process executes them or `workers` others."""
 
     batches: tuple[Batch, ...]
     here: bool
@@ -26,7 +26,7 @@ class Plan:
 
 
 def check_names(executor: str, device: str = "auto", workers: int | None = None) -> str:
-    """The executor's name of today; raises for names and numbers that are not there."""
+    """The executor's current name; raises for unknown names and invalid numbers."""
     executor = _OLD.get(executor, executor)
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, list(EXECUTORS))
@@ -35,14 +35,14 @@ def check_names(executor: str, device: str = "auto", workers: int | None = None)
     require(workers is None or workers >= 1, "workers", workers, "a number of processes >= 1", "None is one per core")
     if executor == "processes" and device == "gpu":
         raise SettingError(
-            "executor = 'processes' with device = 'gpu': processes cannot share a GPU; use 'stacked', which plays many "
-            "runs in one, or 'serial'"
+            "executor = 'processes' with device = 'gpu': processes cannot share a GPU; use 'stacked', which executes "
+            "many runs in one process, or 'serial'"
         )
     return executor
 
 
 def begun_on(job: Job) -> str | None:
-    """The kind of device on which a run that is not over was begun; None if it was not, or nobody knows."""
+    """The kind of device on which an unfinished run was last executed; None if it has not begun or it is unknown."""
     if job.config.data is None or not (job.folder / MANIFEST).is_file():
         return None
     whole = job.folder / "rounds.parquet"
@@ -54,12 +54,12 @@ def begun_on(job: Job) -> str | None:
 
 
 def device_of(job: Job, device: str, usual: str, gpu: bool) -> str:
-    """Where a run is played: "cpu" or "gpu".
+    """The device for a run: "cpu" or "gpu".
 
     Args:
         job: the run.
-        device: as asked for.
-        usual: what "auto" is for a run that begins.
+        device: the user's setting.
+        usual: what "auto" means for a new run.
         gpu: whether there is a GPU.
     """
     if job.config.data is None:
@@ -69,19 +69,19 @@ def device_of(job: Job, device: str, usual: str, gpu: bool) -> str:
     begun = begun_on(job)
     if begun == "gpu" and not gpu:
         raise StoreError(
-            f"{job.folder}: was begun on a GPU, and there is none here; on a CPU its rounding would differ from there "
-            "on. Go on where there is one, or all the same with --device cpu"
+            f"{job.folder}: was begun on a GPU, and there is none here; on a CPU, later rounds would be rounded "
+            "differently. Continue on a machine with a GPU, or accept the difference with --device cpu"
         )
     return begun if begun in ("cpu", "gpu") else usual
 
 
 def deal_out(jobs: Sequence[Job], executor: str, device: str, workers: int | None) -> list[Plan]:
-    """Where each of the jobs is played on this machine."""
+    """Distribute jobs over the devices and processes of this machine."""
     gpu = devices.gpu_there()
     if device == "gpu" and not gpu:
         raise MissingError(
-            "--device gpu, but JAX has no GPU here: pip install 'jax[cuda12]' on a machine with one, and leave "
-            "JAX_PLATFORMS and CUDA_VISIBLE_DEVICES alone; or use --device cpu"
+            "--device gpu, but JAX finds no GPU: on a machine with one, pip install 'jax[cuda12]' and do not set "
+            "JAX_PLATFORMS or CUDA_VISIBLE_DEVICES; or use --device cpu"
         )
     if executor == "auto" and workers == 1:
         executor = "serial"
@@ -104,5 +104,5 @@ def deal_out(jobs: Sequence[Job], executor: str, device: str, workers: int | Non
 
 
 def _on_cpu(batches: Sequence[Batch], count: int, apart: bool) -> Plan:
-    """Batches on the cores; apart from this process if JAX would take a GPU here."""
+    """Batches on CPU cores; `apart`: not in this process, because JAX would use a GPU in it."""
     return Plan(tuple(batches), here=count <= 1 and not apart, workers=max(count, 1))

@@ -1,7 +1,7 @@
-"""Ray: a function over items, and runs on the nodes of a cluster.
+"""Ray: map a function over items, and execute runs on the nodes of a cluster.
 
-A cluster that runs already is used (RAY_ADDRESS, or one on this machine), else one is made of this machine's cores.
-Nothing is shared but Ray, and the nodes need fedpick installed. What a node does is in `node`.
+A running cluster is used (RAY_ADDRESS, or one on this machine), else a local one with this machine's cores is started.
+Nodes need fedpick installed, but no shared file system. `node` is the code that runs on the nodes.
 """
 
 import json
@@ -29,25 +29,25 @@ __all__ = ["each_on_ray", "play_on_ray"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-TRIES = 4  # times that work is begun whose process or node died
+TRIES = 4  # attempts for work whose process or node died
 
 
 @contextmanager
 def _ray() -> Iterator[Any]:
-    """Ray, connected: to the cluster that runs (RAY_ADDRESS, or one on this machine), else to one of our own."""
+    """Ray, connected to the running cluster (RAY_ADDRESS, or one on this machine), else to a new local one."""
     try:
         import ray
     except ImportError:
         raise MissingError("--executor ray needs Ray: pip install ray (it comes with flwr[simulation])") from None
     ours = not ray.is_initialized()
     if ours:
-        # Without it Ray hides accelerators from tasks that ask for none, and warns that it will stop doing so.
+        # Otherwise Ray hides accelerators from tasks that request none, and warns that it will stop doing so.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster of our own tells nobody
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics from a cluster that we start
         before = signal.getsignal(signal.SIGTERM)
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # Ray took it
+            signal.signal(signal.SIGTERM, before)  # Ray replaced the handler
     try:
         yield ray
     finally:
@@ -56,7 +56,7 @@ def _ray() -> Iterator[Any]:
 
 
 def each_on_ray(function: Callable[[T], R], items: Sequence[T], stop: Stop, done: Callable[[int, R], None]) -> None:
-    """Call `done` with the index and the result of function(item), as they come; a lost one is computed again."""
+    """Call `done` with the index and result of each function(item) when it is there; lost calls are repeated."""
     with _ray() as ray:
         one = {"env_vars": devices.environment()}  # the tasks share the cores
         remote = ray.remote(num_cpus=1, max_retries=TRIES - 1, runtime_env=one)(function)
@@ -78,9 +78,9 @@ def each_on_ray(function: Callable[[T], R], items: Sequence[T], stop: Stop, done
 def play_on_ray(
     jobs: Sequence[Job], device: str, workers: int | None, stop: Stop, listen: Listener
 ) -> dict[int, Exception]:
-    """Play jobs on the nodes, into their folders here; gives the errors of those that have one.
+    """Execute jobs on the nodes and write their folders on this machine; returns the errors by number.
 
-    Told to stop, it returns when the checkpoints of the runs that were going on are here.
+    After a signal to stop, it returns when the checkpoints of the current runs have arrived.
     """
     with _ray() as ray:
         there = ray.cluster_resources()
@@ -94,7 +94,7 @@ def play_on_ray(
 
 
 def _batches(jobs: Sequence[Job], device: str, gpus: int) -> list[Batch]:
-    """A run a core; on GPUs as many stacks as there are, runs that are alike in one."""
+    """One run per core; one stack of runs per GPU, similar runs in the same stack."""
     usual = "gpu" if gpus else "cpu"
     places = [device_of(job, device, usual, gpus > 0) for job in jobs]
     on_gpu = [(i, job) for i, job in enumerate(jobs) if places[i] == "gpu"]
@@ -105,24 +105,24 @@ def _batches(jobs: Sequence[Job], device: str, gpus: int) -> list[Batch]:
 
 
 class _Driver:
-    """Hands batches to Ray, and writes what comes back into the runs' folders."""
+    """Submits batches to Ray, and writes the files that arrive into the runs' folders."""
 
     def __init__(self, ray: Any, batches: Sequence[Batch], room: int, stop: Stop, listen: Listener) -> None:
         self.ray, self.room, self.stop, self.listen = ray, room, stop, listen
         self.errors: dict[int, Exception] = {}
         self.waiting = deque(batches)
         self.running: dict[Any, Batch] = {}
-        self.stores: dict[int, Folder] = {}  # open: nobody else may work in these folders
-        self.at: dict[int, int] = {}  # the round of each checkpoint that is here
+        self.stores: dict[int, Folder] = {}  # open and locked
+        self.at: dict[int, int] = {}  # the round of each run's checkpoint on this machine
         self.tries: dict[int, int] = defaultdict(int)
-        self.parcels: dict[int, deque[Any]] = defaultdict(deque)  # references to those that are not fetched yet
+        self.parcels: dict[int, deque[Any]] = defaultdict(deque)  # references to those not fetched yet
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         where = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.mailbox = ray.remote(num_cpus=0, scheduling_strategy=where)(node.Mailbox).remote()
 
     def play(self) -> None:
-        """Until all is done, or those that were told to stop have stopped."""
+        """Work until all runs are complete, or have stopped after a signal."""
         told = 0.0
         try:
             while self.waiting or self.running:
@@ -149,7 +149,7 @@ class _Driver:
         begun = self.ray.get(self.mailbox.stop.remote())
         for reference, batch in self.running.items():
             if not any(number in begun for number, _ in batch.jobs):
-                self.ray.cancel(reference, force=True)  # it waits for a free core
+                self.ray.cancel(reference, force=True)  # it has not begun
 
     def _submit(self, batch: Batch) -> None:
         jobs, sent = [], {}
@@ -179,7 +179,7 @@ class _Driver:
         return ready
 
     def _hear(self) -> None:
-        """Tell how far runs are, and take in the parcels that have arrived."""
+        """Report progress, and write the parcels that have arrived."""
         rounds, parcels = self.ray.get(self.mailbox.take.remote())
         for number, round in rounds.items():
             self.listen.tick(number, round)
@@ -195,25 +195,25 @@ class _Driver:
                 self.parcels[number].popleft()
                 try:
                     self._take(number, self.ray.get(reference))
-                except self.ray.exceptions.RayError:  # its node died, with the later ones
+                except self.ray.exceptions.RayError:  # its node died; later parcels are lost, too
                     self.parcels[number].clear()
 
     def _take(self, number: int, parcel: node.Parcel) -> None:
-        """Write new files, if they go on from those that are here."""
+        """Write new files, if they follow the checkpoint on this machine."""
         if number in self.stores and (parcel.attempt, parcel.after) == (self.tries[number], self.at[number]):
             node.unpack(self.stores[number].path, parcel.files)
             self.at[number] = parcel.round
 
     def _finish(self, reference: Any) -> None:
-        """After a task: the runs that are not at their end go on in another one."""
+        """Handle the end of a task; runs that are not complete continue in another task."""
         batch, errors = self.running[reference], {}
         try:
             errors = self.ray.get(reference)
             if any(self.parcels[number] for number, _ in batch.jobs):
-                return  # they are on their way
+                return  # wait for their parcels
         except self.ray.exceptions.RayTaskError as error:
             errors = dict.fromkeys(dict(batch.jobs), error.cause if isinstance(error.cause, Exception) else error)
-        except self.ray.exceptions.RayError:  # its process or node died, or it was told not to begin
+        except self.ray.exceptions.RayError:  # its process or node died, or it was cancelled
             for number, _ in batch.jobs:
                 self.parcels[number].clear()
         del self.running[reference]
@@ -242,13 +242,13 @@ class _Driver:
 
 
 _LOST = (
-    f"its process or node on the Ray cluster died {TRIES} times, perhaps for want of memory; what arrived before is "
-    "whole. Go on with fewer workers, or on larger nodes"
+    f"its process or node on the Ray cluster died {TRIES} times, perhaps because memory ran out; files that arrived "
+    "before are intact. Continue with fewer workers, or on larger nodes"
 )
 
 
 def _reached(store: Folder) -> int:
-    """The round of the checkpoint in a folder; parts of later rounds, which a killed process leaves, are dropped."""
+    """The round of the checkpoint in a folder; deletes parts with later rounds, left by a killed process."""
     checkpoint = store.path / node.CHECKPOINT
     round = int(read_archive(checkpoint)[1]["round"]) if checkpoint.is_file() else 0
     store.drop_after(round)

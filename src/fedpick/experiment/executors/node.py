@@ -1,6 +1,6 @@
-"""What a node of a cluster does: it gets a run's files, plays on in a folder of its own, and sends what is new.
+"""The code that runs on a node of a cluster: it gets a run's files, continues the run, and sends new files back.
 
-New parts travel with each checkpoint, so that a node that dies takes with it only what came after the last one.
+New parts are sent with each checkpoint, so if a node dies, only the rounds after the last checkpoint are lost.
 """
 
 import signal
@@ -21,8 +21,8 @@ __all__ = ["CHECKPOINT", "Mailbox", "Parcel", "pack", "play_on_node", "unpack"]
 
 CHECKPOINT = "checkpoint.npz"
 _WHOLE = ("rounds.parquet", "selections.parquet")
-OWN = "own"  # folder of the user's code beside the run's files
-ASK = 0.5  # seconds between two questions whether to stop
+OWN = "own"  # folder with the user's code, in the run's folder
+ASK = 0.5  # seconds between two checks whether to stop
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Parcel:
     """Files of a run's folder.
 
     Args:
-        attempt: which try to play the run they belong to.
-        after: the round of the checkpoint that they go on from; 0: they are all there is.
-        round: of the checkpoint among them.
+        attempt: number of the attempt to execute the run.
+        after: the round of the checkpoint that the files follow; 0: they are complete.
+        round: of the checkpoint among the files.
         files: by name.
-        own: files of the user's own code that the run uses, by name.
+        own: files with the user's own code, by name.
     """
 
     attempt: int
@@ -45,7 +45,7 @@ class Parcel:
 
 
 def pack(folder: Path, after: int = 0) -> dict[str, bytes]:
-    """What a folder holds of the rounds after this one."""
+    """The files of a run's folder with the rounds after this one."""
     names = ["manifest.json", CHECKPOINT, *(_WHOLE if after == 0 else ())]
     parts = [part for part in (folder / "parts").glob("*.parquet") if int(part.stem.rsplit("-", 1)[1]) > after]
     paths = [*(folder / name for name in names), *parts]
@@ -53,7 +53,7 @@ def pack(folder: Path, after: int = 0) -> dict[str, bytes]:
 
 
 def unpack(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files as a run does: the checkpoint after the parts that it covers."""
+    """Write files in the order of a run: the checkpoint after its parts."""
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     for name in sorted(files, key=lambda name: name == CHECKPOINT):
         with atomic.replacing(folder / name) as temporary:
@@ -61,7 +61,7 @@ def unpack(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 class Mailbox:
-    """An actor on the driver's node: hears how far runs are, and tells tasks whether to stop."""
+    """A Ray actor on the driver's node: collects the tasks' progress, and tells them whether to stop."""
 
     def __init__(self) -> None:
         self._stop = False
@@ -70,26 +70,26 @@ class Mailbox:
         self._parcels: list[tuple[int, Any]] = []
 
     def report(self, rounds: dict[int, int], parcels: list[tuple[int, Any]]) -> bool:
-        """How far runs are, and references to parcels of theirs; gives whether to stop."""
+        """Take runs' last rounds and references to their parcels; returns whether to stop."""
         self._begun |= rounds.keys()
         self._rounds |= rounds
         self._parcels += parcels
         return self._stop
 
     def take(self) -> tuple[dict[int, int], list[tuple[int, Any]]]:
-        """What came since this was last asked."""
+        """Rounds and parcels that arrived since the last call."""
         found = self._rounds, self._parcels
         self._rounds, self._parcels = {}, []
         return found
 
     def stop(self) -> set[int]:
-        """Tell all that ask to stop; gives the runs that were begun."""
+        """Make `report` tell all tasks to stop; returns the runs that have begun."""
         self._stop = True
         return self._begun
 
 
 class _Courier:
-    """Carries a batch's news to the mailbox."""
+    """Sends a batch's progress and parcels to the mailbox."""
 
     def __init__(self, folders: dict[int, Path], sent: Mapping[int, Parcel], mailbox: Any, stop: Stop) -> None:
         self.folders, self.mailbox, self.stop = folders, mailbox, stop
@@ -120,13 +120,13 @@ class _Courier:
 
 
 def _settled(job: Job, folder: Path) -> Job:
-    """A job in its folder on this node, with the user's own code that was sent along."""
+    """A job with its folder and the user's own code on this node."""
     own = folder / OWN
     return replace(job, folder=folder, config=job.config.with_own_in(own) if own.is_dir() else job.config)
 
 
 def play_on_node(batch: Batch, sent: Mapping[int, Parcel], mailbox: Any) -> dict[int, Exception]:
-    """Play a batch on from the files sent; gives the errors of runs that have one."""
+    """Continue a batch from the files sent; returns the errors by number."""
     stop = Stop()
     with tempfile.TemporaryDirectory(prefix="fedpick-") as place:
         folders = {number: Path(place) / str(number) for number in sent}

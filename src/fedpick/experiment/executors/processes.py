@@ -1,4 +1,4 @@
-"""Work in processes of this machine: each is handed one item at a time, so that nothing new begins after a stop."""
+"""Parallel processes on this machine: each gets one item at a time, so that no item is begun after a stop."""
 
 import multiprocessing
 import os
@@ -22,7 +22,7 @@ __all__ = ["Failed", "in_processes", "portable"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-PATIENCE = 8.0  # seconds that processes get to end a round and write a checkpoint
+PATIENCE = 8.0  # seconds for processes to finish a round and write a checkpoint
 Tell = Callable[[Any], None]
 
 
@@ -41,7 +41,7 @@ class Failed:
 class _Worker:
     process: Any
     pipe: connection.Connection
-    at: int | None = None  # the item that it works on
+    at: int | None = None  # index of its current item
 
 
 def in_processes(
@@ -52,19 +52,19 @@ def in_processes(
     tell: Callable[[int, Any], None],
     variables: Mapping[str, str],
 ) -> Iterator[tuple[int, R | Failed]]:
-    """The results of function(item, tell) with their indices, as they come; raises Stopped when told to stop.
+    """Yield (index, result) of function(item, tell) as soon as each is there; raises Stopped after a signal to stop.
 
-    A process that is told to stop gets SIGTERM, which ends it at once or, while it plays a run, at the end of the
-    round. Results that come until then are given, too.
+    To stop, processes get SIGTERM, which ends them at once or, during a run, at the end of the round. Results until
+    then are yielded, too.
 
     Args:
-        function: defined at the top of a module, so that other processes can import it. What it tells arrives at
-            `tell` here.
+        function: defined at the top level of a module, so that other processes can import it. It may call
+            `tell(value)`.
         items: one call each.
-        count: processes.
-        stop: says when to stop.
-        tell: called with an item's index and what its function told.
-        variables: of the environment of the processes.
+        count: number of processes.
+        stop: knows whether to stop.
+        tell: called in this process with an item's index and the value that its function told.
+        variables: for the environment of the processes.
     """
     waiting = deque(enumerate(items))
     crew: list[_Worker] = []
@@ -103,7 +103,7 @@ def in_processes(
     finally:
         if not over:
             _terminate(crew)
-        _end(crew, patience=0.0 if told else PATIENCE)  # those that were told to stop had their time
+        _end(crew, patience=0.0 if told else PATIENCE)  # after a stop they have had their time
 
 
 def _hire(variables: Mapping[str, str]) -> _Worker:
@@ -113,13 +113,13 @@ def _hire(variables: Mapping[str, str]) -> _Worker:
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
     with _environment(variables), _without_ctrl_c():  # before the new process imports anything
         process.start()
-    theirs.close()  # so that its end is seen here
+    theirs.close()  # so that reading from `ours` ends when the process does
     return _Worker(process, ours)
 
 
 def _hand(worker: _Worker, function: Callable[..., Any], waiting: "deque[tuple[int, Any]]") -> None:
     worker.at, item = waiting.popleft()
-    with suppress(BrokenPipeError):  # it died: seen when its pipe is read
+    with suppress(BrokenPipeError):  # it died, which is noticed when its pipe is read
         worker.pipe.send((function, item))
 
 
@@ -129,7 +129,7 @@ def _terminate(crew: Sequence[_Worker]) -> None:
 
 
 def _end(crew: Sequence[_Worker], patience: float) -> None:
-    """End processes: they hear it by their pipe, and are killed if they take too long."""
+    """End processes by closing their pipes; kill those that take too long."""
     until = time.monotonic() + patience
     try:
         for worker in crew:
@@ -159,7 +159,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Processes started in this block leave Ctrl-C, which a terminal sends to all, to this one."""
+    """Processes started in this block ignore Ctrl-C, which a terminal sends to all; only this process handles it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -171,7 +171,7 @@ def _without_ctrl_c() -> Iterator[None]:
 
 
 def _serve(pipe: connection.Connection) -> None:
-    """Work on what comes through the pipe until it is closed."""
+    """Process items from the pipe until it is closed."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -180,13 +180,13 @@ def _serve(pipe: connection.Connection) -> None:
             os._exit(1)  # however the parent ended
 
     threading.Thread(target=watch, daemon=True).start()
-    with suppress(EOFError, BrokenPipeError, Stopped):  # the parent has no more, or is gone
+    with suppress(EOFError, BrokenPipeError, Stopped):  # the parent closed the pipe or died
         while True:
             pipe.send_bytes(_attempt(pipe))
 
 
 def _attempt(pipe: connection.Connection) -> Any:
-    """The result of the next item, as another process reads it."""
+    """The result of the next item, pickled."""
     data = pipe.recv_bytes()
     try:
         function, item = pickle.loads(data)
@@ -197,11 +197,11 @@ def _attempt(pipe: connection.Connection) -> Any:
 
 
 def portable(error: Exception) -> Exception:
-    """An error that another process can read; one that is not the user's says where it came from."""
+    """An error that can be pickled; one that is not a FedpickError gets its traceback as a note."""
     if not isinstance(error, FedpickError):
         error.add_note("in another process:\n" + "".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))
         return error
-    except Exception:  # of a class that cannot be made from its arguments
+    except Exception:  # of a class that cannot be pickled
         return FedpickError("".join(traceback.format_exception_only(error)).strip())

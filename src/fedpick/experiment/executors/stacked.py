@@ -1,7 +1,7 @@
-"""Many runs in one process, their cohorts stacked into one compiled call; each keeps its own folder.
+"""Execute many runs in one process, with their cohorts stacked into one compiled call; each has its own folder.
 
-Runs stand in groups of what can be stacked. In a group those that are behind are played first, until they meet others:
-from there they go on together.
+Runs that can be stacked form a group. In a group, runs with fewer rounds are executed first, until they reach the round
+of others; then they continue together.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from fedpick.simulate.together import RunError, blame, difference, play_together
 
 __all__ = ["play_stacked"]
 
-OPEN = 256  # runs with an open folder at a time: each holds a file open, its lock
+OPEN = 256  # runs at a time: each keeps a file open, its lock
 Errors = dict[int, Exception]
 
 
 def play_stacked(jobs: Sequence[tuple[int, Job]], stop: Stop, listen: Listener) -> Errors:
-    """Play numbered jobs, stacked where they can be; gives the errors of those that have one."""
+    """Execute numbered jobs, stacked where possible; returns the errors by number."""
     errors: Errors = {}
     for start in range(0, len(jobs), OPEN):
         seats: list[Seat] = []
@@ -44,7 +44,7 @@ def _sit(number: int, job: Job, stop: Stop, listen: Listener, seats: list[Seat],
 
 
 def _groups(seats: Sequence[Seat]) -> list[list[Seat]]:
-    """Runs that can be stacked, together; the others by themselves."""
+    """Group runs that can be stacked; the others form groups of one."""
     groups: list[list[Seat]] = []
     for seat in seats:
         trainer = seat.run.trainer
@@ -69,7 +69,7 @@ def _play_group(seats: Sequence[Seat], stop: Stop, listen: Listener, errors: Err
                 again = [seat for seat in stack if seat.round < seat.job.config.rounds]
                 going = [seat for seat in going if seat not in stack or seat in again]
                 continue
-            except RunError as error:  # of one run; the others were in the middle of the round, too
+            except RunError as error:  # of one run; the others were interrupted in the middle of the round
                 errors[stack[error.index].number] = error.error
                 again = [seat for i, seat in enumerate(stack) if i != error.index]
             except jax.errors.JaxRuntimeError as error:
@@ -82,7 +82,7 @@ def _play_group(seats: Sequence[Seat], stop: Stop, listen: Listener, errors: Err
             for seat in stack:
                 going.remove(seat)
                 seat.store.close()
-            for seat in again:  # from its last checkpoint: what came after was not written
+            for seat in again:  # from its last checkpoint; later rounds were not written
                 _sit(seat.number, seat.job, stop, listen, going, errors)
     finally:
         for seat in going:
@@ -93,13 +93,13 @@ def _explained(error: Exception) -> Exception:
     if "RESOURCE_EXHAUSTED" not in str(error):
         return error
     return FedpickError(
-        f"one run alone needs more memory than the device has ({str(error).splitlines()[0]}); what was written before "
-        "is whole. Use smaller batches or cohorts, or --device cpu"
+        f"a single run needs more memory than the device has ({str(error).splitlines()[0]}); files written before are "
+        "intact. Use smaller batches or cohorts, or --device cpu"
     )
 
 
 def _next(seats: Sequence[Seat], limit: int) -> tuple[list[Seat], int]:
-    """The runs that are played next, and up to which round: to the end of one, or to where others wait."""
+    """The runs to execute next, and until which round: the end of one of them, or the round of other runs."""
     least = min(seat.round for seat in seats)
     stack = [seat for seat in seats if seat.round == least][:limit]
     until = min(seat.job.config.rounds for seat in stack)
@@ -108,10 +108,11 @@ def _next(seats: Sequence[Seat], limit: int) -> tuple[list[Seat], int]:
 
 
 def _play_stack(stack: Sequence[Seat], until: int, stop: Stop, listen: Listener) -> None:
-    """Play runs that are in one round, through round `until`; those that are at their end then are finished."""
+    """Execute runs that are in the same round until round `until`; write the final files of complete ones."""
     for seat in stack:
         if seat.round < until:
             seat.note("stacked" if len(stack) > 1 else "alone")
+            listen.tick(seat.number, seat.round)  # the first round compiles, which may take seconds
     runs = [seat.run for seat in stack]
     rounds = ([record] for record in runs[0].rounds(until)) if len(runs) == 1 else play_together(runs, until)
     for records in rounds:
@@ -125,5 +126,5 @@ def _play_stack(stack: Sequence[Seat], until: int, stop: Stop, listen: Listener)
                 listen.tick(seat.number, seat.round)
     for i, seat in enumerate(stack):
         with blame(i):
-            seat.end() if seat.round >= seat.job.config.rounds else seat.save()  # others may be next
+            seat.end() if seat.round >= seat.job.config.rounds else seat.save()  # other runs may be next
     stop.obey()

@@ -1,4 +1,4 @@
-"""Being told to stop: at the end of a round, with a checkpoint, wherever runs are played."""
+"""Stop after a signal: at the end of a round, with a checkpoint."""
 
 import signal
 import threading
@@ -10,14 +10,14 @@ from typing import Any
 
 __all__ = ["Stop", "Stopped", "patient"]
 
-IMPATIENT = 2.0  # seconds after which a second signal is another one, and not the first that came by two ways
+IMPATIENT = 2.0  # seconds; a second signal within this time is taken for a copy of the first
 
 
 class Stopped(KeyboardInterrupt):
-    """Told to stop, after all that was done is written.
+    """Raised after a signal to stop, when everything is written.
 
     Args:
-        signal: the number of the signal that said so.
+        signal: number of the signal.
     """
 
     def __init__(self, signal: int = signal.SIGINT) -> None:
@@ -26,7 +26,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether somebody said to stop: `came` is the signal's number then."""
+    """Whether a signal to stop came; `came` is its number."""
 
     def __init__(self) -> None:
         self.came: int | None = None
@@ -34,7 +34,7 @@ class Stop:
         self._now = False
 
     def tell(self, number: int) -> None:
-        """Stop when it suits; told again after a while: at once."""
+        """Take a signal: the first stops at the next `obey`, a second one (after IMPATIENT seconds) at once."""
         if self.came is None:
             self.came, self._when = int(number), time.monotonic()
             if self._now:
@@ -44,7 +44,7 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """For a block in which nothing is lost: being told raises Stopped in the middle of it."""
+        """A block in which a signal raises Stopped immediately, because nothing can be lost."""
         self.obey()
         self._now = True
         try:
@@ -53,21 +53,21 @@ class Stop:
             self._now = False
 
     def obey(self) -> None:
-        """Raise Stopped if somebody said so; call it where all is written."""
+        """Raise Stopped if a signal came; call it where everything is written."""
         if self.came is not None:
             raise Stopped(self.came)
 
 
 @contextmanager
 def patient() -> Iterator[Stop]:
-    """Let Ctrl-C and SIGTERM wait until the block asks for them."""
+    """During the block, Ctrl-C and SIGTERM only set `Stop`, which the block checks."""
     stop = Stop()
 
     def note(number: int, frame: FrameType | None) -> None:
         stop.tell(number)
 
     before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # others cannot, and get no signals
+    if threading.current_thread() is threading.main_thread():  # other threads get no signals
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 before[number] = signal.signal(number, note)

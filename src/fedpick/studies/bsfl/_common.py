@@ -1,4 +1,4 @@
-"""What the figures of BSFL share: the paper, and regret against who knows all speeds."""
+"""Shared by the figures of BSFL: the paper, and regret against an oracle that knows all speeds."""
 
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,8 @@ def regret_of(item: Item, folder: Path, speeds: Floats, share: Any) -> Floats:
     Args:
         item: the job.
         folder: of the run.
-        speeds: of the clients, as `mean_speeds` gives them.
-        share: how often each client should be chosen: a number, or one for each.
+        speeds: of the clients, from `mean_speeds`.
+        share: target rate of each client: a number, or one per client.
     """
     rounds = item["rounds"]
     cohorts = chosen_in(folder, rounds)

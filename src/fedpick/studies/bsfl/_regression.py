@@ -72,7 +72,7 @@ def _config(item: Item) -> Config:
 
 
 def _read(item: Item, folder: Path) -> Measurement:
-    """Regret after every round, and test loss with the time of each."""
+    """Regret after every round, and test losses with their times."""
     run = _config(item).build()
     trainer: Any = run.trainer
     worth = run.world.clients.sizes if item["by_size"] else np.ones(item["clients"])
@@ -86,7 +86,7 @@ def _read(item: Item, folder: Path) -> Measurement:
 
 
 def _at(run: Mapping[str, Any], times: Floats) -> Floats:
-    """Test loss of the model that the server has at these times."""
+    """Test loss of the server's model at these times."""
     found: Floats = np.asarray(run["loss"])[np.searchsorted(run["clock"], times, side="right") - 1]
     return found
 
@@ -102,7 +102,7 @@ def _gather(settings: Settings, found: Found) -> Result:
             name: [found[_item(settings, text, policy, seed)] for seed in seeds_of(settings)]
             for name, policy in settings["schemes"].items()
         }
-        # The same time for all: that of the scheme whose rounds are shortest, seed by seed.
+        # The same time for all schemes: for each seed, that of the scheme with the shortest rounds.
         ends = np.min([[run["clock"][-1] for run in part] for part in parts.values()], axis=0)
         result["loss"][kind] = {
             moment: {

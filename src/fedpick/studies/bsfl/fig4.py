@@ -31,7 +31,7 @@ def _items(settings: Settings) -> Sequence[Item]:
 
 
 def _anneal(item: Item, _: Path) -> Measurement:
-    """A batch of problems with drawn ucb and g, each solved by every walk and exactly."""
+    """A batch of problems with random ucb and g, each solved by every annealing variant and exactly."""
     K, m, count = item["clients"], item["m"], item["batch"]
     last, top = ({name: np.empty(count) for name in WALKS} for _ in range(2))
     optimum, curves = np.empty(count), {}

@@ -30,7 +30,7 @@ def _items(settings: Settings) -> Sequence[Item]:
 
 
 def _read(item: Item, folder: Path) -> Measurement:
-    """Regret (7) after every round, and the least loss of a round that is not 0."""
+    """Regret (7) after every round, and the smallest nonzero regret of a round."""
     world = named(item["world"], item["clients"])
     speeds = mean_speeds(world, item["seed"], item["tau_min"], item["tau_max"])
     regret = regret_of(item, folder, speeds, item["cohort_size"] / item["clients"])

@@ -1,4 +1,4 @@
-"""What the figures of E3CS share."""
+"""Shared by the figures of E3CS."""
 
 __all__ = ["BASE", "PAPER", "SCHEMES"]
 

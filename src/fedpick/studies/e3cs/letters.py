@@ -44,7 +44,7 @@ def _played(settings: Settings) -> list[str]:
 
 
 def _seeds(settings: Settings, part: str) -> range:
-    """Its seeds: a part that takes long may have fewer."""
+    """The seeds of a part; one that takes long may have fewer."""
     all_of_them = seeds_of(settings)
     return all_of_them[: settings["parts"][part].get("seeds", len(all_of_them))]
 
@@ -68,14 +68,14 @@ def _items(settings: Settings) -> Sequence[Item]:
 
 @lru_cache(maxsize=4)
 def _people(name: str, partition: str, held: float, clients: int, seed: int) -> data.Federated:
-    """Who holds what; tested, as in the paper, is what the clients hold out, not the data set's own test set."""
+    """The clients' data; as in the paper, tests use what the clients hold out, not the data set's own test set."""
     people = data.hold_out(split(name, partition, clients, seed), held, rngs.stream(seed, 0, "held out"))
     letters = people.dataset
     return replace(people, dataset=replace(letters, test_x=letters.x[:0], test_y=letters.y[:0]))
 
 
 def _job(item: Item, _: Path) -> Measurement:
-    """One scheme at one seed: accuracy over the rounds, and how many clients returned in each."""
+    """One scheme with one seed: accuracy over the rounds, and the number of clients that returned in each."""
     from fedpick import learn
 
     people = _people(item["data"], item["partition"], item["held"], item["clients"], item["seed"])
@@ -142,7 +142,7 @@ def _first(result: Result, part: str, level: int) -> dict[str, Floats]:
 
 
 def _words(rounds: Floats, end: int) -> str:
-    """A mean with its interval; 'never' where no seed got there."""
+    """A mean with its interval; 'never' if no seed reached the level."""
     missing = int((rounds > end).sum())
     if missing == len(rounds):
         return "never"
@@ -172,7 +172,7 @@ def _slower(result: Result, part: str, a: str, b: str) -> str:
 
 
 def _speed(result: Result, part: str) -> Finding:
-    """Who reaches the lowest level first."""
+    """Which scheme reaches the lowest level first."""
     first, level, end = _first(result, part, 0), result["levels"][0], result["rounds"][part]
     links = [
         order(first, claim, ratio=True)
@@ -203,7 +203,7 @@ def _how(result: Result, part: str) -> str:
 
 
 def _fair(result: Result, part: str) -> Finding:
-    """Who is best at the end."""
+    """Which scheme is best at the end."""
     final = {name: 100 * np.asarray(values) for name, values in result["final"][part].items()}
     links = [
         order(final, claim, digits=1)

@@ -1,4 +1,4 @@
-"""What the figure and the table of FedGS share."""
+"""Shared by the figure and the table of FedGS."""
 
 __all__ = ["PAPER"]
 

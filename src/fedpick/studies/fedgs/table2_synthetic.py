@@ -61,7 +61,7 @@ def _item(settings: Settings, mode: str, seed: int) -> dict[str, Any]:
 
 
 def _items(settings: Settings) -> Sequence[Item]:
-    """An item for each mode and seed: all methods meet the same data and the same clients."""
+    """An item for each mode and seed: all methods get the same data and the same clients."""
     return [_item(settings, mode, seed) for seed in seeds_of(settings) for mode in settings["modes"]]
 
 
@@ -72,7 +72,7 @@ def _world(item: Item) -> World:
 
 
 def _present(world: World, rounds: int, seed: int) -> float:
-    """Clients that are there in a round, on average."""
+    """Mean number of available clients in a round."""
     state = world.init(seed)
     return float(np.mean([world.view(state, world.draw(state, seed, t)).available.sum() for t in range(1, rounds + 1)]))
 
@@ -124,7 +124,7 @@ def _ratio(a: ArrayLike, b: ArrayLike) -> str:
 
 
 def _spread(values: ArrayLike) -> tuple[float, float]:
-    """Where one more data set would lie with 95% (t prediction interval), for numbers > 0."""
+    """95% t prediction interval for one more data set, for numbers > 0."""
     x = np.log(values)
     if len(x) < 2:
         return 0.0, float("inf")
@@ -182,7 +182,7 @@ def _levels(mode: str, loss: Mapping[str, list[float]], present: list[float], si
 
 
 def _worst(loss: Mapping[str, Mapping[str, list[float]]], name: str) -> tuple[str, float, str]:
-    """The mode that costs this method most against IDL: which, by what factor, in words."""
+    """The mode that is worst for this method compared with IDL: its name, the factor, and a text."""
     costs = {m: float(np.mean(np.log(of[name]) - np.log(loss["IDL"][name]))) for m, of in loss.items() if m != "IDL"}
     mode = max(costs, key=lambda m: costs[m])
     return mode, float(np.exp(costs[mode])), f"{name} {np.exp(costs[mode]) - 1:+.1%} ({mode})"

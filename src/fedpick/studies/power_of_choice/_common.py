@@ -1,4 +1,4 @@
-"""What the figures and tables of Power-of-Choice share."""
+"""Shared by the figures and tables of Power-of-Choice."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,17 +31,17 @@ def curve_of(runs: Sequence[Mapping[str, Any]], name: str) -> Result:
 
 
 def or_none(values: ArrayLike) -> Any:
-    """NaN as None: JSON knows no NaN."""
+    """None for NaN, which JSON does not have."""
     return [None if np.isnan(x) else float(x) for x in np.asarray(values, dtype=np.float64)]
 
 
 def censored(values: Sequence[float | None], rounds: int) -> Floats:
-    """Rounds until something happened; what did not happen counts as all the rounds."""
+    """Rounds until an event; if it did not happen, the number of all rounds."""
     return np.array([rounds if x is None else x for x in values], dtype=np.float64)
 
 
 def show_rounds(values: Sequence[float | None], rounds: int) -> str:
-    """Rounds until something happened, in words."""
+    """Rounds until an event, as text."""
     missed = sum(x is None for x in values)
     if missed == len(values):
         return f"not in {rounds:,}"

@@ -1,4 +1,4 @@
-"""Power-of-Choice on Fashion-MNIST: what Tables 1 and 2 and Fig. 8 share.
+"""Power-of-Choice on Fashion-MNIST: shared by Tables 1 and 2 and Fig. 8.
 
 What the paper does not print (layers, dropout, weight decay) is as in its authors' code.
 """
@@ -85,7 +85,7 @@ def _item(settings: Settings, partition: str, name: str, rate: float, seed: int)
 
 
 def items(settings: Settings) -> Sequence[Item]:
-    """Every row at every seed."""
+    """An item for each row and seed."""
     return [
         _item(settings, partition, name, rate, seed)
         for partition, name, rate in _rows(settings)
@@ -94,7 +94,7 @@ def items(settings: Settings) -> Sequence[Item]:
 
 
 def train(item: Item, _: Path) -> Measurement:
-    """One policy at one seed: the seed draws the data's partition and all of the run."""
+    """One policy with one seed, which determines the partition and the run."""
     from fedpick import learn  # here, so that only the processes that train import JAX
 
     people = split(item["data"], item["partition"], item["clients"], item["seed"])
@@ -122,7 +122,7 @@ def train(item: Item, _: Path) -> Measurement:
 
 
 def for_good(rounds: ArrayLike, values: ArrayLike, level: float) -> float:
-    """The first round after which the value stays at the level or above; NaN if it does not."""
+    """The first round from which the value stays at or above the level; NaN if there is none."""
     at, below = np.asarray(rounds), np.flatnonzero(np.asarray(values) < level)
     if not len(below):
         return float(at[0])
@@ -130,7 +130,7 @@ def for_good(rounds: ArrayLike, values: ArrayLike, level: float) -> float:
 
 
 def gain(points: ArrayLike) -> str:
-    """A difference of accuracies in words."""
+    """A difference of accuracies as text."""
     mean, half = interval(points)
     return f"{mean:+.1f}" + (f" ± {half:.1f}" if np.isfinite(half) else "") + " points"
 

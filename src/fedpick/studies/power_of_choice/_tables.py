@@ -31,7 +31,7 @@ TRIED = {
 
 
 def _links(values: Mapping[str, ArrayLike], pairs: Sequence[tuple[str, str]], **how: Any) -> Order:
-    """Judge each "a > b" by paired differences; names in words in the order given."""
+    """Judge each "a > b" by paired differences; values are listed in the given order of names."""
     judged = [order(values, f"{a} > {b}", **how) for a, b in pairs]
     return Order(
         [hold for one in judged for hold in one.holds],

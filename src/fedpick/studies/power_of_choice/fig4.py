@@ -46,7 +46,7 @@ def _items(settings: Settings) -> Sequence[Item]:
 
 
 def _config(item: Item) -> Config:
-    """The seed draws the data and all of the run."""
+    """The configuration of an item; the seed determines the data and the run."""
     train = {name: item[name] for name in ("model", "lr", "batch", "steps", "evaluate_every")}
     return Config(
         policy=item["policy"],
@@ -60,7 +60,7 @@ def _config(item: Item) -> Config:
 
 
 def _read(item: Item, folder: Path) -> Measurement:
-    """The global training loss where it was measured."""
+    """The global training loss in the rounds in which it was measured."""
     loss = column(folder, "train_loss")
     at = np.flatnonzero(~np.isnan(loss))
     return {"train_loss_at": at + 1, "train_loss": loss[at]}
@@ -86,7 +86,7 @@ def _gather(settings: Settings, found: Found) -> Result:
 
 
 def _speed_up(one: Mapping[str, Any], name: str, rounds: int) -> tuple[Interval, str]:
-    """How many times sooner than rand, as logarithms, and in words."""
+    """Speed-up over rand, as logarithms and as text."""
     logs = np.log(censored(one["reached"]["rand"], rounds)) - np.log(censored(one["reached"][name], rounds))
     seen = interval(logs)
     ends = f" ({np.exp(seen.low):.1f} to {np.exp(seen.high):.1f})" if np.isfinite(seen.half) else ""

@@ -134,7 +134,7 @@ def _sized(result: Result, K: str) -> list[str]:
 
 
 def _stalled(result: Result, K: str) -> list[str]:
-    """Who does not get to 10% in some problems, and the speeds in the problems where everyone does."""
+    """The schemes that do not reach 10% in some problems, and the speeds in the problems where all do."""
     missed = {name: np.asarray(values, dtype=bool) for name, values in result["missed"][K].items()}
     late = [f"{name} in {values.sum()}" for name, values in missed.items() if values.any()]
     if not late:
@@ -152,7 +152,7 @@ def _stalled(result: Result, K: str) -> list[str]:
 
 
 def _pace(result: Result, K: str, largest: str) -> str:
-    """Where adapow-d and d = K differ: they are one policy until the first halving."""
+    """Where adapow-d and d = K differ: they are the same policy until the first halving."""
     ada, full = (np.asarray(result["reached"][K][name]) for name in ("ada", largest))
     early = full <= result["rounds"] // 4
     return (

@@ -1,3 +1,3 @@
-"""RBCS-F: Huang, Lin, Wu, He, Li & Zomaya (2021), a file for each figure."""
+"""RBCS-F: Huang et al. (2021), https://doi.org/10.1109/TPDS.2020.3040887; a module for each figure."""
 
-__all__: list[str] = []  # each file offers its own study
+__all__: list[str] = []  # each module has a STUDY

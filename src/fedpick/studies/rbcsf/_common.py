@@ -1,4 +1,4 @@
-"""What the figures of RBCS-F share: section 6.1, 500 rounds without training."""
+"""Shared by the figures of RBCS-F: section 6.1, 500 rounds without training."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,12 +26,12 @@ QUICK = {"seeds": 5}
 
 
 def items(settings: Settings) -> Sequence[Item]:
-    """Every scheme at every seed."""
+    """An item for each scheme and seed."""
     return scheme_items(settings, [settings["world"]])
 
 
 def by_name(settings: Settings, found: Found) -> dict[str, list[Measurement]]:
-    """What each scheme gave, seed by seed."""
+    """The measurements of each scheme, for each seed."""
     return {n: scheme_runs(settings, found, settings["world"], policy) for n, policy in settings["schemes"].items()}
 
 

@@ -19,7 +19,7 @@ __all__ = ["STUDY"]
 
 
 def _longer(settings: Settings) -> dict[str, Any]:
-    """As long as asked for: the rounds that are shown are the first of these."""
+    """The settings with the rounds of the longer runs; the figure shows their first rounds."""
     return {**settings, "rounds": max(settings["rounds"], settings["longer"])}
 
 
@@ -33,7 +33,7 @@ def _items(settings: Settings) -> Sequence[Item]:
 
 
 def _read(item: Item, folder: Path) -> Measurement:
-    """The mean queue after every round: queues go by (6), from who was chosen alone."""
+    """The mean queue after every round, computed by eq. (6) from the chosen clients."""
     queue, mean = np.zeros(item["clients"]), np.empty(item["rounds"])
     for t, ids in enumerate(chosen_in(folder, item["rounds"])):
         queue += item["guarantee"]
@@ -66,7 +66,7 @@ def _gather(settings: Settings, found: Found) -> Result:
         mean, half = band(queue[:, at - 1])
         result["curves"][name] = {"mean": rounded(mean), "half": rounded(half)}
         result["level"][name] = rounded(level)
-        # The first round at 90% of the level of the last tenth: how fast the curve converges.
+        # How fast the curve converges: the first round at 90% of the level of the last tenth.
         result["reached"][name] = rounded(np.argmax(queue >= 0.9 * level[:, None], axis=1) + 1)
         result["start"][name] = rounded(queue[:, tail - 1] / tail)  # growth a round, first and last tenth
         result["growth"][name] = rounded((queue[:, -1] - queue[:, -1 - tail]) / tail if rounds > tail else level * 0)
