@@ -22,9 +22,7 @@ def main() -> None:
         if sys.argv[1:2] and sys.argv[1] in _LISTING:
             from fedpick.cli.listing import app
         else:
-            shown = (
-                sys.stderr.isatty() and "_FEDPICK_COMPLETE" not in os.environ
-            )  # a shell that completes shows nothing
+            shown = sys.stderr.isatty() and "_FEDPICK_COMPLETE" not in os.environ  # not for a shell
             if shown:
                 sys.stderr.write("loading ...")  # imports take a second
                 sys.stderr.flush()
