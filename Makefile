@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
+.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -74,6 +74,9 @@ bench-flower: $(READY)  ## measure the Flower strategy's overhead over plain Fed
 
 bench-train: $(READY)  ## compare training speed with PyTorch, Flower and fedjax (sets up their environments first)
 	$(BIN)/python benchmarks/bench_train.py
+
+bench-demo: $(READY)  ## measure a comparison of six policies from the command to its table, with and without compiled code
+	$(BIN)/python benchmarks/bench_demo.py
 
 bench-capture: $(READY)  ## measure what false reports gain under each policy, into docs/trust.md (ten minutes)
 	$(BIN)/python benchmarks/bench_capture.py

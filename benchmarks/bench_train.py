@@ -1,12 +1,14 @@
 """Training speed of a cohort on the CPU: ours against a PyTorch loop, Flower's simulation and fedjax.
 
-Three workloads: A, an MLP; B, a CNN; C, logistic regression. Every engine runs in an environment of its own, which this
-makes once in the user's cache ($FEDPICK_BENCH, else ~/.cache/fedpick/bench), and trains on the same data with the same
-batches from the same weights; their losses must agree. Blocks of rounds take turns, ours and a peer's, one engine at a
-time, and the result is the median ratio of such pairs; the large matrix product measured in between is the ceiling.
-Writes table, bar chart and manifest to benchmarks/results/train/.
+Workloads: A, an MLP; B, a CNN; C, logistic regression; D, the demo's own round: the same model, clients with unequal
+work, half of them not used. D stands beside a bound, too: its useful steps in one compiled loop, and nothing else.
+Every engine runs in an environment of its own, which this makes once in the user's cache ($FEDPICK_BENCH, else
+~/.cache/fedpick/bench), and trains on the same data with the same batches from the same weights; their losses must
+agree. Blocks of rounds take turns, ours and a peer's, one engine at a time, and the result is the median ratio of such
+pairs; the large matrix product measured in between is the ceiling. Writes table, bar chart and manifest to
+benchmarks/results/train/.
 
-    python benchmarks/bench_train.py                              all, about eleven minutes
+    python benchmarks/bench_train.py                              all, about thirteen minutes
     python benchmarks/bench_train.py --quick --workloads A,C      a smoke test
     python benchmarks/bench_train.py --engines ours,flower        only these
 """
@@ -40,8 +42,14 @@ NEEDS = {
     "flower": ["flwr[simulation]==1.41.0", "torch==2.13.0", "numpy"],
     "fedjax": ["fedjax==0.0.17", "jax==0.10.2"],
 }
-GOALS = {"A": (3.0, 2.8), "B": (1.8, 1.3), "C": (40.0, 12.0)}  # against Flower, against the best PyTorch loop
-LEARN = {"A": 10, "B": 2, "C": 30}  # rounds after which the losses are compared
+HERE_TOO = ("ours", "one", "bound")  # run with this interpreter
+GOALS = {
+    "A": (3.0, 2.8),
+    "B": (1.8, 1.3),
+    "C": (40.0, 12.0),
+    "D": (3.0, 3.0),
+}  # against Flower, against the best PyTorch loop
+LEARN = {"A": 10, "B": 2, "C": 30, "D": 20}  # rounds after which the losses are compared
 AGREE = 0.005  # how far apart losses may be: the order of sums differs, and training magnifies it
 console = Console(stderr=True)
 
@@ -55,14 +63,16 @@ class Engine:
     """A way to train."""
 
     label: str
-    kind: str  # "ours" runs where this runs, others in the environment of that name
+    kind: str  # "ours" and "bound" run where this runs, others in the environment of that name
     script: str
     form: tuple[str, ...] = ()
-    only: str = "ABC"
+    only: str = "ABCD"
 
 
 ENGINES = [
     Engine("fedpick", "ours", "ours.py"),
+    Engine("fedpick, one core", "one", "ours.py", ("one",), only="D"),
+    Engine("the steps alone, one core", "bound", "bound.py", only="D"),
     Engine("PyTorch loop, plain", "pytorch", "pytorch_loop.py", ("plain",)),
     Engine("PyTorch loop, channels_last", "pytorch", "pytorch_loop.py", ("channels_last",), only="B"),
     Engine("PyTorch loop, a process a core", "pytorch", "pytorch_loop.py", ("processes",)),
@@ -73,7 +83,7 @@ ENGINES = [
 
 def python_of(kind: str) -> str:
     """The interpreter of an engine's environment, which is made if it is not there."""
-    if kind == "ours":
+    if kind in HERE_TOO:
         return sys.executable
     folder, needs = CACHE / kind, " ".join(NEEDS[kind])
     python, ready = folder / "bin" / "python", folder / ".ready"
@@ -99,7 +109,7 @@ class Session:
     """An engine's process, loaded and waiting; see train/protocol.py."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
-        self.engine = engine
+        self.engine, self.processor = engine, 0.0
         self.log = CACHE / "logs" / f"{engine.script.removesuffix('.py')}-{'-'.join((folder.name, *engine.form))}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         command = [python_of(engine.kind), str(HERE / engine.script), str(folder), *engine.form]
@@ -139,8 +149,10 @@ class Session:
         return self._hear()
 
     def run(self, rounds: int) -> float:
-        """Seconds of one round, when it does so many."""
-        return self._ask(do="run", rounds=rounds)["seconds"] / rounds
+        """Seconds of one round, when it does so many; `processor` has its processor time."""
+        answer = self._ask(do="run", rounds=rounds)
+        self.processor = answer["processor"] / rounds
+        return answer["seconds"] / rounds
 
     def score(self, task: Task) -> tuple[float, float]:
         """Loss and accuracy after what was run last."""
@@ -207,6 +219,7 @@ def measure(work: Workload, engines: list[Engine], repeats: int, block: float, l
                     "accuracy": right,
                     "block": rounds,
                     "seconds": [],
+                    "processor": [],
                     "ratios": [],
                 }
             )
@@ -217,6 +230,7 @@ def measure(work: Workload, engines: list[Engine], repeats: int, block: float, l
                 mine, theirs = ours.run(count), peer.run(rounds)
                 rows[0]["seconds"].append(mine)
                 row["seconds"].append(theirs)
+                row["processor"].append(peer.processor)
                 row["ratios"].append(theirs / mine)
             if not peers:
                 rows[0]["seconds"].append(ours.run(count))
@@ -224,9 +238,9 @@ def measure(work: Workload, engines: list[Engine], repeats: int, block: float, l
         row["rounds_per_s"] = 1 / float(np.median(row["seconds"]))
         row["gflops"] = work.gflop * row["rounds_per_s"]
         row["ratio"] = float(np.median(row["ratios"])) if row["ratios"] else 1.0
-    ends = [row["loss"] for row in rows]
+    ends = [row["loss"] for row in rows if row["kind"] != "bound"]
     if max(ends) - min(ends) > AGREE or max(ends) > 0.9 * loss:
-        told = ", ".join(f"{row['engine']} {row['loss']:.5f}" for row in rows)
+        told = ", ".join(f"{row['engine']} {row['loss']:.5f}" for row in rows if row["kind"] != "bound")
         raise EngineError(f"{work.name}: losses from {loss:.5f} must fall and agree within {AGREE}, but are: {told}")
     return {
         "workload": work.name,
@@ -244,6 +258,21 @@ def against(result: dict[str, Any], kind: str) -> dict[str, Any] | None:
     """The fastest row of this kind of peer."""
     found = [row for row in result["rows"][1:] if row["kind"] == kind]
     return min(found, key=lambda row: row["ratio"], default=None)
+
+
+def shares(result: dict[str, Any]) -> dict[str, list[float]]:
+    """How much of the bound was reached, in each repeat; on several cores, of the bound divided by their number."""
+    bound, one = against(result, "bound"), against(result, "one")
+    if bound is None or one is None:
+        return {}
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "one core": [b / o for b, o in zip(bound["ratios"], one["ratios"], strict=True)],
+        "one core, in processor time, which other work on the machine changes less": [
+            b / o for b, o in zip(bound["processor"], one["processor"], strict=True)
+        ],
+        f"{cores} cores": [b / cores for b in bound["ratios"]],
+    }
 
 
 def table(results: list[dict[str, Any]], top: dict[str, float]) -> str:
@@ -281,8 +310,9 @@ def table(results: list[dict[str, Any]], top: dict[str, float]) -> str:
         work, learn = WORKLOADS[result["workload"]], result["learn"]
         lines += [
             "",
-            f"**{work.name}: {work.title}**, {work.cohort} of 100 clients x {work.steps} steps x batch {work.batch}, "
-            f"{work.gflop:.3g} GFLOP a round; before: loss {result['loss']:.4f}, accuracy {result['accuracy']:.1%}.",
+            f"**{work.name}: {work.title}**, {work.cohort} of 100 clients, {work.client_steps:.0f} steps together, "
+            f"batch {work.batch}, {work.gflop:.3g} GFLOP a round; before: loss {result['loss']:.4f}, accuracy "
+            f"{result['accuracy']:.1%}.",
             "",
             f"| engine | rounds a second | GFLOP/s | {mine} is faster by (quartiles) | loss after {learn} rounds | "
             "accuracy |",
@@ -297,6 +327,9 @@ def table(results: list[dict[str, Any]], top: dict[str, float]) -> str:
                 f"| {row['engine']} | {row['rounds_per_s']:.3g} | {row['gflops']:.3g} | {faster} | "
                 f"{row['loss']:.4f} | {row['accuracy']:.1%} |"
             )
+        for where, found in shares(result).items():
+            low, middle, high = np.quantile(found, [0.25, 0.5, 0.75])
+            lines += ["", f"Of the steps alone on {where}: {middle:.0%} (quartiles {low:.0%}-{high:.0%})."]
     versions = {name: v for result in results for row in result["rows"] for name, v in row["versions"].items()}
     lines += ["", "Versions: " + ", ".join(f"{name} {v}" for name, v in sorted(versions.items())) + "."]
     return "\n".join(lines) + "\n"
@@ -310,7 +343,14 @@ def plot(results: list[dict[str, Any]], folder: Path) -> None:
     import matplotlib.pyplot as plt
 
     plt.rcParams["svg.hashsalt"] = "fedpick"
-    colours = {"ours": "#0072B2", "pytorch": "#E69F00", "flower": "#009E73", "fedjax": "#CC79A7"}
+    colours = {
+        "ours": "#0072B2",
+        "one": "#56B4E9",
+        "bound": "#999999",
+        "pytorch": "#E69F00",
+        "flower": "#009E73",
+        "fedjax": "#CC79A7",
+    }
     figure, panels = plt.subplots(
         len(results), 1, figsize=(8, 0.9 + 2.0 * len(results)), layout="constrained", squeeze=False
     )
@@ -330,7 +370,7 @@ def plot(results: list[dict[str, Any]], folder: Path) -> None:
         )
         axes.set_xlim(0, 1.35 * max(speeds))
         work = WORKLOADS[result["workload"]]
-        axes.set_title(f"{work.name}: {work.title}, {work.cohort} x {work.steps} x {work.batch}", fontsize=10)
+        axes.set_title(f"{work.name}: {work.title}, {work.client_steps:.0f} steps of {work.batch}", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
     panels[-1, 0].set_xlabel("rounds a second")
@@ -359,7 +399,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for table, chart and manifest")
     options = parser.parse_args()
     settings = {"quick": options.quick, "engines": options.engines, "workloads": options.workloads}
-    repeats = {"A": 2, "B": 1, "C": 2} if options.quick else {"A": 9, "B": 5, "C": 9}
+    repeats = {"A": 2, "B": 1, "C": 2, "D": 2} if options.quick else {"A": 9, "B": 5, "C": 9, "D": 9}
     block = 0.3 if options.quick else 1.5
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # engines are closed on the way out
     try:
@@ -368,7 +408,8 @@ def main() -> None:
         top = ceilings(set(options.engines))
         results = []
         for name in options.workloads:
-            engines = [e for e in ENGINES if e.kind in options.engines and name in e.only]
+            kinds = {*options.engines, *(HERE_TOO if "ours" in options.engines else ())}
+            engines = [e for e in ENGINES if e.kind in kinds and name in e.only]
             results.append(measure(WORKLOADS[name], engines, repeats[name], block, LEARN[name]))
             top = {library: max(top[library], value) for library, value in ceilings(set(options.engines)).items()}
     except EngineError as error:

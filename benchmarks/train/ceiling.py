@@ -1,7 +1,7 @@
 """The machine's matrix ceiling: GFLOP/s of float32 products, the best of many, as JSON.
 
 python ceiling.py numpy|torch|jax        a large square product, all cores
-python ceiling.py products A|B|C         a workload's own products and nothing else, one NumPy thread for each core
+python ceiling.py products A|B|C|D        a workload's own products and nothing else, one NumPy thread for each core
 """
 
 import json
@@ -68,14 +68,14 @@ def products(work: Workload, cores: int) -> tuple[Callable[[], object], float]:
         ]
         for _ in range(cores)
     ]
-    steps = max(1, round(2.0 / (work.gflop / work.steps / work.cohort * 30)))  # calls long beside a thread's hand-over
+    steps = max(1, round(2.0 / (work.gflop / work.client_steps * 30)))  # calls long beside a thread's hand-over
     pool = ThreadPoolExecutor(cores)
 
     def run(layers: list) -> None:
         for _ in range(steps):
             step(layers)
 
-    return lambda: list(pool.map(run, made)), cores * steps * work.gflop / work.steps / work.cohort
+    return lambda: list(pool.map(run, made)), cores * steps * work.gflop / work.client_steps
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ class Planned(FedAvg):
         """Flower's own, which would go on without those that failed."""
         replies = list(replies)
         failed = [reply.error.reason for reply in replies if reply.has_error()]
-        if failed or len(replies) < self.task.work.cohort:
+        if failed or len(replies) < len(self.task.plan(server_round - 1)[0]):
             raise RuntimeError(f"round {server_round}: {len(replies)} replies, errors: {failed}")
         return super().aggregate_train(server_round, replies)
 

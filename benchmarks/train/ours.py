@@ -1,9 +1,14 @@
 """FedAvg with `fedpick.learn`: what one round of `fedpick.Run` asks of its trainer.
 
-python ours.py DATA
+python ours.py DATA          all cores
+python ours.py DATA one      one core
 """
 
+import os
 import sys
+
+if __name__ == "__main__" and sys.argv[2:] == ["one"]:
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
 
 import numpy as np
 from protocol import private_stdout, serve
@@ -24,7 +29,8 @@ class Planned(learn.Trainer):
     def draw(self, ids, at, epochs, round, rng):
         """The plan's batches."""
         drawn, keys, rates = super().draw(ids, at, epochs, round, rng)
-        drawn.index[: len(ids)] = self.plan
+        most = drawn.steps.max()
+        drawn.index[: len(at), :most] = self.plan[at, :most]
         return drawn, keys, rates
 
 
@@ -59,13 +65,14 @@ class Loop:
     def run(self, rounds: int) -> None:
         """So many more."""
         work = self.task.work
-        everyone, once = np.ones(work.cohort, bool), np.ones(work.cohort)
         for _ in range(rounds):
-            ids, batches = self.task.plan(self.round)
+            ids, steps, batches = self.task.cohort(self.round)
+            used = steps > 0
             self.trainer.plan = batches + ids[:, None, None] * np.int32(work.held)
             rng = fp.rng.stream(0, self.round + 1, "trainer")
-            updates = self.trainer.train(self.model, ids, everyone, once, self.round + 1, rng)
-            outcome = fp.Outcome(np.full(work.cohort, fp.Status.DONE), once, updates.loss)
+            updates = self.trainer.train(self.model, ids, used, steps / work.steps, self.round + 1, rng)
+            status = np.where(used, fp.Status.DONE, fp.Status.LATE)
+            outcome = fp.Outcome(status, np.ones(work.cohort), updates.loss)
             self.model = self.trainer.aggregate(self.model, fp.Choice(ids), outcome, updates)
             self.round += 1
         jax.block_until_ready(self.model)

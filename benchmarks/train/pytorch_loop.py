@@ -7,7 +7,6 @@ process of one thread for each core, parameters in shared memory.
 """
 
 import contextlib
-import itertools
 import os
 import sys
 from multiprocessing.connection import Connection
@@ -39,7 +38,7 @@ class Loop:
         """Add up what this share of the cohort ends with."""
         ids, batches = self.task.plan(self.round)
         torch._foreach_zero_(self.sum)
-        for client, own in zip(ids[share].tolist(), torch.from_numpy(batches[share]), strict=True):
+        for client, own in zip(ids[share].tolist(), map(torch.from_numpy, batches[share]), strict=True):
             self.local.load(self.server)
             self.local.train(client, own)
             with torch.no_grad():
@@ -50,7 +49,7 @@ class Loop:
         for _ in range(rounds):
             self.train(slice(None))
             for server, sum in zip(self.server, self.sum, strict=True):
-                torch.div(sum, self.task.work.cohort, out=server)
+                torch.div(sum, len(self.task.plan(self.round)[0]), out=server)
             self.round += 1
 
     def params(self) -> Params:
@@ -63,8 +62,7 @@ class Shares(Loop):
 
     def __init__(self, task: Task, folder: str, processes: int) -> None:
         super().__init__(task, channels_last=False)
-        bounds = [task.work.cohort * i // processes for i in range(processes + 1)]
-        self.own, *others = itertools.starmap(slice, itertools.pairwise(bounds))
+        self.own, *others = [slice(i, None, processes) for i in range(processes)]
         for p in self.server:
             p.share_memory_()
         self.others = []
@@ -86,7 +84,7 @@ class Shares(Loop):
                 pipe.recv()
                 torch._foreach_add_(self.sum, sum)
             for server, sum in zip(self.server, self.sum, strict=True):
-                torch.div(sum, self.task.work.cohort, out=server)
+                torch.div(sum, len(self.task.plan(self.round)[0]), out=server)
             self.round += 1
 
 

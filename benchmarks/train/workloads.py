@@ -1,4 +1,4 @@
-"""The three workloads that every engine trains, in NumPy alone: data, first weights, who trains on what, and the loss.
+"""The workloads that every engine trains, in NumPy alone: data, first weights, who trains on what, and the loss.
 
 All engines read one file, so that they do the same arithmetic on the same numbers. Parameters are lists
 [weight, bias, weight, bias, ...] in one layout: dense weights (in, out), convolutions (height, width, in, out), images
@@ -34,6 +34,8 @@ class Workload:
     lr: float
     noise: float  # of the examples around their class's prototype
     classes: int = 10
+    epochs: tuple[int, ...] = (1,)  # of a client in a round, drawn evenly; an epoch is `steps` long
+    used: float = 1.0  # share of the cohort whose work is used: the others are late, or fail, and train nothing
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -69,7 +71,12 @@ class Workload:
     def gflop(self) -> float:
         """Of one round's matrix products: forward, the weights' gradient, the inputs' in all layers but the first."""
         each = [2 * a * b * c for a, b, c in self.products]
-        return (3 * sum(each) - each[0]) * self.steps * self.cohort / 1e9
+        return (3 * sum(each) - each[0]) * self.client_steps / 1e9
+
+    @property
+    def client_steps(self) -> float:
+        """Steps of all clients in one round, on average."""
+        return self.steps * self.cohort * self.used * float(np.mean(self.epochs))
 
 
 WORKLOADS = {
@@ -78,6 +85,22 @@ WORKLOADS = {
         Workload("A", "MLP 784-200-200-10", (784,), (), (200, 200), 10, 30, 64, 600, lr=0.05, noise=8.0),
         Workload("B", "CNN conv20-conv50-500-10", (28, 28, 1), (20, 50), (500,), 20, 24, 40, 500, lr=0.05, noise=3.0),
         Workload("C", "logistic 60-10", (60,), (), (), 3, 30, 50, 200, lr=0.05, noise=3.0),
+        # The demo's own round (`make demo`): 1 to 4 epochs, half of the cohort late or failed.
+        Workload(
+            "D",
+            "logistic 60-10, unequal work",
+            (60,),
+            (),
+            (),
+            20,
+            30,
+            50,
+            200,
+            lr=0.05,
+            noise=3.0,
+            epochs=(1, 2, 3, 4),
+            used=0.5,
+        ),
     )
 }
 
@@ -85,8 +108,9 @@ WORKLOADS = {
 def make(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
     """Data of all clients, first weights and plans; examples are class prototypes in noise, evenly mixed.
 
-    Returns x (CLIENTS, held, ...), y, test_x, test_y, the weights as p0, p1, ..., ids (PLANS, cohort) and batches
-    (PLANS, cohort, steps, batch): indices into the client's own examples, reshuffled whenever all have been used.
+    Returns x (CLIENTS, held, ...), y, test_x, test_y, the weights as p0, p1, ..., ids (PLANS, cohort), their numbers of
+    steps (0: not used) and batches (PLANS, cohort, most steps, batch): indices into the client's own examples,
+    reshuffled whenever all have been used.
     """
     rng = np.random.default_rng([seed, ord(work.name)])
     prototypes = rng.normal(size=(work.classes, *work.inputs)).astype(np.float32)
@@ -107,13 +131,17 @@ def make(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
         made[f"p{2 * i}"] = rng.uniform(-scale, scale, shape).astype(np.float32)
         made[f"p{2 * i + 1}"] = rng.uniform(-scale, scale, shape[-1]).astype(np.float32)
     made["ids"] = np.stack([rng.permutation(CLIENTS)[: work.cohort] for _ in range(PLANS)]).astype(np.int32)
-    need = work.steps * work.batch
+    chosen = rng.random((PLANS, work.cohort)) < work.used if work.used < 1.0 else np.ones((PLANS, work.cohort), bool)
+    times = rng.choice(work.epochs, (PLANS, work.cohort)) if len(work.epochs) > 1 else np.array(work.epochs)
+    made["steps"] = np.where(chosen, times * work.steps, 0).astype(np.int32)
+    most = max(work.epochs) * work.steps
+    need = most * work.batch
     orders = rng.permuted(
         np.broadcast_to(np.arange(work.held, dtype=np.int32), (PLANS, work.cohort, -(-need // work.held), work.held)),
         axis=-1,
     )
     made["batches"] = np.ascontiguousarray(
-        orders.reshape(PLANS, work.cohort, -1)[..., :need].reshape(PLANS, work.cohort, work.steps, work.batch)
+        orders.reshape(PLANS, work.cohort, -1)[..., :need].reshape(PLANS, work.cohort, most, work.batch)
     )
     return made
 
@@ -141,19 +169,28 @@ class Task:
     test_x: np.ndarray
     test_y: np.ndarray
     ids: np.ndarray
+    steps: np.ndarray
     batches: np.ndarray
     params: Params
 
-    def plan(self, round: int) -> tuple[np.ndarray, np.ndarray]:
-        """Who trains in this round, and on what: (cohort), (cohort, steps, batch)."""
-        return self.ids[round % PLANS], self.batches[round % PLANS]
+    def cohort(self, round: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All that are chosen in this round, their steps, 0 for those not used, and their batches."""
+        return self.ids[round % PLANS], self.steps[round % PLANS], self.batches[round % PLANS]
+
+    def plan(self, round: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Who trains in this round, and on what: (steps, batch) for each."""
+        ids, steps, batches = self.cohort(round)
+        at = np.flatnonzero(steps)
+        return ids[at], [batches[c, : steps[c]] for c in at]
 
 
 def read(folder: str | Path) -> Task:
     """What `write` wrote."""
     folder = Path(folder)
     work = WORKLOADS[folder.name]
-    arrays: dict[str, Any] = {n: np.load(folder / f"{n}.npy") for n in ("x", "y", "test_x", "test_y", "ids", "batches")}
+    arrays: dict[str, Any] = {
+        n: np.load(folder / f"{n}.npy") for n in ("x", "y", "test_x", "test_y", "ids", "steps", "batches")
+    }
     return Task(work, **arrays, params=[np.load(folder / f"p{i}.npy") for i in range(2 * len(work.shapes))])
 
 

@@ -48,12 +48,14 @@ def reserve(count: int | None = None) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Environment variables of a process that shares the cores with others: one host device, and no GPU.
+    """Environment variables of a process that shares the cores with others: one host device of one thread, and no GPU.
+
+    XLA would else split every gather of a mini-batch over as many threads as there are cores.
 
     >>> environment()["JAX_PLATFORMS"]
     'cpu'
     """
-    return {"XLA_FLAGS": flags(1), "JAX_PLATFORMS": "cpu"}
+    return {"XLA_FLAGS": flags(1), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "1"}
 
 
 def stay_on_cpu() -> None:

@@ -32,7 +32,7 @@ def test_batches_are_the_twins_and_each_pass_sees_every_example_once(case: tuple
     each = batches.steps_of(np.array(sizes)[ids], np.array(epochs), batch, steps)
     room = (len(ids) + 1, int(each.max()) + 2)
     rng, slow = np.random.default_rng(seed), np.random.default_rng(seed)
-    found = batches.draw(data, np.array(ids), np.array(epochs), batch, steps, rng, room)
+    found = batches.draw(data, np.array(ids), np.array(epochs), batch, steps, rng, batches.Batches.empty(*room, batch))
     assert found.index.shape == (*room, batch)
     assert list(found.steps) == [*each, 0]
     for row, (client, passes) in enumerate(zip(ids, epochs, strict=True)):
@@ -52,7 +52,8 @@ def test_orders_are_uniform() -> None:
     """All 24 orders of four examples, alike: chi-squared with 23 degrees of freedom is below 49.7 in 99.9%."""
     data = split(people("floats").dataset, np.array([4]))
     times = 24 * 400
-    drawn = batches.draw(data, np.array([0]), np.array([times]), 4, None, np.random.default_rng(3), (1, times))
+    empty = batches.Batches.empty(1, times, 4)
+    drawn = batches.draw(data, np.array([0]), np.array([times]), 4, None, np.random.default_rng(3), empty)
     _, counts = np.unique(drawn.index[0], axis=0, return_counts=True)
     assert len(counts) == 24
     assert ((counts - 400) ** 2 / 400).sum() < 49.7
@@ -61,8 +62,8 @@ def test_orders_are_uniform() -> None:
 def test_padding_changes_nothing() -> None:
     data = people("floats")
     draws = [
-        batches.draw(data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), room)
-        for room in ((5, 6), (9, 30))
+        batches.draw(data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), empty)
+        for empty in (batches.Batches.empty(5, 6, BATCH), batches.Batches.empty(9, 30, BATCH))
     ]
     np.testing.assert_array_equal(draws[0].index, draws[1].index[:5, :6])
     np.testing.assert_array_equal(draws[0].count, draws[1].count[:5, :6])

@@ -9,10 +9,11 @@ import pytest
 import twin
 from people import BATCH, SIZES, model_of, people, same_bits, split
 
+import fedpick as fp
 from fedpick import learn, schedules
 from fedpick.data import Dataset
 from fedpick.learn import batches, cohort
-from fedpick.learn.trainer import Trainer
+from fedpick.learn.trainer import Drawn, Trainer
 from fedpick.rng import stream
 
 IDS = np.array([4, 2, 0, 1, 6])
@@ -156,9 +157,8 @@ def test_clients_may_start_from_different_models() -> None:
     """Several runs stacked into one call: what each of them gives alone."""
     trainer = make("floats", "vmap", momentum=0.5)
     models = [trainer.init(seed)["params"] for seed in (1, 2)]
-    drawn = batches.draw(
-        trainer.data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), (len(IDS), 12)
-    )
+    empty = batches.Batches.empty(len(IDS), 12, BATCH)
+    drawn = batches.draw(trainer.data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), empty)
     keys, lr = np.zeros((len(IDS), 2), np.uint32), np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     owner = np.array([1, 0, 0, 1, 1])
 
@@ -177,7 +177,36 @@ def test_clients_may_start_from_different_models() -> None:
         )
 
 
+def test_how_many_steps_are_gathered_at_once_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make("floats", "scan").init(5)
+    found = []
+    for bytes in (1, 2 * BATCH * 4 * people("floats").dataset.x.shape[1], 1 << 20):  # 1 step, 2 of 3 to 6, all
+        cohort._compiled.cache_clear()
+        monkeypatch.setattr(cohort, "GATHERED", bytes)
+        trainer = make("floats", "scan", steps=3, momentum=0.5)
+        found.append(trainer.train(model, IDS, USED, EPOCHS, 1, stream(1, 1, "train")))
+    cohort._compiled.cache_clear()
+    for other in found[1:]:
+        assert same_bits(found[0].payload[0], other.payload[0])
+        np.testing.assert_array_equal(found[0].loss, other.loss)
+
+
 # ---- who is trained
+
+
+def test_a_client_without_steps_may_stand_anywhere() -> None:
+    trainer = make("floats", "scan")
+    model = trainer.init(5)["params"]
+    at = np.arange(len(IDS))
+    drawn, keys, lr = trainer.draw(IDS, at, EPOCHS, 1, stream(1, 1, "train"))
+    all = trainer.train_all(model, Drawn(drawn, keys, lr))
+    count, steps = drawn.count.copy(), drawn.steps.copy()
+    count[1] = steps[1] = 0
+    others = trainer.train_all(model, Drawn(batches.Batches(drawn.index, count, steps), keys, lr))
+    assert np.asarray(all.norm)[1] > 0
+    assert np.asarray(others.norm)[1] == 0
+    for one, other in zip(jax.tree.leaves(all.delta), jax.tree.leaves(others.delta), strict=True):
+        np.testing.assert_array_equal(np.delete(one, 1, axis=0), np.delete(other, 1, axis=0))
 
 
 @pytest.mark.parametrize("form", ["scan", "vmap"])
@@ -230,6 +259,19 @@ def test_nothing_is_compiled_again_for_fewer_clients_or_steps(form: str, caplog:
     assert play(IDS[:2], np.ones(2, bool), EPOCHS[:2], 3) == []
     assert play(IDS[1:2], np.ones(1, bool), np.ones(1), 4) == []
     assert play(IDS[::-1], np.ones(5, bool), np.ones(5), 5) == []
+
+
+def test_the_second_round_compiles_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    run = fp.Run(
+        fp.Uniform(3), fp.World(people("floats").clients, epochs=(1,)), seed=1, trainer=make("floats", "scan", batch=6)
+    )
+    with jax.log_compiles():
+        next(run.rounds(2))
+        first = [record for record in caplog.records if record.getMessage().startswith("Compiling")]
+        caplog.clear()
+        next(run.rounds(2))
+    assert first
+    assert not [record for record in caplog.records if record.getMessage().startswith("Compiling")]
 
 
 # ---- poison

@@ -3,9 +3,12 @@
 A user's mistake gives one line and exit code 2, never a traceback.
 """
 
+import os
 import sys
 
 __all__ = ["main"]
+
+_LISTING = ("policies", "worlds", "check")  # commands that need neither experiments nor reports, which load slowly
 
 
 def main() -> None:
@@ -16,10 +19,21 @@ def main() -> None:
         sys.stdout.write(f"{__version__}\n")
         return
     try:
-        from fedpick.cli.app import run
+        if sys.argv[1:2] and sys.argv[1] in _LISTING:
+            from fedpick.cli.listing import app
+        else:
+            shown = sys.stderr.isatty() and "_FEDPICK_COMPLETE" not in os.environ  # not for a shell
+            if shown:
+                sys.stderr.write("loading ...")  # imports take a second
+                sys.stderr.flush()
+            from fedpick.cli.app import app
+
+            if shown:
+                sys.stderr.write("\r           \r")
+        from fedpick.cli.console import run
     except ImportError as error:
         if error.name is None or error.name.split(".")[0] not in ("typer", "rich", "click", "pyarrow", "filelock"):
             raise
         sys.stderr.write(f"error: the command line needs {error.name}: pip install 'fedpick[cli]'\n")
         sys.exit(2)
-    run()
+    run(app)

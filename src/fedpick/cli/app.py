@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -25,13 +24,13 @@ from fedpick.cli.options import (
     complete_policy,
     complete_world,
 )
-from fedpick.errors import ConfigError, FedpickError
+from fedpick.errors import ConfigError
 from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.shelf import Shelf
 from fedpick.report.formats import FORMATS
 from fedpick.report.results import Results, load
 
-__all__ = ["app", "run"]
+__all__ = ["app"]
 
 app = typer.Typer(
     help="Choose which clients train in each round of federated learning, and compare selection policies.",
@@ -321,22 +320,3 @@ def _options(version: Version = False) -> None:
     if version:
         console.out.print(__version__)
         raise typer.Exit
-
-
-def _warn(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
-    if issubclass(category, UserWarning):  # others are for programmers
-        console.err.print(console.plain(f"warning: {message}"), markup=False, soft_wrap=True)
-
-
-def run() -> None:
-    """Parse and do; errors of the user's are one line, and so are warnings."""
-    warnings.showwarning = _warn
-    try:
-        app()
-    except FedpickError as error:
-        console.err.print(f"[bold red]error:[/] {escape(console.plain(error))}", soft_wrap=True)
-        sys.exit(2)
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
-        said = console.plain(f"error: {error.filename or 'a file'}: {error.strerror or error}; choose another")
-        console.err.print(said, markup=False, soft_wrap=True)
-        sys.exit(2)

@@ -1,9 +1,12 @@
 """The consoles of the command line, and its progress bars."""
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,7 +17,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["err", "out", "plain", "progress_of", "written"]
+from fedpick.errors import FedpickError
+
+__all__ = ["err", "out", "plain", "progress_of", "run", "written"]
 
 # No emoji: a name may contain ":Loop:".
 out = Console(emoji=False)
@@ -54,7 +59,8 @@ def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterat
             return
         if index not in shown:
             shown[index] = bars.add_task(plain(names[index]), total=rounds[index])
-        bars.update(shown[index], completed=round)
+        compiling = ": compiling" if round == begun[index] else ""  # before its first round
+        bars.update(shown[index], completed=round, description=plain(names[index]) + compiling)
 
     with bars:
         yield tell
@@ -65,3 +71,22 @@ def written(folder: object, files: list[str], missed: list[str]) -> None:
     for why in missed:
         err.print(plain(why), markup=False, soft_wrap=True)
     out.print(plain(f"written to {folder}: {', '.join(files)}"), markup=False, soft_wrap=True)
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    if issubclass(category, UserWarning):  # others are for programmers
+        err.print(plain(f"warning: {message}"), markup=False, soft_wrap=True)
+
+
+def run(app: Callable[[], None]) -> None:
+    """Run the command line; a user's mistake is printed as one line, and so are warnings."""
+    warnings.showwarning = _warn
+    try:
+        app()
+    except FedpickError as error:
+        err.print(f"[bold red]error:[/] {escape(plain(error))}", soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        said = plain(f"error: {error.filename or 'a file'}: {error.strerror or error}; choose another")
+        err.print(said, markup=False, soft_wrap=True)
+        sys.exit(2)

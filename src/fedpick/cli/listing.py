@@ -11,7 +11,6 @@ from fedpick import checks, own, policy_names
 from fedpick.cli import console
 from fedpick.cli.options import complete_policy
 from fedpick.errors import CheckError, ConfigError, FedpickError
-from fedpick.experiment import PARTS
 from fedpick.policies.text import find_policy, installed_policies
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.worlds import WORLDS
@@ -51,6 +50,8 @@ def policies(
 @app.command()
 def worlds() -> None:
     """List the worlds, and the parts that a configuration file can replace in them."""
+    from fedpick.experiment import PARTS  # slow to import
+
     table = Table(title=escape("worlds: fedpick compare --world NAME, or name = in [world] of a configuration"))
     table.add_column("world")
     table.add_column("what it is")

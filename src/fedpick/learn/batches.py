@@ -29,6 +29,15 @@ class Batches:
     count: Int32s
     steps: Int32s
 
+    @classmethod
+    def empty(cls, clients: int, steps: int, batch: int) -> "Batches":
+        """For so many clients, none of whom has a step."""
+        return cls(*(np.zeros(shape, np.int32) for shape in ((clients, steps, batch), (clients, steps), clients)))
+
+    def parts(self) -> tuple[Int32s, Int32s, Int32s]:
+        """All arrays."""
+        return self.index, self.count, self.steps
+
 
 def steps_of(sizes: Ints, epochs: Ints, batch: int, steps: int | None) -> Ints:
     """Local steps of clients: `steps` for each epoch, or as many batches as an epoch takes.
@@ -57,6 +66,8 @@ def _fill(
     drawn = 0
     for c in range(len(sizes)):
         size = sizes[c]
+        # Padding is one of the client's own examples: masked out, but a NaN from another client's would still spread.
+        index[c] = examples[starts[c]]
         order = np.arange(size)
         at = 0
         for s in range(steps[c]):
@@ -81,7 +92,7 @@ def draw(
     batch: int,
     steps: int | None,
     rng: np.random.Generator,
-    padded: tuple[int, int],
+    into: Batches,
 ) -> Batches:
     """Draw the batches of these clients.
 
@@ -92,16 +103,11 @@ def draw(
         batch: examples per step; a client with fewer takes all it has.
         steps: steps per epoch, in full batches; None: an epoch is one pass, and its last batch is what is left.
         rng: one number is drawn for each example seen, regardless of padding.
-        padded: shape (C, S) of the arrays, at least as large as needed; a shape seen before is not compiled again.
+        into: empty arrays, at least as large as needed; a shape seen before is not compiled again.
     """
-    sizes = data.sizes[ids]
+    sizes, starts = data.sizes[ids], data.starts[ids]
     each = steps_of(sizes, epochs, batch, steps)
     seen = int((epochs * sizes).sum() if steps is None else (each * np.minimum(batch, sizes)).sum())
-    index = np.zeros((*padded, batch), np.int32)
-    # Padding is one of the client's own examples: it is masked out, but a NaN from another client's would still spread.
-    index[: len(ids)] = data.examples[data.starts[ids]][:, None, None]
-    count = np.zeros(padded, np.int32)
-    _fill(data.examples, data.starts[ids], sizes, each, batch, steps is None, rng.random(seen), index, count)
-    total = np.zeros(padded[0], np.int32)
-    total[: len(ids)] = each
-    return Batches(index, count, total)
+    _fill(data.examples, starts, sizes, each, batch, steps is None, rng.random(seen), into.index, into.count)
+    into.steps[: len(ids)] = each
+    return into

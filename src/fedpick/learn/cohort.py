@@ -2,16 +2,16 @@
 
 Two forms of one computation, chosen for the machine:
 
-- "scan": clients one after another on each device, as many steps as each has. A CPU has one device per core
-  (`fedpick.devices`), and the cohort is dealt out to them.
-- "vmap": clients side by side in every product, padded steps masked out. For GPUs, and for models
-  so small that a CPU would spend its time between the operations.
+- "scan": clients one after another on each device, as many steps as each has, and nothing for places that are not
+  used. A CPU has one device per core (`fedpick.devices`), and the cohort is dealt out to them.
+- "vmap": clients side by side in every product, padded steps masked out. For GPUs.
 
 A GPU always runs the padded number of steps: a loop whose length it has to compute would make it wait for the host.
 
 Clients may start from different models (several runs stacked into one call).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,7 +30,11 @@ from fedpick.learn.placement import Arrays, deal, everywhere, mesh
 
 __all__ = ["Local", "Trained", "train"]
 
+GATHERED = 1 << 18  # bytes of examples gathered at once on a CPU: they stay in its cache
+
 Params = Any
+Batch = tuple[jax.Array, jax.Array]  # examples and their labels, or targets
+Carry = tuple[Params, Params, jax.Array]  # the model, its velocity, the sum of losses
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Trained(NamedTuple):
 def _client(
     model: Model,
     local: Local,
+    form: str,
     affine: Affine,
     x: jax.Array,
     y: jax.Array,
@@ -72,24 +77,25 @@ def _client(
     lr: jax.Array,
 ) -> tuple[Params, jax.Array, jax.Array]:
     on_cpu = jax.default_backend() == "cpu"
+    exact = on_cpu and form == "scan"
     # On a GPU plain SGD takes the step itself as a gradient, which products then add to the weights as they go.
     added = not on_cpu and not (local.momentum or local.weight_decay or local.prox)
 
-    def objective(params: Params, s: Any, scale: Any) -> tuple[jax.Array, jax.Array]:
-        inputs = prepare(x[index[s]], affine, local.precision)
+    def objective(params: Params, s: Any, batch: Batch, scale: Any) -> tuple[jax.Array, jax.Array]:
+        inputs = prepare(batch[0], affine, local.precision)
         outputs = model.apply(_cast(params, local.precision), inputs, jax.random.fold_in(key, s))
-        each = losses(outputs.astype(jnp.float32), y[index[s]])
+        each = losses(outputs.astype(jnp.float32), batch[1])
         total = jnp.where(jnp.arange(len(each)) < count[s], each, 0.0).sum()
         return scale * total / jnp.maximum(count[s], 1), total
 
-    def step(s: Any, carry: tuple[Params, Params, jax.Array]) -> tuple[Params, Params, jax.Array]:
+    def step(s: Any, carry: Carry, batch: Batch) -> Carry:
         params, velocity, seen = carry
         # A padded step has an empty batch and a learning rate of 0: cheaper than choosing between two models.
-        rate = jnp.where(s < steps, lr, 0.0)
+        rate = lr if exact else jnp.where(s < steps, lr, 0.0)
         if added:
-            change, total = jax.grad(objective, has_aux=True)(params, s, -rate)
+            change, total = jax.grad(objective, has_aux=True)(params, s, batch, -rate)
             return jax.tree.map(jnp.add, params, change), velocity, seen + total
-        gradient, total = jax.grad(objective, has_aux=True)(params, s, 1.0)
+        gradient, total = jax.grad(objective, has_aux=True)(params, s, batch, 1.0)
         if local.weight_decay:
             gradient = jax.tree.map(lambda g, w: g + local.weight_decay * w, gradient, params)
         if local.prox:
@@ -99,17 +105,51 @@ def _client(
         return jax.tree.map(lambda w, g: w - rate * g, params, gradient), velocity, seen + total
 
     start = (sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(()))
-    if on_cpu:  # the client's own number of steps; under vmap, that of the client with the most
-        params, _, total = lax.fori_loop(0, steps, step, start)
+
+    def plain(s: Any, carry: Carry) -> Carry:
+        return step(s, carry, (x[index[s]], y[index[s]]))
+
+    def several(k: Any, carry: Carry) -> Carry:
+        first = jnp.minimum(k * many, len(index) - many)
+        rows = lax.dynamic_slice_in_dim(index, first, many)
+        xs, ys = (part.at[rows].get(mode="promise_in_bounds") for part in (x, y))
+        last = jnp.minimum((k + 1) * many, steps)
+        return lax.fori_loop(k * many, last, lambda s, c: step(s, c, (xs[s - first], ys[s - first])), carry)
+
+    if exact:
+        many = _gathered(index.shape[1] * math.prod(x.shape[1:]) * x.dtype.itemsize, len(index))
+        params, _, total = lax.fori_loop(0, -(-steps // many), several, start)
+    elif on_cpu:  # under vmap: as many steps as the client with the most
+        params, _, total = lax.fori_loop(0, steps, plain, start)
     else:
-        (params, _, total), _ = lax.scan(lambda carry, s: (step(s, carry), None), start, jnp.arange(len(count)))
+        (params, _, total), _ = lax.scan(lambda carry, s: (plain(s, carry), None), start, jnp.arange(len(count)))
     delta = jax.tree.map(jnp.subtract, params, sent)
     square = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(delta))
     return delta, total / jnp.maximum(count.sum(), 1), jnp.sqrt(square)
 
 
+def _gathered(bytes_a_step: int, steps: int) -> int:
+    """Steps whose examples are gathered at once: XLA splits every gather over all threads, which costs more than it."""
+    return max(1, min(GATHERED // bytes_a_step, steps))
+
+
 def _cast(params: Params, precision: str) -> Params:
     return params if precision == "float32" else jax.tree.map(lambda w: w.astype(precision), params)
+
+
+def _one_by_one(client: Callable[..., Any], clients: tuple[Any, ...], steps: jax.Array) -> Any:
+    """The clients up to the last one that trains; zeros for those after it."""
+
+    def pick(c: Any) -> list[Any]:
+        return [lax.dynamic_index_in_dim(part, c, keepdims=False) for part in clients]
+
+    def put(c: Any, out: Any) -> Any:
+        return jax.tree.map(lambda all, one: lax.dynamic_update_index_in_dim(all, one, c, 0), out, client(*pick(c)))
+
+    each = jax.eval_shape(lambda: client(*pick(0)))
+    start = jax.tree.map(lambda one: jnp.zeros((len(steps), *one.shape), one.dtype), each)
+    last = jnp.max(jnp.where(steps > 0, jnp.arange(1, len(steps) + 1), 0))
+    return lax.fori_loop(0, last, put, start)
 
 
 @lru_cache  # one compiled function for all trainers with the same model and settings
@@ -117,11 +157,13 @@ def _compiled(model: Model, local: Local, form: str, stacked: bool, devices: int
     def cohort(sent: Params, affine: Affine, x: Any, y: Any, clients: tuple[Any, ...]) -> Any:
         def client(owner: Any, *rest: Any) -> Any:
             start = jax.tree.map(lambda w: w[owner], sent) if stacked else sent
-            return _client(model, local, affine, x, y, start, *rest)
+            return _client(model, local, form, affine, x, y, start, *rest)
 
         if form == "vmap":
             return jax.vmap(client)(*clients)
-        return lax.map(lambda one: client(*one), clients)
+        if jax.default_backend() != "cpu":
+            return lax.map(lambda one: client(*one), clients)
+        return _one_by_one(client, clients, steps=clients[3])
 
     if devices == 1:
         return jax.jit(cohort)

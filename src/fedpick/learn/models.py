@@ -35,14 +35,12 @@ class Model:
         apply: (parameters, inputs, dropout key or None) -> outputs.
         name: for tables and manifests.
         chunk: examples evaluated in one call.
-        stacks: whether a CPU may train small models of this kind with "vmap", which slows convolutions down.
     """
 
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, jax.Array, jax.Array | None], jax.Array]
     name: str = "own"
     chunk: int = 1000
-    stacks: bool = True
 
 
 def _layer(key: jax.Array, shape: tuple[int, ...]) -> dict[str, jax.Array]:
@@ -177,7 +175,7 @@ def cnn(
     def apply(params: Params, x: jax.Array, key: jax.Array | None) -> jax.Array:
         return _dense(params["dense"], convolution.features(params["conv"], x, padding), dropout, key)
 
-    return Model(init, apply, "cnn " + "-".join(map(str, (*channels, *hidden))), chunk=200, stacks=False)
+    return Model(init, apply, "cnn " + "-".join(map(str, (*channels, *hidden))), chunk=200)
 
 
 def _fixed(**settings: Any) -> Callable[[tuple[int, ...], int], Model]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,6 @@ from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
 __all__ = ["Trainer", "gives"]
 
-TINY = 20_000  # parameters; models up to this size are trained with "vmap" on a CPU too
 NOISE = 256  # number of random inputs for a functional embedding
 # All reports that a trainer can give; and "sketch_32" for a sketch of any width.
 REPORTS = ("update_norm", "embedding", "update", "output_update", "squared_loss", "accuracy")
@@ -34,6 +33,19 @@ _SKETCH = re.compile(r"sketch_([1-9][0-9]{0,5})")
 def gives(report: str) -> bool:
     """Whether a trainer can give this report."""
     return report in REPORTS or _SKETCH.fullmatch(report) is not None
+
+
+@lru_cache  # a comparison makes a trainer for every run
+def _shapes(model: Model, inputs: tuple[int, ...]) -> tuple[Any, Any]:
+    """Shapes of a model's parameters, and of its outputs for two inputs."""
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    given = jax.ShapeDtypeStruct((2, *inputs), jnp.float32)
+    return shapes, jax.eval_shape(lambda params, x: model.apply(params, x, None), shapes, given).shape
+
+
+@lru_cache
+def _initial(model: Model) -> Callable[[jax.Array], Any]:
+    return jax.jit(model.init)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -52,6 +64,12 @@ class Drawn(NamedTuple):
     batches: batches.Batches
     keys: NDArray[np.uint32]  # (clients, 2), for dropout
     lr: NDArray[np.float32]  # (clients)
+
+    @classmethod
+    def empty(cls, clients: int, steps: int, batch: int) -> "Drawn":
+        """For so many clients, of whom none trains yet."""
+        made = batches.Batches.empty(clients, steps, batch)
+        return cls(made, np.zeros((clients, 2), np.uint32), np.zeros(clients, np.float32))
 
 
 class Launched(NamedTuple):
@@ -136,28 +154,23 @@ class Trainer:
         if len(empty):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
         self._check_outputs()
-        shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(self._shapes)]
+        shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(_shapes(self.model, self.data.dataset.inputs)[0])]
         if "output_update" in self.reports and (self._outputs,) not in shapes:
             raise SettingError(
                 f"the report 'output_update' is of the output layer's biases, but the model {self.model.name!r} has no "
                 f"array of shape {(self._outputs,)}; use a model with such biases"
             )
-        on_cpu = jax.default_backend() == "cpu"
         if self.form == "auto":
-            small = self._size <= TINY and self.model.stacks
-            self.form = "scan" if on_cpu and not small else "vmap"
+            self.form = "scan" if jax.default_backend() == "cpu" else "vmap"
         self._local = cohort.Local(self.momentum, self.weight_decay, self.prox, self.precision)
-        self._devices = jax.local_device_count() if self.form == "scan" else 1
+        self.devices = jax.local_device_count() if self.form == "scan" else 1  # that a cohort is dealt out to
 
     # ---- the model
 
     @cached_property
-    def _shapes(self) -> Any:
-        return jax.eval_shape(self.model.init, jax.random.key(0))
-
-    @cached_property
     def _size(self) -> int:
-        return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(self._shapes))
+        shapes, _ = _shapes(self.model, self.data.dataset.inputs)
+        return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
 
     @property
     def _outputs(self) -> int:
@@ -170,10 +183,9 @@ class Trainer:
 
     def _check_outputs(self) -> None:
         dataset = self.data.dataset
-        inputs = jax.ShapeDtypeStruct((2, *dataset.inputs), jnp.float32)
         wanted = (2, dataset.classes) if dataset.classes else (2, 1)
         try:
-            found = jax.eval_shape(lambda p, x: self.model.apply(p, x, None), self._shapes, inputs).shape
+            _, found = _shapes(self.model, dataset.inputs)
         except (TypeError, ValueError) as error:
             raise SettingError(
                 f"the model {self.model.name!r} cannot take the inputs of {dataset.name}, of shape "
@@ -188,9 +200,11 @@ class Trainer:
 
     def init(self, seed: int) -> Any:
         """The model before the first round, and the server's state."""
-        params = self.model.init(jax.random.key(int(rngs.stream(seed, 0, "model").integers(2**31))))
+        params = _initial(self.model)(jax.random.key(int(rngs.stream(seed, 0, "model").integers(2**31))))
         state = [] if self.server is None else jax.tree.leaves(self._optimiser.init(params))
-        return {"params": params, "server": state, **self._memory(None)}
+        # On its device, as later models are: else all that takes a model would be compiled again in the second round.
+        started = jax.device_put({"params": params, "server": state}, jax.local_devices()[0])
+        return {**started, **self._memory(None)}
 
     def _memory(self, after: tuple[Any, Choice, Bools] | None) -> dict[str, Any]:
         """What the aggregation remembers, if it does: at the start, or after a round (model, choice, who returned)."""
@@ -211,14 +225,14 @@ class Trainer:
 
     @property
     def _arrays(self) -> placement.Arrays:
-        return placement.place(self.data.dataset, "train", self._devices)
+        return placement.place(self.data.dataset, "train", self.devices)
 
     @property
     def _test(self) -> placement.Arrays:
-        return placement.place(self.data.dataset, "test", self._devices)
+        return placement.place(self.data.dataset, "test", self.devices)
 
     def _spread_params(self, params: Any) -> Any:
-        return params if self._devices == 1 else jax.device_put(params, placement.everywhere(self._devices))
+        return params if self.devices == 1 else jax.device_put(params, placement.everywhere(self.devices))
 
     # ---- the round
 
@@ -227,7 +241,8 @@ class Trainer:
         if batch is None:
             chosen = [self.data.examples_of(int(client)) for client in ids]
         else:
-            drawn = batches.draw(self.data, ids, np.ones(len(ids), np.int64), batch, 1, rng, (len(ids), 1))
+            once, empty = np.ones(len(ids), np.int64), batches.Batches.empty(len(ids), 1, batch)
+            drawn = batches.draw(self.data, ids, once, batch, 1, rng, empty)
             chosen = [row[0, : count[0]] for row, count in zip(drawn.index, drawn.count, strict=True)]
         if not chosen:
             return np.empty(0)
@@ -247,18 +262,27 @@ class Trainer:
         updates = self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
         return self.examined(model["params"], updates, ids, at)
 
+    def longest(self, at: Ints, epochs: Floats) -> int:
+        """Steps of the client that holds the most, were it to train as often as any of these."""
+        times = np.array([epochs[at].max(initial=1)]).astype(np.int64)
+        return int(batches.steps_of(np.array([self.data.sizes.max()]), times, self.batch, self.steps)[0])
+
     def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> "Drawn":
         """Batches, dropout keys and rates of the clients that train, padded to the largest shape seen so far."""
-        times = epochs[at].astype(np.int64)
-        longest = np.array([self.data.sizes.max()])
-        steps = int(batches.steps_of(longest, np.array([times.max(initial=1)]), self.batch, self.steps)[0])
-        clients = -(-len(ids) // self._devices) * self._devices
-        self._padded = padded = max(clients, self._padded[0]), max(steps, self._padded[1])
-        drawn = batches.draw(self.data, ids[at], times, self.batch, self.steps, rng, padded)
-        keys = np.zeros((padded[0], 2), np.uint32)
-        keys[: len(at)] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
-        rate = self.lr(round) if callable(self.lr) else self.lr
-        return Drawn(drawn, keys, np.full(padded[0], rate, np.float32))
+        clients = -(-len(ids) // self.devices) * self.devices
+        self._padded = max(clients, self._padded[0]), max(self.longest(at, epochs), self._padded[1])
+        drawn = Drawn.empty(*self._padded, self.batch)
+        self.draw_into(drawn, slice(0, len(at)), ids, at, epochs, round, rng)
+        return drawn
+
+    def draw_into(
+        self, drawn: "Drawn", place: slice, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator
+    ) -> None:
+        """The same, written to these places of what is there."""
+        drawn.lr[place] = self.lr(round) if callable(self.lr) else self.lr
+        mine = batches.Batches(*(part[place] for part in drawn.batches.parts()))
+        batches.draw(self.data, ids[at], epochs[at].astype(np.int64), self.batch, self.steps, rng, mine)
+        drawn.keys[place] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
 
     def train_all(self, params: Any, drawn: "Drawn", owner: Any = None) -> cohort.Trained:
         """Train on what `draw` returned; with an `owner`, from several stacked models (see `cohort.train`)."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 from fedpick.errors import ContractError
 from fedpick.types import Floats
@@ -48,6 +47,13 @@ class Interval:
         return self.has_width and abs(self.mean) > self.half
 
 
+def _quantile(n: int) -> float:
+    """Of the t-distribution, for a 95% interval from n values."""
+    from scipy.special import stdtrit  # slow to import
+
+    return float(stdtrit(n - 1, 0.975))
+
+
 def interval(values: ArrayLike) -> Interval:
     """The 95% t-interval of the mean, from one number per seed.
 
@@ -60,7 +66,7 @@ def interval(values: ArrayLike) -> Interval:
     if len(x) == 1:
         return Interval(float(x[0]), float("inf"), 1)
     with np.errstate(invalid="ignore"):  # the interval of an infinite score is NaN
-        half = stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / np.sqrt(len(x))
+        half = _quantile(len(x)) * x.std(ddof=1) / np.sqrt(len(x))
     return Interval(float(x.mean()), float(half), len(x))
 
 
@@ -84,4 +90,4 @@ def band(curves: ArrayLike) -> tuple[Floats, Floats]:
     y = np.asarray(curves, dtype=np.float64)
     if len(y) < 2:
         return y.mean(axis=0), np.zeros(y.shape[1])
-    return y.mean(axis=0), stdtrit(len(y) - 1, 0.975) * y.std(axis=0, ddof=1) / np.sqrt(len(y))
+    return y.mean(axis=0), _quantile(len(y)) * y.std(axis=0, ddof=1) / np.sqrt(len(y))

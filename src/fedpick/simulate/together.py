@@ -16,7 +16,6 @@ import numpy as np
 
 from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError
-from fedpick.learn.batches import Batches
 from fedpick.learn.cohort import Trained
 from fedpick.learn.trainer import Drawn, Trainer
 from fedpick.simulate.round import Work, choose, judge, settle, work
@@ -26,7 +25,7 @@ from fedpick.types import Choice, Outcome, Status, Updates
 
 __all__ = ["RunError", "aggregate_together", "blame", "difference", "play_together", "train_together"]
 
-LANES = 64  # clients in a stack are padded to a multiple of this
+LANES = 64  # clients in a stack are padded to a multiple of this, on each device
 SPARE = 1.25  # padding, as a factor: computing for unused places is cheaper than compiling a larger shape
 _SHARED = ("model", "batch", "steps", "momentum", "weight_decay", "prox", "precision", "form")
 
@@ -96,7 +95,8 @@ def _kept_shape(trainer: Trainer, needed: tuple[int, int]) -> tuple[int, int]:
     """Lanes (clients) and steps of a stack: the last ones if large enough, else more, with padding for later rounds."""
     lanes, steps = _SHAPES.get(trainer, (0, 0))
     if needed[0] > lanes:
-        lanes = -(-int(needed[0] * SPARE) // LANES) * LANES
+        share = LANES * trainer.devices
+        lanes = -(-int(needed[0] * SPARE) // share) * share
     _SHAPES[trainer] = found = lanes, max(steps, needed[1])
     return found
 
@@ -105,24 +105,18 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
     """Train the cohorts of several runs in one call; a job has the arguments of `Trainer.train`."""
     _settle(trainers)
     first = trainers[0]
-    drawn, ats = [], []
-    for trainer, (_, ids, used, epochs, round, rng) in zip(trainers, jobs, strict=True):
-        at = np.flatnonzero(used)
-        ats.append(at)
-        drawn.append(trainer.draw(ids, at, epochs, round, rng))
+    ats = [np.flatnonzero(job.used) for job in jobs]
     # The clients that train, run after run, in as many lanes as were ever needed: a new shape needs compilation.
     starts = np.concatenate([[0], np.cumsum([len(at) for at in ats])])
-    longest = max(each.batches.count.shape[1] for each in drawn)
-    lanes, length = _kept_shape(first, (max(int(starts[-1]), 1), longest))
-    index, examples = np.zeros((lanes, length, first.batch), np.int32), np.zeros((lanes, length), np.int32)
-    steps, keys = np.zeros(lanes, np.int32), np.zeros((lanes, 2), np.uint32)
-    lr, owner = np.zeros(lanes, np.float32), np.zeros(lanes, np.int32)
-    for r, (batches, key, rate) in enumerate(drawn):
-        own, many, s = slice(starts[r], starts[r + 1]), len(ats[r]), batches.count.shape[1]
-        index[own, :s], examples[own, :s] = batches.index[:many], batches.count[:many]
-        steps[own], keys[own], lr[own], owner[own] = batches.steps[:many], key[:many], rate[:many], r
+    longest = max(trainer.longest(at, job.epochs) for trainer, at, job in zip(trainers, ats, jobs, strict=True))
+    drawn = Drawn.empty(*_kept_shape(first, (max(int(starts[-1]), 1), longest)), first.batch)
+    owner = np.zeros(len(drawn.keys), np.int32)
+    for r, (trainer, at, (_, ids, _, epochs, round, rng)) in enumerate(zip(trainers, ats, jobs, strict=True)):
+        own = slice(starts[r], starts[r + 1])
+        trainer.draw_into(drawn, own, ids, at, epochs, round, rng)
+        owner[own] = r
     sent = _stack(tuple(job.model["params"] for job in jobs))
-    trained = first.train_all(sent, Drawn(Batches(index, examples, steps), keys, lr), owner)
+    trained = first.train_all(sent, drawn, owner)
     loss, norm = jax.device_get((trained.loss, trained.norm))
     found = []
     for r, (trainer, job, at) in enumerate(zip(trainers, jobs, ats, strict=True)):

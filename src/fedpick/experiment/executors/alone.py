@@ -134,6 +134,7 @@ def _play(number: int, job: Job, stop: Stop, listen: Listener) -> None:
     with seat.store:
         if seat.round < job.config.rounds:
             seat.note("alone")
+            listen.tick(number, seat.round)  # the first round compiles, which may take seconds
         for record in seat.run.rounds(job.config.rounds):
             seat.keep(record)
             if stop.came is not None:

@@ -112,6 +112,7 @@ def _play_stack(stack: Sequence[Seat], until: int, stop: Stop, listen: Listener)
     for seat in stack:
         if seat.round < until:
             seat.note("stacked" if len(stack) > 1 else "alone")
+            listen.tick(seat.number, seat.round)  # the first round compiles, which may take seconds
     runs = [seat.run for seat in stack]
     rounds = ([record] for record in runs[0].rounds(until)) if len(runs) == 1 else play_together(runs, until)
     for records in rounds:
