@@ -1,6 +1,7 @@
 """The consoles of the command line, and its progress bars."""
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,11 +19,20 @@ from rich.progress import (
 
 from fedpick.errors import FedpickError
 
-__all__ = ["err", "out", "progress_of", "run", "written"]
+__all__ = ["err", "out", "plain", "progress_of", "run", "written"]
 
 # No emoji: a name may contain ":Loop:".
 out = Console(emoji=False)
 err = Console(stderr=True, emoji=False)
+
+
+def plain(text: object) -> str:
+    """A text without control characters: names of files and clients may hold codes that move a terminal's cursor.
+
+    >>> plain("run\\x1b[2J, and\\na second line")
+    'run?[2J, and\\na second line'
+    """
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in str(text))
 
 
 @contextmanager
@@ -48,9 +58,9 @@ def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterat
                 bars.remove_task(shown.pop(index))
             return
         if index not in shown:
-            shown[index] = bars.add_task(names[index], total=rounds[index])
+            shown[index] = bars.add_task(plain(names[index]), total=rounds[index])
         compiling = ": compiling" if round == begun[index] else ""  # before its first round
-        bars.update(shown[index], completed=round, description=names[index] + compiling)
+        bars.update(shown[index], completed=round, description=plain(names[index]) + compiling)
 
     with bars:
         yield tell
@@ -59,14 +69,24 @@ def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterat
 def written(folder: object, files: list[str], missed: list[str]) -> None:
     """Print where results are, and which files could not be made."""
     for why in missed:
-        err.print(why, markup=False, soft_wrap=True)
-    out.print(f"written to {folder}: {', '.join(files)}", markup=False, soft_wrap=True)
+        err.print(plain(why), markup=False, soft_wrap=True)
+    out.print(plain(f"written to {folder}: {', '.join(files)}"), markup=False, soft_wrap=True)
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    if issubclass(category, UserWarning):  # others are for programmers
+        err.print(plain(f"warning: {message}"), markup=False, soft_wrap=True)
 
 
 def run(app: Callable[[], None]) -> None:
-    """Run the command line; a user's mistake is printed as one line."""
+    """Parse and do; errors of the user's are one line, and so are warnings."""
+    warnings.showwarning = _warn
     try:
         app()
     except FedpickError as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        err.print(f"[bold red]error:[/] {escape(plain(error))}", soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        said = plain(f"error: {error.filename or 'a file'}: {error.strerror or error}; choose another")
+        err.print(said, markup=False, soft_wrap=True)
         sys.exit(2)

@@ -14,7 +14,7 @@ from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
 from fedpick.server.reports import Told
 from fedpick.store.records import Record
-from fedpick.types import Choice, Floats, Outcome, Status, View
+from fedpick.types import Choice, Outcome, Status, View
 
 if TYPE_CHECKING:
     from fedpick.server.session import Session
@@ -86,6 +86,24 @@ class Round:
             return {self._names[k]: each.update for k, each in self._heard.items() if each.status == Status.DONE}
 
     @property
+    def weights(self) -> dict[str, float] | None:
+        """What the policy asks for: the model is to move by the sum of weight times update over `updates`.
+
+        They sum to 1 unless the policy's are used as they are (`Choice.normalise`); of a client drawn twice they are
+        added up. None: the policy leaves them to you (as a rule, examples over the sum of examples).
+        """
+        with self._changed:
+            done = [k for k, each in self._heard.items() if each.status == Status.DONE]
+            shares = self.choice.shares(np.isin(self.choice.ids, done))
+            if shares is None:
+                return None
+            sums = dict.fromkeys(done, 0.0)
+            for k, share in zip(self.choice.ids.tolist(), shares.tolist(), strict=True):
+                if k in sums:
+                    sums[k] += share
+            return {self._names[k]: total for k, total in sums.items()}
+
+    @property
     def seconds(self) -> float:
         """Seconds since the round began."""
         return monotonic() - self._begun
@@ -93,7 +111,7 @@ class Round:
     @property
     def full(self) -> bool:
         """Whether as many clients are DONE as the policy keeps; later ones are SURPLUS (OverSelect)."""
-        keep = self._session.traits.cohort_size
+        keep = self._session.traits.keeps
         with self._changed:
             return keep is not None and sum(each.status == Status.DONE for each in self._heard.values()) >= keep
 
@@ -162,8 +180,7 @@ class Round:
         with self._changed:
             gone = {self._index.pop(name) for name in names if name in self._index}
             kept = ~np.isin(self.choice.ids, list(gone))
-            aligned: list[Floats | None] = [self.choice.inclusion, self.choice.weights]
-            self.choice = Choice(self.choice.ids[kept], *(None if a is None else a[kept] for a in aligned))
+            self.choice = self.choice.take(kept)
             self._heard = {at: each for at, each in self._heard.items() if at not in gone}
             self._changed.notify_all()
 

@@ -95,6 +95,11 @@ class Session:
         self.policy, self.traits = policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: pass context=function")
+        if "norms" in self.traits.needs:
+            raise MissingError(
+                f"{owner}: {type(policy).__name__} needs rounds in two phases (all train and tell the length of their "
+                "update, some send it), which a session does not have; use it in simulated runs"
+            )
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.forget_after, self.most_clients = forget_after, most_clients
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
