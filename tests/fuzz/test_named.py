@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import fedpick as fp
-from fedpick.cli.app import run
+from fedpick.cli import main
 from fedpick.experiment.config import Config
 
 WORLD = {"name": "volatile", "num_clients": 12}
@@ -62,7 +62,7 @@ def test_numbers_beyond_what_a_folder_can_name(given):
 def test_a_name_of_more_than_255_bytes(command, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fedpick", *command, "x" * 300])
     with pytest.raises(SystemExit) as ended:
-        run()
+        main()
     assert ended.value.code == 2
     assert "File name too long" in capsys.readouterr().err
 
@@ -76,7 +76,7 @@ def test_a_constructor_that_raises(name, tmp_path, monkeypatch, capsys):
     for command in (["check"], ["compare", "--data", "none", "--out", str(tmp_path / "out"), "-p"]):
         monkeypatch.setattr(sys, "argv", ["fedpick", *command, f"{tmp_path / 'bad.py'}:{name}"])
         with pytest.raises(SystemExit) as ended:
-            run()
+            main()
         assert ended.value.code == 2
         assert f"{'RuntimeError: no' if name == 'Boom' else 'SystemExit: 3'}" in " ".join(
             capsys.readouterr().err.split()
