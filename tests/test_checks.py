@@ -41,6 +41,7 @@ def test_clients_enrolled_in_round_50_are_chosen_in_time(name):
             clients,
             context=draw.uniform(0.5, 2, (count, width)),
             probe=lambda ids, batch=None, losses=losses: losses[ids],
+            norms=lambda ids, losses=losses: losses[ids],
         )
         choice = policy.select(state, view, fp.rng.stream(1, round, "policy"))
         reports = {"embedding": draw.normal(size=(len(choice), 3)), "update": draw.normal(size=(len(choice), 3))}
