@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-gpu bench-compare-gpu studies judge docs lock clean
+.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -20,10 +20,9 @@ $(READY): pyproject.toml requirements-dev.lock
 
 setup: $(READY)  ## only set up the environment
 
-demo: $(READY)  ## set up, then six policies train a model with clients that are away, slow or fail
+demo: $(READY)  ## set up, then two short comparisons: what selection can gain, and what it costs
 	rm -rf fedpick-runs/demo
-	$(BIN)/fedpick compare -p uniform -p "e3cs(quota=0)" -p "e3cs(quota=0.5)" -p "rpow-d(candidates=50)" \
-	  -p "over-select(uniform, 1.5)" -p fedcs --world volatile --rounds 200 --seeds 3 --out fedpick-runs/demo
+	$(BIN)/fedpick demo
 
 test: $(READY)  ## set up, then run all tests except the slow ones
 	$(BIN)/python -m pytest -n auto -m "not slow"
@@ -70,6 +69,12 @@ bench-flower: $(READY)  ## measure the Flower strategy's overhead over plain Fed
 
 bench-train: $(READY)  ## compare training speed with PyTorch, Flower and fedjax (sets up their environments first)
 	$(BIN)/python benchmarks/bench_train.py
+
+bench-capture: $(READY)  ## measure what false reports gain under each policy, into docs/trust.md (ten minutes)
+	$(BIN)/python benchmarks/bench_capture.py
+
+soak: $(READY)  ## play 20,000 rounds of a Flower server and 200,000 simulated ones; fails if memory or time per round grows
+	$(BIN)/python benchmarks/soak.py
 
 bench-gpu: $(READY)  ## compare training speed on a GPU with a PyTorch loop (needs a GPU, JAX for it, and PyTorch)
 	$(BIN)/python benchmarks/bench_gpu.py

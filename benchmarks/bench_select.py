@@ -16,7 +16,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from rich.progress import track
 
 import fedpick as fp
 from _manifest import manifest
+from fedpick.policies.f3ast import F3ASTState
+from fedpick.policies.guard import GuardState
 
 RESULTS = Path(__file__).parent / "results" / "select"
 console = Console()
@@ -76,12 +78,42 @@ ENTRIES = [
     Entry("RBCS-F, V=1", lambda m: fp.RBCSF(m, penalty=1.0)),
     Entry("FedGS", lambda m: fp.FedGS(m), most=10_000),
     Entry("FedGS, alpha=0", lambda m: fp.FedGS(m, alpha=0.0)),
+    Entry("Guard(Uniform)", lambda m: fp.Guard(fp.Uniform(m))),
+    Entry("Guard(E3CS, quota 0.5)", lambda m: fp.Guard(fp.E3CS(m, quota=0.5))),
+    Entry("Oort", lambda m: fp.Oort(m)),
+    Entry("TiFL", lambda m: fp.TiFL(m)),
+    Entry("F3AST", lambda m: fp.F3AST(m)),
+    Entry("REFL", lambda m: fp.REFL(m)),
+    Entry("Clustered", lambda m: fp.Clustered(m)),
+    Entry("OptimalSampling", lambda m: fp.OptimalSampling(m)),
+    Entry("MinSeparation(Uniform)", lambda m: fp.MinSeparation(fp.Uniform(m), 10)),
+    Entry("MinSeparation(Oort)", lambda m: fp.MinSeparation(fp.Oort(m), 10)),
+    Entry("Clustered by updates, 1,000 at most", lambda m: fp.Clustered(m, by="updates"), most=1_000),
+    Entry("HiCS", lambda m: fp.HiCS(m), most=1_000),
+    Entry("DivFL, sketches of 32", lambda m: fp.DivFL(m), most=10_000),
 ]
 
 
 def season(state: Any, count: int) -> None:
     """Bring a fresh state to where it is after many rounds: everyone chosen and heard, all different."""
     draw = fp.rng.stream(0, 0, "season")
+    if isinstance(state, GuardState):
+        state.used[:] = draw.exponential(0.2, count)
+        state.until[:] = np.where(draw.random(count) < 0.05, 200, 0)
+    if hasattr(state, "inner"):
+        season(state.inner, count)
+    for name in ("utility", "duration"):  # Oort, TiFL
+        if hasattr(state, name):
+            getattr(state, name)[:] = draw.gamma(2.0, 5.0, size=count)
+    if hasattr(state, "last"):
+        state.last[:] = draw.integers(1, 100, count)
+    if hasattr(state, "vectors"):
+        state.vectors[:] = draw.normal(size=state.vectors.shape)
+    if hasattr(state, "stays"):  # REFL
+        for name in ("stays", "leaves", "comes", "waits"):
+            getattr(state, name)[:] = draw.poisson(10, count)
+    if isinstance(state, F3ASTState):
+        state.rate[:] = draw.uniform(0.0005, 0.002, count)
     if hasattr(state, "speed") and hasattr(state.speed, "counts"):
         state.speed.counts[:] = draw.poisson(20, count) + 1
         state.speed.rate[:] = draw.uniform(0.05, 1.0, count)
@@ -114,6 +146,7 @@ def play(
     """One round; returns the next state and the seconds of select + observe."""
     clients, available, context, losses = parts
     view = fp.View(round, available, clients, context=context, probe=lambda ids, batch=None: losses[ids])
+    view = replace(view, norms=lambda ids: losses[ids])
     rng = fp.rng.stream(0, round, "policy")
     started = time.perf_counter()
     choice = policy.select(state, view, rng)

@@ -20,7 +20,9 @@ if os.name == "nt":
 
 from nvflare.apis.executor import Executor
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedAggregationHelper
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.app_common.workflows.fedavg import FedAvg
 from nvflare.fuel.utils import fobs
 from nvflare.job_config.api import FedJob
 
@@ -187,3 +189,28 @@ def test_a_state_of_before_the_session_goes_on(tmp_path):
         with session.round(session.names) as r:
             assert r.number == 2
     assert fp.Session(job.policy, state=job.state).round_number == 2
+
+
+@pytest.mark.parametrize("kind", [ParamsType.FULL, ParamsType.DIFF])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_policys_weights_are_honoured(monkeypatch, kind, normalise):
+    """FedAvg's own aggregation, without its engine: three sites, the second drawn twice."""
+    job = Selected(policy=Witness(cohort_size=3))
+    choice = fp.Choice([0, 1, 1, 2], weights=[0.5, 0.25, 0.5, 0.0], normalise=normalise)
+    monkeypatch.setattr(Witness, "select", lambda *_: choice)
+    monkeypatch.setattr(FedAvg, "update_model", lambda self, model, new: FLModelUtils.update_model(model, new))
+    job._aggr_helper, job._aggr_metrics_helper = WeightedAggregationHelper(), WeightedAggregationHelper()
+    job._all_metrics, job._received_count, job._expected_count, job._params_type = True, 0, 3, None
+    job._site_metric_weights, job.current_round = {}, 0
+    monkeypatch.setattr(job, "get_client_disconnect_time", lambda name: None)
+    sent = {"w": np.array([1.0])}
+    with fp.Session(job.policy, describe=job._described) as job._session:
+        job._round = job._session.round(["site-1", "site-2", "site-3"])
+        for name, value in (("site-1", 2.0), ("site-2", 5.0), ("site-3", 9.0)):
+            params = {"w": np.array([value if kind == ParamsType.FULL else value - 1.0])}
+            meta = {"client_name": name, "NUM_STEPS_CURRENT_ROUND": 7}
+            job._hear(FLModel(params=params, params_type=kind, meta=meta), job._aggregate_one_result, sent)
+        after = job.update_model(FLModel(params=sent, params_type=ParamsType.FULL), job._get_aggregated_result())
+        assert job._session.last.status.tolist() == [DONE] * 4
+    total = 1.0 if not normalise else 1.25
+    assert after.params["w"].tolist() == pytest.approx([1.0 + (0.5 * 1.0 + 0.75 * 4.0) / total])

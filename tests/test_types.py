@@ -126,3 +126,20 @@ def test_schedules_and_their_last_value(schedule, points):
 def test_schedules_refuse_empty_horizons(make):
     with pytest.raises(fp.SettingError, match="must be >="):
         make()
+
+
+def test_shares_are_relative_or_as_they_are():
+    returned = np.array([True, False, True])
+    assert fp.Choice([0, 1, 2]).shares(returned) is None
+    relative, exact = (fp.Choice([0, 1, 2], weights=[1, 2, 4], normalise=yes) for yes in (True, False))
+    assert relative.shares(returned).tolist() == [0.2, 0.0, 0.8]
+    assert exact.shares(returned).tolist() == [1.0, 0.0, 4.0]
+    assert fp.Choice([0, 1], weights=[0, 1]).shares(np.array([True, False])).tolist() == [0.0, 0.0]
+
+
+def test_a_part_of_a_choice_keeps_what_was_said_of_it():
+    part = fp.Choice([5, 6, 7], [0.1, 0.2, 0.3], [1, 2, 3], normalise=False).take([2, 0])
+    assert (part.ids.tolist(), part.inclusion.tolist(), part.weights.tolist()) == ([7, 5], [0.3, 0.1], [3.0, 1.0])
+    assert not part.normalise
+    with pytest.raises(fp.ContractError, match="there are no weights to use as they are"):
+        fp.Choice([1], normalise=False)

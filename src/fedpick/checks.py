@@ -46,7 +46,7 @@ class _Scene:
             return losses[ids]
 
         where = self.draw(round, "context").uniform(0.5, 2.0, (count, self.context)) if context is None else context
-        return View(round, mask, self.clients, context=where, probe=probe)
+        return View(round, mask, self.clients, context=where, probe=probe, norms=lambda ids: losses[ids])
 
     def outcome(self, round: int, choice: Choice, hostile: bool = False) -> Outcome:
         draw, count = self.draw(round, "outcome"), len(choice)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.app_common.abstract.fl_model import ParamsType
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.workflows.fedavg import FedAvg
 
@@ -96,12 +98,24 @@ class Selected(FedAvg):  # type: ignore[misc]
             if isinstance(value, np.ndarray | float):  # others, such as encrypted ones, are left to FedAvg
                 model = np.asarray(sent[key]) if key in sent else None
                 update.why = update.why or array_fault(key, np.asarray(value), model)
+        share = self._share(name)
+        if share is not None:  # FedAvg averages by this; a weight of 0 is no update
+            result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = share
         if update.why:
             self._round.failed(name, update.why)
+        elif share == 0.0:
+            self._round.done(name, loss=update.loss, seconds=update.seconds, reports=update.reports)
         elif self._round.full or use(result) is not False:
             status = self._round.done(name, loss=update.loss, seconds=update.seconds, reports=update.reports)
             return status == Status.DONE
         return False
+
+    def _share(self, name: str) -> float | None:
+        """The policy's own weight of a site, copies added up; None leaves it to FedAvg."""
+        choice, names = self._round.choice, self._session.roster.names
+        if choice.weights is None:
+            return None
+        return sum(float(w) for k, w in zip(choice.ids, choice.weights, strict=True) if names[k] == name)
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Record a failure if a site answered with an error code or an update that FedAvg cannot add."""
@@ -120,4 +134,10 @@ class Selected(FedAvg):  # type: ignore[misc]
         if not aggr_result.params:
             return model
         self._session.measure(aggr_result.metrics or {}, training=True)
+        weights = self._round.weights
+        if weights is not None and not self._round.choice.normalise:  # FedAvg has divided by their sum
+            total = sum(weights.values())
+            for key, mean in aggr_result.params.items():
+                old = 0.0 if aggr_result.params_type == ParamsType.DIFF else np.asarray(model.params[key])
+                aggr_result.params[key] = old + total * (mean - old)
         return super().update_model(model, aggr_result)

@@ -59,8 +59,8 @@ Rules, which `fp.checks.check_policy` tests:
 A policy may declare more about itself with class attributes, properties or settings of these names; `traits` reads
 them, also through a wrapper, which is any policy with the wrapped one in its attribute `policy`:
 
-- `needs`: what it requires: "probe", "context", "features", or reports: `fp.ReportSpec(name, width)`, or just a name
-  for a report of any shape.
+- `needs`: what it requires: "probe", "norms", "context", "features", or reports: `fp.ReportSpec(name, width)`, or just
+  a name for a report of any shape.
 - `wants`: the same, for what it uses if available.
 - `context`: number of columns of `view.context` that it reads; leave it out for any number.
 - `truths`: on the class: names of settings that only an oracle can know. If a run makes the policy from text, the
@@ -162,13 +162,19 @@ class Traits:
     fixed_size: bool
     replace: bool
 
+    @property
+    def keeps(self) -> int | None:
+        """How many answers are used, later ones being SURPLUS; None: all, where the number chosen is left to chance."""
+        more = self.asks is not None and self.cohort_size is not None and self.asks > self.cohort_size
+        return self.cohort_size if self.fixed_size or more else None
+
     def collect(self, clients: Clients | None = None) -> dict[str, int | None]:
         """Widths by name of the reports to request, without those that these clients make unnecessary."""
         there = {"features"} if clients is not None and clients.features is not None else set()
         return {each.name: each.width for each in self.reports if each.name in self.needs or each.unless not in there}
 
 
-_NO_REPORTS = frozenset({"probe", "context", "features"})
+_NO_REPORTS = frozenset({"probe", "context", "features", "norms"})
 
 
 def _say(policy: object, name: str, default: Any) -> Any:

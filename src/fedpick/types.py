@@ -5,7 +5,7 @@ test can make them.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
@@ -135,6 +135,8 @@ class View:
         clients: the K enrolled clients.
         context: (K, d) array with the quantities that predict each client's time; RBCSF reads it.
         probe: asks clients for their loss; Power-of-Choice calls it.
+        norms: lets clients train, and returns the Euclidean length of each one's update, NaN for who failed; only those
+            asked can then be chosen, and send the update that they have. OptimalSampling calls it, once.
     """
 
     round: int
@@ -142,6 +144,7 @@ class View:
     clients: Clients
     context: Floats | None = None
     probe: Probe | None = None
+    norms: Callable[[Ints], ArrayLike] | None = None
 
     def __post_init__(self) -> None:
         if self.round < 1:
@@ -169,6 +172,9 @@ class Choice:
         inclusion: P(client is in the cohort) given the state, aligned with `ids`; the expected count if the policy
             draws with replacement; None if it is not known.
         weights: aggregation weight of each chosen client, aligned with `ids`; None leaves them to the aggregator.
+        normalise: whether the weights are relative: the aggregator divides them by their sum over the clients that
+            returned. False: they are used as they are, and the model changes by the sum of weight times update, as
+            unbiased methods need it (the weights of a full round, n_k over all examples, sum to 1).
 
     >>> len(Choice([4, 7]))
     2
@@ -177,6 +183,7 @@ class Choice:
     ids: Ints
     inclusion: Floats | None = None
     weights: Floats | None = None
+    normalise: bool = True
 
     def __init__(
         self,
@@ -184,6 +191,7 @@ class Choice:
         inclusion: ArrayLike | None = None,
         weights: ArrayLike | None = None,
         *,
+        normalise: bool = True,
         clients: ArrayLike | None = None,
     ) -> None:
         if clients is not None:
@@ -202,6 +210,9 @@ class Choice:
                 if not np.all(array >= 0):  # a NaN is not >= 0 either
                     raise ContractError(f"Choice.{name} holds a negative number or NaN; use None if it is unknown")
             object.__setattr__(self, name, array)
+        if weights is None and not normalise:
+            raise ContractError("Choice.normalise is False, but there are no weights to use as they are; give weights")
+        object.__setattr__(self, "normalise", bool(normalise))
 
     @property
     def clients(self) -> Ints:
@@ -211,6 +222,26 @@ class Choice:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def take(self, index: ArrayLike) -> "Choice":
+        """The part of the choice at these positions (indices, or a mask)."""
+        at = np.asarray(index)
+        parts = (None if part is None else part[at] for part in (self.inclusion, self.weights))
+        return Choice(self.ids[at], *parts, normalise=self.normalise)
+
+    def shares(self, returned: Bools) -> Floats | None:
+        """What the weights come to: each client's update times its share is what the model moves by; 0 for the rest.
+
+        Args:
+            returned: mask, aligned, of those whose updates are used.
+
+        >>> Choice([4, 7, 9], weights=[1, 2, 3]).shares(np.array([True, False, True])).tolist()
+        [0.25, 0.0, 0.75]
+        """
+        if self.weights is None:
+            return None
+        held: Floats = np.where(returned, self.weights, 0.0)
+        return held / max(held.sum(), np.finfo(np.float64).tiny) if self.normalise else held  # all may be 0
 
 
 def _renamed(old: str, new: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import fedpick as fp
+import fedpick.cli.app
 from fedpick import cli
 from fedpick.cli import console
 
@@ -288,6 +289,27 @@ def test_a_run_is_not_lost_for_want_of_a_plot(call, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        ("fedpick comp", ["compare"]),
+        ("fedpick compare --policy e3", ["e3cs"]),
+        ("fedpick compare -p uniform --world vol", ["volatile"]),
+        ("fedpick compare -d fash", ["fashion-mnist"]),
+        ("fedpick compare --executor st", ["stacked"]),
+        ("fedpick reproduce e3cs/fig", ["e3cs/fig3", "e3cs/fig4"]),
+        ("fedpick policies pow-", ["pow-d"]),
+    ],
+)
+def test_a_shell_completes_commands_and_values(words, offers, monkeypatch, capsys):
+    monkeypatch.setenv("_FEDPICK_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit):
+        cli.app.app(prog_name="fedpick")
+    assert capsys.readouterr().out.split() == offers
+
+
+@pytest.mark.parametrize(
     ("missing", "arguments", "says"),
     [
         ("typer", ["policies"], "the command line needs typer: pip install 'fedpick[cli]'"),
@@ -402,3 +424,13 @@ def test_check_tells_about_a_policy_in_a_file(call, tmp_path):
     code, _, err = call("check", "worse.py:Wurse")
     assert code == 2
     assert "did you mean 'Worse'?" in err
+
+
+def test_help_shows_what_an_argument_is(capsys):
+    """With Click 8.5, Typer 0.20 drops the help of arguments and suggests a command twice."""
+    with pytest.raises(SystemExit):
+        cli.app.app(["reproduce", "--help"])
+    assert "Name of a study (default: all)." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.app.app(["repoduce"])
+    assert capsys.readouterr().err.count("'reproduce'") == 1

@@ -46,6 +46,9 @@ POLICIES = {
     "bsfl": fp.BSFL(COHORT),
     "cs-ucb": fp.CSUCB(COHORT),
     "fedgs": fp.FedGS(COHORT, graph="features"),
+    "oort": fp.Oort(COHORT, step=1.0),
+    "size-weighted": fp.SizeWeighted(COHORT, replace=False),
+    "f3ast": fp.F3AST(COHORT),  # weights that are used as they are
 }
 
 
@@ -92,7 +95,7 @@ def train(message: Message, context: Context) -> Message:
         losses.append(loss)
         w = w - LR * gradient
     seconds = float(WORLD.seconds(state, draw, np.array([k]))[0])
-    metrics = MetricRecord({"num-examples": len(y), "one": 1, "train_loss": float(np.mean(losses)), "seconds": seconds})
+    metrics = MetricRecord({"num-examples": len(y), "train_loss": float(np.mean(losses)), "seconds": seconds})
     return Message(RecordDict({"arrays": ArrayRecord({"w": Array(w)}), "metrics": metrics}), reply_to=message)
 
 
@@ -111,9 +114,8 @@ def main(grid: Grid, context: Context) -> None:
     while len(list(grid.get_node_ids())) < CLIENTS:
         time.sleep(0.1)
     for name, policy in POLICIES.items():
-        weight = "one" if isinstance(policy, fp.PowerOfChoice) else "num-examples"  # it asks for equal weights
-        base = FedAvg(fraction_evaluate=0.0, weighted_by_key=weight)
-        strategy = Selected(base, policy, describe="ask", seed=SEED)
+        base = FedAvg(fraction_evaluate=0.0)
+        strategy = Selected(base, policy, describe="ask", seed=SEED, durations="reported")
         rows: list[object] = []
 
         def note(round, arrays, strategy=strategy, rows=rows) -> None:

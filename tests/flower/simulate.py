@@ -106,7 +106,7 @@ def line_up(rounds: int, nodes: int) -> dict[str, Selected]:
     }
     made = {n: Selected(plain(), p, context=context if n == "rbcsf" else None) for n, p in policies.items()}
     made |= {n: Selected(b, fp.E3CS(COHORT, quota=0.5)) for n, b in bases.items()}
-    made["everyone"] = Selected(plain(), fp.Uniform(nodes))
+    made["everyone"] = Selected(plain(), fp.Uniform(nodes), durations="reported")  # made up in a simulation
     return made
 
 

@@ -76,6 +76,17 @@ def test_newcomers_are_asked_once(clock: Clock) -> None:
     assert strategy.roster.clients.sizes.tolist() == [10.0, 20.0, 30.0, 40.0, 99.0]
 
 
+def test_who_left_is_forgotten_and_so_is_what_it_said(clock: Clock) -> None:
+    grid = FakeGrid(clock, {node: answers(told(10.0, name=f"tram {node}")) for node in range(4)})
+    strategy = selected(fp.SizeWeighted(2), describe="ask", identity="reported", forget_after=2)
+    for fresh in range(4, 40, 4):
+        strategy.start(grid, model(), num_rounds=1)
+        grid.nodes = {node: answers(told(10.0, name=f"tram {node}")) for node in range(fresh, fresh + 4)}
+    assert len(strategy.roster.names) <= 4 * 4
+    assert len(strategy._presence._said) <= 4
+    assert len(strategy._presence._asked) <= 4
+
+
 def test_a_restart_does_not_ask_again(clock: Clock, tmp_path) -> None:
     nodes = {node: answers(told(10.0, [1.0, float(node)])) for node in range(4)}
     policy = fp.FedGS(2, graph="features")
@@ -242,7 +253,7 @@ def test_reported_seconds_can_be_left_unread(clock: Clock, durations, expected) 
 
 
 def test_bad_settings_are_said() -> None:
-    with pytest.raises(fp.SettingError, match="Selected: durations = 'mine', but must be one of reported, arrival"):
+    with pytest.raises(fp.SettingError, match="Selected: durations = 'mine', but must be one of arrival, reported"):
         selected(fp.Uniform(2), durations="mine")
     with pytest.raises(fp.SettingError, match="Selected: checkpoint_every = 0, but must be a number of rounds >= 1"):
         selected(fp.Uniform(2), checkpoint_every=0)

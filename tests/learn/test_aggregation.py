@@ -51,6 +51,7 @@ WANTED = {
     "mean": RETURNED / RETURNED.sum(),
     "o2": RETURNED * SIZES[IDS] / SIZES.sum(),
     "horvitz-thompson": RETURNED * SIZES[IDS] / SIZES.sum() / INCLUSION,
+    "fedau": RETURNED * SIZES[IDS] / SIZES.sum() / np.array([2, 1, 1, 2, 1]),  # before any interval has ended
 }
 
 
@@ -125,6 +126,92 @@ def test_weights_that_are_all_zero_leave_the_model_as_it_is() -> None:
     model = trainer.init(1)
     after = step(trainer, model, deltas(), fp.Choice(IDS, weights=np.where(RETURNED, 0.0, 1.0)))
     assert same_bits(after["params"], model["params"])
+
+
+def test_weights_that_are_used_as_they_are_are_not_divided_by_their_sum() -> None:
+    model, delta = trainer_with().init(1), deltas()
+    choice = fp.Choice(IDS, INCLUSION, WEIGHTS, normalise=False)
+    wanted = jax.tree.map(lambda w, d: w + d, model["params"], mean_update(delta, RETURNED * WEIGHTS))
+    for name in ("fedavg", "horvitz-thompson"):
+        after = step(trainer_with(aggregation=name), model, delta, choice)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), after["params"], wanted)
+
+
+def subsets(count: int) -> list[np.ndarray]:
+    every = itertools.product([False, True], repeat=count)
+    return [np.flatnonzero(mask) for mask in every]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "horvitz-thompson"])
+def test_independent_draws_with_weights_as_they_are_give_full_participation_in_expectation(name: str) -> None:
+    """By enumeration of all cohorts; divided by their sum, the same weights do not."""
+    sizes, chance = np.array([1.0, 2.0, 5.0, 12.0]), np.array([0.3, 0.9, 0.5, 1.0])
+    for normalise, unbiased in ((False, True), (True, False)):
+        expected = np.zeros(4)
+        for ids in subsets(4):
+            odds = np.prod(np.where(np.isin(np.arange(4), ids), chance, 1 - chance))
+            choice = fp.Choice(ids, weights=(sizes / sizes.sum() / chance)[ids], normalise=normalise)
+            if odds > 0:
+                rule = aggregation.AGGREGATIONS["fedavg" if normalise else name]
+                expected[ids] += odds * rule(choice, np.ones(len(ids), bool), sizes)
+        assert np.allclose(expected, sizes / sizes.sum(), rtol=1e-12, atol=0) is unbiased
+
+
+def fedau_twin(rounds: list[list[int]], clients: int, cutoff: int = 50) -> list[list[float]]:
+    """Algorithm 2 of Wang & Ji (2024), line by line: the weights of each round."""
+    weight, count, waited = [1.0] * clients, [0] * clients, [0] * clients
+    told = []
+    for took_part in rounds:
+        told.append(list(weight))
+        for n in range(clients):
+            waited[n] += 1
+            if n in took_part or waited[n] == cutoff:
+                weight[n] = waited[n] if count[n] == 0 else (count[n] * weight[n] + waited[n]) / (count[n] + 1)
+                count[n] += 1
+                waited[n] = 0
+    return told
+
+
+def test_fedau_is_the_papers_algorithm() -> None:
+    rng, rule = np.random.default_rng(4), aggregation.FedAU()
+    sizes, chance = np.ones(6), np.array([0.9, 0.5, 0.2, 0.05, 0.0, 0.6])
+    rounds = [np.flatnonzero(rng.random(6) < chance).tolist() for _ in range(160)]
+    memory = rule.init(6)
+    for took_part, wanted in zip(rounds, fedau_twin(rounds, 6), strict=True):
+        every, returned = fp.Choice(np.arange(6)), np.isin(np.arange(6), took_part)
+        found = rule.weights(memory, every, np.ones(6, bool), sizes)
+        np.testing.assert_allclose(6 * found, wanted, rtol=1e-12)
+        memory = rule.learn(memory, every, returned)
+    assert max(fedau_twin(rounds, 6)[-1]) == 50.0  # whoever never came
+
+
+def test_fedau_comes_to_full_participation_though_no_rate_is_known() -> None:
+    """After many rounds the mean weight of each client is its share, which that of a plain mean is not."""
+    rng, rule, rounds = np.random.default_rng(0), aggregation.FedAU(), 6000
+    sizes, chance = np.array([1.0, 3.0, 2.0]), np.array([0.9, 0.3, 0.1])
+    memory, held, plain = rule.init(3), np.zeros(3), np.zeros(3)
+    every = fp.Choice(np.arange(3))
+    for t in range(rounds):
+        returned = rng.random(3) < chance
+        if not returned.any():
+            memory = rule.learn(memory, every, returned)
+            continue
+        if t >= rounds // 2:
+            held += rule.weights(memory, every, returned, sizes) / (rounds // 2)
+            plain += aggregation.fedavg(every, returned, sizes) / (rounds // 2)
+        memory = rule.learn(memory, every, returned)
+    # the rate of who came 10% of 3,000 rounds is known to 5.5%, and the estimate of 1/rate as well
+    np.testing.assert_allclose(held, sizes / sizes.sum(), rtol=4 * np.sqrt(2) * 0.055)
+    assert np.abs(plain / (sizes / sizes.sum()) - 1).max() > 0.5
+
+
+def test_fedaus_memory_is_kept_with_the_model() -> None:
+    trainer = trainer_with(aggregation="fedau")
+    model, delta = trainer.init(1), deltas()
+    after = step(trainer, model, delta, fp.Choice(IDS))
+    assert after["aggregation"]["intervals"].tolist() == [1, 0, 0, 0, 1, 0, 1]
+    assert after["aggregation"]["waited"].tolist() == [0, 1, 1, 1, 0, 1, 0]
+    assert model["aggregation"]["waited"].tolist() == [0] * 7
 
 
 def test_horvitz_thompson_is_unbiased() -> None:

@@ -461,7 +461,7 @@ def test_a_reward_report_takes_the_place_of_the_success_flag():
         status = rng.choice([DONE, LATE, FAILED, SURPLUS], k)
         x = []
         for value, ended in zip(reported, status, strict=True):
-            x.append(0.0 if math.isnan(value) or ended in (LATE, FAILED) else min(max(value, 0.0), 1.0))
+            x.append(0.0 if not math.isfinite(value) or ended in (LATE, FAILED) else min(max(value, 0.0), 1.0))
         twin.learn(list(range(K)), sigma, choice.ids.tolist(), x)
         state = policy.observe(state, view, choice, outcome_of(status, gain=reported))
         due, _ = twin.probabilities(list(range(K)), sigma)

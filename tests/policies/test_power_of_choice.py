@@ -241,12 +241,26 @@ def test_active_fl_does_not_leave_out_the_unheard():
     assert chosen == {2, 3, 4, 5}
 
 
-def test_active_fl_ignores_a_loss_that_cannot_be_one():
-    policy = fp.ActiveFL(3)
-    state = policy.init(CLIENTS)
-    report = fp.Outcome([0, 0, 2], [1, 1, 1], [np.nan, 1e300, 5.0])
-    state = policy.observe(state, view(CLIENTS), fp.Choice([0, 1, 2]), report)
-    assert np.isnan(state.value).all()
+@pytest.mark.parametrize("lie", [np.nan, np.inf, -np.inf, 1e300, -1e300])
+@pytest.mark.parametrize("policy", [fp.PowerOfChoice(3, 6, variant="rpow-d"), fp.ActiveFL(3)], ids=["rpow-d", "AFL"])
+def test_a_loss_that_cannot_be_one_is_a_failure_and_raises_nobody(policy, lie):
+    """Who reports it has the lowest standing of its cohort, as one that fails, and never more than it had."""
+    clients = fp.Clients(np.full(6, 4.0))
+
+    def standing(state):
+        return state.loss if isinstance(policy, fp.PowerOfChoice) else state.value / 2.0  # the root of the size
+
+    for status in (fp.Status.DONE, fp.Status.FAILED):
+        state = policy.init(clients)
+        report = fp.Outcome([0, 0, status], [1, 1, 1], [0.5, 2.0, lie])
+        state = policy.observe(state, view(clients), fp.Choice([0, 1, 2]), report)
+        assert standing(state)[:3].tolist() == [0.5, 2.0, 0.5]
+        state = policy.observe(
+            state, view(clients), fp.Choice([1, 2, 3]), fp.Outcome([0] * 3, [1] * 3, [3.0, lie, lie])
+        )
+        assert standing(state)[:4].tolist() == [0.5, 3.0, 0.5, 3.0]
+        state = policy.observe(state, view(clients), fp.Choice([4, 5]), fp.Outcome([0, 0], [1, 1], [lie, lie]))
+        assert standing(state).tolist() == [0.5, 3.0, 0.5, 3.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

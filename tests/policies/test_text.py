@@ -44,6 +44,8 @@ def test_every_listed_name_makes_its_policy():
         "fedcs": {"success": [0.1, 0.9]},
         "genie": {"speed": [0.1, 0.9]},
         "over-select": {"policy": fp.Uniform(3)},
+        "guard": {"policy": fp.Uniform(3)},
+        "min-separation": {"policy": fp.Uniform(3)},
     }
     for name in fp.policy_names():
         assert fp.policy(name, cohort_size=3, **given.get(name, {})).cohort_size == 3

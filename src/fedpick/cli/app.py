@@ -1,4 +1,4 @@
-"""The commands: run, compare, resume, report, runs, reproduce, data, policies, worlds, check."""
+"""The commands: demo, run, compare, resume, report, runs, reproduce, data, policies, worlds, check."""
 
 import shlex
 import sys
@@ -14,7 +14,16 @@ from fedpick import __version__, own
 from fedpick import comparison as comparing
 from fedpick.cli import console, listing, reproducing
 from fedpick.cli import data as data_commands
-from fedpick.cli.options import Device, Executor, Out, Target, Workers
+from fedpick.cli.options import (
+    Device,
+    Executor,
+    Out,
+    Target,
+    Workers,
+    complete_data,
+    complete_policy,
+    complete_world,
+)
 from fedpick.errors import ConfigError, FedpickError
 from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.shelf import Shelf
@@ -46,10 +55,16 @@ def compare(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", "-p", help="For example 'e3cs(quota=0.5)', 'my.py:EpsGreedy(eps=0.1)'; repeatable."),
+        typer.Option(
+            "--policy",
+            "-p",
+            help="For example 'e3cs(quota=0.5)', 'my.py:EpsGreedy(eps=0.1)'; repeatable.",
+            autocompletion=complete_policy,
+        ),
     ] = None,
     world: Annotated[
-        list[str] | None, typer.Option("--world", "-w", help="A world of `fedpick worlds`; repeatable.")
+        list[str] | None,
+        typer.Option("--world", "-w", help="A world of `fedpick worlds`; repeatable.", autocompletion=complete_world),
     ] = None,
     num_clients: Annotated[
         int | None,
@@ -71,7 +86,12 @@ def compare(
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", "-d", help="Data set (default: 'synthetic(1, 1)'); 'none': no training; repeatable."),
+        typer.Option(
+            "--data",
+            "-d",
+            help="Data set (default: 'synthetic(1, 1)'); 'none': no training; repeatable.",
+            autocompletion=complete_data,
+        ),
     ] = None,
     partition: Annotated[
         str | None, typer.Option(help="How to divide a data set among clients, for example 'dirichlet(alpha=0.3)'.")
@@ -120,6 +140,30 @@ def compare(
 
 
 @app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("fedpick-runs/demo"),
+    workers: Workers = None,
+    executor: Executor = "auto",
+    device: Device = "auto",
+) -> None:
+    """Show in two short comparisons what selection can gain, and what it costs."""
+    from fedpick.demo import SCENES  # builds experiments
+
+    for number, scene in enumerate(SCENES, start=1):
+        console.out.print(f"\n[bold]{number}. {escape(scene.question)}[/]\n{escape(scene.about)}\n")
+        shelf = Shelf(folder / scene.name)
+        results = _carry_out(scene.experiment, shelf, scene.target, executor, workers, device)
+        console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
+    first = folder / SCENES[0].name
+    console.out.print(
+        f"\nNext: look at {first / 'results.png'}; compare your own policy with "
+        "fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+@app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or of comparisons.")],
     rounds: Annotated[int | None, typer.Option(help="Continue to this round (default: as planned).", min=1)] = None,
@@ -164,7 +208,7 @@ def _run(settings: Config, folder: Path, device: str) -> None:
 
 def _carry_out(
     experiment: Experiment, shelf: Shelf, target: float | None, executor: str, workers: int | None, device: str
-) -> None:
+) -> Results:
     with console.err.status("finding existing runs, and building missing ones"):
         work = playing.work_of(experiment, shelf, executor, device)
     kept = len(work.configs) - len(work.missing)
@@ -181,6 +225,7 @@ def _carry_out(
     _show(results)
     made, missed = comparing.write(results, shelf.path, "results")
     console.written(shelf.path, [*made, "runs/"], missed)
+    return results
 
 
 class _stoppable:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from fedpick import checks, own, policy_names
 from fedpick.cli import console
+from fedpick.cli.options import complete_policy
 from fedpick.errors import CheckError, ConfigError, FedpickError
 from fedpick.experiment import PARTS
 from fedpick.policies.text import find_policy, installed_policies
@@ -22,7 +23,11 @@ Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen
 
 
 @app.command()
-def policies(name: Annotated[str | None, typer.Argument(help="Show the documentation of this policy.")] = None) -> None:
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(help="Show the documentation of this policy.", autocompletion=complete_policy)
+    ] = None,
+) -> None:
     """List the policies and their settings."""
     if name is not None:
         made = find_policy(name)
@@ -46,13 +51,13 @@ def policies(name: Annotated[str | None, typer.Argument(help="Show the documenta
 @app.command()
 def worlds() -> None:
     """List the worlds, and the parts that a configuration file can replace in them."""
-    table = Table(title="worlds: fedpick compare --world NAME, or name = in [world] of a configuration")
+    table = Table(title=escape("worlds: fedpick compare --world NAME, or name = in [world] of a configuration"))
     table.add_column("world")
     table.add_column("what it is")
     for name, maker in WORLDS.items():
         table.add_row(name, escape((maker.__doc__ or "").splitlines()[0]))
     console.out.print(table)
-    parts = Table(title='parts: availability = "bernoulli(p=0.8)" in [world]')
+    parts = Table(title=escape('parts: availability = "bernoulli(p=0.8)" in [world]'))
     parts.add_column("part")
     parts.add_column("names and settings")
     for part, makers in PARTS.items():

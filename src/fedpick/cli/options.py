@@ -1,17 +1,66 @@
-"""Options shared by several commands."""
+"""Options shared by several commands, and the values that a shell completes."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["Device", "Executor", "Out", "Target", "Workers"]
+__all__ = [
+    "Device",
+    "Executor",
+    "Out",
+    "Target",
+    "Workers",
+    "complete_data",
+    "complete_policy",
+    "complete_study",
+    "complete_world",
+]
+
+
+def _complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """What a shell offers for the beginning of a value; the names are looked up only then."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+def _policies() -> list[str]:
+    from fedpick.policies.text import installed_policies, policy_names
+
+    return [*policy_names(), *installed_policies()]
+
+
+def _worlds() -> Iterable[str]:
+    from fedpick.worlds import WORLDS
+
+    return WORLDS
+
+
+def _data() -> list[str]:
+    from fedpick.data.sources.catalogue import SOURCES
+
+    return ["none", "synthetic(1, 1)", *SOURCES]
+
+
+def _studies() -> Iterable[str]:
+    from fedpick.studies import STUDIES
+
+    return STUDIES
+
+
+complete_policy, complete_world, complete_data, complete_study = map(_complete, (_policies, _worlds, _data, _studies))
 
 Workers = Annotated[int | None, typer.Option(help="Number of processes (default: one per core).", min=1)]
 Executor = Annotated[
-    str, typer.Option(help="auto, serial, processes, stacked (many runs in one compiled call), or ray.")
+    str,
+    typer.Option(
+        help="auto, serial, processes, stacked (many runs in one compiled call), or ray.",
+        autocompletion=_complete(lambda: ("auto", "serial", "processes", "stacked", "ray")),
+    ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
+Device = Annotated[
+    str, typer.Option(help="auto, cpu or gpu.", autocompletion=_complete(lambda: ("auto", "cpu", "gpu")))
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write to.")]
 Target = Annotated[
     float | None,

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from fedpick.cli import console
-from fedpick.cli.options import Device, Executor, Workers
+from fedpick.cli.options import Device, Executor, Workers, complete_study
 from fedpick.errors import StoreError, unknown_name
 
 __all__ = ["app"]
@@ -19,7 +19,9 @@ app = typer.Typer()
 
 @app.command()
 def reproduce(
-    study: Annotated[str | None, typer.Argument(help="Name of a study (default: all).")] = None,
+    study: Annotated[
+        str | None, typer.Argument(help="Name of a study (default: all).", autocompletion=complete_study)
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and seeds.")] = False,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds (default: the study's).", min=1)] = None,
     seed0: Annotated[int, typer.Option("--seed0", help="The first seed.", min=0)] = 0,

@@ -154,12 +154,34 @@ class Exchange:
                 round.failed(self.names[node], f"Flower refused the message (node {node})", answered=False)
         round.close()
 
-    def usable(self) -> list[Message]:
-        """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them."""
-        handed = []
+    def usable(self, weight: str | None) -> list[Message]:
+        """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them.
+
+        Args:
+            weight: the metric by which the base averages; the policy's weights, where it has some, take its place.
+        """
+        handed, weights = [], None if weight is None else self.round.weights
         for node, each in self.heard.items():
-            if self.status[node] == Status.DONE or each.reply.has_error():
+            if each.reply.has_error():
                 handed.append(each.reply)
+            elif self.status[node] == Status.DONE:
+                share = None if weights is None else weights[self.names[node]]
+                if share != 0.0:  # a weight of 0 is no update; Flower could not divide by a sum of 0
+                    handed.append(each.reply)
+                if share and weight is not None and weights is not None:
+                    self._weigh(each.reply, weight, share, sum(weights.values()))
             elif self.status[node] == Status.FAILED:
                 handed.append(Message(Error(UNUSABLE, f"fedpick: {each.why}"), reply_to=self.messages[node]))
         return handed
+
+    def _weigh(self, reply: Message, weight: str, share: float, total: float) -> None:
+        """Give the update its share; the base divides by the total, so that the update is scaled by it first."""
+        next(iter(reply.content.metric_records.values()))[weight] = share
+        if abs(total - 1.0) <= 1e-12:
+            return
+        for record in reply.content.array_records.values():
+            for name, array in record.items():
+                sent = self.arrays.get(name, None)
+                values, old = _values(array, sent), None if sent is None else _values(sent, sent)
+                if isinstance(values, np.ndarray) and isinstance(old, np.ndarray) and values.shape == old.shape:
+                    record[name] = Array(np.asarray(old + total * (values - old)))

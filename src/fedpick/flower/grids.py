@@ -82,7 +82,7 @@ def exchange(grid: Grid, messages: list[Message], limit: float | None, noted: Ar
     if limit is not None:
         for message in messages:  # else a slow client would work on old rounds for up to 12 h
             message.metadata.ttl = min(message.metadata.ttl, limit)
-    begun = monotonic()
+    begun = looked = monotonic()
     waiting = {name for name in grid.push_messages(messages) if name} if messages else set()
     refused = {message.metadata.message_id for message in messages} - waiting
     if refused:
@@ -91,11 +91,12 @@ def exchange(grid: Grid, messages: list[Message], limit: float | None, noted: Ar
     longest = min(float(getattr(grid, "pull_interval", LONGEST)), LONGEST)
     pause = min(SHORTEST, longest)
     while waiting:
+        before, looked = looked, monotonic()
         for reply in grid.pull_messages(set(waiting)):
             name = reply.metadata.reply_to_message_id
             if name in waiting:  # the first reply counts
                 waiting.discard(name)
-                noted.took[name] = monotonic() - begun
+                noted.took[name] = (before + looked) / 2.0 - begun  # it came somewhere between two looks
                 replies.append(reply)
         left = float("inf") if limit is None else limit - (monotonic() - begun)
         if not waiting or left <= 0:

@@ -84,6 +84,9 @@ class Presence:
 
     def connected(self, grid: Grid, limit: float) -> dict[str, int]:
         """identity -> node id; `limit` is the longest wait in seconds for nodes that are asked for their client-id."""
+        there = set(grid.get_node_ids()) if self._said or self._asked else set()
+        self._said = {node: said for node, said in self._said.items() if node in there}  # or they grow for ever
+        self._asked = Counter({node: times for node, times in self._asked.items() if node in there})
         return identities(grid, self.identity, lambda nodes: self._names(grid, nodes, limit))
 
     def _ask(self, grid: Grid, nodes: list[int], limit: float) -> dict[int, Said]:

@@ -52,8 +52,8 @@ class Selected(Strategy):
             id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config; needs
             `fedpick.flower.describe`, and a client can give a false one), or a function of Flower's NodeInfo. "auto"
             is "simulation" in Flower's simulation and "registered" elsewhere.
-        options: `fp.Session`'s state, records, durations, context, checkpoint_every, seed and deadline. The deadline
-            also limits evaluation; None: start's `timeout` is the limit.
+        options: `fp.Session`'s state, records, durations, context, forget_after, most_clients, checkpoint_every, seed
+            and deadline. The deadline also limits evaluation; None: start's `timeout` is the limit.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Selected(Strategy):
         self._probed = False  # whether a client has ever answered a probe
         self._broken: Exception | None = None  # the last exception of the base's aggregation
         self._aggregated = False  # whether the aggregation ever succeeded in this start()
+        self._deaf_base = False  # whether the log says that the base takes no weights
         self._timeout = TIMEOUT
 
     @property
@@ -201,7 +202,7 @@ class Selected(Strategy):
         self._usual["train"] = exchange.hear(replies, self._base.weight, self.session.reports, usual)
         exchange.judge()
         try:
-            result = aggregate(exchange.round.number, exchange.usable())
+            result = aggregate(exchange.round.number, exchange.usable(self._weight(exchange)))
         except Exception as error:  # one client's update must not end the training of all
             log.exception(
                 "round %d: %s could not aggregate the updates of nodes %s; the model does not change",
@@ -214,6 +215,18 @@ class Selected(Strategy):
         self._aggregated = True
         self._measure(result[1], training=True)
         return result
+
+    def _weight(self, exchange: Exchange) -> str | None:
+        """The metric by which the base averages; where it has none and the policy has weights, that is said once."""
+        weight = self._base.weight
+        if weight is None and exchange.round.choice.weights is not None and not self._deaf_base:
+            self._deaf_base = True
+            log.warning(
+                "%s averages by no metric: the weights that %s asks for are not used",
+                type(self.base).__name__,
+                type(self.policy).__name__,
+            )
+        return weight
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -25,6 +25,7 @@ from fedpick.graph.similarity import (
     noise,
     vectors_from_similarity,
 )
+from fedpick.graph.sketch import sketch
 
 __all__ = [
     "BestEdges",
@@ -39,6 +40,7 @@ __all__ = [
     "secure_dot",
     "secure_similarity",
     "shortest_paths",
+    "sketch",
     "sweep",
     "three_dg",
     "three_dg_from_vectors",

@@ -1,6 +1,6 @@
 """From the clients' updates to the next model: weights of the mean, and the server's optimiser."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,16 @@ from fedpick.errors import MissingError
 from fedpick.text import Makers
 from fedpick.types import Bools, Choice, Floats, Ints
 
-__all__ = ["AGGREGATIONS", "SERVERS", "combine", "fedadam", "fedavgm", "fedyogi"]
+__all__ = ["AGGREGATIONS", "SERVERS", "FedAU", "combine", "fedadam", "fedavgm", "fedyogi"]
 
 
 def fedavg(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
     """n_k over the sum of those that returned: FedAvg; FedGS (18). A policy's own weights stand in n_k's place."""
-    held = np.where(returned, sizes[choice.ids] if choice.weights is None else choice.weights, 0.0)
-    weights: Floats = held / max(held.sum(), np.finfo(np.float64).tiny)  # a policy may weigh all of them 0
+    shares = choice.shares(returned)
+    if shares is not None:
+        return shares
+    held = np.where(returned, sizes[choice.ids], 0.0)
+    weights: Floats = held / max(held.sum(), np.finfo(np.float64).tiny)
     return weights
 
 
@@ -34,7 +37,12 @@ def o2(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
 
 
 def horvitz_thompson(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
-    """n_k over all examples and over the chance of being chosen: unbiased for the mean over all K if all return."""
+    """n_k over all examples and over the chance of being chosen: unbiased for the mean over all K if all return.
+
+    A policy's weights that are used as they are (`Choice.normalise`) are such a sum already, and stand as they are.
+    """
+    if choice.weights is not None and not choice.normalise:
+        return np.where(returned, choice.weights, 0.0)
     if choice.inclusion is None or not np.isfinite(choice.inclusion).all():
         raise MissingError(
             "aggregation 'horvitz-thompson' divides by Choice.inclusion, but this policy does not know it; use one "
@@ -43,11 +51,49 @@ def horvitz_thompson(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
     return np.where(returned, sizes[choice.ids] / sizes.sum() / choice.inclusion, 0.0)
 
 
-AGGREGATIONS: dict[str, Callable[[Choice, Bools, Ints], Floats]] = {
+class FedAU:
+    """Wang & Ji (2024): n_k over all examples, times the mean interval between the client's participations.
+
+    Algorithm 2 of "A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging": an
+    interval ends with a participation, or is cut at 50 rounds; weights of a round come from those before it, and are 1
+    until an interval has ended. Rounds in which nobody returns change no model, and are not counted. The paper weighs
+    clients equally; n_k over all examples, as everywhere here, is the same where all hold as much.
+
+    Its memory is kept with the model: whole numbers, one per client.
+    """
+
+    cutoff = 50
+
+    def init(self, clients: int) -> dict[str, Ints]:
+        """The memory before the first round."""
+        return {name: np.zeros(clients, np.int32) for name in ("waited", "total", "intervals")}
+
+    def weights(self, memory: Mapping[str, Any], choice: Choice, returned: Bools, sizes: Ints) -> Floats:
+        """Weights of this round, given those before it; a client drawn twice has its weight dealt out to its copies."""
+        ids = choice.ids
+        number, total = np.asarray(memory["intervals"])[ids], np.asarray(memory["total"])[ids]
+        interval = np.where(number > 0, total / np.maximum(number, 1), 1.0)
+        copies = np.bincount(ids[returned], minlength=len(sizes))[ids]
+        return np.where(returned, sizes[ids] / sizes.sum() * interval / np.maximum(copies, 1), 0.0)
+
+    def learn(self, memory: Mapping[str, Any], choice: Choice, returned: Bools) -> dict[str, Ints]:
+        """The memory after a round in which these returned."""
+        waited = np.asarray(memory["waited"]) + 1
+        took_part = np.zeros(len(waited), np.bool_)
+        took_part[choice.ids[returned]] = True
+        ended = took_part | (waited == self.cutoff)
+        total = np.asarray(memory["total"]) + np.where(ended, waited, 0)
+        intervals = np.asarray(memory["intervals"]) + ended
+        found = {"waited": np.where(ended, 0, waited), "total": total, "intervals": intervals}
+        return {name: values.astype(np.int32) for name, values in found.items()}
+
+
+AGGREGATIONS: dict[str, Callable[[Choice, Bools, Ints], Floats] | FedAU] = {
     "fedavg": fedavg,
     "mean": mean,
     "o2": o2,
     "horvitz-thompson": horvitz_thompson,
+    "fedau": FedAU(),  # has a memory
 }
 
 

@@ -17,7 +17,7 @@ from fedpick import data, schedules
 from fedpick.data.settings import known_name
 from fedpick.errors import ConfigError, unknown_name
 from fedpick.learn.models import model
-from fedpick.learn.trainer import REPORTS, Trainer
+from fedpick.learn.trainer import Trainer, gives
 from fedpick.text import Makers, make
 
 __all__ = ["DEFAULTS", "build_trainer"]
@@ -84,5 +84,5 @@ def build_trainer(
             raise ConfigError(f"[train] {key} = {value!r}, but must be a {'text' if kind is str else 'number'}")
     chosen["steps"] = chosen["steps"] or None
     network = model(text, people.dataset.inputs, people.dataset.classes or 1)
-    given = ("update_norm", *(name for name in reports if name in REPORTS and name != "update_norm"))
+    given = ("update_norm", *(name for name in reports if gives(name) and name != "update_norm"))
     return Trainer(people, network, lr=rate, reports=given, **chosen)

@@ -1,7 +1,8 @@
 """The trainer of `fedpick.simulate.round`: data, a model, and how clients and server learn."""
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -14,17 +15,25 @@ from numpy.typing import NDArray
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
 from fedpick.errors import ContractError, SettingError, require, unknown_name
+from fedpick.graph import sketch
 from fedpick.learn import aggregation, batches, cohort, evaluation, placement
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of, prepare
 from fedpick.text import make
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
-__all__ = ["Trainer"]
+__all__ = ["Trainer", "gives"]
 
 TINY = 20_000  # parameters; models up to this size are trained with "vmap" on a CPU too
 NOISE = 256  # number of random inputs for a functional embedding
-REPORTS = ("update_norm", "embedding", "update")  # all reports that a trainer can give
+# All reports that a trainer can give; and "sketch_32" for a sketch of any width.
+REPORTS = ("update_norm", "embedding", "update", "output_update", "squared_loss", "accuracy")
+_SKETCH = re.compile(r"sketch_([1-9][0-9]{0,5})")
+
+
+def gives(report: str) -> bool:
+    """Whether a trainer can give this report."""
+    return report in REPORTS or _SKETCH.fullmatch(report) is not None
 
 
 @partial(jax.jit, static_argnums=0)
@@ -66,13 +75,16 @@ class Trainer:
         momentum: of local SGD; reset in each round.
         weight_decay: of local SGD.
         prox: FedProx's mu; 0 is FedAvg.
-        aggregation: "fedavg", "mean", "o2" or "horvitz-thompson"; see `fedpick.learn.aggregation`.
+        aggregation: "fedavg", "mean", "o2", "horvitz-thompson" or "fedau"; see `fedpick.learn.aggregation`.
         server: the server's optimiser: an optax one, or a text such as "fedadam(lr=0.01)"; None adds the mean update.
         evaluate_every: rounds between evaluations on the held-out data; the last round of a run is evaluated only if
             it is a multiple of this.
         spread_every: rounds between passes over all the clients' own data, for the global training loss and the spread
             of accuracy over clients; None: at every evaluation, 0: never.
-        reports: what clients report besides their loss: "update_norm", "embedding" (functional, FedGS (12)), "update".
+        reports: what clients report besides their loss: "update_norm", "embedding" (functional, FedGS (12)), "update",
+            "sketch_32" (of the update, of any width: `fedpick.graph.sketch`), "output_update" (of the output layer's
+            biases: the last array with one number per output); of the model that they were sent, on all
+            of their data: "squared_loss" (mean of the examples' squared losses), "accuracy".
         precision: "float32", or "bfloat16" for activations over float32 weights.
         form: "scan", "vmap", or "auto": the faster one on this machine for this model (see `fedpick.learn.cohort`).
 
@@ -112,7 +124,7 @@ class Trainer:
             (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
             (self.precision, ["float32", "bfloat16"], "precision"),
             (self.form, ["auto", "scan", "vmap"], "form"),
-            *((name, list(REPORTS), "report") for name in self.reports),
+            *((name, [*REPORTS, "sketch_32"], "report") for name in self.reports if not gives(name)),
         ):
             if value not in known:
                 raise unknown_name(what, value, known)
@@ -124,6 +136,12 @@ class Trainer:
         if len(empty):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
         self._check_outputs()
+        shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(self._shapes)]
+        if "output_update" in self.reports and (self._outputs,) not in shapes:
+            raise SettingError(
+                f"the report 'output_update' is of the output layer's biases, but the model {self.model.name!r} has no "
+                f"array of shape {(self._outputs,)}; use a model with such biases"
+            )
         on_cpu = jax.default_backend() == "cpu"
         if self.form == "auto":
             small = self._size <= TINY and self.model.stacks
@@ -140,6 +158,10 @@ class Trainer:
     @cached_property
     def _size(self) -> int:
         return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(self._shapes))
+
+    @property
+    def _outputs(self) -> int:
+        return self.data.dataset.classes or 1
 
     @property
     def megabytes(self) -> float:
@@ -168,7 +190,17 @@ class Trainer:
         """The model before the first round, and the server's state."""
         params = self.model.init(jax.random.key(int(rngs.stream(seed, 0, "model").integers(2**31))))
         state = [] if self.server is None else jax.tree.leaves(self._optimiser.init(params))
-        return {"params": params, "server": state}
+        return {"params": params, "server": state, **self._memory(None)}
+
+    def _memory(self, after: tuple[Any, Choice, Bools] | None) -> dict[str, Any]:
+        """What the aggregation remembers, if it does: at the start, or after a round (model, choice, who returned)."""
+        rule = aggregation.AGGREGATIONS[self.aggregation]
+        if not isinstance(rule, aggregation.FedAU):
+            return {}
+        if after is None:
+            return {"aggregation": rule.init(len(self.data))}
+        model, choice, returned = after
+        return {"aggregation": rule.learn(model["aggregation"], choice, returned)}
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
@@ -212,7 +244,8 @@ class Trainer:
         if not len(at):
             return Updates(np.full(len(ids), np.nan))
         trained = self.train_all(model["params"], self.draw(ids, at, epochs, round, rng))
-        return self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
+        updates = self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
+        return self.examined(model["params"], updates, ids, at)
 
     def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> "Drawn":
         """Batches, dropout keys and rates of the clients that train, padded to the largest shape seen so far."""
@@ -241,12 +274,51 @@ class Trainer:
             reports[name][at] = found[slots]
         return Updates(loss, reports, payload=(trained.delta, at, slots), valid=np.isfinite(norm))
 
+    def part(self, updates: Updates, positions: Ints) -> Updates:
+        """The updates of some of the clients that `train` was called with, in this order."""
+        if updates.payload is None:  # nobody trained
+            return Updates(updates.loss[positions])
+        delta, at, slots = updates.payload
+        slot_of = np.full(len(updates.loss), -1, dtype=np.int64)
+        slot_of[at] = slots
+        wanted = slot_of[positions]
+        trained = np.flatnonzero(wanted >= 0)
+        reports = {name: np.asarray(values)[positions] for name, values in updates.reports.items()}
+        valid = None if updates.valid is None else updates.valid[positions]
+        return Updates(updates.loss[positions], reports, (delta, trained, wanted[trained]), valid)
+
+    @property
+    def needs_vectors(self) -> bool:
+        """Whether a report is made of the updates themselves."""
+        return any(name in ("update", "embedding", "output_update") or _SKETCH.fullmatch(name) for name in self.reports)
+
+    def examined(self, sent: Any, updates: Updates, ids: Ints, at: Ints) -> Updates:
+        """The updates with the reports that take a pass of the model that was sent over the clients' data."""
+        asked = {"squared_loss", "accuracy"} & set(self.reports)
+        if not asked:
+            return updates
+        held = [self.data.examples_of(int(client)) for client in ids[at]]
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in held])])
+        each, hits = evaluation.score(self.model, self._spread_params(sent), self._arrays, np.concatenate(held))
+        reports = dict(updates.reports)
+        for name, values in (("squared_loss", np.square(each)), ("accuracy", hits)):
+            if name in asked:
+                reports[name] = np.full(len(ids), np.nan)
+                reports[name][at] = evaluation.segment_means(values, starts)
+        return replace(updates, reports=reports)
+
     def _vectors(self, sent: Any, delta: Any) -> dict[str, Any]:
-        """A vector per client, for FedGS's graph: the update itself (11), or a functional embedding (12)."""
+        """A vector per client: the update itself (FedGS (11)), a sketch of it, or a functional embedding (12)."""
         found: dict[str, Any] = {}
-        if "update" in self.reports:
+        widths = [int(match[1]) for name in self.reports if (match := _SKETCH.fullmatch(name))]
+        if "update" in self.reports or widths:
             leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(delta)]
-            found["update"] = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+            vectors = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+            found |= {f"sketch_{width}": sketch(vectors, width) for width in widths}
+            found |= {"update": vectors} if "update" in self.reports else {}
+        if "output_update" in self.reports:
+            biases = [leaf for leaf in jax.tree.leaves(delta) if leaf.shape[1:] == (self._outputs,)]
+            found["output_update"] = np.asarray(biases[-1], dtype=np.float64)
         if "embedding" in self.reports:
             found["embedding"] = np.asarray(_embed(self.model, sent, delta, self._noise))
         return found
@@ -262,15 +334,29 @@ class Trainer:
         rows = mean + mixtures @ (inputs - mean)
         return jnp.asarray(rows.reshape(NOISE, *dataset.inputs), jnp.float32)
 
-    def weights(self, choice: Choice, outcome: Outcome) -> Floats:
-        """Aggregation weight of each chosen client's update; 0 for clients that are not DONE."""
+    @property
+    def remembers(self) -> bool:
+        """Whether the aggregation's weights depend on the rounds before."""
+        return isinstance(aggregation.AGGREGATIONS[self.aggregation], aggregation.FedAU)
+
+    def weights(self, choice: Choice, outcome: Outcome, model: Any = None) -> Floats:
+        """Aggregation weight of each chosen client's update; 0 for clients that are not DONE.
+
+        Args:
+            choice: of the policy.
+            outcome: of the round.
+            model: before the round, which an aggregation that remembers needs.
+        """
         returned = np.asarray(outcome.status) == Status.DONE
-        return aggregation.AGGREGATIONS[self.aggregation](choice, returned, self.data.sizes)
+        rule = aggregation.AGGREGATIONS[self.aggregation]
+        if isinstance(rule, aggregation.FedAU):
+            return rule.weights(model["aggregation"], choice, returned, self.data.sizes)
+        return rule(choice, returned, self.data.sizes)
 
     def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> Any:
         """The next model, from the clients that are DONE."""
         delta, at, slots = updates.payload
-        each = self.weights(choice, outcome)
+        each = self.weights(choice, outcome, model)
         weights = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
         weights[slots] = each[at]
         params, state = model["params"], ()
@@ -278,7 +364,8 @@ class Trainer:
             shape = jax.tree.structure(self._optimiser.init(params))
             state = jax.tree.unflatten(shape, model["server"])
         params, state = aggregation.combine(self.server, params, state, delta, weights)
-        return {"params": params, "server": jax.tree.leaves(state)}
+        memory = self._memory((model, choice, np.asarray(outcome.status) == Status.DONE))
+        return {"params": params, "server": jax.tree.leaves(state), **memory}
 
     # ---- evaluation
 

@@ -3,26 +3,46 @@
 from fedpick.policies.active_fl import ActiveFL
 from fedpick.policies.baselines import FixedProbabilities, SizeWeighted, Uniform
 from fedpick.policies.bsfl import BSFL, Genie
+from fedpick.policies.clustered import Clustered
 from fedpick.policies.csucb import CSUCB
+from fedpick.policies.divfl import DivFL
 from fedpick.policies.e3cs import E3CS
+from fedpick.policies.f3ast import F3AST
 from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
+from fedpick.policies.guard import Guard
+from fedpick.policies.hics import HiCS
+from fedpick.policies.min_separation import MinSeparation
+from fedpick.policies.oort import Oort
+from fedpick.policies.optimal_sampling import OptimalSampling
 from fedpick.policies.overselect import OverSelect
 from fedpick.policies.power_of_choice import PowerOfChoice
 from fedpick.policies.rbcsf import RBCSF
+from fedpick.policies.refl import REFL
+from fedpick.policies.tifl import TiFL
 
 __all__ = [
     "BSFL",
     "CSUCB",
     "E3CS",
+    "F3AST",
     "RBCSF",
+    "REFL",
     "ActiveFL",
+    "Clustered",
+    "DivFL",
     "FedCS",
     "FedGS",
     "FixedProbabilities",
     "Genie",
+    "Guard",
+    "HiCS",
+    "MinSeparation",
+    "Oort",
+    "OptimalSampling",
     "OverSelect",
     "PowerOfChoice",
     "SizeWeighted",
+    "TiFL",
     "Uniform",
 ]

@@ -1,7 +1,7 @@
 """Shared by several policies: equality, checks of settings, available clients, and safe use of reports."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,24 @@ def _hash(value: Any) -> int:
         return hash(value)
     except TypeError:  # a user's function object may be unhashable; equality still works
         return 0
+
+
+def wrapped(policy: object) -> Iterator[object]:
+    """A policy and those that it wraps, from the outside in."""
+    seen: object | None = policy
+    while seen is not None:
+        yield seen
+        seen = getattr(seen, "policy", None)
+
+
+def with_cohort_size(policy: Any, size: int) -> Any:
+    """The same policy with another cohort size, also inside a wrapper; a SettingError if it has none to change."""
+    if is_dataclass(policy) and not isinstance(policy, type):
+        if any(entry.name == "cohort_size" for entry in fields(policy)):
+            return replace(policy, cohort_size=size)
+        if getattr(policy, "policy", None) is not None:
+            return replace(policy, policy=with_cohort_size(policy.policy, size))  # type: ignore[attr-defined]
+    raise SettingError(f"{type(policy).__name__} has no cohort_size to raise; it must be a dataclass with one")
 
 
 @dataclass
@@ -139,3 +157,14 @@ def clip_losses(losses: Floats, quantile: float | None) -> Floats:
         return losses
     limit = np.quantile(finite, quantile)
     return np.where(np.isfinite(losses), np.minimum(losses, limit), losses)
+
+
+def unheard_lowest(values: Floats, heard: Bools) -> Floats:
+    """Values of a cohort in which those not heard have no more than the lowest heard, nor more than they had.
+
+    Args:
+        values: one each: of those heard, what they reported; of the others, what was known (not finite: nothing).
+        heard: mask of those that reported something that can be true.
+    """
+    known = values[heard] if heard.any() else values[np.isfinite(values)]
+    return np.where(heard, values, np.fmin(values, known.min(initial=np.inf) if len(known) else 0.0))

@@ -3,8 +3,9 @@
 Goetz et al. (2019), "Active Federated Learning" (https://arxiv.org/abs/1909.12641), Algorithm 1; a baseline in
 Power-of-Choice, with the settings used there.
 
-Trusts: the losses that clients report; they cannot influence the share alpha3, which is drawn uniformly. Impossible
-losses (NaN, infinity, above 1e12) are ignored; `clip` limits the effect of a possible but huge loss.
+Trusts: the losses that clients report; they cannot influence the share alpha3, which is drawn uniformly. A client that
+reports an impossible loss (NaN, infinity, above 1e12) or fails gets the lowest value in its cohort, or keeps its own if
+that is lower; `clip` limits the effect of a possible but huge loss.
 """
 
 import math
@@ -20,6 +21,7 @@ from fedpick.policies._common import (
     clip_losses,
     nobody,
     present,
+    unheard_lowest,
     valid_losses,
 )
 from fedpick.protocol import check_outcome
@@ -30,7 +32,7 @@ __all__ = ["ActiveFL", "ActiveFLState"]
 
 @dataclass
 class ActiveFLState:
-    """Each client's value sqrt(n_k) * loss from its last report; NaN if it has not reported yet."""
+    """Each client's value sqrt(n_k) * loss from its last report; NaN if it has not been asked yet."""
 
     value: Floats
 
@@ -86,9 +88,10 @@ class ActiveFL(ByValue):
         return Choice(np.sort(ids[np.concatenate([drawn, others])]))
 
     def observe(self, state: ActiveFLState, view: View, choice: Choice, outcome: Outcome) -> ActiveFLState:
-        """Update the values of the clients that reported a loss."""
+        """Update the values: of clients that reported a loss, and of those that failed to."""
         check_outcome(view, choice, outcome)
         heard = outcome.succeeded & valid_losses(outcome.loss)
-        ids = choice.ids[heard]
-        state.value[ids] = np.sqrt(view.clients.sizes[ids]) * outcome.loss[heard]
+        ids = choice.ids
+        state.value[ids[heard]] = np.sqrt(view.clients.sizes[ids[heard]]) * outcome.loss[heard]
+        state.value[ids] = unheard_lowest(state.value[ids], heard)
         return ActiveFLState(state.value)

@@ -17,7 +17,15 @@ from numpy.typing import ArrayLike
 
 from fedpick import sampling
 from fedpick.errors import MissingError, SettingError, require, unknown_name
-from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_whole, nobody, present
+from fedpick.policies._common import (
+    ByValue,
+    check_cohort_size,
+    check_number,
+    check_whole,
+    nobody,
+    present,
+    valid_losses,
+)
 from fedpick.protocol import ReportSpec, check_outcome
 from fedpick.schedules import Cosine, Linear, Schedule, Step
 from fedpick.state import shared_field
@@ -188,7 +196,7 @@ class E3CS(ByValue):
                     f"E3CS: reward={self.reward!r}, but the outcome's reports are {list(outcome.reports)}"
                 )
             reported = np.asarray(outcome.reports[self.reward], dtype=np.float64)
-            x *= np.clip(np.nan_to_num(reported, nan=0.0), 0.0, 1.0)
+            x *= np.clip(np.where(valid_losses(reported), reported, 0.0), 0.0, 1.0)  # what cannot be true earns nothing
         if len(choice) == 0:
             return E3CSState(state.log_weights, state.eta)
         logs, ids = state.log_weights, choice.ids

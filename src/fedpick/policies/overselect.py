@@ -5,13 +5,13 @@ Bonawitz et al. (2019), "Towards Federated Learning at Scale: System Design" (ht
 """
 
 import math
-from dataclasses import dataclass, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, is_dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from fedpick.errors import SettingError
-from fedpick.policies._common import ByValue, check_number
+from fedpick.policies._common import ByValue, check_number, with_cohort_size, wrapped
 from fedpick.protocol import Policy, traits
 from fedpick.types import Choice, Clients, Outcome, View
 
@@ -42,11 +42,13 @@ class OverSelect(ByValue, Generic[S]):
             raise SettingError(
                 f"OverSelect: {type(self.policy).__name__} has no cohort_size to raise; it must be a dataclass with one"
             )
+        if any(isinstance(each, OverSelect) for each in wrapped(self.policy)):
+            raise SettingError("OverSelect: there is one inside already; give one of them, with the product of factors")
         self._wide()  # raises here, not in round 1, if the policy does not allow this cohort size
 
     def _wide(self) -> Policy[S]:
-        wide: Any = replace(self.policy, cohort_size=self.asks)  # type: ignore[type-var]
-        return wide  # type: ignore[no-any-return]
+        wide: Policy[S] = with_cohort_size(self.policy, self.asks)
+        return wide
 
     @property
     def cohort_size(self) -> int:

@@ -3,9 +3,9 @@
 Cho, Wang & Joshi (2021), "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
 Strategies" (https://arxiv.org/abs/2010.01243), section 4 and Algorithms 1 and 2 of its appendix F.
 
-Trusts: the losses that clients report. A client that reports an impossible loss (NaN, infinity, above 1e12) ranks last.
-One that reports a huge but possible loss is chosen whenever it is a candidate; with `clip` it only ties with the
-highest.
+Trusts: the losses that clients report. A client that reports an impossible loss (NaN, infinity, above 1e12) ranks last;
+in rpow-d it counts as a failure, that is as the lowest loss in its cohort, or its own last one if that is lower. One
+that reports a huge but possible loss is chosen whenever it is a candidate; with `clip` it only ties with the highest.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from fedpick.policies._common import (
     clip_losses,
     nobody,
     present,
+    unheard_lowest,
     valid_losses,
 )
 from fedpick.protocol import check_outcome
@@ -131,9 +132,7 @@ class PowerOfChoice(ByValue):
         heard = outcome.succeeded & valid_losses(outcome.loss)
         ids = choice.ids
         state.loss[ids[heard]] = outcome.loss[heard]
-        # Chosen, but never reported: no longer +inf, otherwise a client that always fails would always be chosen.
-        typical = float(np.median(outcome.loss[heard])) if heard.any() else 0.0
-        silent = ids[~heard & np.isinf(state.loss[ids])]
-        state.loss[silent] = typical
+        # Failed: not its last loss, which would soon be the highest, because the losses of the others fall.
+        state.loss[ids] = unheard_lowest(state.loss[ids], heard)
         state.counts[ids] += 1
         return PowerOfChoiceState(state.loss, state.counts)

@@ -23,6 +23,7 @@ def policy_names() -> dict[str, Callable[..., Any]]:
     choice = policies.PowerOfChoice
     return {
         "uniform": policies.Uniform,
+        "random": policies.Uniform,
         "size-weighted": policies.SizeWeighted,
         "fixed-probabilities": policies.FixedProbabilities,
         "fedcs": policies.FedCS,
@@ -38,7 +39,17 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "genie": policies.Genie,
         "rbcs-f": policies.RBCSF,
         "fedgs": policies.FedGS,
+        "oort": policies.Oort,
+        "min-separation": policies.MinSeparation,
+        "clustered": policies.Clustered,
+        "divfl": policies.DivFL,
+        "tifl": policies.TiFL,
+        "f3ast": policies.F3AST,
+        "refl": policies.REFL,
+        "optimal": policies.OptimalSampling,
+        "hics": policies.HiCS,
         "over-select": policies.OverSelect,
+        "guard": policies.Guard,
     }
 
 

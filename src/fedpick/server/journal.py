@@ -52,7 +52,8 @@ class Turn:
         arrays |= {f"report/{name}": values for name, values in self.outcome.reports.items()}
         arrays["context"] = self.view.context
         for i, (_, clients) in enumerate(self.newcomers):
-            arrays |= {f"new/{i}/{name}": values for name, values in vars(clients).items()}
+            known = {} if clients is None else vars(clients)  # without any they are forgotten
+            arrays |= {f"new/{i}/{name}": values for name, values in known.items()}
         numbers = ("round", "clock", "seconds", "messages", "megabytes")
         meta = {
             "format": FORMAT,
@@ -60,6 +61,7 @@ class Turn:
             "enrolled": len(self.view.available),
             "newcomers": [names for names, _ in self.newcomers],
             "widths": widths,
+            "normalise": self.choice.normalise,
         }
         file = io.BytesIO()
         dump_archive(file, {name: values for name, values in arrays.items() if values is not None}, meta)
@@ -71,15 +73,16 @@ def under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
-def _told(arrays: dict[str, Any]) -> tuple[Choice, Outcome]:
-    chosen = under(arrays, "choice/")
-    choice = Choice(chosen.get("ids", chosen.get("clients")), chosen.get("inclusion"), chosen.get("weights"))
+def _told(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome]:
+    chosen, normalise = under(arrays, "choice/"), bool(meta.get("normalise", True))
+    parts = chosen.get("ids", chosen.get("clients")), chosen.get("inclusion"), chosen.get("weights")
+    choice = Choice(*parts, normalise=normalise)
     return choice, Outcome(**under(arrays, "outcome/"), reports=under(arrays, "report/"))
 
 
 def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
     """The record of an entry's round, without its metrics."""
-    choice, outcome = _told(arrays)
+    choice, outcome = _told(arrays, meta)
     numbers = dict(meta["record"])
     available = np.unpackbits(arrays["available"], count=int(meta["enrolled"])).astype(np.bool_)
     view = View(int(numbers.pop("round")), available, Clients(np.ones(len(available))))
@@ -90,7 +93,10 @@ def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
 def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
     """Enrol the entry's newcomers and let the policy learn from its round again."""
     for i, names in enumerate(meta["newcomers"]):
-        roster.enrol([str(name) for name in names], Clients(**under(arrays, f"new/{i}/")))
+        if known := under(arrays, f"new/{i}/"):
+            roster.enrol([str(name) for name in names], Clients(**known))
+        else:
+            roster.forget([str(name) for name in names])
     number = int(meta["record"]["round"])
     if number != roster.round + 1:
         raise ValueError(f"the journal continues with round {number} after round {roster.round}")
@@ -98,7 +104,7 @@ def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None
         raise ValueError(f"{meta['enrolled']} clients were enrolled, but {len(roster.names)} are known")
     assert roster.clients is not None
     available = np.unpackbits(arrays["available"], count=len(roster.names)).astype(np.bool_)
-    roster.learn(View(number, available, roster.clients, arrays.get("context")), *_told(arrays))
+    roster.learn(View(number, available, roster.clients, arrays.get("context")), *_told(arrays, meta))
     roster.clock = float(meta["record"]["clock"])
     roster.widths = {str(name): int(width) for name, width in meta["widths"].items()}
 

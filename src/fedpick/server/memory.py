@@ -158,6 +158,7 @@ class Memory:
         state = unpack(roster.policy.init(clients), under(arrays, "policy/"), len(names), f"{self.state}:")
         roster.names, roster.index = names, {name: at for at, name in enumerate(names)}
         roster.numbers, roster.issued = numbers, issued
+        roster.seen = arrays.get("seen", np.full(len(names), int(notes["round"])))
         roster.clients, roster.state, roster.last, roster.newcomers = clients, state, last, []
         roster.round, roster.clock = int(notes["round"]), float(notes["clock"])
         roster.widths = {str(name): int(width) for name, width in notes["widths"].items()}
@@ -224,7 +225,7 @@ class Memory:
         arrays = {f"policy/{name}": values for name, values in pack(roster.state).items()}
         arrays |= {f"clients/{name}": v for name, v in vars(roster.clients).items() if v is not None}
         arrays["names"] = np.frombuffer(json.dumps(roster.names).encode(), dtype=np.uint8)
-        arrays["numbers"] = np.array(roster.numbers, dtype=np.int64)
+        arrays["numbers"], arrays["seen"] = np.array(roster.numbers, dtype=np.int64), roster.seen
         notes = {"round": roster.round, "clock": roster.clock, "widths": roster.widths, "last": roster.last}
         meta = {
             "format": FORMAT,

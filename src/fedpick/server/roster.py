@@ -8,11 +8,12 @@ import numpy as np
 
 from fedpick.protocol import Policy
 from fedpick.state import admit, observe, retire
-from fedpick.types import Choice, Clients, Outcome, View
+from fedpick.types import Choice, Clients, Ints, Outcome, View
 
 __all__ = ["Newcomers", "Roster"]
 
-Newcomers = tuple[list[str], Clients]  # clients enrolled together
+Newcomers = tuple[list[str], Clients | None]  # clients enrolled together; None: clients forgotten together
+BATCH = 20  # clients are forgotten when they are one in so many of those enrolled: each time the state is copied
 
 
 @dataclass
@@ -37,7 +38,8 @@ class Roster:
     clock: float = 0.0
     widths: dict[str, int] = field(default_factory=dict)  # of the reports, see reading.table
     last: list[int] = field(default_factory=list)  # indices of the last round's cohort
-    newcomers: list[Newcomers] = field(default_factory=list)  # since the last round
+    newcomers: list[Newcomers] = field(default_factory=list)  # since the last round, and clients forgotten, in order
+    seen: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # last round in which each was available
 
     def enrol(self, names: list[str], newcomers: Clients) -> None:
         """Give newcomers the next indices and numbers."""
@@ -47,6 +49,7 @@ class Roster:
             joined = self.clients.join(newcomers)  # first, because it may raise
             self.state = admit(self.policy, self.state, newcomers)
             self.clients = joined
+        self.seen = np.concatenate([self.seen, np.full(len(names), self.round)])
         for name in names:
             self.index[name] = len(self.names)
             self.names.append(name)
@@ -58,6 +61,7 @@ class Roster:
         """Let the policy learn from a round; returns the clients enrolled since the round before."""
         self.state = observe(self.policy, self.state, view, choice, outcome)
         self.round = view.round
+        self.seen[view.available] = view.round
         self.last = sorted(set(choice.ids.tolist()))
         newcomers, self.newcomers = self.newcomers, []
         return newcomers
@@ -69,7 +73,33 @@ class Roster:
         assert self.clients is not None
         kept = self.clients.take(np.array(keep, dtype=np.int64))
         self.state = retire(self.policy, self.state, np.array(keep, dtype=np.int64))
-        moved = {old: new for new, old in enumerate(keep)}
+        moved, self.seen = {old: new for new, old in enumerate(keep)}, self.seen[keep]
         self.clients, self.last = kept, [moved[at] for at in self.last if at in moved]
         self.names, self.numbers = [self.names[at] for at in keep], [self.numbers[at] for at in keep]
         self.index = {name: at for at, name in enumerate(self.names)}
+
+    def forget(self, names: list[str]) -> None:
+        """Retire clients, with an entry for the journal."""
+        self.retire(names)
+        self.newcomers.append((names, None))
+
+    def stale(self, there: Collection[str], after: int | None, most: int) -> list[str]:
+        """The clients to forget, those away longest first.
+
+        Args:
+            there: names of the clients that are available now; none of them is forgotten.
+            after: rounds that a client may be away; None: any number.
+            most: how many may be enrolled, including the newcomers in `there`.
+        """
+        away = np.ones(len(self.names), dtype=np.bool_)
+        here = [self.index[name] for name in there if name in self.index]
+        away[here] = False
+        gone = 0 if after is None else int(np.count_nonzero(away & (self.seen < self.round + 1 - after)))
+        gone = gone if gone * BATCH >= len(self.names) else 0
+        if (over := len(self.names) + len(there) - len(here) - most) > 0:
+            gone = max(gone, over + most // BATCH)
+        if not gone:
+            return []
+        longest = np.flatnonzero(away)
+        longest = longest[np.argsort(self.seen[longest], kind="stable")][:gone]
+        return [self.names[at] for at in longest]

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedpick.errors import ContractError
+from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
 from fedpick.server.reports import Told
 from fedpick.store.records import Record
-from fedpick.types import Choice, Floats, Outcome, Status, View
+from fedpick.types import Choice, Outcome, Status, View
 
 if TYPE_CHECKING:
     from fedpick.server.session import Session
@@ -85,6 +86,24 @@ class Round:
             return {self._names[k]: each.update for k, each in self._heard.items() if each.status == Status.DONE}
 
     @property
+    def weights(self) -> dict[str, float] | None:
+        """What the policy asks for: the model is to move by the sum of weight times update over `updates`.
+
+        They sum to 1 unless the policy's are used as they are (`Choice.normalise`); of a client drawn twice they are
+        added up. None: the policy leaves them to you (as a rule, examples over the sum of examples).
+        """
+        with self._changed:
+            done = [k for k, each in self._heard.items() if each.status == Status.DONE]
+            shares = self.choice.shares(np.isin(self.choice.ids, done))
+            if shares is None:
+                return None
+            sums = dict.fromkeys(done, 0.0)
+            for k, share in zip(self.choice.ids.tolist(), shares.tolist(), strict=True):
+                if k in sums:
+                    sums[k] += share
+            return {self._names[k]: total for k, total in sums.items()}
+
+    @property
     def seconds(self) -> float:
         """Seconds since the round began."""
         return monotonic() - self._begun
@@ -92,7 +111,7 @@ class Round:
     @property
     def full(self) -> bool:
         """Whether as many clients are DONE as the policy keeps; later ones are SURPLUS (OverSelect)."""
-        keep = self._session.traits.cohort_size
+        keep = self._session.traits.keeps
         with self._changed:
             return keep is not None and sum(each.status == Status.DONE for each in self._heard.values()) >= keep
 
@@ -110,13 +129,13 @@ class Round:
         """Record a client's answer; invalid values never raise.
 
         Returns DONE if its update is to be used, SURPLUS if enough others had answered before, FAILED if the loss is
-        not a finite number, and None if the client was not chosen in this round or answers too late. Only the first
-        call for a client counts.
+        impossible (NaN, infinity, above 1e12), and None if the client was not chosen in this round or answers too late.
+        Only the first call for a client counts.
 
         Args:
             name: of the client.
             loss: mean training loss that it reports.
-            seconds: duration that it reports; if it is impossible, or durations="arrival", `arrived` is used.
+            seconds: duration that it reports; the session's `durations` says how it is used.
             reports: by name; those that the policy learns from are kept.
             update: any object, returned by `updates`.
             arrived: seconds from the start of the round to the answer; None: until now.
@@ -126,11 +145,13 @@ class Round:
             if at is None or at in self._heard:
                 return None if at is None else self._heard[at].status
             value = math.nan if loss is None else reading.number(loss)
-            if loss is not None and not math.isfinite(value):
-                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be finite")
+            if loss is not None and not abs(value) <= LOSS_LIMIT:
+                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
             took, said = self.seconds if arrived is None else arrived, reading.number(seconds)
             possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
-            if self._session.durations == "reported" and possible:
+            if self._session.durations == "arrival":
+                took = self._session.delay.duration(said if possible else None, took)
+            elif possible:
                 took = said
             kept = self._session.reports.read(name, update, reports)
             status = Status.SURPLUS if self.full else Status.DONE
@@ -159,8 +180,7 @@ class Round:
         with self._changed:
             gone = {self._index.pop(name) for name in names if name in self._index}
             kept = ~np.isin(self.choice.ids, list(gone))
-            aligned: list[Floats | None] = [self.choice.inclusion, self.choice.weights]
-            self.choice = Choice(self.choice.ids[kept], *(None if a is None else a[kept] for a in aligned))
+            self.choice = self.choice.take(kept)
             self._heard = {at: each for at, each in self._heard.items() if at not in gone}
             self._changed.notify_all()
 

@@ -16,19 +16,22 @@ from fedpick import rng as rngs
 from fedpick.errors import ContractError, MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
+from fedpick.server.arrival import Delay
 from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.measures import columns
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.server.settings import ContextFn, Describe, ProbeFn
+from fedpick.state import _walk
 from fedpick.store.records import Record
 from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["Session"]
 
-DURATIONS = ("reported", "arrival")
+DURATIONS = ("arrival", "reported")
 LONGEST_NAME = 500  # characters
+MOST, MOST_PAIRED = 1_000_000, 4_000  # clients enrolled by default; FedGS's state takes 128 MB for 4,000
 
 
 class Session:
@@ -40,11 +43,15 @@ class Session:
             None saves nothing.
         records: folder for the records of the rounds, readable by `fedpick report`; None writes none.
         deadline: seconds that a round may last; None: no limit.
-        durations: "reported" uses the seconds that clients report, if they are possible; "arrival" the time until the
-            answer arrived, which a client cannot falsify downwards.
+        durations: "arrival" uses the seconds that clients report, but at least the time until the answer arrived minus
+            the usual delay (`delay`), which a client cannot falsify downwards; "reported" any possible value.
         context: (round, names, idle) -> (K, d) array, for RBCSF.
         describe: names of newcomers -> fp.Clients; None: the descriptions given in `available`.
         embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
+        forget_after: rounds after which a client that was not available is forgotten; one that returns later is a
+            newcomer. None: never.
+        most_clients: how many may be enrolled; if there are more, those away longest are forgotten, but none that is
+            available. None: a million, or 4,000 if the policy's state grows with the square (FedGS).
         checkpoint_every: rounds between two checkpoints of the complete state; a journal keeps the rounds in between.
         seed: of the policy's random numbers.
         about: further entries of the records' manifest; an adapter puts its name under "engine".
@@ -67,10 +74,12 @@ class Session:
         state: str | os.PathLike[str] | None = None,
         records: str | os.PathLike[str] | None = None,
         deadline: float | None = None,
-        durations: str = "reported",
+        durations: str = "arrival",
         context: ContextFn | None = None,
         describe: Describe | None = None,
         embed: Callable[[Any], ArrayLike] | None = None,
+        forget_after: int | None = 1000,
+        most_clients: int | None = None,
         checkpoint_every: int = 20,
         seed: int = 0,
         about: Mapping[str, Any] | None = None,
@@ -80,16 +89,24 @@ class Session:
         require(deadline is None or 0 < deadline < np.inf, f"{owner}: deadline", deadline, "a number of seconds > 0")
         require(durations in DURATIONS, f"{owner}: durations", durations, f"one of {', '.join(DURATIONS)}")
         require(checkpoint_every >= 1, f"{owner}: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
+        for name, least in (("forget_after", forget_after), ("most_clients", most_clients)):
+            require(least is None or least >= 1, f"{owner}: {name}", least, "a whole number >= 1, or None")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
         self.policy, self.traits = policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: pass context=function")
+        if "norms" in self.traits.needs:
+            raise MissingError(
+                f"{owner}: {type(policy).__name__} needs rounds in two phases (all train and tell the length of their "
+                "update, some send it), which a session does not have; use it in simulated runs"
+            )
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
+        self.forget_after, self.most_clients = forget_after, most_clients
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
         self._describe = describe
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
-        self.roster = Roster(policy)
+        self.roster, self.delay = Roster(policy), Delay()
         self.reports = Reports(self.roster, embed, self.log)
         self.last: Record | None = None  # the last round's; `measure` may still add metrics
         self.records = None if records is None else Path(records)
@@ -97,6 +114,7 @@ class Session:
         self._recording: Any = None  # a Recording, while the session is open
         self._open = self._fresh = False  # _fresh: the last round has not been handed to the records yet
         self._round: Round | None = None
+        self._forgotten = 0  # clients, since the last round
         if state is not None:
             from fedpick.server.memory import Memory  # needs filelock, an optional dependency
 
@@ -185,6 +203,7 @@ class Session:
             self._settle()
             begun = monotonic()
             there = self._there(available)
+            self._forget(there)
             self._enrol(there)
             view, meter = self._view(there, probe)
             before = perf_counter()
@@ -253,6 +272,20 @@ class Session:
         if not said:
             raise NotEnoughClientsError("no client is available, so nobody can train; wait until one is connected")
         return said
+
+    def _forget(self, there: dict[str, Any]) -> None:
+        """Forget clients that were away too long, or longest if too many are enrolled."""
+        roster = self.roster
+        pairs = roster.state is not None and any(kind == "pairs" and len(v) for _, kind, v in _walk(roster.state))
+        most = self.most_clients or (MOST_PAIRED if pairs else MOST)
+        if gone := roster.stale(there, self.forget_after, most):
+            away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
+            if self._recording is not None:
+                self._recording.note_names()  # before they are gone
+            roster.forget(gone)
+            self._forgotten += len(gone)
+            said = "forgot %d clients that were away for %d rounds or more, %d are left"
+            self.log.warning(said, len(gone), away, len(roster.names))
 
     def _enrol(self, there: dict[str, Any]) -> None:
         """Enrol the clients that are new."""
@@ -326,7 +359,9 @@ class Session:
             messages=round.messages,
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
+            metrics={"forgotten": float(self._forgotten)} if self._forgotten else {},
         )
+        self._forgotten = 0
         self.last = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
         self._fresh = True
         if self.memory is not None:
@@ -334,7 +369,8 @@ class Session:
 
             self.memory.keep(Turn(round.view, round.choice, outcome, self.last, newcomers))
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
-        self.log.info("round %d: %s", round.number, counts)
+        delay = f"; delay of replies about {self.delay.seconds:.2f} s" if self.delay.seconds else ""
+        self.log.info("round %d: %s%s", round.number, counts, delay)
         return self.last
 
     def _settle(self) -> None:

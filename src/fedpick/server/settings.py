@@ -25,4 +25,6 @@ class Options(TypedDict, total=False):
     durations: str
     context: ContextFn | None
     checkpoint_every: int
+    forget_after: int | None
+    most_clients: int | None
     seed: int

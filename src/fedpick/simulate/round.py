@@ -1,5 +1,6 @@
 """One simulated round from beginning to end; start reading at `play`."""
 
+import copy
 import time
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from fedpick.protocol import Policy, TrainerLike, check_reports, traits
 from fedpick.state import observe
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
-from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates, View
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
 from fedpick.worlds import Draw, Timing, World, WorldState
 
 __all__ = ["Chosen", "Work", "choose", "judge", "play", "settle", "work"]
@@ -38,6 +39,45 @@ class _Meter:
         return self.trainer.probe(self.model, ids, batch, self.rng)
 
 
+@dataclass
+class _FirstPhase:
+    """Trains the clients that are asked for the length of their update; the chosen among them send it later."""
+
+    world: World
+    state: WorldState
+    draw: Draw
+    trainer: TrainerLike
+    model: Any
+    rng: np.random.Generator
+    ids: Ints | None = None
+    updates: Updates | None = None
+    seconds: float = 0.0
+
+    def __call__(self, ids: Ints, /) -> Floats:
+        if self.ids is not None:
+            raise ContractError("view.norms was called twice in a round, but clients train once: ask all at once")
+        asked = self.world.close(copy.deepcopy(self.state), self.draw, Choice(ids))  # who answers, and when
+        self.ids, self.seconds = np.asarray(ids), asked.seconds
+        epochs = self.state.epochs[self.ids]
+        self.updates = self.trainer.train(self.model, self.ids, asked.used, epochs, self.draw.round, self.rng)
+        usable = np.isfinite(self.updates.loss)
+        if self.updates.valid is not None:
+            usable = usable & self.updates.valid
+        return np.where(asked.used & usable, np.asarray(self.updates.reports["update_norm"]), np.nan)
+
+    def part(self, chosen: Ints) -> Updates:
+        """What the chosen, who were all asked, send."""
+        assert self.ids is not None
+        assert self.updates is not None
+        where = {int(client): at for at, client in enumerate(self.ids)}
+        stranger = next((int(client) for client in chosen if int(client) not in where), None)
+        if stranger is not None:
+            raise ContractError(f"client {stranger} was chosen, but was not asked by view.norms: it has no update")
+        positions = np.array([where[int(client)] for client in chosen], dtype=np.int64)
+        found: Updates = self.trainer.part(self.updates, positions)  # type: ignore[attr-defined]  # see check_fit
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Chosen:
     """A round whose clients are chosen and timed, but not yet trained."""
@@ -48,6 +88,8 @@ class Chosen:
     timing: Timing
     probes: int
     wall: float  # real seconds that the policy took
+    asked: int = 0  # how many trained and told the length of their update, in a round of two phases
+    sent: Updates | None = None  # then, what the chosen send
 
 
 def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None = None) -> Record:
@@ -57,7 +99,7 @@ def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer:
     if trainer is None:
         outcome = chosen.timing.report()
     else:
-        updates = trainer.train(*work(chosen, state, seed))
+        updates = trainer.train(*work(chosen, state, seed)) if chosen.sent is None else chosen.sent
         outcome = judge(chosen, updates)
         if (outcome.status == Status.DONE).any():
             state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates)
@@ -73,14 +115,24 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
     if trainer is not None:
         meter = _Meter(world, state.world, draw, trainer, state.model, rngs.stream(seed, round, "probe"))
     view = world.view(state.world, draw, meter)
+    about, first = traits(policy), None
+    if trainer is not None and "norms" in about.needs:
+        first = _FirstPhase(world, state.world, draw, trainer, state.model, rngs.stream(seed, round, "train"))
+        view = replace(view, norms=first)
 
     start = time.perf_counter()
     choice = policy.select(state.policy, view, rngs.stream(seed, round, "policy"))
     wall = time.perf_counter() - start
 
     probing, probes = (0.0, 0) if meter is None else (meter.seconds, meter.asked)
-    timing = world.close(state.world, draw, choice, traits(policy).cohort_size, probing)
-    return Chosen(round, view, choice, timing, probes, wall)
+    timing = world.close(state.world, draw, choice, about.keeps, probing)
+    if first is None or first.ids is None:
+        return Chosen(round, view, choice, timing, probes, wall)
+    # The chosen have trained already, with all who were asked: the round lasts as long as those took.
+    longer = max(first.seconds - timing.seconds, 0.0)
+    state.world.clock += longer
+    timing = replace(timing, seconds=timing.seconds + longer)
+    return Chosen(round, view, choice, timing, probes, wall, len(first.ids), first.part(choice.ids))
 
 
 class Work(NamedTuple):
@@ -116,6 +168,16 @@ def judge(chosen: Chosen, updates: Updates) -> Outcome:
     return replace(timing, status=status).report(np.where(timing.used, updates.loss, np.nan), updates.reports)
 
 
+def _reported(policy: Policy[Any], clients: Clients, outcome: Outcome) -> float:
+    """Megabytes of the reports that the policy asks for, four bytes a number; the update is the model's own message."""
+    total = 0
+    for name in traits(policy).collect(clients):
+        if name in outcome.reports and name != "update":
+            rows = outcome.reports[name].reshape(len(outcome), -1)
+            total += rows.shape[1] * int(np.count_nonzero(~np.isnan(rows).all(axis=1)))
+    return 4e-6 * total
+
+
 def settle(
     policy: Policy[Any],
     world: World,
@@ -132,14 +194,17 @@ def settle(
     state.round = chosen.round
 
     answered = int(np.count_nonzero(timing.status != Status.FAILED))  # an unusable update is a message, too
+    models = (chosen.asked or len(choice)) + answered + chosen.probes  # in two phases, all who are asked get the model
     return Record.of(
         chosen.view,
         choice,
         outcome,
         clock=state.world.clock,
         seconds=timing.seconds,
-        messages=len(choice) + answered + 2 * chosen.probes,
-        megabytes=world.model_megabytes * (len(choice) + answered + chosen.probes),  # a probe's answer is one number
+        messages=len(choice) + answered + 2 * chosen.probes + 2 * chosen.asked,
+        megabytes=world.model_megabytes * models  # a probe's answer is one number
+        + 4e-6 * chosen.asked
+        + _reported(policy, chosen.view.clients, outcome),
         metrics={} if trainer is None else trainer.evaluate(state.model, chosen.round),
         wall={"selection": chosen.wall, "training": wall},
     )

@@ -37,6 +37,14 @@ def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = N
             f"{name} asks clients for their loss, but nothing is trained in this run; use a policy that needs no "
             "probe, such as rpow-d, or give a trainer"
         )
+    if "norms" in about.needs:
+        if trainer is None or not hasattr(trainer, "part"):
+            raise MissingError(
+                f"{name} needs rounds in two phases: a trainer that can give a part of its updates (a method "
+                "`part(updates, positions)`, as fedpick.learn.Trainer has); give one, or use another policy"
+            )
+        if "update_norm" not in getattr(trainer, "reports", ("update_norm",)):
+            raise MissingError(f"{name} needs the report 'update_norm'; make the trainer with it in reports=(...)")
     if "context" in about.needs:
         state = world.init(0)
         context = world.view(state, world.draw(state, 0, 1)).context

@@ -127,14 +127,13 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
     found = []
     for r, (trainer, job, at) in enumerate(zip(trainers, jobs, ats, strict=True)):
         slots, delta = starts[r] + np.arange(len(at)), None
-        if {"update", "embedding"} & set(
-            trainer.reports
-        ):  # vectors of the run's own clients, padded to a constant shape
+        if trainer.needs_vectors:  # vectors of the run's own clients, padded to a constant shape
             padded = np.zeros(len(job.ids), np.int64)
             padded[: len(at)] = slots
             delta = _rows(trained.delta, padded)
         mine = Trained(delta, loss[slots], norm[slots])
         updates = trainer.updates(job.model["params"], mine, at, len(job.ids), np.arange(len(at)))
+        updates = trainer.examined(job.model["params"], updates, job.ids, at) if len(at) else updates
         found.append(replace(updates, payload=(trained.delta, at, slots)))
     return found
 
@@ -167,10 +166,21 @@ def aggregate_together(
     choices: Sequence[Choice],
     outcomes: Sequence[Outcome],
     updates: Sequence[Updates],
+    alone: Sequence[int] = (),
 ) -> list[Any]:
-    """The next model of each run; unchanged where no client returned."""
+    """The next model of each run; unchanged where no client returned.
+
+    Args:
+        trainers: of the runs.
+        models: before the round.
+        choices: of the policies.
+        outcomes: of the round.
+        updates: of the chosen clients.
+        alone: positions of the runs whose updates are not in the stack.
+    """
     done = [bool((outcome.status == Status.DONE).any()) for outcome in outcomes]
-    together = [r for r, trainer in enumerate(trainers) if done[r] and trainer.server is None]
+    apart = {r for r, trainer in enumerate(trainers) if trainer.server is not None or trainer.remembers} | set(alone)
+    together = [r for r in range(len(trainers)) if done[r] and r not in apart]
     found = list(models)
     for r, trainer in enumerate(trainers):
         if done[r] and r not in together:
@@ -205,10 +215,16 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
             with blame(r):
                 chosen.append(choose(run.policy, run.world, run.state, run.seed, run.trainer))
         jobs = [work(each, run.state, run.seed) for each, run in zip(chosen, runs, strict=True)]
+        alone = [r for r, each in enumerate(chosen) if each.sent is not None]  # trained in the round's first phase
+        for r in alone:
+            jobs[r] = jobs[r]._replace(used=np.zeros(len(jobs[r].ids), dtype=np.bool_))
         updates = train_together(trainers, jobs)
+        for r in alone:
+            updates[r] = chosen[r].sent or updates[r]
         outcomes = [judge(each, update) for each, update in zip(chosen, updates, strict=True)]
         choices, models = [each.choice for each in chosen], [run.state.model for run in runs]
-        for run, model in zip(runs, aggregate_together(trainers, models, choices, outcomes, updates), strict=True):
+        after = aggregate_together(trainers, models, choices, outcomes, updates, alone)
+        for run, model in zip(runs, after, strict=True):
             run.state.model = model
         # Evaluations are started for all runs before any result is awaited: the device works while the policies learn.
         scores = [

@@ -1,0 +1,144 @@
+"""Where lies are tried: 100 clients, 10 places a round, some of whom want more of them than is theirs.
+
+A round costs nothing but the policy's own time: losses fall as the rounds go by, and faster for clients that take part;
+durations are a client's own mean times noise. What a liar reports instead is in `LIES`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import fedpick as fp
+
+CLIENTS, COHORT, ROUNDS = 100, 10, 500
+AWAY, FAILING = 0.1, 0.05  # of honest clients, each round
+
+
+@dataclass(frozen=True)
+class Lie:
+    """What a liar says: each is a number or None for the truth."""
+
+    what: str
+    loss: float | None = None
+    duration: float | None = None
+    gain: float | None = None
+    context: float | None = None
+    odd: bool = False  # features and embeddings unlike anybody's
+    dead: bool = False  # never answers, but is always there
+    failed: bool = False  # what it says is unusable, as a server would judge
+
+
+LIES = {
+    "honest": Lie("the truth: as many places as anybody"),
+    "loud": Lie("a loss of 1,000,000", loss=1e6),
+    "nan": Lie("NaN for everything", loss=np.nan, duration=np.nan, gain=np.nan, context=np.nan),
+    "inf": Lie("infinity for everything", loss=np.inf, duration=np.inf, gain=np.inf, context=np.inf),
+    "1e300": Lie("1e300 for everything", loss=1e300, duration=1e300, gain=1e300, context=1e300),
+    "fast": Lie("a millisecond instead of seconds", duration=1e-3, context=1e-3),
+    "useful": Lie("the largest gain there is", gain=1.0),
+    "odd": Lie("features and embeddings unlike anybody's", odd=True),
+    "dead": Lie("never answers", dead=True),
+}
+
+
+def sizes(clients: fp.Clients) -> np.ndarray:
+    """What the oracles and fixed probabilities are told: nothing that a liar said."""
+    return np.full(len(clients), 0.5)
+
+
+POLICIES: dict[str, Callable[[int], Any]] = {
+    "Uniform": lambda m: fp.Uniform(m),
+    "SizeWeighted(replace=False)": lambda m: fp.SizeWeighted(m, replace=False),
+    "FixedProbabilities": lambda m: fp.FixedProbabilities(m, p=sizes),
+    "pow-d(50)": lambda m: fp.PowerOfChoice(m, 50),
+    "cpow-d(50)": lambda m: fp.PowerOfChoice(m, 50, variant="cpow-d"),
+    "rpow-d(50)": lambda m: fp.PowerOfChoice(m, 50, variant="rpow-d"),
+    "rpow-d(100)": lambda m: fp.PowerOfChoice(m, 100, variant="rpow-d"),
+    "ActiveFL": lambda m: fp.ActiveFL(m),
+    "ActiveFL(clip=0.9)": lambda m: fp.ActiveFL(m, clip=0.9),
+    "E3CS": lambda m: fp.E3CS(m),
+    "E3CS(quota=0.5)": lambda m: fp.E3CS(m, quota=0.5),
+    "E3CS(quota=0.5, reward='gain')": lambda m: fp.E3CS(m, quota=0.5, reward="gain"),
+    "CSUCB": lambda m: fp.CSUCB(m),
+    "CSUCB(variant='cs-ucb-q')": lambda m: fp.CSUCB(m, variant="cs-ucb-q"),
+    "BSFL": lambda m: fp.BSFL(m),
+    "RBCSF": lambda m: fp.RBCSF(m),
+    "RBCSF(deadline=20)": lambda m: fp.RBCSF(m, deadline=20.0),
+    "FedGS": lambda m: fp.FedGS(m, graph="features"),
+    "FedGS(graph='embedding')": lambda m: fp.FedGS(m, graph="embedding", rebuild_every=20),
+    "FedGS(alpha=0)": lambda m: fp.FedGS(m, alpha=0.0),
+}
+
+
+def _others() -> dict[str, Callable[[int], Any]]:
+    """Whatever else the library has, with its default settings; oracles act on nothing that is reported."""
+    known, found = {type(make(2)) for make in POLICIES.values()}, {}
+    for name in fp.policy_names():
+        try:
+            policy = fp.policy(name, cohort_size=2)
+        except fp.SettingError:  # wrappers and oracles, which need to be told something
+            continue
+        if type(policy) not in known and not fp.traits(policy).oracle:
+            found[type(policy).__name__] = lambda m, name=name: fp.policy(name, cohort_size=m)
+            known.add(type(policy))
+    return found
+
+
+POLICIES |= _others()
+
+
+def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUNDS) -> float:
+    """The share of all places that the liars take."""
+    draw = fp.rng.stream(seed, 0, "arena")
+    lying = np.zeros(CLIENTS, dtype=bool)
+    lying[draw.permutation(CLIENTS)[:liars]] = True
+    features = draw.dirichlet(np.full(10, 0.5), CLIENTS)
+    if lie.odd:
+        features[lying] = -1e3 * np.eye(10)[draw.integers(0, 10, liars)]
+    clients = fp.Clients(np.full(CLIENTS, 600.0), features=features)
+    hard, slow = draw.lognormal(0.0, 0.3, CLIENTS), draw.lognormal(1.5, 0.5, CLIENTS)
+    trained = np.zeros(CLIENTS)
+    state, taken, places = policy.init(clients), 0, 0
+    more = {
+        name: width for name, width in fp.traits(policy).collect(clients).items() if name not in ("gain", "embedding")
+    }
+
+    def truth(value: np.ndarray, said: float | None, mask: np.ndarray) -> np.ndarray:
+        return value if said is None else np.where(mask, said, value)
+
+    for round in range(1, rounds + 1):
+        rng = fp.rng.stream(seed, round, "arena")
+        there = (rng.random(CLIENTS) > AWAY) | (lying & lie.dead)
+        losses = hard * (0.2 + 2.0 * np.exp(-round / 100.0 - trained / 20.0)) * rng.lognormal(0.0, 0.1, CLIENTS)
+        context = np.column_stack([slow, np.ones(CLIENTS), np.full(CLIENTS, 0.5)])
+        told = truth(losses, lie.loss, lying)
+        view = fp.View(
+            round,
+            there,
+            clients,
+            context=truth(context, lie.context, lying[:, None]),
+            probe=lambda ids, batch=None, told=told: told[ids],
+        )
+        choice = policy.select(state, view, fp.rng.stream(seed, round, "policy"))
+        ids = choice.ids
+        bad = lying[ids]
+        places, taken = places + len(ids), taken + int(bad.sum())
+        fails = np.where(bad & (lie is not LIES["honest"]), lie.dead, rng.random(len(ids)) < FAILING)
+        status = np.where(fails, fp.Status.FAILED, fp.Status.DONE)
+        seconds = slow[ids] * rng.gamma(8.0, 1 / 8.0, len(ids)) + 1.0
+        embedding = features[ids] + 0.05 * rng.normal(size=(len(ids), 10))
+        reports = {"gain": truth(rng.random(len(ids)), lie.gain, bad), "embedding": embedding}
+        for name, width in more.items():  # of policies that ask for others: as their losses, or vectors of their own
+            said = truth(losses[ids], lie.loss, bad)
+            reports[name] = said if not width else features[ids][:, np.arange(width) % 10] * said[:, None]
+        outcome = fp.Outcome(
+            status,
+            np.where(fails, np.nan, truth(seconds, lie.duration, bad)),
+            np.where(fails, np.nan, truth(losses[ids], lie.loss, bad)),
+            reports,
+        )
+        trained[ids[~fails]] += 1
+        state = policy.observe(state, view, choice, outcome)
+    return taken / places

@@ -1,0 +1,177 @@
+"""Clustered sampling: m distributions over the clients, and one client drawn from each.
+
+Fraboni, Vidal, Kameni & Lorenzi (2021), "Clustered Sampling: Low-Variance and Improved Representativity for Clients
+Selection in Federated Learning", ICML. Over client i, the distributions sum to m p_i (p_i its share of the data), so
+that the aggregate is unbiased, as it is when m clients are drawn by size with replacement; its variance is lower.
+Algorithm 1 makes the distributions by size, Algorithm 2 of clients whose updates are alike.
+
+Trusts: data sizes; with by="updates" the reported vectors, which decide with whom a client competes for a place, and
+never how often it is chosen: that is m p_i whatever is reported.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick.errors import require, unknown_name
+from fedpick.policies._common import ByValue, check_cohort_size, check_whole, nobody, present
+from fedpick.policies._vectors import fresh_vectors, learn_vectors, vector_report
+from fedpick.protocol import ReportSpec, check_outcome
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["Clustered", "ClusteredState"]
+
+BY = ("size", "updates")
+MOST_CLIENTS = 10_000  # at once, by updates: Ward's method keeps the distances of all pairs
+
+
+@dataclass
+class ClusteredState:
+    """How often each client was drawn, and the last vector that it reported (NaN: none yet)."""
+
+    counts: Ints
+    vectors: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Clustered(ByValue):
+    """One client from each of m distributions; a large client can be drawn more than once.
+
+    Args:
+        cohort_size: m.
+        by: "size" (Algorithm 1) or "updates" (Algorithm 2).
+        width: of the sketches that clients report of their updates; None: the updates themselves. Only for "updates".
+
+    >>> import fedpick as fp
+    >>> fp.traits(fp.Clustered(cohort_size=10, by="updates")).needs
+    frozenset({'sketch_32'})
+    """
+
+    cohort_size: int
+    by: str = "size"
+    width: int | None = 32
+
+    replace = True
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        if self.by not in BY:
+            raise unknown_name("setting by of Clustered", self.by, list(BY))
+        if self.width is not None:
+            check_whole(self, "width", self.width, 1)
+
+    @property
+    def needs(self) -> tuple[ReportSpec, ...]:
+        """Vectors, where clients are compared by them."""
+        return (vector_report(self.width),) if self.by == "updates" else ()
+
+    def init(self, clients: Clients) -> ClusteredState:
+        """Return the state before the first round."""
+        width = self.width if self.by == "updates" else 0
+        return ClusteredState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), width))
+
+    def line(self, state: ClusteredState, ids: Ints, sizes: Floats) -> tuple[Ints, Floats]:
+        """The distributions laid end to end, each of length 1: (clients, lengths), of which a client may have several.
+
+        Args:
+            state: what is known.
+            ids: of those who are there.
+            sizes: theirs.
+        """
+        mass = self.cohort_size * (sizes / sizes.sum())
+        if self.by == "size":
+            order = np.argsort(-sizes, kind="stable")
+            return ids[order], mass[order]
+        require(
+            len(ids) <= MOST_CLIENTS,
+            "Clustered: clients there at once",
+            len(ids),
+            f"at most {MOST_CLIENTS} with by='updates'",
+            "use by='size', which needs no distances",
+        )
+        at, lengths = _by_updates(state.vectors[ids], mass)
+        return ids[at], lengths
+
+    def select(self, state: ClusteredState, view: View, rng: np.random.Generator) -> Choice:
+        """Draw one client from each distribution."""
+        ids = present(view)
+        if len(ids) == 0:
+            return nobody()
+        m, sizes = self.cohort_size, view.clients.sizes[ids]
+        owner, lengths = self.line(state, ids, sizes)
+        ends = np.cumsum(lengths)
+        ends *= m / ends[-1]
+        drawn = owner[np.minimum(np.searchsorted(ends, np.arange(m) + rng.random(m), side="right"), len(ends) - 1)]
+        return Choice(drawn, inclusion=m * view.clients.sizes[drawn] / sizes.sum(), weights=np.ones(m))
+
+    def observe(self, state: ClusteredState, view: View, choice: Choice, outcome: Outcome) -> ClusteredState:
+        """Count who was drawn; keep the vectors that came."""
+        check_outcome(view, choice, outcome, replace=True)
+        np.add.at(state.counts, choice.ids, 1)
+        vectors = state.vectors
+        if self.by == "updates":
+            vectors = learn_vectors(vectors, choice, outcome, vector_report(self.width).name)
+        return ClusteredState(state.counts, vectors)
+
+
+def _by_updates(vectors: Floats, mass: Floats) -> tuple[Ints, Floats]:
+    """Algorithm 2: the line of distributions, given what each client's draws sum to in expectation.
+
+    A client with a mass of 1 or more has as many distributions for itself as its mass has whole units; what is left of
+    it is treated like the others. Clients without a vector count as a vector of 0, as in the paper.
+    """
+    whole = np.floor(mass + 1e-9)
+    rest = np.maximum(mass - whole, 0.0)
+    rest[rest < 1e-9] = 0.0
+    alone = np.repeat(np.arange(len(mass)), whole.astype(np.int64))
+    small = np.flatnonzero(rest)
+    places = round(rest.sum())  # masses sum to m
+    if places == 0:
+        return alone, np.ones(len(alone))
+    groups = _groups(np.nan_to_num(vectors[small], nan=0.0), rest[small])
+    weight = np.array([rest[small[group]].sum() for group in groups])
+    order = np.argsort(-weight, kind="stable")
+    left = [(int(small[i]), float(rest[small[i]])) for g in order[places:] for i in groups[g]][::-1]
+    owner: list[int] = alone.tolist()
+    lengths = [1.0] * len(alone)
+    for g in order[:places]:
+        room = 1.0 - weight[g]
+        for i in groups[g]:
+            owner.append(int(small[i]))
+            lengths.append(float(rest[small[i]]))
+        while left and room > 1e-12:  # fill up with the clients of the other groups, one after the other
+            client, amount = left.pop()
+            part = min(amount, room)
+            owner.append(client)
+            lengths.append(part)
+            room -= part
+            if amount - part > 1e-12:
+                left.append((client, amount - part))
+    return np.array(owner, dtype=np.int64), np.array(lengths)
+
+
+def _groups(vectors: Floats, mass: Floats) -> list[Ints]:
+    """Ward's tree, cut at the fewest groups of which none has a mass above 1.
+
+    Of unit vectors: the distance of two is then the chord of the angle between them (the paper's arccos similarity);
+    Ward's method is defined for such distances, and not for the rows of a matrix of similarities.
+    """
+    if len(vectors) == 1 or vectors.shape[1] == 0:
+        return [np.array([i]) for i in range(len(vectors))]
+    from scipy.cluster.hierarchy import linkage  # take a while to load
+    from scipy.spatial.distance import pdist
+
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    tree = linkage(pdist(vectors / np.where(length > 0, length, 1.0)), "ward")
+    held: list[Ints | None] = [np.array([i]) for i in range(len(vectors))]
+    weight = list(mass)
+    for one, other in tree[:, :2].astype(np.int64):
+        if weight[one] + weight[other] > 1.0 + 1e-9:
+            break
+        first, second = held[one], held[other]
+        assert first is not None
+        assert second is not None
+        held.append(np.concatenate([first, second]))
+        weight.append(weight[one] + weight[other])
+        held[one] = held[other] = None
+    return [group for group in held if group is not None]

@@ -1,0 +1,98 @@
+"""F3AST: the clients that were chosen least beside their share of the data, weighed by the inverse of their rate.
+
+Ribero, Vikalo & de Veciana (2022), "Federated Learning Under Intermittent Client Availability and Time-Varying
+Communication Constraints". Of those who are there, the m with the highest p_k^2 / r_k^2, where p_k is a client's share
+of the data and r_k an exponential average of how often it was chosen: the gradient of the variance sum of p_k^2 / r_k.
+Updates are added with weights p_k / r_k as they are, so that in the long run each client counts with p_k.
+
+Trusts: data sizes, which decide a client's share; nothing that is reported.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick import solvers
+from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present
+from fedpick.protocol import check_outcome
+from fedpick.state import shared_field
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["F3AST", "F3ASTState"]
+
+
+@dataclass
+class F3ASTState:
+    """How often each client was chosen, and the average by which its rate is known."""
+
+    counts: Ints
+    rate: Floats  # r_k times `scale`, so that a round changes the entries of the chosen alone; -1: just enrolled
+    scale: float = shared_field()
+
+
+@dataclass(frozen=True, eq=False)
+class F3AST(ByValue):
+    """Greedy on the variance of the aggregate, with unbiased weights.
+
+    Args:
+        cohort_size: m.
+        beta: weight of a round in the average: r = (1 - beta) r + beta for those chosen. Rates are known to about
+            1 / beta rounds; the paper's theory lets it fall.
+        most: largest weight of an update as a multiple of p_k K / m, its weight in an even federation where all are
+            there: it bounds what a client that was away for long does to the model, and costs unbiasedness. None is the
+            paper.
+
+    >>> import fedpick as fp
+    >>> fp.F3AST(cohort_size=10).beta
+    0.01
+    """
+
+    cohort_size: int
+    beta: float = 0.01
+    most: float | None = None
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        check_number(self, "beta", self.beta, 0.0, 0.5, open=True)
+        if self.most is not None:
+            check_number(self, "most", self.most, 1.0)
+
+    def init(self, clients: Clients) -> F3ASTState:
+        """Return the state before the first round."""
+        return F3ASTState(np.zeros(len(clients), dtype=np.int64), np.full(len(clients), -1.0), 1.0)
+
+    def before_admit(self, state: F3ASTState) -> F3ASTState:
+        """Bring the rates to scale 1, on which newcomers begin."""
+        return F3ASTState(state.counts, state.rate / state.scale, 1.0)
+
+    def rates(self, state: F3ASTState) -> Floats:
+        """r_k; that of a client just enrolled is m / K, as if all had been there."""
+        even = min(self.cohort_size / max(len(state.rate), 1), 1.0)
+        return np.where(state.rate < 0.0, even, state.rate / state.scale)
+
+    def select(self, state: F3ASTState, view: View, rng: np.random.Generator) -> Choice:
+        """The m highest p_k / r_k of those who are there."""
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        sizes, rate = view.clients.sizes, self.rates(state)
+        chosen = ids[solvers.top(sizes[ids] / rate[ids], m, rng)]  # the order of the squares
+        share = sizes[chosen] / sizes.sum()
+        weights = share / rate[chosen]
+        if self.most is not None:
+            weights = np.minimum(weights, self.most * share * len(sizes) / self.cohort_size)
+        return Choice(chosen, weights=weights, normalise=False)
+
+    def observe(self, state: F3ASTState, view: View, choice: Choice, outcome: Outcome) -> F3ASTState:
+        """r = (1 - beta) r, plus beta for those chosen."""
+        check_outcome(view, choice, outcome)
+        rate, scale = state.rate, state.scale
+        new = np.flatnonzero(rate < 0.0)
+        rate[new] = scale * min(self.cohort_size / len(rate), 1.0)
+        scale /= 1.0 - self.beta
+        rate[choice.ids] += self.beta * scale
+        state.counts[choice.ids] += 1
+        if scale > 1e100:  # long before anything overflows
+            rate, scale = rate / scale, 1.0
+        return F3ASTState(state.counts, rate, scale)

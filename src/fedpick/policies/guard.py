@@ -1,0 +1,162 @@
+"""Guard: limits what false reports can gain under any policy, and how often clients are asked that keep failing.
+
+Our own combination of three known methods: a token bucket limits each client's share of the places, as for network
+traffic; failures lead to exponential back-off (Metcalfe & Boggs 1976, "Ethernet"); losses are clipped against the
+median and the lower quartile of the cohort (Hampel 1974, "The influence curve and its role in robust estimation").
+
+Trusts: no report, for more than `cap` times the equal share. A client that returns under another name is a newcomer;
+identities must be checked elsewhere.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from fedpick.errors import SettingError
+from fedpick.policies._common import ByValue, check_number, check_whole, valid_losses
+from fedpick.protocol import Policy, check_outcome, traits
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, View
+
+__all__ = ["Guard", "GuardState"]
+
+S = TypeVar("S")
+ENOUGH = 4  # losses; fewer are not clipped
+FENCE = 4.0  # times (median - lower quartile) above the median, which is 2.7 sigma for normal losses
+
+
+@dataclass
+class GuardState(Generic[S]):
+    """The state of the policy inside; for each client the places used beyond its share, and its failures in a row."""
+
+    inner: S
+    used: Floats  # places taken minus `cap` equal shares for each round; never below 0
+    failures: Ints
+    until: Ints  # the last round of its probation
+
+
+@dataclass(frozen=True, eq=False)
+class Guard(ByValue, Generic[S]):
+    """Any policy, choosing among the clients that have not used up their share and are not on probation.
+
+    Share: with m places per round and n available clients, an equal share is m/n places per round. Over any t rounds,
+    no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
+
+    Probation: after f failures in a row (LATE, FAILED, or an impossible loss), a client is not chosen for 2^f - 1
+    rounds, but at most `probation` rounds. One success ends it.
+
+    Losses: a loss, reported or probed, is at most the median of its cohort plus 4 times the distance from the lower
+    quartile to the median; cohorts with fewer than four losses are not clipped.
+
+    If fewer clients are left than there are places, those least above their share are admitted again, and then those
+    whose probation ends first; so cohorts are as large as without a guard. A policy without a cohort size has no cap.
+
+    `inclusion` is exact if that of the policy inside is: the state alone determines who can be chosen, and the policy
+    draws among them. For all others it is 0; for the policy inside they are away.
+
+    Args:
+        policy: any policy; OverSelect can be inside or outside.
+        cap: the maximum share, as a multiple of the equal share, >= 1.
+        window: rounds whose share can be used in advance, for policies that want the same clients for a while.
+        probation: the longest wait after failures, in rounds; 0: none.
+
+    >>> import fedpick as fp
+    >>> policy = fp.Guard(fp.PowerOfChoice(cohort_size=10, candidates=100, variant="rpow-d"), cap=1.5)
+    >>> policy.cohort_size
+    10
+    """
+
+    policy: Policy[S]
+    cap: float = 1.5
+    window: int = 50
+    probation: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("init", "select", "observe"):
+            if not callable(getattr(self.policy, name, None)):
+                raise SettingError(f"Guard: policy is {self.policy!r:.80}, which has no {name}(), but must be a policy")
+        check_number(self, "cap", self.cap, 1.0)
+        check_whole(self, "window", self.window, 0)
+        check_whole(self, "probation", self.probation, 0)
+
+    @property
+    def cohort_size(self) -> int | None:
+        """As the policy inside."""
+        return traits(self.policy).cohort_size
+
+    def before_admit(self, state: GuardState[S]) -> GuardState[S]:
+        """As the policy inside."""
+        prepare = getattr(self.policy, "before_admit", None)
+        return state if prepare is None else replace(state, inner=prepare(state.inner))
+
+    def init(self, clients: Clients) -> GuardState[S]:
+        """Return the state before the first round."""
+        none = np.zeros(len(clients), dtype=np.int64)
+        return GuardState(self.policy.init(clients), np.zeros(len(clients)), none, none.copy())
+
+    def _rate(self, there: int) -> float:
+        """Places per round that a client may take, of so many available ones."""
+        asks = traits(self.policy).asks
+        return np.inf if asks is None else self.cap * asks / max(there, 1)
+
+    def _seen(self, state: GuardState[S], view: View) -> View:
+        """The view of the policy inside; it depends on the state and the view only."""
+        there = view.available
+        over = state.used > self._rate(int(np.count_nonzero(there))) * self.window
+        waits = state.until >= view.round
+        mask = there & ~over & ~waits
+        asks = traits(self.policy).asks or 1
+        for back, rank in ((there & over & ~waits, state.used), (there & waits, state.until)):
+            short = asks - int(np.count_nonzero(mask))
+            if short <= 0:
+                break
+            mask = mask | _first(back, rank, short)
+        return replace(view, available=mask, probe=None if view.probe is None else _clipped(view.probe))
+
+    def select(self, state: GuardState[S], view: View, rng: np.random.Generator) -> Choice:
+        """Let the policy inside choose among those that it may."""
+        return self.policy.select(state.inner, self._seen(state, view), rng)
+
+    def observe(self, state: GuardState[S], view: View, choice: Choice, outcome: Outcome) -> GuardState[S]:
+        """Let the policy inside learn from clipped losses; count places and failures."""
+        check_outcome(view, choice, outcome, replace=traits(self.policy).replace)
+        seen, ids, used = self._seen(state, view), choice.ids, state.used
+        heard = outcome.succeeded & valid_losses(outcome.loss)
+        told = Outcome(outcome.status, outcome.duration, _clip(outcome.loss, heard), outcome.reports)
+        inner = self.policy.observe(state.inner, seen, choice, told)
+        np.maximum(used - min(self._rate(int(np.count_nonzero(view.available))), 1e9), 0.0, out=used)
+        np.add.at(used, ids, 1.0)
+        failed = ~outcome.succeeded | (
+            ~heard & ~np.isnan(outcome.loss)
+        )  # NaN: no loss was reported, as in runs without training
+        state.failures[ids] = np.where(failed, state.failures[ids] + 1, 0)
+        wait = np.minimum(2 ** np.minimum(state.failures[ids], 30) - 1, self.probation)
+        state.until[ids] = np.where(failed, view.round + wait, 0)
+        return GuardState(inner, used, state.failures, state.until)
+
+
+def _first(who: Bools, rank: np.ndarray[Any, Any], count: int) -> Bools:
+    """Mask of the `count` clients with the lowest rank, including ties: no client is preferred for its index."""
+    ranks = rank[who]
+    if len(ranks) <= count:
+        return who
+    mask: Bools = who & (rank <= np.partition(ranks, count - 1)[count - 1])
+    return mask
+
+
+def _clip(losses: Floats, heard: Bools) -> Floats:
+    """Losses, those of `heard` limited by their median and lower quartile."""
+    if np.count_nonzero(heard) < ENOUGH:
+        return losses
+    low, middle = np.quantile(losses[heard], [0.25, 0.5])
+    return np.where(heard, np.minimum(losses, middle + FENCE * (middle - low)), losses)
+
+
+def _clipped(probe: Probe) -> Probe:
+    """A probe whose answers are clipped."""
+
+    def clipped(ids: Ints, /, *, batch: int | None = None) -> Floats:
+        losses = np.asarray(probe(ids, batch=batch), dtype=np.float64)
+        return _clip(losses, valid_losses(losses)) if losses.shape == ids.shape else losses
+
+    return clipped

@@ -1,0 +1,149 @@
+"""HiCS: clusters of clients whose data are alike and equally balanced; balanced clusters are drawn more often at first.
+
+Chen & Vikalo (2024), "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-IID Federated Learning",
+NeurIPS. A client's balance is estimated by the entropy of the softmax of its update of the output layer's biases;
+clients are clustered by the angle between these updates plus lambda times the difference of entropies; a cluster is
+drawn in proportion to exp(gamma_t H), H its mean entropy, and a client uniformly inside it, as in the authors' code.
+
+Ward's method, which the authors run on the rows of the distance matrix, is defined for Euclidean distances; this one is
+not, so that clusters are merged by mean distance. Clients never tried come first, which is the paper's warm-up. One
+that was tried in vain counts as the least balanced.
+
+Trusts: the reported updates of the output layer. A client that claims balance is drawn as often as the most balanced
+cluster's others.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick.errors import require
+from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_whole, nobody, present
+from fedpick.policies._vectors import fresh_vectors, known_vectors, learn_vectors
+from fedpick.protocol import ReportSpec, check_outcome
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["HiCS", "HiCSState", "entropies"]
+
+MOST_CLIENTS = 10_000  # there at once: the distances of all pairs are kept
+REPORT = "output_update"
+
+
+def entropies(updates: Floats, temperature: float) -> Floats:
+    """Entropy of the softmax of each row over the temperature.
+
+    >>> entropies(np.array([[0.0, 0.0], [9.0, 0.0]]), 1.0).round(3).tolist()
+    [0.693, 0.001]
+    """
+    logits = updates / temperature
+    logits = logits - logits.max(axis=1, keepdims=True)
+    total = np.exp(logits).sum(axis=1)
+    found: Floats = np.log(total) - (np.exp(logits) * logits).sum(axis=1) / total
+    return found
+
+
+@dataclass
+class HiCSState:
+    """How often each client was chosen, and the last output-layer update that it reported (NaN: none yet)."""
+
+    counts: Ints
+    vectors: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class HiCS(ByValue):
+    """Hierarchical clustered sampling.
+
+    Args:
+        cohort_size: how many train.
+        clusters: how many; None: as many as places. It may be more.
+        gamma: how much more often balanced clusters are drawn, in round 1.
+        horizon: rounds over which gamma falls to 0; None keeps it.
+        temperature: of the softmax; about the size of the updates of a bias.
+        balance: lambda, the weight of a difference in entropy beside the angle.
+    """
+
+    cohort_size: int
+    clusters: int | None = None
+    gamma: float = 4.0
+    horizon: int | None = None
+    temperature: float = 0.0025
+    balance: float = 10.0
+
+    needs = (ReportSpec(REPORT),)
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        for name in ("clusters", "horizon"):
+            if getattr(self, name) is not None:
+                check_whole(self, name, getattr(self, name), 1)
+        check_number(self, "gamma", self.gamma, 0.0)
+        check_number(self, "temperature", self.temperature, 0.0, open=True)
+        check_number(self, "balance", self.balance, 0.0)
+
+    def init(self, clients: Clients) -> HiCSState:
+        """Return the state before the first round."""
+        return HiCSState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), None))
+
+    def groups(self, state: HiCSState, ids: Ints) -> tuple[Ints, Floats]:
+        """(cluster of each of these, mean entropy of each cluster)."""
+        known = known_vectors(state.vectors)[ids]
+        if not known.any():
+            return np.zeros(len(ids), dtype=np.int64), np.zeros(1)
+        vectors = np.nan_to_num(state.vectors[ids], nan=0.0)
+        balance = entropies(vectors, self.temperature)
+        balance[~known] = balance[known].min()
+        label = _clusters(vectors, self.balance * balance, self.clusters or self.cohort_size)
+        number = np.bincount(label)
+        return label, np.bincount(label, balance) / number
+
+    def select(self, state: HiCSState, view: View, rng: np.random.Generator) -> Choice:
+        """Those never tried first; else place after place a cluster, then a client of it."""
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        fresh = rng.permutation(ids[state.counts[ids] == 0])[:m]
+        cohort = fresh.tolist()
+        if len(cohort) < m:
+            rest = ids[state.counts[ids] > 0]
+            require(
+                len(rest) <= MOST_CLIENTS,
+                "HiCS: clients there at once",
+                len(rest),
+                f"at most {MOST_CLIENTS}",
+                "their distances are compared in every round; use another policy for so many",
+            )
+            label, entropy = self.groups(state, rest)
+            gamma = self.gamma
+            if self.horizon is not None:
+                gamma *= max(1.0 - (view.round - 1) / self.horizon, 0.0)
+            odds = np.exp(gamma * (entropy - entropy.max()))
+            left = [rng.permutation(rest[label == g]).tolist() for g in range(len(entropy))]
+            while len(cohort) < m:
+                able = np.array([len(members) > 0 for members in left]) * odds
+                if not able.any():  # what is left has odds that are 0 in floating point
+                    able = np.array([float(len(members) > 0) for members in left])
+                cohort.append(left[int(rng.choice(len(left), p=able / able.sum()))].pop())
+        return Choice(np.sort(np.array(cohort, dtype=np.int64)))
+
+    def observe(self, state: HiCSState, view: View, choice: Choice, outcome: Outcome) -> HiCSState:
+        """Keep the updates that came."""
+        check_outcome(view, choice, outcome)
+        state.counts[choice.ids] += 1
+        return HiCSState(state.counts, learn_vectors(state.vectors, choice, outcome, REPORT))
+
+
+def _clusters(vectors: Floats, height: Floats, count: int) -> Ints:
+    """At most `count` clusters by mean distance: angle between vectors plus difference of heights."""
+    if len(vectors) == 1:
+        return np.zeros(1, dtype=np.int64)
+    from scipy.cluster.hierarchy import fcluster, linkage  # take a while to load
+    from scipy.spatial.distance import pdist
+
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    chord = pdist(vectors / np.where(length > 0, length, 1.0))
+    angle = 2.0 * np.arcsin(np.minimum(chord / 2.0, 1.0))
+    tree = linkage(angle + pdist(height[:, None], "cityblock"), "average")
+    label: Ints = np.unique(fcluster(tree, count, "maxclust"), return_inverse=True)[1]
+    return label

@@ -1,0 +1,194 @@
+"""Oort: clients whose data are worth most to the model and that are fast enough, with a share of newcomers.
+
+Lai, Zhu, Madhyastha & Chowdhury (2021), "Oort: Efficient Federated Learning via Guided Participant Selection", OSDI,
+Algorithm 1 (the training selector); its testing selector is in `fedpick.policies.oort_testing`.
+
+Trusts: reported losses and durations. A utility counts at most as the 95th percentile, the draw among the best is
+random, `at_most` bounds how often a client is chosen, and durations can be measured on the server.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick import sampling
+from fedpick.policies._common import (
+    LOSS_LIMIT,
+    ByValue,
+    Truth,
+    check_cohort_size,
+    check_number,
+    check_whole,
+    nobody,
+    present,
+    truth,
+)
+from fedpick.protocol import ReportSpec, check_outcome
+from fedpick.state import shared_field
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["Oort", "OortState"]
+
+
+@dataclass
+class OortState:
+    """What was heard of each client (NaN: nothing yet), and how the cohorts fared."""
+
+    utility: Floats  # size times the root of the mean squared loss, from the last report
+    duration: Floats  # seconds, of the last round it answered or was late in
+    counts: Ints
+    last: Ints  # the last round it was chosen in, 0: never
+    speed: Floats  # what is known of its speed before it was tried
+    gathered: Floats = shared_field()  # utility of the cohorts of this window of rounds and of the one before
+    relaxed: int = shared_field()  # how often the pacer gave way
+
+
+@dataclass(frozen=True, eq=False)
+class Oort(ByValue):
+    """Exploit the clients of the highest utility, explore those never tried.
+
+    Args:
+        cohort_size: K of Algorithm 1.
+        alpha: how hard slow clients are punished: utility times (T / duration)^alpha if they take longer than T.
+        explore: share of the cohort for clients never tried, in round 1; 0.9 in the paper.
+        decay: of that share, each round.
+        explore_least: it falls no lower.
+        cutoff: c: those with at least this share of the last exploited place's utility are drawn from.
+        clip: a quantile: utilities above it count as equal to it.
+        window: rounds after which the pacer compares the utility gathered with that of as many rounds before.
+        step: seconds by which the pacer raises T, and T at first, as Algorithm 1 has it; None takes for T a quantile of
+            the durations heard: 30% at first, 5% more at each step, as the authors' code does.
+        fairness: f in [0, 1]: utility becomes (1 - f) times itself plus f times how little the client was used.
+        at_most: clients chosen this often are left out while there are others; None: nobody is.
+        speed: what is known of clients' speeds before they are tried, one number > 0 each or a function of fp.Clients:
+            those never tried are explored in proportion; None: all alike.
+
+    >>> import fedpick as fp
+    >>> [spec.name for spec in fp.traits(fp.Oort(cohort_size=10)).reports]
+    ['squared_loss']
+    """
+
+    cohort_size: int
+    alpha: float = 2.0
+    explore: float = 0.9
+    decay: float = 0.98
+    explore_least: float = 0.2
+    cutoff: float = 0.95
+    clip: float = 0.95
+    window: int = 20
+    step: float | None = None
+    fairness: float = 0.0
+    at_most: int | None = None
+    speed: Truth | None = None
+
+    wants = (ReportSpec("squared_loss", 0),)  # where nobody reports it, the square of the mean loss stands in for it
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        check_number(self, "alpha", self.alpha, 0.0)
+        for name in ("explore", "decay", "explore_least", "cutoff", "fairness"):
+            check_number(self, name, getattr(self, name), 0.0, 1.0)
+        check_number(self, "clip", self.clip, 0.0, 1.0, open=True)
+        check_whole(self, "window", self.window, 1)
+        if self.step is not None:
+            check_number(self, "step", self.step, 0.0, open=True)
+        if self.at_most is not None:
+            check_whole(self, "at_most", self.at_most, 1)
+
+    def init(self, clients: Clients) -> OortState:
+        """Return the state before the first round: nobody tried."""
+        count = len(clients)
+        speed = np.ones(count) if self.speed is None else truth(self, "speed", self.speed, clients)
+        none = np.zeros(count, dtype=np.int64)
+        unknown = np.full(count, np.nan)
+        return OortState(unknown, unknown.copy(), none, none.copy(), speed, np.zeros(2 * self.window), 0)
+
+    def preferred(self, state: OortState) -> float:
+        """T, the duration beyond which clients are punished."""
+        if self.step is not None:
+            return self.step * (1 + state.relaxed)
+        heard = state.duration[~np.isnan(state.duration)]
+        share = 0.3 + 0.05 * state.relaxed
+        return float(np.quantile(heard, share)) if len(heard) and share < 1.0 else np.inf
+
+    def scores(self, state: OortState, ids: Ints, round: int) -> Floats:
+        """Util of Algorithm 1 for these clients, all of whom were tried.
+
+        Utilities are brought to [0, 1] before the bonus is added, as in the authors' code: as printed, the bonus is
+        below 1 and the utility in the hundreds. Who was never heard counts as the lowest.
+        """
+        utility, longest = state.utility[ids], state.duration[ids]
+        known = ~np.isnan(utility)
+        if known.any():
+            low, limit = utility[known].min(), np.quantile(utility[known], self.clip)
+            utility = (np.minimum(np.where(known, utility, low), limit) - low) / max(limit - low, 1e-300)
+        else:
+            utility = np.zeros(len(ids))
+        # The round is today's, so that the bonus of a client grows while it is not chosen.
+        found: Floats = utility + np.sqrt(0.1 * np.log(round) / state.last[ids])
+        preferred = self.preferred(state)
+        slow = longest > preferred  # NaN is not
+        found[slow] *= (preferred / longest[slow]) ** self.alpha
+        if self.fairness > 0.0:
+            used = state.counts[ids]
+            found = (1.0 - self.fairness) * found + self.fairness * (used.max() - used) / max(used.max(), 1)
+        return found
+
+    def select(self, state: OortState, view: View, rng: np.random.Generator) -> Choice:
+        """Draw the exploited among the best, then the explored among those never tried."""
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        tried = state.counts[ids] > 0
+        fresh, known = ids[~tried], ids[tried]
+        if self.at_most is not None:
+            known = known[state.counts[known] < self.at_most]
+        share = max(self.explore * self.decay ** (view.round - 1), min(self.explore, self.explore_least))
+        explored = int(share * m + rng.random())  # rounded at random, so that small cohorts explore too
+        explored = min(max(min(explored, len(fresh)), m - len(known)), len(fresh))
+        chosen = [self._exploit(state, known, min(m - explored, len(known)), view.round, rng)]
+        if explored:
+            chosen.append(fresh[sampling.weighted(state.speed[fresh], explored, rng)])
+        cohort: Ints = np.concatenate(chosen)
+        if len(cohort) < m:  # nobody else is there: those chosen too often fill up
+            rest = np.setdiff1d(ids, cohort)
+            cohort = np.concatenate([cohort, rng.choice(rest, m - len(cohort), replace=False)])
+        return Choice(np.sort(cohort))
+
+    def _exploit(self, state: OortState, ids: Ints, places: int, round: int, rng: np.random.Generator) -> Ints:
+        """So many of these, drawn in proportion to utility from those near the top."""
+        if places == 0:
+            return ids[:0]
+        score = self.scores(state, ids, round)
+        last = np.partition(score, len(score) - places)[len(score) - places]
+        pool = np.flatnonzero(score >= self.cutoff * last)
+        odds = np.maximum(score[pool], 1e-12 * max(float(score.max()), 1e-12))
+        return ids[pool[sampling.weighted(odds, places, rng)]]
+
+    def observe(self, state: OortState, view: View, choice: Choice, outcome: Outcome) -> OortState:
+        """Keep what was heard; every `window` rounds the pacer looks back."""
+        check_outcome(view, choice, outcome)
+        ids = choice.ids
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = np.square(outcome.loss)
+            if "squared_loss" in outcome.reports:
+                told = np.asarray(outcome.reports["squared_loss"], dtype=np.float64)
+                square = np.where(np.isnan(told), square, told)
+            heard = outcome.succeeded & (square >= 0.0) & (square <= LOSS_LIMIT)
+            timed = (outcome.duration > 0.0) & np.isfinite(outcome.duration)  # LATE has the deadline
+        utility = view.clients.sizes[ids[heard]] * np.sqrt(square[heard])
+        state.utility[ids[heard]] = utility
+        state.duration[ids[timed]] = outcome.duration[timed]
+        state.counts[ids] += 1
+        state.last[ids] = view.round
+        gathered, relaxed = state.gathered, state.relaxed
+        at = (view.round - 1) % self.window
+        if at == 0:  # a new window begins
+            gathered[: self.window], gathered[self.window :] = gathered[self.window :].copy(), 0.0
+        known = state.utility[~np.isnan(state.utility)]
+        limit = np.quantile(known, self.clip) if heard.any() else 0.0  # no liar fills a window alone
+        gathered[self.window + at] = np.minimum(utility, limit).sum()
+        if at == self.window - 1 and gathered[: self.window].sum() > gathered[self.window :].sum():
+            relaxed += 1
+        return OortState(state.utility, state.duration, state.counts, state.last, state.speed, gathered, relaxed)

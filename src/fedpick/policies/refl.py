@@ -1,0 +1,98 @@
+"""REFL's selector: of those who are there, the ones that will most likely be away soon.
+
+Abdelmoniem, Sahu, Canini & Fahmy (2023), "REFL: Resource-Efficient Federated Learning", EuroSys, section 4.1
+(intelligent participant selection): the clients with the lowest forecast of being available in the coming window train
+now, ties at random. The paper asks clients for a forecast, and its code reads the trace of the simulation; here the
+forecast is learned from who was there in the rounds before: a chain of two states (there, away) for each client.
+
+That late updates are kept, REFL's other half, is the aggregator's business and not done here. Its rest of a few rounds
+after each participation is `MinSeparation(REFL(m), rounds)`.
+
+Trusts: who is there, which a client can fake by coming and going; it then is chosen when it is there.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick import solvers
+from fedpick.policies._common import ByValue, check_cohort_size, check_whole, nobody, present
+from fedpick.protocol import check_outcome
+from fedpick.state import shared_field
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["REFL", "REFLState"]
+
+
+@dataclass
+class REFLState:
+    """How often each client was chosen, and what was seen of its coming and going."""
+
+    counts: Ints
+    was: Bools  # whether it was there in the last round
+    stays: Ints  # rounds in which it was there after it had been there
+    leaves: Ints
+    comes: Ints
+    waits: Ints
+    round: int = shared_field()  # the last round that was seen, 0: none
+
+
+@dataclass(frozen=True, eq=False)
+class REFL(ByValue):
+    """The least available first.
+
+    Args:
+        cohort_size: how many train.
+        window: rounds ahead that the forecast is about: the mean chance of being there in them. The paper's is the slot
+            of the next round.
+
+    >>> import fedpick as fp
+    >>> fp.REFL(cohort_size=10)
+    REFL(cohort_size=10, window=1)
+    """
+
+    cohort_size: int
+    window: int = 1
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        check_whole(self, "window", self.window, 1)
+
+    def init(self, clients: Clients) -> REFLState:
+        """Return the state before the first round: nobody was seen."""
+        none = np.zeros(len(clients), dtype=np.int64)
+        was = np.zeros(len(clients), dtype=np.bool_)
+        return REFLState(none, was, none.copy(), none.copy(), none.copy(), none.copy(), 0)
+
+    def forecast(self, state: REFLState, ids: Ints) -> Floats:
+        """Mean chance that each of these, all of whom are there now, is there in the next `window` rounds.
+
+        Transitions are counted with one more of each kind than were seen, so that nothing is certain.
+        """
+        stay = (state.stays[ids] + 1.0) / (state.stays[ids] + state.leaves[ids] + 2.0)
+        come = (state.comes[ids] + 1.0) / (state.comes[ids] + state.waits[ids] + 2.0)
+        rest = come / (1.0 - stay + come)  # the share of rounds in the long run
+        fade = stay - come  # what is left, a round later, of how far today's state is from it
+        w = self.window
+        found: Floats = rest + (1.0 - rest) * fade * (1.0 - fade**w) / (w * (1.0 - fade))
+        return found
+
+    def select(self, state: REFLState, view: View, rng: np.random.Generator) -> Choice:
+        """The lowest forecasts, ties at random."""
+        ids = present(view)
+        if len(ids) == 0:
+            return nobody()
+        return Choice(ids[solvers.top(-self.forecast(state, ids), self.cohort_size, rng)])
+
+    def observe(self, state: REFLState, view: View, choice: Choice, outcome: Outcome) -> REFLState:
+        """Count who came and who went since the last round."""
+        check_outcome(view, choice, outcome)
+        now = view.available
+        if state.round and view.round == state.round + 1:  # after a gap, nothing is known of what was in between
+            state.stays += state.was & now
+            state.leaves += state.was & ~now
+            state.comes += ~state.was & now
+            state.waits += ~state.was & ~now
+        state.counts[choice.ids] += 1
+        state.was[:] = now
+        return REFLState(state.counts, state.was, state.stays, state.leaves, state.comes, state.waits, view.round)

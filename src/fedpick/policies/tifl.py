@@ -1,0 +1,191 @@
+"""TiFL: clients in tiers of like speed; a round's cohort comes from one tier, more often from those that learn badly.
+
+Chai et al. (2020), "TiFL: A Tier-based Federated Learning System", HPDC, Algorithm 2 (adaptive tier selection).
+
+The paper measures every client's time before it trains; here clients never tried come first, a cohort at a time, unless
+`times` says how long they take. Where no tier with credits has anybody there, credits do not count: Algorithm 2 as
+printed would look for one for ever.
+
+Trusts: durations, which put a client into a tier (measure them on the server), and the reported accuracies of a tier's
+clients, whose mean decides how often the tier is chosen: at most tiers times as often as the best one. Inside a tier
+all are alike.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick.errors import SettingError
+from fedpick.policies._common import (
+    ByValue,
+    Truth,
+    check_cohort_size,
+    check_whole,
+    nobody,
+    present,
+    truth,
+    valid_losses,
+)
+from fedpick.protocol import ReportSpec, check_outcome
+from fedpick.state import shared_field
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["TiFL", "TiFLState"]
+
+
+@dataclass
+class TiFLState:
+    """What is known of each client (NaN: nothing yet), and of each tier."""
+
+    counts: Ints
+    duration: Floats  # mean seconds; infinite for one that was tried and never answered
+    timed: Ints  # how many durations are in that mean
+    value: Floats  # its last accuracy, or minus its last loss
+    odds: Floats = shared_field()  # of each tier
+    credits: Ints = shared_field()  # how often each tier may still be chosen; -1: always
+    before: Floats = shared_field()  # each tier's accuracy `interval` rounds ago
+
+
+@dataclass(frozen=True, eq=False)
+class TiFL(ByValue):
+    """Adaptive choice of a tier, then uniform inside it.
+
+    Args:
+        cohort_size: how many train; where a tier has fewer there, the nearest tiers fill up.
+        tiers: how many, of equal size.
+        interval: rounds after which the odds change, if the accuracy of the tier that was just chosen has not risen.
+        credits: how often each tier may be chosen, the fastest first; None: always.
+        times: seconds that each client takes, or a function of fp.Clients; None learns them.
+    """
+
+    cohort_size: int
+    tiers: int = 5
+    interval: int = 10
+    credits: tuple[int, ...] | None = None
+    times: Truth | None = None
+
+    wants = (ReportSpec("accuracy", 0),)  # where nobody reports it, minus the loss stands in for it
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        check_whole(self, "tiers", self.tiers, 1)
+        check_whole(self, "interval", self.interval, 1)
+        if self.credits is not None:
+            if len(self.credits) != self.tiers:
+                raise SettingError(
+                    f"TiFL: credits has {len(self.credits)} numbers, but there are {self.tiers} tiers: give one each"
+                )
+            for each in self.credits:
+                check_whole(self, "credits", each, 0)
+
+    def init(self, clients: Clients) -> TiFLState:
+        """Return the state before the first round: equal odds."""
+        count = len(clients)
+        duration = np.full(count, np.nan) if self.times is None else truth(self, "times", self.times, clients)
+        credits = np.full(self.tiers, -1) if self.credits is None else np.array(self.credits)
+        none = np.zeros(count, dtype=np.int64)
+        return TiFLState(
+            none,
+            duration,
+            none.copy(),
+            np.full(count, np.nan),
+            np.full(self.tiers, 1.0 / self.tiers),
+            credits.astype(np.int64),
+            np.full(self.tiers, -np.inf),
+        )
+
+    def tier_of(self, state: TiFLState) -> Ints:
+        """The tier of each client, 0 the fastest; -1 for those whose time is not known. Equal times are in one tier."""
+        known = ~np.isnan(state.duration)
+        times = state.duration[known]
+        tier: Ints = np.full(len(known), -1, dtype=np.int64)
+        first = -(-np.arange(1, self.tiers) * len(times) // self.tiers)  # the place at which each tier but 0 begins
+        first = first[first < len(times)]
+        tier[known] = np.searchsorted(np.partition(times, first)[first], times, side="right") if len(first) else 0
+        return tier
+
+    def select(self, state: TiFLState, view: View, rng: np.random.Generator) -> Choice:
+        """Those never tried first; else a tier, and clients of it."""
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        tier = self.tier_of(state)[ids]
+        fresh = ids[tier < 0]
+        if len(fresh) >= m:
+            return Choice(np.sort(rng.choice(fresh, m, replace=False, shuffle=False)))
+        cohort = [fresh]
+        there = np.bincount(tier[tier >= 0], minlength=self.tiers) > 0
+        odds = np.where(there & (state.credits != 0), state.odds, 0.0)
+        if not odds.any():
+            odds = np.where(there, state.odds, 0.0)
+        if not odds.any():
+            odds = there.astype(np.float64)
+        chosen = int(rng.choice(self.tiers, p=odds / odds.sum()))
+        left = m - len(fresh)
+        for near in sorted(range(self.tiers), key=lambda t: (abs(t - chosen), t)):
+            members = ids[tier == near]
+            taken = min(left, len(members))
+            cohort.append(rng.choice(members, taken, replace=False, shuffle=False))
+            left -= taken
+            if left == 0:
+                break
+        return Choice(np.sort(np.concatenate(cohort)))
+
+    def observe(self, state: TiFLState, view: View, choice: Choice, outcome: Outcome) -> TiFLState:
+        """Learn times and accuracies; spend a credit; every `interval` rounds look whether the tier got better."""
+        check_outcome(view, choice, outcome)
+        ids, odds, credits, before = choice.ids, state.odds, state.credits, state.before
+        due = view.round % self.interval == 0
+        current = -1
+        if len(ids) and (due or self.credits is not None):
+            tier = self.tier_of(state)
+            counts = np.bincount(tier[ids][tier[ids] >= 0], minlength=self.tiers)
+            current = int(counts.argmax()) if counts.any() else -1  # the others only filled up
+        if current >= 0 and credits[current] > 0:
+            credits[current] -= 1
+        self._learn(state, choice, outcome)
+        if due and current >= 0:
+            tier = self.tier_of(state)
+            now = self._accuracy(state, tier)
+            if before[current] >= now[current]:
+                odds = self._change(now, credits)
+            before = now
+        state.counts[ids] += 1
+        return TiFLState(state.counts, state.duration, state.timed, state.value, odds, credits, before)
+
+    def _learn(self, state: TiFLState, choice: Choice, outcome: Outcome) -> None:
+        """Mean durations (a time that was given stands) and the last accuracies."""
+        ids, duration = choice.ids, outcome.duration
+        with np.errstate(invalid="ignore"):
+            timed = (duration > 0.0) & np.isfinite(duration) & (duration <= 1e12)
+        if self.times is None:
+            heard, took = ids[timed], duration[timed]
+            old = np.where(np.isfinite(state.duration[heard]), state.duration[heard], 0.0)
+            state.timed[heard] += 1
+            state.duration[heard] = old + (took - old) / state.timed[heard]
+            silent = ids[~timed]
+            state.duration[silent[np.isnan(state.duration[silent])]] = np.inf  # the slowest, until it answers
+        value = np.where(outcome.succeeded & valid_losses(outcome.loss), -outcome.loss, np.nan)
+        if "accuracy" in outcome.reports:
+            told = np.asarray(outcome.reports["accuracy"], dtype=np.float64)
+            with np.errstate(invalid="ignore"):
+                value = np.where(outcome.succeeded & (told >= 0.0) & (told <= 1.0), told, np.nan)
+        known = ~np.isnan(value)
+        state.value[ids[known]] = value[known]
+
+    def _accuracy(self, state: TiFLState, tier: Ints) -> Floats:
+        """Mean accuracy of each tier's clients; minus infinity where nobody told any."""
+        told = (tier >= 0) & ~np.isnan(state.value)
+        number = np.bincount(tier[told], minlength=self.tiers)
+        total = np.bincount(tier[told], state.value[told], minlength=self.tiers)
+        found: Floats = np.where(number > 0, total / np.maximum(number, 1), -np.inf)
+        return found
+
+    def _change(self, accuracy: Floats, credits: Ints) -> Floats:
+        """ChangeProbs of Algorithm 2: tiers with credits by accuracy, the lowest first, with odds n, n - 1, ..., 1."""
+        able = np.flatnonzero(credits != 0)
+        odds = np.zeros(self.tiers)
+        n = len(able)
+        odds[able[np.argsort(accuracy[able], kind="stable")]] = (n - np.arange(n)) / (n * (n + 1) / 2 or 1)
+        return odds

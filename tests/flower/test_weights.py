@@ -1,0 +1,103 @@
+"""The policy's weights in Flower: relative ones, ones used as they are, and bases that take none."""
+
+import itertools
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from fake_flower import Clock, FakeGrid, model, trains
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
+
+import fedpick as fp
+from fedpick.flower import Selected
+from fedpick.policies._common import CountState
+
+
+@dataclass(frozen=True)
+class Told:
+    """Chooses these clients with these weights."""
+
+    ids: tuple[int, ...]
+    weights: tuple[float, ...] | None
+    normalise: bool = True
+    replace = True
+
+    @property
+    def cohort_size(self):
+        return len(set(self.ids))
+
+    def init(self, clients):
+        return CountState(np.zeros(len(clients), dtype=np.int64))
+
+    def select(self, state, view, rng):
+        return fp.Choice(self.ids, weights=self.weights, normalise=self.normalise)
+
+    def observe(self, state, view, choice, outcome):
+        return state
+
+
+VALUES = (2.0, 5.0, 11.0)
+
+
+def played(clock: Clock, policy, start: float = 1.0, make=FedAvg, **options) -> float:
+    """The model after a round of three clients, whose models are VALUES, from one full of `start`."""
+    examples = (10, 30, 60)
+    nodes = {k: trains(value=VALUES[k], num_examples=examples[k]) for k in range(3)}
+    base = make(fraction_evaluate=0.0, **options)
+    result = Selected(base, policy).start(FakeGrid(clock, nodes), model(start, start), num_rounds=1)
+    return float(result.arrays["w"].numpy()[0])
+
+
+def test_weights_take_the_place_of_the_number_of_examples(clock: Clock) -> None:
+    assert played(clock, Told((0, 1, 2), None)) == pytest.approx(0.1 * 2 + 0.3 * 5 + 0.6 * 11)
+    assert played(clock, Told((0, 1, 2), (1.0, 1.0, 2.0))) == pytest.approx(0.25 * 2 + 0.25 * 5 + 0.5 * 11)
+    assert played(clock, Told((0, 1, 2), (0.0, 4.0, 0.0))) == pytest.approx(5.0)
+
+
+def test_a_client_drawn_twice_has_the_sum_of_its_weights(clock: Clock) -> None:
+    assert played(clock, Told((0, 1, 1), (1.0, 1.0, 1.0))) == pytest.approx(2 / 3 + 5 * 2 / 3)
+
+
+@pytest.mark.parametrize("weights", [(0.5, 0.25, 1.5), (0.1, 0.1, 0.1), (0.2, 0.3, 0.5)])
+def test_weights_used_as_they_are_move_the_model_by_their_sum_of_updates(clock: Clock, weights) -> None:
+    wanted = 1.0 + sum(w * (value - 1.0) for w, value in zip(weights, VALUES, strict=True))
+    assert played(clock, Told((0, 1, 2), weights, normalise=False)) == pytest.approx(wanted)
+
+
+def test_weights_that_are_all_zero_leave_the_model(clock: Clock) -> None:
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), Told((0, 1), (0.0, 0.0), normalise=False))
+    grid = FakeGrid(clock, {k: trains() for k in range(3)})
+    strategy.start(grid, model(3.0, 3.0), num_rounds=2)
+    assert grid.sent[-1].content["arrays"]["w"].numpy().tolist() == [3.0, 3.0]
+    assert strategy.last.status.tolist() == [0, 0]
+
+
+def test_the_mean_over_all_cohorts_is_full_participation(clock: Clock) -> None:
+    """By enumeration of independent draws, in Flower's own FedAvg."""
+    chance, sizes = (0.5, 0.8, 0.25), np.array([0.1, 0.3, 0.6])
+    mean = 0.0
+    for mask in itertools.product([False, True], repeat=3):
+        odds = np.prod([p if there else 1 - p for p, there in zip(chance, mask, strict=True)])
+        ids = tuple(k for k in range(3) if mask[k])
+        after = 1.0
+        if ids:
+            after = played(clock, Told(ids, tuple(sizes[k] / chance[k] for k in ids), normalise=False))
+        mean += odds * after
+    assert mean == pytest.approx(1.0 + sum(sizes * (np.array(VALUES) - 1.0)), rel=1e-12)
+
+
+def test_servers_with_an_optimiser_get_the_same_mean(clock: Clock) -> None:
+    one = played(clock, Told((0, 1, 2), (0.5, 0.25, 1.5), normalise=False), make=FedAdam)
+    moved = 0.5 * 1.0 + 0.25 * 4.0 + 1.5 * 10.0
+    alone = FakeGrid(clock, {0: trains(value=1.0 + moved)})
+    other = Selected(FedAdam(fraction_evaluate=0.0), fp.Uniform(1)).start(alone, model(1.0, 1.0), num_rounds=1)
+    assert one == pytest.approx(float(other.arrays["w"].numpy()[0]))
+
+
+def test_a_base_without_weights_is_left_as_it_is_and_the_log_says_so(clock: Clock, caplog) -> None:
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        found = played(clock, Told((0, 1, 2), (0.0, 0.0, 1.0)), make=FedMedian)
+    assert found in VALUES
+    if found != 11.0:
+        assert "FedMedian averages by no metric: the weights that Told asks for are not used" in caplog.text

@@ -1,0 +1,87 @@
+"""Reports that clients can give beside their loss: what they are, and what they cost."""
+
+import numpy as np
+import pytest
+from people import SIZES, model_of, people
+
+import fedpick as fp
+from fedpick import learn
+from fedpick.flower.telling import reports as flower_reports
+from fedpick.learn import evaluation
+from fedpick.simulate.round import _reported
+from fedpick.worlds import Always, PerClient, Reliable, World
+
+EVERY = ("update_norm", "update", "sketch_5", "output_update", "squared_loss", "accuracy")
+
+
+@pytest.fixture(scope="module")
+def trained():
+    trainer = learn.Trainer(people("floats"), model_of("floats"), batch=8, reports=EVERY)
+    model, ids = trainer.init(0), np.array([4, 0, 1])
+    used = np.array([True, False, True])
+    updates = trainer.train(model, ids, used, np.ones(3), 1, np.random.default_rng(0))
+    return trainer, model, updates
+
+
+def test_each_report_is_what_its_name_says(trained):
+    trainer, model, updates = trained
+    assert set(updates.reports) == set(EVERY)
+    for values in updates.reports.values():
+        assert np.isnan(values[1]).all()  # did not train
+        assert np.isfinite(values[[0, 2]]).all()
+    update = updates.reports["update"]
+    np.testing.assert_allclose(
+        updates.reports["update_norm"][[0, 2]], np.linalg.norm(update[[0, 2]], axis=1), rtol=1e-5
+    )
+    np.testing.assert_allclose(updates.reports["sketch_5"][[0, 2]], fp.graph.sketch(update[[0, 2]], 5), rtol=1e-5)
+    delta, at, slots = updates.payload
+    wanted = np.asarray(delta[-1]["b"])[slots]
+    np.testing.assert_allclose(updates.reports["output_update"][at], wanted, rtol=1e-6)
+    assert updates.reports["output_update"].shape == (3, 4)  # one number per label
+    for at, client in ((0, 4), (2, 1)):
+        held = trainer.data.examples_of(client)
+        loss, right = evaluation.score(trainer.model, trainer._spread_params(model["params"]), trainer._arrays, held)
+        assert updates.reports["squared_loss"][at] == pytest.approx(np.mean(loss**2))
+        assert updates.reports["accuracy"][at] == pytest.approx(right.mean())
+
+
+def test_a_report_that_there_is_not_is_named():
+    with pytest.raises(fp.UnknownNameError, match="unknown report 'sketch_0'; did you mean 'sketch_32'"):
+        learn.Trainer(people("floats"), model_of("floats"), reports=("sketch_0",))
+
+
+def test_reports_that_the_policy_asks_for_are_charged_and_others_are_not():
+    outcome = fp.Outcome(
+        [0, 0, 2], np.ones(3), np.ones(3), {"squared_loss": [1.0, 2.0, np.nan], "update_norm": np.ones(3)}
+    )
+    clients = fp.Clients(np.ones(3))
+    assert _reported(fp.Oort(3), clients, outcome) == pytest.approx(2 * 4e-6)
+    assert _reported(fp.Uniform(3), clients, outcome) == 0.0
+
+
+def test_a_round_of_oort_is_charged_for_its_numbers():
+    trainer = learn.Trainer(people("floats"), model_of("floats"), batch=8, reports=("squared_loss",))
+    world = World(
+        people("floats").clients, availability=Always(), volatility=Reliable(), latency=PerClient(), model_megabytes=1.0
+    )
+    records = [next(iter(fp.Run(policy, world, 0, trainer).rounds(1))) for policy in (fp.Oort(3), fp.Uniform(3))]
+    assert records[0].megabytes - records[1].megabytes == pytest.approx(3 * 4e-6)
+    assert np.isfinite(fp.Run(fp.Oort(len(SIZES)), world, 0, trainer).state.policy.speed).all()
+
+
+def test_what_a_flower_client_tells_is_what_the_trainer_reports(trained):
+    trainer, model, updates = trained
+    import jax
+
+    before = [np.asarray(leaf) for leaf in jax.tree.leaves(model["params"])]
+    flat = np.concatenate([leaf.ravel() for leaf in before]) + updates.reports["update"][0]
+    after, start = [], 0
+    for leaf in before:
+        after.append(flat[start : start + leaf.size].reshape(leaf.shape))
+        start += leaf.size
+    held = trainer.data.examples_of(4)
+    loss, right = evaluation.score(trainer.model, trainer._spread_params(model["params"]), trainer._arrays, held)
+    told = flower_reports(losses=loss, correct=right, before=before, after=after, sketch=5)
+    assert sorted(told) == ["accuracy", "sketch_5", "squared_loss", "update_norm"]
+    for name, value in told.items():
+        np.testing.assert_allclose(value, updates.reports[name][0], rtol=1e-4, atol=1e-6)

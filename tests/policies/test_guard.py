@@ -1,0 +1,239 @@
+"""Guard: its rule against a twin in plain Python, what it promises whatever is reported, and that it composes."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedpick as fp
+from zoo import outcome, view, zoo
+
+DONE, LATE, FAILED, SURPLUS = fp.Status
+
+
+class Twin:
+    """The rule as the docstring says it, one client at a time; keeps who may be chosen."""
+
+    def __init__(self, count, asks, cap, window, probation):
+        self.asks, self.cap, self.window, self.probation = asks, cap, window, probation
+        self.used, self.failures, self.until = [0.0] * count, [0] * count, [0] * count
+
+    def allowed(self, there, round):
+        share = self.cap * self.asks / max(len(there), 1)
+        good = [k for k in there if self.used[k] <= share * self.window and self.until[k] < round]
+        capped = [k for k in there if self.used[k] > share * self.window and self.until[k] < round]
+        waiting = [k for k in there if self.until[k] >= round]
+        for others, rank in ((capped, self.used), (waiting, self.until)):
+            short = self.asks - len(good)
+            if short > 0 and others:
+                last = sorted(rank[k] for k in others)[min(short, len(others)) - 1]
+                good += [k for k in others if rank[k] <= last]
+        return sorted(good)
+
+    def learn(self, there, round, chosen, failed):
+        share = self.cap * self.asks / max(len(there), 1)
+        self.used = [max(value - share, 0.0) for value in self.used]
+        for k, bad in zip(chosen, failed, strict=True):
+            self.used[k] += 1.0
+            self.failures[k] = self.failures[k] + 1 if bad else 0
+            self.until[k] = round + min(2 ** self.failures[k] - 1, self.probation) if bad else 0
+
+
+def clipped_twin(losses):
+    """Losses of a cohort, clipped as the docstring says."""
+    real = sorted(x for x in losses if abs(x) <= 1e12)
+    if len(real) < 4:
+        return losses
+
+    def quantile(q):
+        at = q * (len(real) - 1)
+        below = math.floor(at)
+        return real[below] + (at - below) * (real[min(below + 1, len(real) - 1)] - real[below])
+
+    bound = quantile(0.5) + 4.0 * (quantile(0.5) - quantile(0.25))
+    return [min(x, bound) if abs(x) <= 1e12 else x for x in losses]
+
+
+class Spy(fp.Uniform):
+    """Uniform, and what it was shown."""
+
+    seen: list = []  # noqa: RUF012
+
+    def select(self, state, view, rng):
+        self.seen.append(np.flatnonzero(view.available).tolist())
+        return super().select(state, view, rng)
+
+    def observe(self, state, view, choice, outcome):
+        self.seen.append((np.flatnonzero(view.available).tolist(), outcome.loss.tolist()))
+        return super().observe(state, view, choice, outcome)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    m=st.integers(1, 6),
+    cap=st.sampled_from([1.0, 1.3, 2.0, 5.0]),
+    window=st.integers(0, 6),
+    probation=st.integers(0, 9),
+)
+def test_it_shows_the_policy_whom_the_twin_would_and_clips_as_the_twin_does(seed, m, cap, window, probation):
+    count, rng = 12, np.random.default_rng(seed)
+    policy, twin = fp.Guard(Spy(m), cap, window, probation), Twin(count, m, cap, window, probation)
+    people = fp.Clients(np.ones(count))
+    state = policy.init(people)
+    for round in range(1, 25):
+        there = np.flatnonzero(rng.random(count) < rng.choice([0.2, 0.7, 1.0]))
+        seen = fp.View(round, np.isin(np.arange(count), there), people)
+        Spy.seen.clear()
+        choice = policy.select(state, seen, fp.rng.stream(seed, round, "policy"))
+        allowed = twin.allowed(there.tolist(), round)
+        assert Spy.seen == [allowed]
+        losses = rng.choice([0.1, 0.5, 0.9, 1.0, 3.0, 1e9, np.inf, np.nan], len(choice))
+        status = rng.choice([DONE, LATE, FAILED, SURPLUS], len(choice), p=[0.5, 0.2, 0.2, 0.1])
+        state = policy.observe(state, seen, choice, fp.Outcome(status, np.ones(len(choice)), losses))
+        good = [s in (DONE, SURPLUS) for s in status]
+        told = iter(clipped_twin([x for x, ok in zip(losses, good, strict=True) if ok]))
+        due = [next(told) if ok else x for x, ok in zip(losses, good, strict=True)]
+        assert Spy.seen[1][0] == allowed
+        np.testing.assert_allclose(Spy.seen[1][1], due, rtol=1e-12)
+        failed = [not ok or x == np.inf for ok, x in zip(good, losses, strict=True)]
+        twin.learn(there.tolist(), round, choice.ids.tolist(), failed)
+        np.testing.assert_allclose(state.used, twin.used, atol=1e-9)
+        assert state.until.tolist() == twin.until
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), cap=st.sampled_from([1.5, 2.0, 3.0]), window=st.integers(0, 20))
+def test_nobody_takes_more_than_the_cap_allows_over_any_stretch_of_rounds(seed, cap, window):
+    """A policy that always wants the same three: over t rounds, at most cap (t + window) m/n places and one."""
+    policy = fp.Guard(fp.FedCS(3, success=np.linspace(0.1, 0.9, 20)), cap=cap, window=window)
+    people, rounds = fp.Clients(np.ones(20)), 80
+    state, taken = policy.init(people), np.zeros((rounds + 1, 20))
+    for round in range(1, rounds + 1):
+        seen = fp.View(round, np.ones(20, dtype=bool), people)
+        choice = policy.select(state, seen, fp.rng.stream(seed, round, "policy"))
+        taken[round] = taken[round - 1]
+        taken[round, choice.ids] += 1
+        state = policy.observe(state, seen, choice, fp.Outcome([0] * 3, np.ones(3), np.ones(3)))
+    for begin in range(rounds):
+        stretch = np.arange(1, rounds + 1 - begin)[:, None]
+        places = taken[begin + 1 :] - taken[begin]
+        assert (places <= cap * (stretch + window) * 3 / 20 + 1 + 1e-9).all()
+
+
+def test_who_keeps_failing_is_asked_less_and_less_but_never_never():
+    policy = fp.Guard(fp.FedCS(2, success=[0.9, 0.5, 0.5, 0.5]), cap=4.0, probation=20)  # wants client 0, always
+    people, asked = fp.Clients(np.ones(4)), []
+    state = policy.init(people)
+    for round in range(1, 201):
+        seen = fp.View(round, np.ones(4, dtype=bool), people)
+        choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
+        if 0 in choice.ids:
+            asked.append(round)
+        heals = round > 150
+        status = np.where((choice.ids == 0) & (not heals), FAILED, DONE)
+        state = policy.observe(state, seen, choice, fp.Outcome(status, np.ones(2), np.ones(2)))
+    assert np.diff([round for round in asked if round <= 151])[:5].tolist() == [2, 4, 8, 16, 21]
+    back = [round for round in asked if round > 150]
+    assert back == list(range(back[0], 201))  # one success, and it is as good as anybody
+
+
+def test_a_fresh_state_and_everyone_reliable_leave_the_policy_as_it_is():
+    people = fp.Clients(np.ones(30))
+    for bare in (fp.Uniform(5), fp.E3CS(5, quota=0.5)):
+        guarded = fp.Guard(bare, window=1000)
+        state, inside = guarded.init(people), bare.init(people)
+        for round in range(1, 20):
+            seen = fp.View(round, np.ones(30, dtype=bool), people)
+            a = guarded.select(state, seen, fp.rng.stream(0, round, "policy"))
+            b = bare.select(inside, seen, fp.rng.stream(0, round, "policy"))
+            np.testing.assert_array_equal(a.ids, b.ids)
+            np.testing.assert_array_equal(a.inclusion, b.inclusion)
+            told = fp.Outcome(np.zeros(5, dtype=int), np.ones(5), np.ones(5))
+            state, inside = guarded.observe(state, seen, a, told), bare.observe(inside, seen, b, told)
+
+
+def test_inclusion_is_the_chance_of_being_chosen():
+    """Drawn 1,000 times from one state in which some are capped and some on probation."""
+    people, policy = fp.Clients(np.ones(15)), fp.Guard(fp.E3CS(4, quota=0.3), cap=1.2, window=2)
+    state, rng = policy.init(people), np.random.default_rng(3)
+    for round in range(1, 30):
+        seen = fp.View(round, rng.random(15) < 0.9, people)
+        choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
+        state = policy.observe(state, seen, choice, outcome(choice, rng))
+    seen, counts, draws = fp.View(30, np.ones(15, dtype=bool), people), np.zeros(15), 1000
+    told = np.zeros(15)
+    for i in range(draws):
+        choice = policy.select(state, seen, fp.rng.stream(i, 30, "policy"))
+        counts[choice.ids] += 1
+        told[choice.ids] = choice.inclusion
+    assert (counts == 0).any()  # some are left out, and nothing is said of them
+    assert np.abs(counts / draws - told).max() <= 4.5 * np.sqrt(0.25 / draws)
+
+
+def test_a_probed_lie_is_worth_no_more_than_the_bound():
+    people = fp.Clients(np.ones(8))
+    losses = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 1e9, np.nan, 1e300])
+    asked = {}
+
+    class Probes(fp.Uniform):
+        def select(self, state, view, rng):
+            asked["losses"] = view.probe(np.arange(8))
+            return super().select(state, view, rng)
+
+    policy = fp.Guard(Probes(2))
+    seen = view(people, probe=lambda ids, batch=None: losses[ids])
+    policy.select(policy.init(people), seen, fp.rng.stream(0, 1, "policy"))
+    bound = 3.5 + 4 * (3.5 - 2.25)
+    np.testing.assert_allclose(asked["losses"], [1, 2, 3, 4, 5, bound, np.nan, 1e300])
+
+
+@pytest.mark.parametrize("name", [n for n, p in zoo(4).items() if not isinstance(p, fp.Guard)])
+def test_any_policy_can_be_guarded_and_its_traits_stay(name):
+    bare = zoo(4)[name]
+    guarded = fp.Guard(bare, cap=1.2, window=1)
+    assert fp.traits(guarded) == fp.traits(bare)
+    assert len(fp.checks.check_policy(guarded, rounds=6)) == 10
+
+
+def test_over_selection_widens_the_policy_inside_a_guard():
+    policy = fp.OverSelect(fp.Guard(fp.Uniform(10)), 1.3)
+    state = policy.init(fp.Clients(np.ones(50)))
+    seen = fp.View(1, np.ones(50, dtype=bool), fp.Clients(np.ones(50)))
+    assert len(policy.select(state, seen, fp.rng.stream(0, 1, "policy"))) == 13
+    text = "over-select(guard(e3cs(quota=0.5), cap=2, probation=30), 1.3)"
+    made = fp.policy(text, cohort_size=10)
+    assert made == fp.OverSelect(fp.Guard(fp.E3CS(10, quota=0.5), cap=2, probation=30), 1.3)
+    assert fp.policy("guard(fedcs(success=[1, 0]))", cohort_size=1).policy.cohort_size == 1
+
+
+def test_state_is_saved_and_two_guards_are_two_kinds(tmp_path):
+    people, policy = fp.Clients(np.ones(9)), fp.Guard(fp.BSFL(2))
+    state, rng = policy.init(people), np.random.default_rng(0)
+    for round in range(1, 9):
+        seen = fp.View(round, np.ones(9, dtype=bool), people)
+        choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
+        state = policy.observe(state, seen, choice, outcome(choice, rng))
+    fp.save_state(policy, state, tmp_path / "state.npz")
+    loaded, _ = fp.load_state(policy, tmp_path / "state.npz", people)
+    np.testing.assert_array_equal(loaded.used, state.used)
+    np.testing.assert_array_equal(loaded.inner.speed.counts, copy.deepcopy(state.inner.speed.counts))
+    with pytest.raises(fp.StateError, match=r"holds the state of Guard\(BSFL\), but the policy is Guard\(CSUCB\)"):
+        fp.load_state(fp.Guard(fp.CSUCB(2)), tmp_path / "state.npz", people)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: fp.Guard(fp.Uniform(2), cap=0.5), "Guard: cap = 0.5, but must be a number >= 1"),
+        (lambda: fp.Guard(fp.Uniform(2), window=-1), "Guard: window = -1, but must be a whole number >= 0"),
+        (lambda: fp.Guard(fp.Uniform(2), probation=1.5), "Guard: probation = 1.5, but must be a whole number >= 0"),
+        (lambda: fp.Guard(object()), r"which has no init\(\), but must be a policy"),
+    ],
+)
+def test_errors(make, says):
+    with pytest.raises(fp.SettingError, match=says):
+        make()

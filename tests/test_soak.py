@@ -1,0 +1,35 @@
+"""A scaled-down soak (`make soak` has the whole): neither memory nor time a round grows."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS / "soak.py"), *arguments]
+    return subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_nothing_grows() -> None:
+    done = soak("1000", "10000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("flat") == 2
+
+
+def test_growth_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import soak as soaking
+
+    meter = soaking.Meter(100)
+    meter.seconds, meter.memory = [0.1] * 10, [100.0 + 20 * part for part in range(10)]
+    assert meter.grown() == (1.0, 100.0)
+    meter.seconds, meter.memory = [0.1 * part for part in range(1, 11)], [100.0] * 10
+    slower, larger = meter.grown()
+    assert slower > soaking.SLOWER
+    assert larger == 0.0
+    sys.modules.pop("soak")
