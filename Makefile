@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all coverage lint format bench bench-select bench-world bench-flower bench-train bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
+.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -42,6 +42,11 @@ test-all:  ## run the quick tests with each supported Python that is installed, 
 	  echo "Python $$version: $$python"; \
 	  $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=$$python test || exit 1; \
 	done
+
+FUZZ_SECONDS ?= 600
+
+fuzz: $(READY)  ## random attacks on files, texts and states for ten minutes; findings go to tests/fuzz/found.txt
+	$(BIN)/python tests/fuzz/attack.py --seconds $(FUZZ_SECONDS)
 
 coverage: $(READY)  ## measure which branches the quick tests reach, and list the lines that they do not
 	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term-missing

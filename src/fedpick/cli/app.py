@@ -1,7 +1,8 @@
-"""The commands: demo, run, compare, resume, report, runs, reproduce, data, policies, worlds, check."""
+"""The commands: demo, run, compare, resume, report, runs, verify, reproduce, data, policies, worlds, check."""
 
 import shlex
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from rich.table import Table
 
 from fedpick import __version__, own
 from fedpick import comparison as comparing
-from fedpick.cli import console, listing, reproducing
+from fedpick.cli import console, listing, reproducing, verifying
 from fedpick.cli import data as data_commands
 from fedpick.cli.options import (
     Device,
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data_commands.app, name="data")
-for commands in (listing.app, reproducing.app):
+for commands in (listing.app, reproducing.app, verifying.app):
     app.add_typer(commands)
 
 Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")]
@@ -156,7 +157,7 @@ def demo(
         console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
     first = folder / SCENES[0].name
     console.out.print(
-        f"\nNext: look at {first / 'results.png'}; compare your own policy with "
+        f"\nNext: open {first / 'results.html'}; compare your own policy with "
         "fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits",
         markup=False,
         soft_wrap=True,
@@ -203,7 +204,7 @@ def _run(settings: Config, folder: Path, device: str) -> None:
     with _stoppable(folder, settings.references()), bars as tell:
         executors.play([executors.Job(settings, folder)], executor="serial", device=device, tell=tell)
     _show(Results([folder]))
-    console.out.print(f"written to {folder}", markup=False, soft_wrap=True)
+    console.out.print(console.plain(f"written to {folder}"), markup=False, soft_wrap=True)
 
 
 def _carry_out(
@@ -238,9 +239,8 @@ class _stoppable:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, KeyboardInterrupt):
-            console.err.print(
-                f"\nstopped; nothing is lost. Continue with: {self.command}", markup=False, soft_wrap=True
-            )
+            said = console.plain(f"\nstopped; nothing is lost. Continue with: {self.command}")
+            console.err.print(said, markup=False, soft_wrap=True)
             raise typer.Exit(128 + getattr(error, "signal", 2)) from None
 
 
@@ -253,7 +253,14 @@ def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, comparisons or deployments.")
     ],
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Also write files to this folder.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help=f"A file to write ({', '.join(comparing.KINDS)}; .html is a page with charts), or a folder for all.",
+        ),
+    ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help=f"table, {', '.join(FORMATS[1:])}.")] = "table",
     target: Target = None,
     reference: Annotated[
@@ -264,18 +271,22 @@ def report(
 
     Of a run that is still going on, the rounds so far are shown.
 
-    Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare --format latex`
+    Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`
     """
     results = load(*folders, target=target, reference=reference)
+    if out is not None and comparing.is_file(out):
+        comparing.write_file(results, out, None if format == "table" else format)
+        console.out.print(f"written to {out}", markup=False, soft_wrap=True)
+        return
     if format == "table":
         _show(results)
         if len(results.runs) == 1:
             console.out.print(results.trouble() or "no client failed or was late")
     else:
         sys.stdout.write(results.table(format))
-    if folder is not None:
-        made, missed = comparing.write(results, folder, "report")
-        console.written(folder, made, missed)
+    if out is not None:
+        made, missed = comparing.write(results, out, "report")
+        console.written(out, made, missed)
 
 
 @app.command()
@@ -288,13 +299,17 @@ def runs(
         raise ConfigError(f"{folder}: holds no comparisons; start one with `fedpick compare --out {folder}`")
     shelf = Shelf(folder)
     entries = shelf.prune() if prune else shelf.entries()
-    table = Table(title=f"{'removed from' if prune else 'in'} {folder}")
+    table = Table(title=escape(console.plain(f"{'removed from' if prune else 'in'} {folder}")))
     for heading in ("run", "seed", "rounds", "kB", "plans"):
         table.add_column(heading, justify="left" if heading == "run" else "right", overflow="fold")
     for entry in entries:
         rounds = f"{entry.reached:,}" + (f" of {entry.rounds:,}" if entry.reached < entry.rounds else "")
         table.add_row(
-            escape(entry.folder.name), str(entry.seed), rounds, f"{entry.size / 1e3:,.0f}", str(len(entry.plans))
+            escape(console.plain(entry.folder.name)),
+            str(entry.seed),
+            rounds,
+            f"{entry.size / 1e3:,.0f}",
+            str(len(entry.plans)),
         )
     console.out.print(table)
     total = sum(entry.size for entry in entries)
@@ -308,10 +323,20 @@ def _options(version: Version = False) -> None:
         raise typer.Exit
 
 
+def _warn(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    if issubclass(category, UserWarning):  # others are for programmers
+        console.err.print(console.plain(f"warning: {message}"), markup=False, soft_wrap=True)
+
+
 def run() -> None:
-    """Run the command line; a user's mistake is printed as one line."""
+    """Parse and do; errors of the user's are one line, and so are warnings."""
+    warnings.showwarning = _warn
     try:
         app()
     except FedpickError as error:
-        console.err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        console.err.print(f"[bold red]error:[/] {escape(console.plain(error))}", soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        said = console.plain(f"error: {error.filename or 'a file'}: {error.strerror or error}; choose another")
+        console.err.print(said, markup=False, soft_wrap=True)
         sys.exit(2)
