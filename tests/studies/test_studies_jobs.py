@@ -295,7 +295,7 @@ def test_devices_are_checked():
     if jax.default_backend() == "cpu":
         with pytest.raises(MissingError, match=r"--device cpu"):
             studies.reproduce("bsfl/fig5", device="gpu", **SMALL)
-        with pytest.raises(MissingError, match=r"to train on the gpu, but JAX uses the cpu here; use --device cpu"):
+        with pytest.raises(MissingError, match=r"should train on the gpu, but JAX uses the cpu here; use --device cpu"):
             studies.reproduce("fedgs/table2-synthetic", device="gpu", **SMALL)
 
 
