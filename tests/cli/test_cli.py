@@ -109,7 +109,7 @@ def test_compare_pairs_by_seed_and_keeps_everything(call, tmp_path):
     assert b["difference"]["mean"] == pytest.approx(b["mean"] - a["mean"])
     assert not a.get("difference")
     assert (tmp_path / "cmp/results.png").stat().st_size > 10_000
-    assert {path.suffix for path in (tmp_path / "cmp").glob("results.*")} == {".json", ".csv", ".png", ".svg"}
+    assert {path.suffix for path in (tmp_path / "cmp").glob("results.*")} == {".json", ".csv", ".html", ".png", ".svg"}
     assert len(runs_in(tmp_path / "cmp")) == 6
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cmp").rglob("*.parquet")}
     code, again, _ = call("resume", "cmp")  # nothing left to do, the same table
