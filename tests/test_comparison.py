@@ -107,15 +107,15 @@ def test_a_run_that_was_killed_between_its_two_joined_files_is_ended(tmp_path, m
     class Killed(BaseException):
         pass
 
-    write = folder._write_table
+    write = folder.write_sealed
 
-    def die(path, table):
+    def die(path, table, label):
         if path.name == "selections.parquet":
             raise Killed
-        write(path, table)
+        write(path, table, label)
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder, "_write_table", die)
+        patch.setattr(folder, "write_sealed", die)
         with pytest.raises(Killed):
             fp.compare(["uniform"], out=tmp_path / "cut", **{**SMALL, "seeds": 1})
     cut = tmp_path / "cut/runs" / whole.name

@@ -1,21 +1,59 @@
-"""Replace files atomically; all of fedpick's files are written this way."""
+"""The one way in which fedpick changes a disk: a file is replaced whole or not at all, and a power cut undoes nothing.
 
+A new file is written under a random name that nobody can have planted, waited for, and renamed; then the folder is
+waited for, since a rename lasts only when that is on the disk too.
+"""
+
+import filecmp
 import os
 import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
-__all__ = ["LEFTOVERS", "replacing", "write_text"]
+__all__ = [
+    "LEFTOVERS",
+    "creating",
+    "make_folder",
+    "opened",
+    "plain_mode",
+    "remove",
+    "replacing",
+    "sync_folder",
+    "tidy",
+    "write_bytes",
+    "write_text",
+]
 
-LEFTOVERS = "*." + 8 * "[0-9a-f]" + ".tmp"  # temporary files left by a process that was killed while writing
+LEFTOVERS = "*." + 8 * "[0-9a-f]" + ".tmp"  # names that a process killed while it wrote leaves behind
+LONGEST_NAME = 200  # bytes of a file's name that a temporary name repeats; 255 is what most systems allow
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def opened(path: Path, mode: str) -> IO[bytes]:
+    """Open a file to change it; every byte that fedpick writes itself passes through here."""
+    return path.open(mode)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until what was renamed, made or removed in a folder is on the disk."""
+    if os.name == "nt":  # it has no such thing
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path in the same folder, which replaces `path` when the block ends without an error.
 
-    The old file is intact until the new one is on disk; if the block raises, it is kept.
+    The old file stays whole until the new one is on the disk; if the block raises, it stays for good. A file that would
+    be the same is left alone.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -25,18 +63,74 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     'hello'
     """
     target = Path(path)
-    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    name = target.name.encode(errors="surrogateescape")[:LONGEST_NAME].decode(errors="ignore")
+    temporary = target.with_name(f"{name}.{secrets.token_hex(4)}.tmp")
+    os.close(os.open(temporary, _NEW, 0o666))  # ours alone: a link that was planted here is not followed
     try:
         yield temporary
+        if not target.is_symlink() and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
+            temporary.unlink()
+            return
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
+        sync_folder(target.parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def creating(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """An open file that takes the place of `path` when the block ends well, as `replacing` does."""
+    with replacing(path) as temporary, opened(temporary, "wb") as file:
+        yield file
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Replace a file."""
+    with creating(path) as file:
+        file.write(content)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Replace a text file."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode("utf-8"))
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless they are there."""
+    if path.is_dir():
+        return
+    if not path.parent.exists():
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_folder(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there; it may come back after a power cut."""
+    path.unlink(missing_ok=True)
+
+
+def tidy(folder: Path, older: float = 0.0) -> None:
+    """Remove what killed processes left half written.
+
+    Args:
+        folder: where.
+        older: seconds since it was touched; more than 0 where no lock says that nobody else is writing.
+    """
+    for leftover in folder.glob(LEFTOVERS):
+        with suppress(FileNotFoundError):
+            if time.time() - leftover.lstat().st_mtime >= older:
+                leftover.unlink()
+
+
+def plain_mode(path: Path) -> int:
+    """The mode of a file at this path, made if it is not there: what the user's mask leaves, as for all other files."""
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        return os.fstat(handle).st_mode & 0o777
+    finally:
+        os.close(handle)

@@ -43,7 +43,17 @@ __all__ = [
 
 
 class FedpickError(Exception):
-    """Base class of all errors that fedpick raises for its users."""
+    """Any error that fedpick raises on purpose.
+
+    Its text has no control characters: names of files, clients and settings end up in it, and it in a terminal.
+    """
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*(_plain(each) if isinstance(each, str) else each for each in said))
+
+
+def _plain(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 class SettingError(FedpickError, ValueError):

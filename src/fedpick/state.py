@@ -6,29 +6,29 @@ matrix).
 """
 
 import copy
-import io
-import json
+import hashlib
+import inspect
 import os
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpick import atomic
 from fedpick._version import __version__
+from fedpick.archive import FORMAT, read_archive, write_archive
 from fedpick.errors import ContractError, StateError
 from fedpick.protocol import Policy
 from fedpick.types import Choice, Clients, Outcome, View
 
-__all__ = ["admit", "load_state", "observe", "pairwise_field", "retire", "save_state", "shared_field"]
+__all__ = [
+    *("admit", "load_state", "observe", "pairwise_field", "retire", "save_state", "settings_hash", "shared_field"),
+]
 
 S = TypeVar("S")
-FORMAT = 1  # increased when older files can no longer be read
-_META = "fedpick.json"
+DEEPEST = 20  # settings within settings that are told apart
 
 
 def shared_field(**options: Any) -> Any:
@@ -202,54 +202,60 @@ def policy_kind(policy: object) -> str:
     return type(policy).__name__ + (f"({policy_kind(inner)})" if inner is not None else "")
 
 
-def dump_archive(file: IO[bytes], arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-    """Write arrays and a JSON text to an open file, as .npz."""
-    with zipfile.ZipFile(file, "w") as archive:  # stored, not deflated: a large state is written often
-        archive.writestr(_META, json.dumps(meta, indent=1))
-        for name, value in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as out:
-                np.lib.format.write_array(out, np.asarray(value), allow_pickle=False)
+def settings_hash(policy: object) -> str:
+    """What a policy is, as a hash: its class, its settings, those of what it wraps, and the code of a user's own.
 
-
-def write_archive(path: str | os.PathLike[str], arrays: dict[str, Any], meta: dict[str, Any]) -> None:
-    """Write arrays and a JSON text to a .npz file, which is replaced atomically."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic.replacing(target) as temporary, temporary.open("wb") as file:
-        dump_archive(file, arrays, meta)
-
-
-def read_archive(
-    path: str | os.PathLike[str], part: bytes | None = None
-) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read what `write_archive` wrote; a damaged file raises a StateError.
-
-    Args:
-        path: of the file.
-        part: bytes to read instead of the file, if it contains several archives; errors name the file.
+    >>> import fedpick as fp
+    >>> settings_hash(fp.E3CS(5, quota=0.3)) == settings_hash(fp.E3CS(cohort_size=5, quota=0.3))
+    True
+    >>> settings_hash(fp.E3CS(5, quota=0.3)) == settings_hash(fp.E3CS(5, quota=0.9))
+    False
     """
-    source = Path(path)
+    found = hashlib.blake2b(digest_size=8)
+    for piece in _pieces(policy, 0):
+        found.update(piece + b"\0")
+    return found.hexdigest()
+
+
+def _pieces(value: Any, depth: int) -> Iterator[bytes]:
+    """A setting in bytes, the same in every process: no address, no order of a set."""
+    if depth > DEEPEST:
+        return
+    if isinstance(value, np.ndarray):
+        yield f"{value.dtype.str}{value.shape}".encode()
+        yield value.tobytes() if value.dtype.kind != "O" else b""
+    elif isinstance(value, list | tuple):
+        for each in (value.__class__.__name__, *value):
+            yield from _pieces(each, depth + 1)
+    elif isinstance(value, dict):
+        for key in sorted(value, key=str):
+            yield from _pieces([str(key), value[key]], depth + 1)
+    elif isinstance(value, np.generic):
+        yield from _pieces(value.item(), depth)
+    elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        plain = int(value) if isinstance(value, float) and value.is_integer() else value
+        yield repr(plain).encode(errors="backslashreplace")
+    elif callable(value) and hasattr(value, "__qualname__"):  # a schedule that is a function
+        yield f"{getattr(value, '__module__', '')}.{value.__qualname__}".encode()
+    else:
+        kind = type(value)
+        foreign = not kind.__module__.startswith(("fedpick.", "numpy"))  # the code of a user's own may change
+        yield f"{'' if foreign else kind.__module__}.{kind.__qualname__}".encode()
+        if foreign:
+            yield _code(kind)
+        named = [each.name for each in fields(value)] if is_dataclass(value) else sorted(getattr(value, "__dict__", ()))
+        for name in named:
+            yield from _pieces([name, getattr(value, name)], depth + 1)
+
+
+def _code(kind: type) -> bytes:
+    """What a user's class is: its file where it was named as FILE.py:Name, else its own lines."""
     try:
-        with zipfile.ZipFile(source if part is None else io.BytesIO(part)) as archive:
-            meta = json.loads(archive.read(_META))
-            names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-            arrays = {
-                name: np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
-                for name in names
-            }
-            if not isinstance(meta, dict) or "format" not in meta:
-                raise KeyError("format")
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, TypeError, AttributeError, OSError) as error:
-        raise StateError(
-            f"{source}: not a complete fedpick state ({type(error).__name__}: {error}); it was truncated, damaged or "
-            "written by another program. Restore a backup, or start anew with policy.init(clients)"
-        ) from None
-    if meta["format"] != FORMAT:
-        raise StateError(
-            f"{source}: state format {meta['format']}, but this is fedpick {__version__}, which reads format {FORMAT}; "
-            f"read it with fedpick {meta.get('fedpick')}"
-        )
-    return arrays, meta
+        if kind.__module__.startswith("fedpick_own_"):
+            return Path(inspect.getfile(kind)).read_bytes()
+        return inspect.getsource(kind).encode(errors="replace")
+    except (OSError, TypeError):  # typed into an interpreter, or compiled
+        return b""
 
 
 def pack(state: Any) -> dict[str, Any]:
@@ -311,6 +317,13 @@ def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients
     if not source.is_file():
         raise StateError(f"{source}: there is no such file; start anew with policy.init(clients)")
     arrays, meta = read_archive(source)
+    try:
+        meta, notes = {"policy": meta["policy"], "clients": meta["clients"]}, dict(meta["notes"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"{source}: is no state that save_state wrote ({type(error).__name__}: {str(error)[:80]}); start anew with "
+            "policy.init(clients)"
+        ) from None
     if meta["policy"] != policy_kind(policy):
         raise StateError(f"{source}: holds the state of {meta['policy']}, but the policy is {policy_kind(policy)}")
     if meta["clients"] is not None and meta["clients"] != len(clients):
@@ -318,4 +331,4 @@ def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients
             f"{source}: is for {meta['clients']} clients, but {len(clients)} are enrolled; load it with the clients it "
             "was saved for, then use fp.admit or fp.retire"
         )
-    return unpack(policy.init(clients), arrays, len(clients), f"{source}:"), dict(meta["notes"])
+    return unpack(policy.init(clients), arrays, len(clients), f"{source}:"), notes

@@ -6,10 +6,12 @@ settings.
 
 import ast
 import inspect
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from fedpick import own
 from fedpick.errors import FedpickError, SettingError, bare_name, find_name, unknown_name
@@ -59,20 +61,25 @@ class _Reader:
             return self.call(node, find_name(name if shown is None else shown, known, kind), shown or name)
         found = own.load(self.own[name])
         if callable(found) and not _ready(found):
-            return self.call(node, found, self.own[name])
+            return self.call(node, found, self.own[name], foreign=True)
         if node.args or node.keywords:
             raise SettingError(f"{self.own[name]} is already an object ({type(found).__name__}) and takes no settings")
         return found
 
-    def call(self, node: ast.Call, maker: Callable[..., Any], shown: str) -> Any:
+    def call(self, node: ast.Call, maker: Callable[..., Any], shown: str, foreign: bool = False) -> Any:
         if any(keyword.arg is None for keyword in node.keywords):
             raise SettingError(f"{shown}: ** is not allowed here; write each setting as name=value")
         positional = [self.value(argument, shown) for argument in node.args]
         named = {str(keyword.arg): self.value(keyword.value, shown) for keyword in node.keywords}
-        settings = list(inspect.signature(maker).parameters)
+        try:
+            settings = list(inspect.signature(maker).parameters)
+        except (TypeError, ValueError) as error:  # a class or function of the user's that cannot be looked into
+            raise SettingError(f"{shown}: {error}") from None
         for name in named:
             if name not in settings:
                 raise unknown_name(f"setting of {shown}", name, settings)
+        if not foreign:
+            _check_kinds(maker, {**dict(zip(settings, positional, strict=False)), **named}, shown)
         said = (*settings[: len(positional)], *named)
         more = {**self.extra, **self.told(maker)}
         extra = {name: value for name, value in more.items() if name in settings and name not in said}
@@ -83,6 +90,8 @@ class _Reader:
         except TypeError as error:  # a missing or repeated setting
             message = str(error).replace("__init__()", "").replace("  ", " ")
             raise SettingError(f"{shown}: {message}; its settings are {', '.join(settings)}") from None
+        except (Exception, SystemExit) as error:  # a value that it did not expect, or the user's own code
+            raise SettingError(f"{shown}: {type(error).__name__}: {str(error)[:200]}") from None
 
     def value(self, node: ast.expr, where: str) -> Any:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -97,6 +106,43 @@ class _Reader:
             return ast.literal_eval(node)
         except (ValueError, RecursionError, MemoryError):
             raise SettingError(f"{where}: cannot read {_text(node)!r}; settings are numbers, texts or lists") from None
+
+
+_KINDS = {float: "a number", int: "a whole number", bool: "True or False", str: "a text", NoneType: "None"}
+
+
+def _check_kinds(maker: Callable[..., Any], given: Mapping[str, Any], shown: str) -> None:
+    """Raise where a value is not of the kind that the maker says it takes; bounds are its own to check."""
+    try:
+        hints = get_type_hints(vars(maker)["__init__"] if isinstance(maker, type) else getattr(maker, "func", maker))
+    except (NameError, TypeError, AttributeError, KeyError):  # it says nothing that can be read
+        return
+    for name, value in given.items():
+        kinds = _options(hints.get(name, Any))
+        if not any(_fits(value, kind) for kind in kinds):
+            words = " or ".join(
+                _KINDS.get(kind, "a schedule" if get_origin(kind) is Callable else "a list") for kind in kinds
+            )
+            raise SettingError(f"{shown}: {name} = {repr(value)[:80]}, but must be {words}")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value can be of this kind; what is not known here is let through."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind in (float, int):
+        return number and (kind is float or math.isfinite(value))
+    if kind in (bool, str, NoneType):
+        return isinstance(value, kind)
+    if get_origin(kind) is Callable:
+        return callable(value)
+    if get_origin(kind) is tuple:
+        each = _options(get_args(kind)[0])
+        return number or (isinstance(value, list | tuple) and all(any(_fits(v, k) for k in each) for v in value))
+    return True
 
 
 def _text(node: ast.expr) -> str:

@@ -187,7 +187,7 @@ def test_another_policy_cannot_replay_the_journal(past) -> None:
     before = (folder / "journal").read_bytes()
     with pytest.raises(fp.StateError, match="holds the state of E3CS, but the policy is Uniform"):
         server(folder, policy=fp.Uniform(3))
-    with pytest.raises(fp.StateError, match=r"cannot be replayed by E3CS\(.*reward='quality'.*the files are left"):
+    with pytest.raises(fp.StateError, match=r"was learned with E3CS\(.*but the policy is E3CS\(.*'quality'.*Start"):
         server(folder, policy=fp.E3CS(3, reward="quality"))
     assert (folder / "journal").read_bytes() == before
 

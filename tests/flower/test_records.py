@@ -103,7 +103,7 @@ def test_a_folder_of_another_server_is_refused_before_anything_is_trained(clock:
 
 
 def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypatch, caplog) -> None:
-    whole = folder.pq.write_table
+    whole = folder.write_sealed
     failing = [True]
 
     def write(*args, **options):
@@ -111,7 +111,7 @@ def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypat
             raise OSError(28, "No space left on device")
         return whole(*args, **options)
 
-    monkeypatch.setattr(folder.pq, "write_table", write)
+    monkeypatch.setattr(folder, "write_sealed", write)
     strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), records=tmp_path / "run")
 
     def watch(round, arrays):
@@ -124,14 +124,14 @@ def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypat
 
 def test_killed_while_the_records_disk_is_full_no_round_is_lost(clock: Clock, tmp_path, monkeypatch, caplog) -> None:
     """The journal stays until the records hold its rounds, and the advice is one that can be followed."""
-    whole, full = folder.pq.write_table, [True]
+    whole, full = folder.write_sealed, [True]
 
     def write(*args, **options):
         if full[0]:
             raise OSError(28, "No space left on device")
         return whole(*args, **options)
 
-    monkeypatch.setattr(folder.pq, "write_table", write)
+    monkeypatch.setattr(folder, "write_sealed", write)
     options = {"state": tmp_path / "state", "checkpoint_every": 3, "policy": fp.Uniform(3)}
     for _ in range(2):
         served(clock, tmp_path / "run", 10, **options)  # what waits to be written goes with the process
@@ -292,7 +292,7 @@ def test_report_says_what_is_wrong_with_a_folder(clock: Clock, tmp_path) -> None
     assert "its manifest.json is not a run's (KeyError: 'policy')" in refused(tmp_path / "run")
     served(clock, tmp_path / "other", 2)
     shutil.copy(tmp_path / "other" / "rounds.parquet", tmp_path / "other" / "selections.parquet")
-    assert "has no column 'client', so it is not a table of selections" in refused(tmp_path / "other")
+    assert "is a table of rounds of another run, or of another place" in refused(tmp_path / "other")
     for text in ("{", "{}", '{"policies": [], "seeds": 1, "base": {}}'):
         (tmp_path / "compared").mkdir(exist_ok=True)
         (tmp_path / "compared" / "compare.json").write_text(text)

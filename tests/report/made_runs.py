@@ -1,6 +1,5 @@
 """Runs written by hand, in the form in which a simulator or a server writes them: fast, and with known numbers."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +52,8 @@ def make(
         tables.write(records, ["accuracy", "test_loss"] if accuracy is not None else [])
         if finish:
             tables.join(rounds)
-    if about is not None:
-        file = folder / "manifest.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), "about": about}))
+        if about is not None:
+            tables.note(about)
     return folder
 
 

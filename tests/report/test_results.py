@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from fedpick.report import tables
 from fedpick.report.intervals import Interval
 from fedpick.report.results import Results
 from fedpick.report.runs import find_runs, read_info
+from fedpick.store import sealed
 from fedpick.store import tables as store_tables
 
 
@@ -43,16 +45,18 @@ def opened(monkeypatch):
     """Every Parquet file that is opened, with the columns that are read of it."""
     seen = []
 
-    class Counted(pq.ParquetFile):
-        def __init__(self, path, *arguments, **named):
-            seen.append([str(path), None])
-            super().__init__(path, *arguments, **named)
-
-        def read(self, columns=None, *arguments, **named):
+    @dataclass(frozen=True)
+    class Counted(sealed.Sealed):
+        def table(self, columns=None):
             seen[-1][1] = columns
-            return super().read(columns, *arguments, **named)
+            return super().table(columns)
 
-    monkeypatch.setattr(store_tables.pq, "ParquetFile", Counted)
+    def read(path):
+        seen.append([str(path), None])
+        found = sealed.read_sealed(path)
+        return Counted(found.path, found.file, found.label)
+
+    monkeypatch.setattr(store_tables, "read_sealed", read)
     return seen
 
 
@@ -464,19 +468,20 @@ def test_a_damaged_table_is_one_line(tmp_path):
 
 def test_a_table_of_something_else_is_one_line(tmp_path):
     run = make(tmp_path / "run")
-    table = pq.read_table(run / "selections.parquet")
-    pq.write_table(table.drop_columns(["status"]), run / "selections.parquet")
+    table, label = pq.read_table(run / "selections.parquet"), sealed.read_sealed(run / "selections.parquet").label
+    sealed.write_sealed(run / "selections.parquet", table.drop_columns(["status"]), label)
     with pytest.raises(fp.StoreError, match="has no column 'status', so it is not a table of selections"):
         fp.load(run).table()
-    pq.write_table(table.set_column(1, "client", [["x"] * len(table)]), run / "selections.parquet")
+    sealed.write_sealed(run / "selections.parquet", table.set_column(1, "client", [["x"] * len(table)]), label)
     with pytest.raises(fp.StoreError, match="its tables are not a run's"):
         fp.load(run).table()
     other = make(tmp_path / "other")
-    pq.write_table(pq.read_table(other / "rounds.parquet").drop_columns(["done"]), other / "rounds.parquet")
+    table, label = pq.read_table(other / "rounds.parquet"), sealed.read_sealed(other / "rounds.parquet").label
+    sealed.write_sealed(other / "rounds.parquet", table.drop_columns(["done"]), label)
     with pytest.raises(fp.StoreError, match="its tables are not a run's"):
         fp.load(other).table()
     empty = make(tmp_path / "empty")
-    pq.write_table(pq.read_table(empty / "rounds.parquet").slice(0, 0), empty / "rounds.parquet")
+    sealed.write_sealed(empty / "rounds.parquet", pq.read_table(empty / "rounds.parquet").slice(0, 0), label)
     with pytest.raises(fp.StoreError, match=r"has no rounds in its rounds\.parquet"):
         fp.load(empty).table()
 

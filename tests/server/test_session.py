@@ -428,16 +428,16 @@ def test_killed_at_every_write_nothing_learned_is_lost(tmp_path, monkeypatch, ca
     for nth in range(1, 100):
         folder = tmp_path / str(nth)
         options = {"state": folder / "state", "records": folder / "run", "checkpoint_every": 2}
-        left[0] = nth
-        session = fp.Session(fp.E3CS(3, quota=0.3), **options)
-        counted = 0
+        left[0], counted, session = nth, 0, None
         try:
+            session = fp.Session(fp.E3CS(3, quota=0.3), **options)
             for names in there:
                 play(session, names, fails={"phone-a"})
                 counted = session.round_number
             session.close()
         except Killed:
-            kill(session)
+            if session is not None:
+                kill(session)
         survived, left[0] = left[0] > 0, 0
         session = fp.Session(fp.E3CS(3, quota=0.3), **options)
         assert session.round_number >= counted
@@ -476,14 +476,14 @@ def test_opened_in_one_thread_and_closed_in_another(tmp_path) -> None:
 
 def test_a_full_disk_for_the_records_costs_no_round(tmp_path, monkeypatch, caplog) -> None:
     """Killed while the records' disk is full: they are made up from the journal, which is kept for as long."""
-    write, full = folders.pq.write_table, [False]
+    write, full = folders.write_sealed, [False]
 
     def failing(*args, **options):
         if full[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(*args, **options)
 
-    monkeypatch.setattr(folders.pq, "write_table", failing)
+    monkeypatch.setattr(folders, "write_sealed", failing)
     options = {"state": tmp_path / "state", "records": tmp_path / "run", "checkpoint_every": 4}
     twin, session = fp.Session(fp.E3CS(3)), fp.Session(fp.E3CS(3), **options)
     for number in range(1, 31):
@@ -511,14 +511,14 @@ def test_a_full_disk_for_the_records_costs_no_round(tmp_path, monkeypatch, caplo
 def test_a_session_that_is_closed_while_the_records_disk_is_full_adds_them_when_it_is_opened_again(
     tmp_path, monkeypatch
 ) -> None:
-    write, full = folders.pq.write_table, [True]
+    write, full = folders.write_sealed, [True]
 
     def failing(*args, **options):
         if full[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(*args, **options)
 
-    monkeypatch.setattr(folders.pq, "write_table", failing)
+    monkeypatch.setattr(folders, "write_sealed", failing)
     session = fp.Session(fp.E3CS(3), state=tmp_path / "state", records=tmp_path / "run", checkpoint_every=2)
     for _ in range(2):
         play(session, NAMES)
@@ -677,3 +677,28 @@ def test_dropping_a_session_leaves_no_lock(tmp_path) -> None:
     del session
     gc.collect()
     assert play(fp.Session(fp.Uniform(2), state=tmp_path), NAMES).number == 2
+
+
+def test_a_rounds_weights_are_the_policys_and_survive_a_restart(tmp_path: Path) -> None:
+    names = [f"c{k}" for k in range(5)]
+    states = []
+    for stop in (6, 3):  # six rounds in one go, or three and three
+        folder = tmp_path / str(stop)
+        for _ in range(6 // stop):
+            with fp.Session(fp.F3AST(2, beta=0.2), state=folder, checkpoint_every=100) as session:
+                for _ in range(stop):
+                    with session.round(names) as r:
+                        assert r.weights == {}
+                        r.done(r.chosen[0], loss=0.5)
+                        r.failed(r.chosen[1], "test")
+                        weights = dict(zip([names[k] for k in r.choice.ids], r.choice.weights, strict=True))
+                        assert r.weights == {r.chosen[0]: weights[r.chosen[0]]}  # not divided by their sum
+                session.memory.checkpoint = lambda: None  # as if the server was killed: the journal is all there is
+        states.append(fp.Session(fp.F3AST(2, beta=0.2), state=folder).roster.state.rate)
+    np.testing.assert_array_equal(*states)
+    with fp.Session(fp.PowerOfChoice(2, variant="rpow-d")).round(names) as r:
+        for name in r.chosen:
+            r.done(name, loss=0.5)
+        assert r.weights == dict.fromkeys(r.chosen, 0.5)
+    with fp.Session(fp.Uniform(2)).round(names) as r:
+        assert r.weights is None

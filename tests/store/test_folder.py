@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
+from fedpick import atomic
 from fedpick.errors import ContractError, SettingError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
@@ -373,7 +373,7 @@ def test_a_longer_horizon_is_kept_in_the_manifest_for_who_resumes(tmp_path: Path
     play_to(tmp_path, config(rounds=30), 12)
     after = json.loads((tmp_path / "manifest.json").read_text())
     assert after["config"]["rounds"] == 30
-    assert {**after, "config": 0} == {**before, "config": 0}
+    assert {**after, "config": 0, "sum": 0} == {**before, "config": 0, "sum": 0}
     with Folder(tmp_path) as folder:
         resumed = Config(**folder.config)
     assert contents(execute(resumed, tmp_path)) == whole(config(rounds=30))
@@ -716,7 +716,7 @@ SAFE = (
 @pytest.mark.parametrize(
     ("owner", "name", "what"),
     [
-        (pq, "write_table", "rounds 11 to 15"),
+        (atomic, "opened", "rounds 11 to 15"),
         (os, "replace", "rounds 11 to 15"),
         (os, "fsync", "rounds 11 to 15"),
         (stores, "write_archive", "the checkpoint"),
@@ -742,15 +742,15 @@ def test_a_full_disk_is_said_and_what_was_written_before_is_whole(
 
 
 def test_a_disk_that_is_full_when_the_parts_are_joined_loses_nothing(tmp_path: Path) -> None:
-    real = pq.write_table
+    real = atomic.opened
 
-    def write(table: Any, path: Path) -> None:
+    def opened(path: Path, mode: str) -> Any:
         if path.name.startswith("selections.parquet."):
             full()
-        real(table, path)
+        return real(path, mode)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pq, "write_table", write)
+        patch.setattr(atomic, "opened", opened)
         with pytest.raises(StoreError, match=re.escape(f"{tmp_path}: cannot write the joined files {SAFE}")):
             execute(config(), tmp_path)
     assert read_rounds(tmp_path).num_rows == ROUNDS
@@ -928,11 +928,15 @@ def test_what_is_said_about_a_run_is_added_to_and_what_changed_is_kept_in_order(
 
 def test_a_run_of_the_last_release_is_read_and_goes_on(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).parent / "old" / "run-0.1", tmp_path / "old")
+    before = "an earlier version of fedpick have no checksums"
     config = config_of(tmp_path / "old")
     assert (config.policy, config.rounds, config.seed) == ("uniform", 20, 1)
     assert config.world == {"name": "volatile", "num_clients": 20}
-    assert fp.load(tmp_path / "old").frame()["rounds"].tolist() == [20]
+    with pytest.warns(UserWarning, match=before):
+        assert fp.load(tmp_path / "old").frame()["rounds"].tolist() == [20]
     longer = replace(config, rounds=30)
-    for name in ("old", "new"):
-        execute(longer, tmp_path / name)
+    with pytest.warns(UserWarning, match=before):
+        execute(longer, tmp_path / "old")
+    execute(longer, tmp_path / "new")
+    read_selections(tmp_path / "old")  # and has sums now
     assert contents(tmp_path / "old") == contents(tmp_path / "new")

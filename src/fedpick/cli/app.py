@@ -1,7 +1,8 @@
-"""The commands: demo, run, compare, resume, report, runs, reproduce, data, policies, worlds, check."""
+"""The commands: demo, run, compare, resume, report, runs, verify, reproduce, data, policies, worlds, check."""
 
 import shlex
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from rich.table import Table
 
 from fedpick import __version__, own
 from fedpick import comparison as comparing
-from fedpick.cli import console, listing, reproducing
+from fedpick.cli import console, listing, reproducing, verifying
 from fedpick.cli import data as data_commands
 from fedpick.cli.options import (
     Device,
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data_commands.app, name="data")
-for commands in (listing.app, reproducing.app):
+for commands in (listing.app, reproducing.app, verifying.app):
     app.add_typer(commands)
 
 Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")]
@@ -203,7 +204,7 @@ def _run(settings: Config, folder: Path, device: str) -> None:
     with _stoppable(folder, settings.references()), bars as tell:
         executors.play([executors.Job(settings, folder)], executor="serial", device=device, tell=tell)
     _show(Results([folder]))
-    console.out.print(f"written to {folder}", markup=False, soft_wrap=True)
+    console.out.print(console.plain(f"written to {folder}"), markup=False, soft_wrap=True)
 
 
 def _carry_out(
@@ -238,9 +239,8 @@ class _stoppable:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, KeyboardInterrupt):
-            console.err.print(
-                f"\nstopped; nothing is lost. Continue with: {self.command}", markup=False, soft_wrap=True
-            )
+            said = console.plain(f"\nstopped; nothing is lost. Continue with: {self.command}")
+            console.err.print(said, markup=False, soft_wrap=True)
             raise typer.Exit(128 + getattr(error, "signal", 2)) from None
 
 
@@ -299,13 +299,17 @@ def runs(
         raise ConfigError(f"{folder}: holds no comparisons; start one with `fedpick compare --out {folder}`")
     shelf = Shelf(folder)
     entries = shelf.prune() if prune else shelf.entries()
-    table = Table(title=f"{'removed from' if prune else 'in'} {folder}")
+    table = Table(title=escape(console.plain(f"{'removed from' if prune else 'in'} {folder}")))
     for heading in ("run", "seed", "rounds", "kB", "plans"):
         table.add_column(heading, justify="left" if heading == "run" else "right", overflow="fold")
     for entry in entries:
         rounds = f"{entry.reached:,}" + (f" of {entry.rounds:,}" if entry.reached < entry.rounds else "")
         table.add_row(
-            escape(entry.folder.name), str(entry.seed), rounds, f"{entry.size / 1e3:,.0f}", str(len(entry.plans))
+            escape(console.plain(entry.folder.name)),
+            str(entry.seed),
+            rounds,
+            f"{entry.size / 1e3:,.0f}",
+            str(len(entry.plans)),
         )
     console.out.print(table)
     total = sum(entry.size for entry in entries)
@@ -319,10 +323,20 @@ def _options(version: Version = False) -> None:
         raise typer.Exit
 
 
+def _warn(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    if issubclass(category, UserWarning):  # others are for programmers
+        console.err.print(console.plain(f"warning: {message}"), markup=False, soft_wrap=True)
+
+
 def run() -> None:
-    """Run the command line; a user's mistake is printed as one line."""
+    """Parse and do; errors of the user's are one line, and so are warnings."""
+    warnings.showwarning = _warn
     try:
         app()
     except FedpickError as error:
-        console.err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        console.err.print(f"[bold red]error:[/] {escape(console.plain(error))}", soft_wrap=True)
+        sys.exit(2)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        said = console.plain(f"error: {error.filename or 'a file'}: {error.strerror or error}; choose another")
+        console.err.print(said, markup=False, soft_wrap=True)
         sys.exit(2)

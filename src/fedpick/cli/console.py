@@ -14,11 +14,20 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["err", "out", "progress_of", "written"]
+__all__ = ["err", "out", "plain", "progress_of", "written"]
 
 # No emoji: a name may contain ":Loop:".
 out = Console(emoji=False)
 err = Console(stderr=True, emoji=False)
+
+
+def plain(text: object) -> str:
+    """A text without control characters: names of files and clients may hold codes that move a terminal's cursor.
+
+    >>> plain("run\\x1b[2J, and\\na second line")
+    'run?[2J, and\\na second line'
+    """
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in str(text))
 
 
 @contextmanager
@@ -44,7 +53,7 @@ def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterat
                 bars.remove_task(shown.pop(index))
             return
         if index not in shown:
-            shown[index] = bars.add_task(names[index], total=rounds[index])
+            shown[index] = bars.add_task(plain(names[index]), total=rounds[index])
         bars.update(shown[index], completed=round)
 
     with bars:
@@ -54,5 +63,5 @@ def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterat
 def written(folder: object, files: list[str], missed: list[str]) -> None:
     """Print where results are, and which files could not be made."""
     for why in missed:
-        err.print(why, markup=False, soft_wrap=True)
-    out.print(f"written to {folder}: {', '.join(files)}", markup=False, soft_wrap=True)
+        err.print(plain(why), markup=False, soft_wrap=True)
+    out.print(plain(f"written to {folder}: {', '.join(files)}"), markup=False, soft_wrap=True)

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick.archive import LARGEST, MOST_DENSE, read_arrays
 from fedpick.data.federated import Dataset, Federated
 from fedpick.errors import DamagedError, DataError, FedpickError, MissingError
 
 __all__ = ["ENDINGS", "from_clients", "load_file"]
 
 ENDINGS = (".npz", ".parquet")
+MOST_CLASSES = 100_000
 
 
 def load_file(path: str | Path) -> Dataset | Federated:
@@ -34,18 +36,22 @@ def load_file(path: str | Path) -> Dataset | Federated:
     if not source.is_file():
         raise DataError(f"{source}: there is no such file")
     try:
-        arrays = _npz(source) if source.suffix == ".npz" else _parquet(source)
+        arrays = read_arrays(source) if source.suffix == ".npz" else _parquet(source)
     except FedpickError:
         raise
     except Exception as error:  # a damaged file can raise anything
-        raise DamagedError(f"{source}: cannot be read ({type(error).__name__}: {error})") from None
+        raise DamagedError(f"{source}: cannot be read ({type(error).__name__}: {str(error)[:200]})") from None
     for name in ("x", "y"):
         if name not in arrays:
             there = ", ".join(sorted(arrays)) or "nothing"
             raise DataError(f"{source}: has no {name!r}, but {there}; see the docstring of fedpick.data.files")
-    x, y = _inputs(source, arrays["x"]), _labels(arrays["y"])
+    x, y = _inputs(source, arrays["x"]), _labels(source, arrays["y"])
     test_x = _inputs(source, arrays["test_x"]) if "test_x" in arrays else None
-    test_y = _labels(arrays["test_y"]) if "test_y" in arrays else None
+    test_y = _labels(source, arrays["test_y"]) if "test_y" in arrays else None
+    if (test_x is None) != (test_y is None):
+        raise DataError(f"{source}: has one of test_x and test_y; give both, or none")
+    if test_x is not None and test_x.shape[1:] != x.shape[1:]:
+        raise DataError(f"{source}: test_x has inputs of shape {test_x.shape[1:]}, but x of shape {x.shape[1:]}")
     labels = [part for part in (y, test_y) if part is not None and len(part)]
     classes = int(max(part.max() for part in labels)) + 1 if labels and y.dtype.kind == "i" else 0
     dataset = Dataset(source.stem, x, y, test_x, test_y, classes)  # type: ignore[arg-type]
@@ -56,14 +62,18 @@ def from_clients(dataset: Dataset, client: NDArray[Any]) -> Federated:
     """Give each example to the client that is named beside it; clients are numbered in the order of their names."""
     if len(client) != len(dataset):
         raise DataError(f"{dataset.name}: {len(dataset)} examples, but client has {len(client)}: one each")
+    if client.ndim != 1 or client.dtype.kind not in "biufSU":
+        raise DataError(f"{dataset.name}: client is {client.dtype} of shape {client.shape}, but must be one name each")
     _, owner = np.unique(client, return_inverse=True)
     starts = np.concatenate([[0], np.cumsum(np.bincount(owner))])
     return Federated(dataset, np.argsort(owner, kind="stable"), starts)
 
 
-def _npz(source: Path) -> dict[str, NDArray[Any]]:
-    with np.load(source, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+def _fits(source: Path, rows: int, columns: int) -> None:
+    """Raise where a table says that it is so much larger than its file that it can only be damaged or made to harm."""
+    size = source.stat().st_size
+    if rows * max(columns, 1) * 8 > max(LARGEST, MOST_DENSE * size):
+        raise DamagedError(f"{source}: says that it holds {rows} rows of {columns} columns in {size} bytes")
 
 
 def _parquet(source: Path) -> dict[str, NDArray[Any]]:
@@ -71,7 +81,9 @@ def _parquet(source: Path) -> dict[str, NDArray[Any]]:
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingError(f"{source}: reading Parquet needs pyarrow: pip install 'fedpick[cli]'") from None
-    table = pq.read_table(source)
+    with pq.ParquetFile(source) as file:
+        _fits(source, file.metadata.num_rows, file.metadata.num_columns)
+        table = file.read()
     names = table.column_names
     label = next((name for name in ("y", "label", "target") if name in names), None)
     if label is None:
@@ -80,16 +92,22 @@ def _parquet(source: Path) -> dict[str, NDArray[Any]]:
         x = np.stack([np.asarray(row, dtype=np.float32) for row in table["x"].to_pylist()])
     else:
         rest = [name for name in names if name not in (label, "client", "test")]
+        if not rest:
+            raise DataError(f"{source}: has no columns of inputs, but {', '.join(names)}")
         x = np.stack([table[name].to_numpy().astype(np.float32) for name in rest], axis=1)
     test = np.asarray(table["test"].to_pylist(), dtype=bool) if "test" in names else np.zeros(len(x), dtype=bool)
     y = table[label].to_numpy()
     found = {"x": x[~test], "y": y[~test], "test_x": x[test], "test_y": y[test]}
     if "client" in names:
-        found["client"] = np.asarray(table["client"].to_pylist())[~test]
+        found["client"] = table["client"].to_numpy(zero_copy_only=False)[~test]
+        if found["client"].dtype.kind == "O":  # texts
+            found["client"] = found["client"].astype(str)
     return found
 
 
 def _inputs(source: Path, x: NDArray[Any]) -> NDArray[Any]:
+    if x.ndim < 2:
+        raise DataError(f"{source}: the inputs have shape {x.shape}, but must have a row for each example")
     if x.dtype.kind not in "biuf":
         raise DataError(f"{source}: the inputs are {x.dtype}, but must be numbers")
     found = x if x.dtype == np.uint8 else x.astype(np.float32)
@@ -98,5 +116,14 @@ def _inputs(source: Path, x: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def _labels(y: NDArray[Any]) -> NDArray[Any]:
+def _labels(source: Path, y: NDArray[Any]) -> NDArray[Any]:
+    if y.ndim != 1 or y.dtype.kind not in "biuf":
+        raise DataError(f"{source}: the labels are {y.dtype} of shape {y.shape}, but must be one number each")
+    if len(y) and y.dtype.kind in "iu" and not 0 <= int(y.min()) <= int(y.max()) < MOST_CLASSES:
+        raise DataError(
+            f"{source}: the labels go from {y.min()} to {y.max()}, but must be from 0 to {MOST_CLASSES - 1}: number "
+            "the classes"
+        )
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise DataError(f"{source}: the labels hold NaN or infinity")
     return y.astype(np.int32 if y.dtype.kind in "biu" else np.float32)

@@ -48,6 +48,7 @@ PARTS: dict[str, Makers] = {
     },
 }
 MISTAKES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+MOST_CLIENTS = 10**8  # what a large machine's memory holds
 _NUMBERS = ("deadline", "epochs", "probe_share", "model_megabytes", "wait")
 
 
@@ -68,6 +69,8 @@ def build_world(settings: dict[str, Any]) -> World:
     count = settings.get("num_clients")
     if count is not None and not _whole(count):
         raise ConfigError(f"[world] num_clients = {count!r}, but must be a whole number >= 1")
+    if count is not None and count > MOST_CLIENTS:
+        raise ConfigError(f"[world] num_clients = {count}, but must be at most {MOST_CLIENTS:,}")
     name = settings.get("name", "phones")
     if not isinstance(name, str):
         raise ConfigError(f"[world] name = {name!r}, but must be a text such as 'volatile'")

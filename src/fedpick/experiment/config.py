@@ -44,6 +44,8 @@ from fedpick.worlds import WORLDS, World
 __all__ = ["Config"]
 
 LONGEST_NAME = 120  # characters of a folder's name
+MOST_ASKED = 100  # times the number of clients
+LARGEST = 999_999_999  # rounds: the names of parts have nine digits
 _LABELS = {"policy": "{}", "world": "{}", "cohort_size": "m{}", "data": "{}", "train": "{}", "seed": "seed{}"}
 
 
@@ -80,8 +82,10 @@ class Config:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} = {value!r}, but must be a whole number >= 1")
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
-            raise ConfigError(f"seed = {self.seed!r}, but must be a whole number >= 0")
+            if value > LARGEST:
+                raise ConfigError(f"{name} = {value!r}, but must be at most {LARGEST:,}")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed = {self.seed!r}, but must be a whole number >= 0 and below 2**63")
         if not isinstance(self.policy, str):
             raise ConfigError(f"policy = {self.policy!r}, but must be a text such as 'e3cs(quota=0.5)'")
         if not isinstance(self.world, dict):
@@ -183,6 +187,11 @@ class Config:
             )
         try:
             policy, trainer = self._policy(world), None
+            asks = traits(policy).asks
+            if asks is not None and asks > MOST_ASKED * len(world.clients):  # some choose with replacement
+                raise ConfigError(
+                    f"policy = {self.policy!r}: asks {asks} of {len(world.clients)} clients; choose fewer"
+                )
             if people is not None and self.data is not None:
                 reports = tuple(traits(policy).collect(world.clients))
                 trainer = build_trainer(people, self.data, self.train, reports)

@@ -21,7 +21,7 @@ from fedpick._version import __version__
 from fedpick.errors import ConfigError, FedpickError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.plan import Experiment
-from fedpick.store.manifest import read_manifest
+from fedpick.store.manifest import checked_json, read_manifest, summed_json
 
 __all__ = ["Entry", "Shelf"]
 
@@ -58,7 +58,13 @@ class Shelf:
         return (Path(path) / RUNS).is_dir() or (Path(path) / PLANS).is_dir()
 
     def check(self) -> None:
-        """Raise unless the folder is a shelf, empty or new."""
+        """Raise unless the folder is ours, or free to be."""
+        try:
+            self.path.exists()
+        except OSError as error:
+            raise ConfigError(
+                f"{str(self.path)[:200]}: cannot be looked at ({error.strerror}); choose another folder with --out"
+            ) from None
         if (self.path / "compare.json").is_file() and not self.is_one(self.path):
             raise ConfigError(
                 f"{self.path}: holds a comparison of fedpick before 0.2, which cannot be extended; `fedpick report "
@@ -97,12 +103,13 @@ class Shelf:
             return
         keys = [config.key for config in experiment.configs()]
         plan = {"fedpick": __version__, "experiment": experiment.as_dict(), "runs": keys}
-        text = json.dumps(plan, indent=1) + "\n"
+        text = summed_json(plan)
         digest = hashlib.blake2b(json.dumps(plan["experiment"], sort_keys=True).encode(), digest_size=5).hexdigest()
         target = self.path / PLANS / f"{len(keys)}-runs-{experiment.rounds}-rounds_{digest}.json"
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (self.path / RUNS).mkdir(exist_ok=True)
+            for name in (PLANS, RUNS):
+                atomic.make_folder(self.path / name)
+            atomic.tidy(target.parent, older=3600.0)
             atomic.write_text(target, text)
             for path, other in plans.items():
                 if path != target and other.within(experiment):
@@ -117,8 +124,8 @@ class Shelf:
         found = {}
         for path in sorted((self.path / PLANS).glob("*.json")):
             try:
-                found[path] = Experiment(**json.loads(path.read_text(encoding="utf-8"))["experiment"])
-            except (OSError, ValueError, KeyError, TypeError, FedpickError):
+                found[path] = Experiment(**checked_json(path.read_bytes())["experiment"])
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, FedpickError):
                 continue
         return found
 
@@ -185,8 +192,8 @@ class Shelf:
 def _keys(plan: Path) -> list[str] | None:
     """Keys of a plan's runs; None if it cannot be read."""
     try:
-        return [str(key) for key in json.loads(plan.read_text(encoding="utf-8"))["runs"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        return [str(key) for key in checked_json(plan.read_bytes())["runs"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -49,6 +49,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "spread_every": 0,
     },
 }
+_WHOLE = ("batch", "steps", "spread_every", "evaluate_every")
+LARGEST = 10**6  # of those
 _RATES: Makers = {
     "step": schedules.Step,
     "linear": schedules.Linear,
@@ -82,6 +84,8 @@ def build_trainer(
         kind = str if key in ("aggregation", "server", "precision", "form") else (int, float)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise ConfigError(f"[train] {key} = {value!r}, but must be a {'text' if kind is str else 'number'}")
+        if key in _WHOLE and not (float(value).is_integer() and 0 <= float(value) <= LARGEST):
+            raise ConfigError(f"[train] {key} = {value!r}, but must be a whole number from 0 to {LARGEST:,}")
     chosen["steps"] = chosen["steps"] or None
     network = model(text, people.dataset.inputs, people.dataset.classes or 1)
     given = ("update_norm", *(name for name in reports if gives(name) and name != "update_norm"))

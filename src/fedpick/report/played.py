@@ -79,9 +79,9 @@ def read_runs(runs: Sequence[RunInfo], most: int | None = None) -> tuple[list[Pl
     """Read runs and score the rounds that all have, at most `most`; returns also the runs without rounds."""
     arrow = needed("pyarrow", "reading a run", "report")
     from fedpick import store
-    from fedpick.store.tables import last_part
+    from fedpick.store.tables import has_begun
 
-    begun = [run for run in runs if (run.folder / "rounds.parquet").is_file() or last_part(run.folder)]
+    begun = [run for run in runs if has_begun(run.folder)]
     if not begun:
         where = runs[0].source or runs[0].folder
         raise StoreError(f"{where}: has no rounds yet; wait for the first, or continue with fedpick resume {where}")

@@ -236,6 +236,13 @@ def _curves(group: Group) -> list[dict[str, Any]]:
     return [dict(one(run)) for run in group.runs]
 
 
+def _belongs(run: RunInfo) -> None:
+    """Raise where the rounds of a run that is left out are of another: its manifest is in a wrong place."""
+    from fedpick.store.tables import table_files  # Parquet is an extra
+
+    table_files(run.folder, "rounds")
+
+
 def _once(runs: Sequence[RunInfo]) -> tuple[list[RunInfo], int]:
     """Remove duplicates: a folder given twice, and a simulated run in two folders (the longer one is kept)."""
     kept: dict[Any, RunInfo] = {}
@@ -249,6 +256,7 @@ def _once(runs: Sequence[RunInfo]) -> tuple[list[RunInfo], int]:
         key: Any = (run.policy, run.identity, run.seed) if run.simulated and run.identity else folder
         if key in kept:
             twice += 1
+            _belongs(run)
             if (run.rounds or 0) <= (kept[key].rounds or 0):
                 continue
         kept[key] = run

@@ -7,23 +7,26 @@ leaves an incomplete last entry. The header has a checksum of its own, so its le
 client reported, stored inside an entry, are never mistaken for the start of another entry.
 """
 
+import errno
 import io
 import os
 import struct
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedpick import atomic
+from fedpick.archive import FORMAT, dump_archive, read_archive
 from fedpick.errors import StateError
 from fedpick.server.roster import Newcomers, Roster
-from fedpick.state import FORMAT, dump_archive
 from fedpick.store.records import Record
 from fedpick.types import Choice, Clients, Ints, Outcome, View
 
-__all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "record_of", "replay", "under"]
+__all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "record_of", "replay", "under", "verify_journal"]
 
 MARK = b"\x93fpentry"
 HEAD = struct.Struct("<8sQII")  # mark, bytes of the body, their CRC-32, CRC-32 of the three
@@ -42,8 +45,13 @@ class Turn:
     record: Record
     newcomers: list[Newcomers] = field(default_factory=list)  # in the order of their enrolment
 
-    def pack(self, widths: dict[str, int]) -> bytes:
-        """Serialise the round as the body of an entry."""
+    def pack(self, widths: dict[str, int], settings: str) -> bytes:
+        """As the body of an entry.
+
+        Args:
+            widths: of the reports so far.
+            settings: hash of the policy's, which must be the same when it is replayed.
+        """
         arrays: dict[str, Any] = {"available": np.packbits(self.view.available), "record/ids": self.record.ids}
         for name in ("ids", "inclusion", "weights"):
             arrays[f"choice/{name}"] = getattr(self.choice, name)
@@ -61,6 +69,7 @@ class Turn:
             "enrolled": len(self.view.available),
             "newcomers": [names for names, _ in self.newcomers],
             "widths": widths,
+            "settings": settings,
             "normalise": self.choice.normalise,
         }
         file = io.BytesIO()
@@ -174,11 +183,14 @@ class Journal:
         return found
 
     def append(self, body: bytes) -> None:
-        """Write an entry and wait until it is on disk; an incomplete last entry is first moved to journal.torn."""
-        with self.path.open("r+b" if self.path.exists() else "w+b") as file:
+        """Write an entry and wait until it is on the disk; a torn end is moved aside first."""
+        if self.path.is_symlink():  # which is none of ours
+            raise OSError(errno.ELOOP, "the journal is a symbolic link")
+        new = not self.path.exists()
+        with atomic.opened(self.path, "w+b" if new else "r+b") as file:
             file.seek(self.size)
             if torn := file.read():
-                self.path.with_name("journal.torn").write_bytes(torn)
+                atomic.write_bytes(self.path.with_name("journal.torn"), torn)
                 file.truncate(self.size)
             file.seek(self.size)
             head = HEAD.pack(MARK, len(body), zlib.crc32(body), 0)[:-4]
@@ -186,12 +198,23 @@ class Journal:
                 file.write(head + struct.pack("<I", zlib.crc32(head)) + body)
                 file.flush()
                 os.fsync(file.fileno())
+                if new:
+                    atomic.sync_folder(self.path.parent)
             except OSError:
-                file.truncate(self.size)
+                with suppress(OSError):  # else what was written is torn, and moved aside before the next
+                    file.truncate(self.size)
                 raise
         self.size += HEAD.size + len(body)
 
     def drop(self) -> None:
-        """Delete the file; the next entry starts a new one."""
-        self.path.unlink(missing_ok=True)
+        """Begin anew."""
+        atomic.remove(self.path)
         self.size = 0
+
+
+def verify_journal(path: Path) -> str:
+    """What a journal holds; a StateError if it is damaged."""
+    journal = Journal(path)
+    entries = [read_archive(path, body) for body in journal.read()]
+    torn = "; its last entry is torn, that round is played again" if journal.torn else ""
+    return f"{len(entries)} rounds{torn}"

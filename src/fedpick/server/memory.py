@@ -21,10 +21,11 @@ from filelock import FileLock, Timeout
 
 from fedpick import atomic
 from fedpick._version import __version__
+from fedpick.archive import FORMAT, read_archive, write_archive
 from fedpick.errors import StateError
 from fedpick.server.journal import FIX, Journal, Turn, record_of, replay, under
 from fedpick.server.roster import Roster
-from fedpick.state import FORMAT, pack, policy_kind, read_archive, unpack, write_archive
+from fedpick.state import pack, policy_kind, settings_hash, unpack
 from fedpick.store.records import Record
 from fedpick.types import Clients
 
@@ -32,6 +33,10 @@ __all__ = ["Memory"]
 
 T = TypeVar("T")
 LARGE = 2**20  # bytes; a journal larger than this and than the last checkpoint causes a new checkpoint
+
+
+def _round_of(meta: dict[str, Any]) -> int:
+    return int(meta["record"]["round"])
 
 
 class Memory:
@@ -51,17 +56,20 @@ class Memory:
         self.folder, self.roster, self.every, self.describe, self.log = folder, roster, every, describe, log
         self.state, self.journal = folder / "state.npz", Journal(folder / "journal")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            atomic.make_folder(folder)
+            lock = folder / "server.lock"
+            mode = atomic.plain_mode(lock)
         except OSError as error:
             raise StateError(
                 f"{folder}: cannot be used as the folder of the state ({error.strerror}); choose another path"
             ) from None
-        # A lock of the process, not of a thread: a server may be opened in one thread and closed in another.
-        self._lock = FileLock(folder / "server.lock", timeout=0, thread_local=False)
-        self._saved = 0  # round of the checkpoint; 0: there is none
-        self._covered = 0  # bytes of the journal whose rounds the checkpoint contains
-        self._behind = False  # a round could not be written: the next write must be a checkpoint
-        self._whole_before = True  # whether everything before the round that ends now was written
+        # Not a lock of one thread: a server may be opened in one and closed in another.
+        self._lock = FileLock(lock, timeout=0, thread_local=False, mode=mode)
+        self._settings = settings_hash(roster.policy)
+        self._saved = 0  # the round of the checkpoint; 0: there is none
+        self._covered = 0  # bytes of the journal that the checkpoint holds as well
+        self._behind = False  # the folder misses something: only a checkpoint can make up for it
+        self._whole_before = True  # whether it missed nothing before the round that ends now
         self.load()
 
     def _stamp(self) -> list[tuple[int, int]]:
@@ -77,9 +85,12 @@ class Memory:
                 f"{self.folder.resolve()}: another server is working with this state; wait until it ends, or give each "
                 "server a folder of its own"
             ) from None
+        except OSError as error:
+            raise StateError(
+                f"{self.folder}: cannot be locked ({error.strerror or error}); free space, or choose another folder"
+            ) from None
         try:
-            for leftover in self.folder.glob(atomic.LEFTOVERS):  # of a server killed while writing
-                leftover.unlink(missing_ok=True)
+            atomic.tidy(self.folder)
             if self._stamp() != self._seen:
                 self.load()
         except BaseException:
@@ -102,13 +113,14 @@ class Memory:
             self._unpack(*read_archive(self.state))
         except StateError as error:
             raise StateError(f"{error}; {FIX}") from None
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except Exception as error:  # a damaged file, or one made to harm, can raise anything
             raise StateError(
-                f"{self.state}: not the state of a server ({type(error).__name__}: {error}); {FIX}"
+                f"{self.state}: not the state of a server ({type(error).__name__}: {str(error)[:200]}); {FIX}"
             ) from None
         self._saved = roster.round
         for arrays, meta in self._entries():
-            if int(meta["record"]["round"]) > self._saved:  # else the checkpoint contains it
+            if self._careful(_round_of, meta) > self._saved:  # else the checkpoint holds it
+                self._check_settings(self.journal.path, meta.get("settings", self._settings), None)
                 self._careful(replay, roster, arrays, meta)
         if self.journal.torn:
             self.log.warning(
@@ -126,8 +138,8 @@ class Memory:
             return use(*args)
         except Exception as error:
             raise StateError(
-                f"{self.journal.path}: cannot be replayed by {self.roster.policy!r} ({type(error).__name__}: {error}); "
-                f"{FIX}"
+                f"{self.journal.path}: cannot be replayed by {self.roster.policy!r} ({type(error).__name__}: "
+                f"{str(error)[:200]}); {FIX}"
             ) from None
 
     def journaled(self) -> list[Record]:
@@ -140,6 +152,7 @@ class Memory:
             raise StateError(
                 f"{self.state}: holds the state of {meta['policy']}, but the policy is {policy_kind(roster.policy)}"
             )
+        self._check_settings(self.state, meta.get("settings_hash"), str(meta.get("settings"))[:500])
         if "nvflare" in meta.get("notes", {}):
             arrays, notes = self._from_nvflare(arrays, meta["notes"]["nvflare"])
         else:
@@ -163,6 +176,21 @@ class Memory:
         roster.round, roster.clock = int(notes["round"]), float(notes["clock"])
         roster.widths = {str(name): int(width) for name, width in notes["widths"].items()}
 
+    def _check_settings(self, file: Path, found: str | None, said: str | None) -> None:
+        """Raise where the policy has other settings than when the file was written: what it learned would not fit."""
+        policy = self.roster.policy
+        if found is None:
+            self.log.warning("%s does not say for sure with which settings it was learned: %s", file.resolve(), said)
+        elif found != self._settings:
+            now = repr(policy)[:500]
+            differs = (
+                f"with {said}, but the policy is {now}" if said not in (None, now) else "with other settings or code"
+            )
+            raise StateError(
+                f"{file}: was learned {differs}; what one learned would be wrong for the other. Start the server with "
+                "the settings of before, or give state= another folder to start anew"
+            )
+
     def _from_nvflare(self, arrays: dict[str, Any], notes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Convert what `fedpick.nvflare` wrote until 0.1, which had no sizes, clock or last cohort."""
         names = [str(name) for name in notes["roster"]]
@@ -185,7 +213,7 @@ class Memory:
     def keep(self, turn: Turn) -> None:
         """Write a round to disk; if that fails (a full disk), an error is logged and training continues."""
         if self._whole_before and self.state.exists():
-            self._try(lambda: self.journal.append(turn.pack(self.roster.widths)))
+            self._try(lambda: self.journal.append(turn.pack(self.roster.widths, self._settings)))
         else:
             self.checkpoint()
 
@@ -216,8 +244,11 @@ class Memory:
     def drop_journal(self) -> None:
         """Delete the journal if the checkpoint contains all of it; the caller ensures that the records do, too."""
         if not self._behind and self._saved == self.roster.round:
-            self.journal.drop()
-            self._covered = 0
+            try:
+                self.journal.drop()
+                self._covered = 0
+            except OSError as error:  # it stays: what the checkpoint holds is not replayed
+                self.log.warning("%s: cannot be removed (%s)", self.journal.path, error.strerror or error)
 
     def _checkpoint(self) -> None:
         roster = self.roster
@@ -232,6 +263,7 @@ class Memory:
             "fedpick": __version__,
             "policy": policy_kind(roster.policy),
             "settings": repr(roster.policy),
+            "settings_hash": self._settings,
             "session": notes | {"issued": roster.issued},
         }
         write_archive(self.state, arrays, meta)

@@ -49,6 +49,7 @@ class Recording:
             self.tables.close()
             raise
         self._joined, self._named = reached, 0
+        self._reached = reached  # the last round that is written
         missed = [record for record in journaled if record.round > reached]
         if reached + len(missed) < roster.round:
             log.warning(
@@ -78,7 +79,8 @@ class Recording:
         names = dict.fromkeys(name for record in self._waiting for name in record.metrics)
         self._columns |= dict.fromkeys([*self._columns, *names][:MOST_COLUMNS])
         try:
-            self.tables.write(self._waiting, [name for name in names if name in self._columns])
+            self.tables.write(self._waiting, [name for name in names if name in self._columns], self._reached)
+            self._reached = self._waiting[-1].round
             self._waiting, self._written = [], monotonic()
             if self._named < self.roster.issued:
                 self._name()

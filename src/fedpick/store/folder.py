@@ -19,24 +19,32 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from fedpick import atomic
 from fedpick._version import __version__
-from fedpick.errors import StoreError, require
-from fedpick.state import FORMAT, read_archive, write_archive
+from fedpick.archive import FORMAT, read_archive, write_archive
+from fedpick.errors import StateError, StoreError, require
 from fedpick.store.checkpoint import RunState, pack_run, unpack_run
-from fedpick.store.manifest import MANIFEST, as_json, machine, read_manifest, said_after, same_run, write_manifest
+from fedpick.store.manifest import (
+    MANIFEST,
+    as_json,
+    identity,
+    machine,
+    read_manifest,
+    said_after,
+    same_run,
+    write_manifest,
+)
 from fedpick.store.records import Record
+from fedpick.store.sealed import Label, Sealed, write_sealed
 from fedpick.store.tables import (
     NUMBER,
-    REACHED,
     TABLES,
     joined_tables,
     last_round,
     reached,
-    read_table,
     rounds_table,
     selections_table,
     table_files,
@@ -56,9 +64,16 @@ def _careful(path: Path, what: str, fix: str) -> Iterator[None]:
         raise StoreError(f"{path}: cannot write {what} ({reason}); files written before are intact. {fix}") from None
 
 
-def _write_table(path: Path, table: pa.Table) -> None:
-    with atomic.replacing(path) as temporary:
-        pq.write_table(table, temporary)
+def _columns(files: list[Sealed], *names: str) -> dict[str, NDArray[np.int64]]:
+    """Columns of whole numbers, of all these files."""
+    found: dict[str, NDArray[np.int64]] = {name: np.empty(0, dtype=np.int64) for name in names}
+    for file in files:
+        table = file.table(list(names))
+        for name in names:
+            if name not in table.column_names or not pa.types.is_integer(table[name].type) or table[name].null_count:
+                raise StoreError(f"{file.path}: has no column {name!r} of whole numbers; restore it from a backup")
+            found[name] = np.concatenate([found[name], table[name].to_numpy().astype(np.int64)])
+    return found
 
 
 class Tables:
@@ -79,8 +94,9 @@ class Tables:
         if config is None:
             read_manifest(self.path)  # raises before any file is created
         with self._careful("the folder"):
-            (self.path / "parts").mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.path / "run.lock", timeout=0)
+            atomic.make_folder(self.path / "parts")
+            lock = self.path / "run.lock"
+            self._lock = FileLock(lock, timeout=0, mode=atomic.plain_mode(lock))
             try:
                 self._lock.acquire()
             except Timeout:
@@ -116,12 +132,18 @@ class Tables:
                 f"{self.path}: has {there[0] if there else 'no run'}, but no manifest.json that describes the run; "
                 "restore the manifest, or choose another folder"
             )
-        self._write_manifest({"config": wanted, **machine()})
+        self._write_manifest({"config": wanted, "run": identity(wanted), **machine()})
         assert config is not None
         return config
 
     def _manifest(self) -> dict[str, Any]:
         return read_manifest(self.path)
+
+    @property
+    def run(self) -> str:
+        """Hash of the configuration, which every file of the run holds."""
+        content = self._manifest()
+        return str(content.get("run") or identity(content["config"]))
 
     def _write_manifest(self, content: dict[str, Any]) -> None:
         with self._careful("the manifest"):
@@ -135,14 +157,22 @@ class Tables:
         if found != before:
             self._write_manifest({**content, "about": found})
 
-    def write(self, records: list[Record], metrics: list[str]) -> None:
-        """Write rounds to a new part; an existing part that ends with the same round is replaced."""
+    def write(self, records: list[Record], metrics: list[str], after: int | None = None) -> None:
+        """Write rounds to a part of their own; one that ends with the same round is replaced.
+
+        Args:
+            records: of the rounds.
+            metrics: columns besides those that every table has.
+            after: the last round that is covered by earlier parts; None: the one before these. A server's may differ,
+                some of whose rounds have no record.
+        """
         last = records[-1].round
+        first = records[0].round if after is None else after + 1
         with self._careful(f"rounds {records[0].round} to {last}"):
-            rounds, selections = rounds_table(records, metrics), selections_table(records)
-            parts = self.path / "parts"
-            for name, table in (("rounds", rounds), ("selections", selections)):
-                _write_table(parts / f"{name}-{last:09d}.parquet", table)
+            tables = {"rounds": rounds_table(records, metrics), "selections": selections_table(records)}
+            for name, table in tables.items():
+                label = Label(name, self.run, first, last)
+                write_sealed(self.path / "parts" / f"{name}-{last:09d}.parquet", table, label)
 
     def join(self, reached: int) -> None:
         """Join the parts into rounds.parquet and selections.parquet, which then hold all rounds up to `reached`."""
@@ -150,23 +180,22 @@ class Tables:
             for name in TABLES:
                 self._join(name, reached)
             for part in self._parts():
-                part.unlink()
+                atomic.remove(part)
 
     def drop_after(self, round: int) -> None:
         """Remove parts with later rounds, and temporary files of a killed process."""
         with self._careful("the folder"):
             for part in self._parts():
                 if last_round(part) > round:
-                    part.unlink()
+                    atomic.remove(part)
             for place in (self.path, self.path / "parts"):
-                for leftover in place.glob(atomic.LEFTOVERS):
-                    leftover.unlink()
+                atomic.tidy(place)
 
     def name_clients(self, names: Sequence[str]) -> None:
         """Write clients.parquet: the name of each client number."""
         table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
         with self._careful("the clients' names"):
-            _write_table(self.path / "clients.parquet", table)
+            write_sealed(self.path / "clients.parquet", table, Label("clients", self.run, 0, 0))
 
     @property
     def reached(self) -> int:
@@ -179,10 +208,9 @@ class Tables:
     def _join(self, name: str, reached: int) -> None:
         whole = self.path / f"{name}.parquet"
         files = table_files(self.path, name)
-        if files and files != [whole]:
-            # Stored in the file, because the last rounds have no rows if no client was available.
-            table = joined_tables(files).combine_chunks().replace_schema_metadata({REACHED: str(reached)})
-            _write_table(whole, table)
+        if files and [file.path for file in files] != [whole]:
+            # The label says how far it goes: the last rounds may have no row, when nobody was there.
+            write_sealed(whole, joined_tables(files).combine_chunks(), Label(name, self.run, 1, reached))
 
     def close(self) -> None:
         """Unlock the folder."""
@@ -227,6 +255,8 @@ class Folder(Tables):
         if checkpoint.is_file():
             try:
                 arrays, meta = read_archive(checkpoint)
+                if meta.get("run", self.run) != self.run or meta.get("round", arrays["round"]) != arrays["round"]:
+                    raise StateError(f"{checkpoint}: is of another run; a run's settings cannot change on the way")
                 state = unpack_run(template, arrays, len(clients), str(checkpoint))
                 self._metrics = [str(name) for name in meta["metrics"]]
             except Exception as error:  # a damaged file can raise anything
@@ -243,23 +273,21 @@ class Folder(Tables):
         return state
 
     def _check(self, reached: int) -> None:
-        """Raise unless the tables hold all rounds from 1 to `reached`, and no fewer rounds are asked for."""
-        rows = chosen = selected = 0
-        for path in table_files(self.path, "rounds", reached):
-            table = read_table(path, ["round", "chosen"])
-            rows, chosen = rows + table.num_rows, chosen + int(table["chosen"].to_numpy().sum())
-        for path in table_files(self.path, "selections", reached):
-            selected += read_table(path, ["round"]).num_rows
-        if (rows, selected) != (reached, chosen):
+        """Raise unless the tables hold each of rounds 1 to `reached` once, and no more is asked than to go on."""
+        rounds = _columns(table_files(self.path, "rounds", reached), "round", "chosen")
+        selected = _columns(table_files(self.path, "selections", reached), "round")["round"]
+        counted = np.bincount(selected[(selected > 0) & (selected <= reached)], minlength=reached + 1)[1:]
+        whole = np.array_equal(rounds["round"], np.arange(1, reached + 1)) and len(selected) == counted.sum()
+        if not whole or not np.array_equal(rounds["chosen"], counted):
             raise StoreError(
-                f"{self.path}: its checkpoint is of round {reached}, but its tables hold {rows} rounds and {selected} "
-                f"of {chosen} selections; files were removed or changed. Restore them, or remove the folder to start "
-                "anew"
+                f"{self.path}: its checkpoint is of round {reached}, but its tables hold {len(rounds['round'])} rounds "
+                f"and {len(selected)} of {int(rounds['chosen'].sum())} selections, or others than those; files were "
+                "removed or changed. Restore them, or remove the folder to start anew"
             )
-        rounds = self.config.get("rounds")
-        if rounds is not None and reached > rounds:
+        asked = self.config.get("rounds")
+        if asked is not None and reached > asked:
             raise StoreError(
-                f"{self.path}: holds {reached} rounds already, but rounds = {rounds}; ask for {reached} or more, or "
+                f"{self.path}: holds {reached} rounds already, but rounds = {asked}; ask for {reached} or more, or "
                 "choose another folder"
             )
 
@@ -284,6 +312,7 @@ class Folder(Tables):
             return
         with self._careful("the checkpoint"):
             meta = {"format": FORMAT, "fedpick": __version__, "round": state.round, "metrics": self._metrics}
+            meta["run"] = self.run
             write_archive(self.path / "checkpoint.npz", pack_run(state), meta)
         self._records, self._saved = [], state.round
 

@@ -12,10 +12,14 @@ from typing import Any
 
 from fedpick import atomic, own
 from fedpick._version import __version__
+from fedpick.archive import is_newer
 from fedpick.errors import FedpickError, StoreError
 from fedpick.policies.text import canonical_policy
 
-__all__ = ["as_json", "last_said", "machine", "read_manifest", "said_after", "same_run", "write_manifest"]
+__all__ = [
+    *("as_json", "checked_json", "identity", "last_said", "machine", "read_manifest", "said_after", "same_run"),
+    *("summed_json", "write_manifest"),
+]
 
 MANIFEST = "manifest.json"
 _THEN = ", then "
@@ -86,6 +90,12 @@ def same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return _what(one) == _what(other)
 
 
+def identity(config: dict[str, Any]) -> str:
+    """What a run is, as a hash: not how long it is, nor how often it is written. Every file of the run holds it."""
+    text = json.dumps(_what(as_json(config)), sort_keys=True)
+    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()
+
+
 def _what(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a configuration that determines the records, under today's names."""
     found = {**config, "rounds": 0, "checkpoint_every": 0}
@@ -115,23 +125,49 @@ def last_said(text: str) -> str:
     return text.rsplit(_THEN, 1)[-1]
 
 
+def _sum(content: dict[str, Any]) -> str:
+    text = json.dumps({key: value for key, value in content.items() if key != "sum"}, sort_keys=True)
+    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).hexdigest()
+
+
+def summed_json(content: dict[str, Any]) -> str:
+    """Content as a JSON text with a sum over what it says."""
+    content = as_json(content)
+    return json.dumps({**content, "sum": _sum(content)}, indent=1) + "\n"
+
+
+def checked_json(text: str | bytes) -> dict[str, Any]:
+    """What such a text says, without the sum; a ValueError if the sum is another. A text without one is believed."""
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError("it is not a table")
+    said = content.pop("sum", None)
+    if said is not None and said != _sum(content):
+        raise ValueError("it was changed after it was written, its sum is another")
+    return content
+
+
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A run's manifest; its "config" is the run's configuration."""
-    manifest = Path(path) / "manifest.json"
+    """What a run's manifest says; `config` is a table in it."""
+    manifest = Path(path) / MANIFEST
     if not manifest.is_file():
         raise StoreError(f"{path}: is not a run's folder: it has no manifest.json; start a run with fedpick run")
     try:
-        content = json.loads(manifest.read_text())
+        content = checked_json(manifest.read_bytes())
         if not isinstance(content["config"], dict):
             raise TypeError("its config is not a table")
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise StoreError(
-            f"{manifest}: cannot be read ({type(error).__name__}: {error}); restore it from a backup, or choose "
-            "another folder"
+            f"{manifest}: cannot be read ({type(error).__name__}: {str(error)[:200]}); restore it from a backup, or "
+            "choose another folder"
         ) from None
-    return dict(content)
+    if is_newer(content.get("fedpick")):
+        raise StoreError(
+            f"{path}: was written by fedpick {str(content['fedpick'])[:40]}, but this is fedpick {__version__}; upgrade"
+        )
+    return content
 
 
 def write_manifest(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Replace a run's manifest."""
-    atomic.write_text(Path(path) / MANIFEST, json.dumps(content, indent=1) + "\n")
+    atomic.write_text(Path(path) / MANIFEST, summed_json(content))

@@ -1,19 +1,26 @@
-"""Rounds and selections as Parquet tables: made from records, and read back as one file or in parts."""
+"""Rounds and selections as Parquet tables: made from records, and read back whole or in parts.
+
+What is read has the sum that it was written with, is of the run whose folder it is in, and covers the rounds that it
+should: no gap, and none twice.
+"""
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fedpick.errors import ContractError, StoreError
+from fedpick.store.manifest import MANIFEST, identity, read_manifest
 from fedpick.store.records import ROUND_COLUMNS, Record
+from fedpick.store.sealed import Sealed, peek, read_sealed
 from fedpick.types import Status
 
 __all__ = [
     "covers",
+    "has_begun",
     "is_over",
     "joined_tables",
     "last_part",
@@ -22,13 +29,11 @@ __all__ = [
     "read_clients",
     "read_rounds",
     "read_selections",
-    "read_table",
     "rounds_table",
     "selections_table",
     "table_files",
 ]
 
-REACHED = b"fedpick.reached"  # key in the metadata of joined files: their last round
 TABLES = ("rounds", "selections")
 NUMBER = 9 * "[0-9]"  # pattern of the last round in a part's file name
 _NAMES = [status.name for status in Status]
@@ -82,75 +87,134 @@ def last_round(part: Path) -> int:
     return int(part.stem.rsplit("-", 1)[1])
 
 
-def _open(path: Path) -> Any:
-    try:
-        return pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(
-            f"{path}: cannot be read ({error}); restore it from a backup, or remove the run's folder"
-        ) from None
-
-
-def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """One Parquet file; if columns are given, those of them that exist."""
-    with _open(path) as file:
-        try:
-            return file.read(columns)
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(
-                f"{path}: cannot be read ({error}); restore it from a backup, or remove the run's folder"
-            ) from None
-
-
 def covers(whole: Path) -> int:
-    """The last round of a joined file, from its metadata."""
-    with _open(whole) as file:
-        return int((file.schema_arrow.metadata or {}).get(REACHED, 0))
+    """The last round that a joined file holds, as it says; 0 if there is none."""
+    return peek(whole)
 
 
-def table_files(folder: Path, name: str, until: int | None = None) -> list[Path]:
-    """The joined file, then the parts that it does not contain (a crash can leave parts that it does contain)."""
+OLD = (
+    "tables of an earlier version of fedpick have no checksums: damage in them would go unnoticed. "
+    "`fedpick verify FOLDER` shows which they are"
+)
+
+
+def _checked(path: Path, name: str) -> Sealed:
+    """A file of a run that is what its place says: this table, of this run, up to this round."""
+    folder = path.parent.parent if path.parent.name == "parts" else path.parent
+    run, strict = "", False
+    if (folder / MANIFEST).is_file():
+        manifest = read_manifest(folder)
+        strict = "run" in manifest
+        run = str(manifest["run"]) if strict else identity(manifest["config"])
+    found = read_sealed(path)
+    label, fix = found.label, "restore the right file from a backup, or remove the run's folder"
+    if label is None:
+        if strict:
+            raise StoreError(f"{path}: has no sum, unlike what fedpick wrote here; {fix}")
+        if name == "rounds":
+            warnings.warn(OLD, stacklevel=1)  # names no folder, so that it is shown once for many
+        return found
+    if label.table != name or (run and label.run != run):
+        raise StoreError(f"{path}: is a table of {str(label.table)[:40]} of another run, or of another place; {fix}")
+    if path.parent.name == "parts" and label.last != last_round(path):
+        raise StoreError(f"{path}: holds rounds {label.first} to {label.last}, unlike its name says; {fix}")
+    return found
+
+
+def _gap(folder: Path, name: str, first: int, last: int) -> StoreError:
+    return StoreError(
+        f"{folder}: its {name} of rounds {first} to {last} are not there; files were removed or changed. "
+        "Restore them, or remove the folder to start anew"
+    )
+
+
+def table_files(folder: Path, name: str, until: int | None = None) -> list[Sealed]:
+    """The joined file, then the parts that it does not hold yet (a crash can leave parts that it does), in order.
+
+    Args:
+        folder: of the run.
+        name: of the table.
+        until: the last round wanted; parts that go beyond it are left out.
+    """
     whole = folder / f"{name}.parquet"
-    parts = sorted((folder / "parts").glob(f"{name}-{NUMBER}.parquet"))
-    reached = covers(whole) if parts and whole.is_file() else 0  # only needed if there are parts
-    parts = [part for part in parts if last_round(part) > reached and (until is None or last_round(part) <= until)]
-    return [whole, *parts] if whole.is_file() else parts
+    joined = [_checked(whole, name)] if whole.is_file() else []
+    begun = joined[0].reached if joined else 0
+    parts = [part for part in _parts(folder, name) if last_round(part) > begun]
+    found: list[Sealed] = []
+    wanted: int | None = None  # the round with which the part before must end; None: any
+    for part in reversed([part for part in parts if until is None or last_round(part) <= until]):
+        last = last_round(part)
+        if wanted is not None and last > wanted:
+            continue  # half of a pair, whose rounds were written again in a longer part
+        if wanted is not None and last < wanted:
+            raise _gap(folder, name, last + 1, wanted)
+        found.append(_checked(part, name))
+        label = found[-1].label
+        wanted = None if label is None else label.first - 1
+    if wanted is not None and wanted != begun:
+        raise _gap(folder, name, begun + 1, wanted)
+    return joined + found[::-1]
+
+
+def _parts(folder: Path, name: str) -> list[Path]:
+    return sorted((folder / "parts").glob(f"{name}-{NUMBER}.parquet"))
+
+
+def _ends(folder: Path) -> dict[str, int]:
+    """The last round of each table, as names and labels say."""
+    return {name: max([covers(folder / f"{name}.parquet"), *map(last_round, _parts(folder, name))]) for name in TABLES}
 
 
 def is_over(folder: Path, rounds: int) -> bool:
-    """Whether a run has this many rounds in both joined files (a kill between the two leaves work to do)."""
-    whole = [folder / f"{name}.parquet" for name in TABLES]
-    joined = min(covers(path) if path.is_file() else 0 for path in whole)
+    """Whether so many rounds of a run are there and nothing is left to do: a kill can come between two joined files."""
+    joined = min(covers(folder / f"{name}.parquet") for name in TABLES)
     return joined >= rounds or reached(folder) > rounds
 
 
 def reached(folder: Path) -> int:
-    """The last round of a run in the tables; 0 if there is none."""
-    whole = folder / "rounds.parquet"
-    return max(last_part(folder), covers(whole) if whole.is_file() else 0)
+    """The last round that is written of a run; 0 if there is none."""
+    return max(last_part(folder), covers(folder / "rounds.parquet"))
 
 
-def joined_tables(files: list[Path], columns: list[str] | None = None) -> pa.Table:
-    """Concatenate tables; a column missing in some of them is null there, one missing in all is left out."""
-    return pa.concat_tables([read_table(path, columns) for path in files], promote_options="default")
+def joined_tables(files: list[Sealed], columns: list[str] | None = None) -> pa.Table:
+    """Tables of one kind as one; a column that some lack is null there, one that all lack is left out."""
+    try:
+        return pa.concat_tables([file.table(columns) for file in files], promote_options="default")
+    except pa.ArrowException as error:
+        raise StoreError(
+            f"{files[0].path}: has other columns than {files[-1].path.name} ({str(error)[:200]}); restore it from a "
+            "backup"
+        ) from None
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether there must be rounds of a run: a checkpoint comes after those that it covers."""
+    names = ("rounds.parquet", "selections.parquet", "checkpoint.npz")
+    return last_part(folder) > 0 or any((folder / name).is_file() for name in names)
 
 
 def last_part(folder: Path) -> int:
-    """The last round with a part of both tables: a killed process can leave one without the other."""
-    parts = folder / "parts"
-    return min(max(map(last_round, parts.glob(f"{each}-{NUMBER}.parquet")), default=0) for each in TABLES)
+    """The last round of which there is a part of both tables: a killed process can leave one without the other."""
+    return min(max(map(last_round, _parts(folder, each)), default=0) for each in TABLES)
 
 
 def _read(path: str | os.PathLike[str], name: str, columns: list[str] | None) -> pa.Table:
     folder = Path(path)
     files = table_files(folder, name, last_part(folder))
+    if not files and has_begun(folder):
+        raise _gap(folder, name, 1, max(1, *_ends(folder).values()))
     if not files:
         raise StoreError(f"{folder}: has no rounds yet; give the folder of a run that has begun")
+    ends = _ends(folder)
+    if len(files) == 1 and files[0].path.parent == folder and 0 < min(ends.values()) < files[0].reached:
+        short = min(ends, key=lambda each: ends[each])
+        raise _gap(folder, short, ends[short] + 1, files[0].reached)
     table = joined_tables(files, columns)
     lacking = {"round", "chosen" if name == "rounds" else "client"} - set(table.column_names)
-    if lacking and columns is None:
+    if lacking and (columns is None or lacking & set(columns)):
         raise StoreError(
-            f"{files[0]}: has no column {lacking.pop()!r}, so it is not a table of {name}; restore it from a backup"
+            f"{files[0].path}: has no column {lacking.pop()!r}, so it is not a table of {name}; restore it from a "
+            "backup"
         )
     return table
 
@@ -173,4 +237,9 @@ def read_selections(path: str | os.PathLike[str], columns: list[str] | None = No
 def read_clients(path: str | os.PathLike[str]) -> list[str] | None:
     """The names of a run's clients, in the order of their numbers; None if they have no names."""
     file = Path(path) / "clients.parquet"
-    return [str(name) for name in read_table(file)["name"].to_pylist()] if file.is_file() else None
+    if not file.is_file():
+        return None
+    table = _checked(file, "clients").table()
+    if "name" not in table.column_names:
+        raise StoreError(f"{file}: has no column 'name', so it is not a table of clients; restore it from a backup")
+    return [str(name) for name in table["name"].to_pylist()]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.archive import read_archive, write_archive
 from fedpick.errors import StateError, StoreError
-from fedpick.state import read_archive, write_archive
 from fedpick.studies._study import Measurement
 
 __all__ = ["read", "write"]

@@ -11,7 +11,6 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -19,6 +18,7 @@ from urllib.error import HTTPError, URLError
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick import archive
 from fedpick.atomic import replacing
 from fedpick.errors import DamagedError, DataError
 
@@ -26,7 +26,10 @@ __all__ = ["Arrays", "cache_folder", "read_arrays", "reason", "set_aside", "user
 
 Arrays = dict[str, NDArray[Any]]
 
-_BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, OSError, ValueError, EOFError, KeyError, RuntimeError)
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, OSError, ValueError, EOFError, KeyError, RuntimeError),
+    *(MemoryError, TypeError, SyntaxError, OverflowError),
+)
 
 
 def cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
@@ -75,17 +78,11 @@ def read_arrays(path: Path, *names: str) -> Arrays:
     Checksums are compared before the bytes are looked at, and nothing is unpickled.
     """
     try:
-        file = path.open("rb")
+        path.open("rb").close()
     except OSError as error:
         raise DataError(f"cannot read {path} ({reason(error)})") from None
     try:
-        with file, zipfile.ZipFile(file) as archive:
-            stored = [name.removesuffix(".npy") for name in archive.namelist()]
-            return {
-                name: np.lib.format.read_array(BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
-                for name in stored
-                if not names or name in names
-            }
+        return archive.read_arrays(path, names)
     except _BROKEN as error:
         raise DamagedError(f"{path}: truncated or damaged ({reason(error)})") from None
 

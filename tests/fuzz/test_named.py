@@ -1,0 +1,108 @@
+"""What users and files were found to hold that ended in a traceback: each is one line now."""
+
+import subprocess
+import sys
+
+import pytest
+
+import fedpick as fp
+from fedpick.cli.app import run
+from fedpick.experiment.config import Config
+
+WORLD = {"name": "volatile", "num_clients": 12}
+
+
+def play(policy="uniform", **world):
+    for _ in Config(policy, 4, 3, 1, {**WORLD, **world}).build().rounds(3):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rpow-d(schedule=0)", "rpow-d: schedule = 0, but must be a schedule or None"),
+        ("e3cs(quota=" + "-" * 3000 + "1)", "cannot read the policy"),
+        ("e3cs(quota=" + "(" * 3000 + "1" + ")" * 3000 + ")", "cannot read the policy"),
+        ("e3cs(quota=b'x')", "e3cs: quota = b'x', but must be"),
+        ("e3cs(max_step='x')", "e3cs: max_step = 'x', but must be a number"),
+        ("size-weighted(cohort_size=99999999999999999999)", "asks 99999999999999999999 of 12 clients"),
+        ("uniform(cohort_size=2e400)", "uniform: cohort_size = inf, but must be a whole number"),
+    ],
+)
+def test_a_policy_s_text(text, says):
+    with pytest.raises(fp.FedpickError) as error:
+        play(text)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("world", "says"),
+    [
+        ({"volatility": "bursts(spell=(1,2,3))"}, "bursts: spell = (1, 2, 3), but must be a number"),
+        ({"num_clients": 10**13}, "num_clients = 10000000000000, but must be at most 100,000,000"),
+        ({"volatility": "bursts(spell=" + "-" * 3000 + "1)"}, "cannot read the volatility"),
+    ],
+)
+def test_a_world_s_text(world, says):
+    with pytest.raises(fp.FedpickError) as error:
+        play(**world)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize("given", [{"rounds": 10**9}, {"seed": 2**63}, {"checkpoint_every": 10**12}])
+def test_numbers_beyond_what_a_folder_can_name(given):
+    with pytest.raises(fp.ConfigError, match="but must be"):
+        Config("uniform", **given)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["report"], ["verify"], ["resume"], ["runs"], ["run"], ["compare", "-p", "uniform", "--data", "none", "--out"]],
+)
+def test_a_name_of_more_than_255_bytes(command, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fedpick", *command, "x" * 300])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 2
+    assert "File name too long" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["Boom", "Leaves"])
+def test_a_constructor_that_raises(name, tmp_path, monkeypatch, capsys):
+    (tmp_path / "bad.py").write_text(
+        "class Boom:\n    def __init__(self, cohort_size=5): raise RuntimeError('no')\n    select = 0\n"
+        "class Leaves:\n    def __init__(self, cohort_size=5): raise SystemExit(3)\n    select = 0\n"
+    )
+    for command in (["check"], ["compare", "--data", "none", "--out", str(tmp_path / "out"), "-p"]):
+        monkeypatch.setattr(sys, "argv", ["fedpick", *command, f"{tmp_path / 'bad.py'}:{name}"])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        assert ended.value.code == 2
+        assert f"{'RuntimeError: no' if name == 'Boom' else 'SystemExit: 3'}" in " ".join(
+            capsys.readouterr().err.split()
+        )
+
+
+@pytest.mark.slow  # draws a figure
+def test_a_folder_s_name_with_what_looks_like_mathematics(tmp_path):
+    root = tmp_path / "a$x_{$"
+    results = fp.compare(["uniform", "e3cs"], data="none", rounds=3, seeds=1, out=root)
+    made, missed = fp.comparison.write(results, tmp_path / "b$x_{$", "results")
+    assert missed == []
+    assert len(made) == 4
+
+
+@pytest.mark.slow  # starts a process
+def test_no_control_character_of_a_name_reaches_a_terminal(tmp_path):
+    hostile = "x\x1b[2J\x07\u202e"
+    assert "\x1b" not in str(fp.StoreError(hostile))
+    (tmp_path / hostile).mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-m", "fedpick", "report", str(tmp_path / hostile)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "\x1b[2J" not in ended.stderr + ended.stdout
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,196 @@
+"""Every file of a run says what it is and has a sum: damage, a wrong place and another run are seen."""
+
+import json
+import os
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import fedpick as fp
+from fedpick.cli.app import app
+from fedpick.errors import StoreError
+from fedpick.experiment.config import Config
+from fedpick.experiment.executors import execute
+from fedpick.experiment.playing import config_of
+from fedpick.store import Folder, read_rounds, read_selections
+from fedpick.store.manifest import identity, summed_json
+from fedpick.store.sealed import Label, read_sealed, write_sealed
+
+
+def config(seed: int = 1, policy: str = "e3cs(quota=0.5)", rounds: int = 12) -> Config:
+    return Config(policy, 3, rounds, seed, {"name": "volatile", "num_clients": 10}, 5)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, and two that were left at round 10 of 12."""
+    root = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        execute(config(), root / "whole")
+        for seed in (1, 2):
+            what = config(seed)
+            with Folder(root / f"half-{seed}", what.as_dict(), 5) as folder:
+                run = what.build()
+                run.state = folder.restore(run.state, run.world.clients)
+                for record in run.rounds(10):
+                    folder.append(record, run.state)
+    return root
+
+
+@pytest.fixture
+def copy(runs: Path, tmp_path: Path) -> Path:
+    shutil.copytree(runs, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def refused(folder: Path, text: str) -> None:
+    """Neither read nor gone on with."""
+    for act in (lambda: (read_rounds(folder), read_selections(folder)), lambda: execute(config_of(folder), folder)):
+        with pytest.raises(StoreError, match=re.escape(text)):
+            act()
+
+
+def test_other_tools_read_the_tables(runs: Path) -> None:
+    assert pq.read_table(runs / "whole" / "rounds.parquet")["round"].to_pylist() == list(range(1, 13))
+    assert read_sealed(runs / "whole" / "rounds.parquet").label == Label(
+        "rounds", json.loads((runs / "whole" / "manifest.json").read_text())["run"], 1, 12
+    )
+
+
+def test_a_flipped_bit_anywhere_is_seen(runs: Path, tmp_path: Path) -> None:
+    good = (runs / "whole" / "selections.parquet").read_bytes()
+    expected = pq.read_table(runs / "whole" / "selections.parquet")
+    rng, unseen = random.Random(1), 0
+    for _ in range(60):
+        data, bit = bytearray(good), rng.randrange(8 * len(good))
+        data[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "t.parquet").write_bytes(data)
+        try:
+            unseen += not read_sealed(tmp_path / "t.parquet").table().equals(expected)
+        except StoreError:
+            continue
+    assert unseen == 0
+
+
+def test_a_part_over_another_is_seen(copy: Path) -> None:
+    parts = copy / "half-1" / "parts"
+    shutil.copy(parts / "rounds-000000005.parquet", parts / "rounds-000000010.parquet")
+    refused(copy / "half-1", "rounds-000000010.parquet: holds rounds 1 to 5, unlike its name says")
+
+
+def test_a_part_of_another_table_or_run_is_seen(copy: Path) -> None:
+    mine, other = copy / "half-1" / "parts", copy / "half-2" / "parts"
+    keep = (mine / "rounds-000000010.parquet").read_bytes()
+    shutil.copy(mine / "selections-000000010.parquet", mine / "rounds-000000010.parquet")
+    refused(copy / "half-1", "is a table of selections of another run, or of another place")
+    (mine / "rounds-000000010.parquet").write_bytes(keep)
+    shutil.copy(other / "selections-000000010.parquet", mine / "selections-000000010.parquet")
+    refused(copy / "half-1", "is a table of selections of another run, or of another place")
+
+
+def test_a_part_that_is_missing_in_between_is_seen(copy: Path) -> None:
+    for name in ("rounds", "selections"):
+        (copy / "half-1" / "parts" / f"{name}-000000005.parquet").unlink()
+    refused(copy / "half-1", "its rounds of rounds 1 to 5 are not there; files were removed or changed")
+
+
+def test_an_older_copy_of_one_table_is_seen(copy: Path, tmp_path: Path) -> None:
+    shorter = execute(config(rounds=6), tmp_path / "shorter")
+    shutil.copy(shorter / "selections.parquet", copy / "whole" / "selections.parquet")
+    with pytest.raises(StoreError, match="its selections of rounds 7 to 12 are not there"):
+        read_rounds(copy / "whole")
+
+
+def test_a_table_without_a_sum_in_a_run_that_has_them_is_refused(copy: Path) -> None:
+    path = copy / "whole" / "rounds.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+    with pytest.raises(StoreError, match="has no sum, unlike what fedpick wrote here"):
+        read_rounds(copy / "whole")
+
+
+def test_columns_under_other_names_are_one_line(copy: Path) -> None:
+    path = copy / "whole" / "selections.parquet"
+    table, label = pq.read_table(path), read_sealed(path).label
+    assert label is not None
+    write_sealed(path, table.rename_columns([f"my {name}" for name in table.column_names]), label)
+    with pytest.raises(StoreError, match="has no column"):
+        fp.load(copy / "whole").table()
+
+
+# --- a checkpoint belongs to its configuration
+
+
+@pytest.mark.parametrize("change", [{"seed": 2}, {"policy": "e3cs(quota=0.9)"}, {"cohort_size": 4}])
+def test_settings_changed_in_the_manifest_are_refused(change: dict[str, object], copy: Path) -> None:
+    file = copy / "half-1" / "manifest.json"
+    content = json.loads(file.read_text())
+    content["config"] |= change
+    file.write_text(json.dumps(content))
+    with pytest.raises(StoreError, match="it was changed after it was written, its sum is another"):
+        execute(config_of(copy / "half-1"), copy / "half-1")
+    del content["sum"]  # whoever makes a new sum, and a new hash, meets the old one in every other file
+    file.write_text(summed_json({**content, "run": identity(content["config"])}))
+    with pytest.raises(StoreError, match="another run"):
+        execute(config_of(copy / "half-1"), copy / "half-1")
+
+
+def test_a_checkpoint_of_another_run_is_refused(copy: Path) -> None:
+    shutil.copy(copy / "half-2" / "checkpoint.npz", copy / "half-1" / "checkpoint.npz")
+    with pytest.raises(StoreError, match="is of another run; a run's settings cannot change on the way"):
+        execute(config(), copy / "half-1")
+
+
+def test_more_rounds_and_other_steps_are_the_same_run(copy: Path) -> None:
+    execute(Config(**{**config().as_dict(), "checkpoint_every": 3, "rounds": 14}), copy / "half-1")
+    assert read_rounds(copy / "half-1").num_rows == 14
+
+
+def test_a_run_of_a_version_to_come_is_refused(copy: Path) -> None:
+    file = copy / "whole" / "manifest.json"
+    content = json.loads(file.read_text())
+    del content["sum"]
+    file.write_text(summed_json({**content, "fedpick": "99.1.0"}))
+    with pytest.raises(StoreError, match=r"was written by fedpick 99\.1\.0, but this is fedpick .*; upgrade"):
+        read_rounds(copy / "whole")
+
+
+# --- fedpick verify
+
+
+def test_verify_says_what_is_whole_and_what_is_not(copy: Path) -> None:
+    found = CliRunner().invoke(app, ["verify", str(copy)])
+    assert found.exit_code == 0, found.output
+    assert "NOT" not in found.output
+    path = copy / "half-1" / "parts" / "rounds-000000005.parquet"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 4
+    path.write_bytes(data)
+    found = CliRunner().invoke(app, ["verify", str(copy)])
+    assert found.exit_code == 1
+    assert found.output.count("NOT") == 1
+
+
+def test_verify_reads_a_server_s_state_and_its_journal(tmp_path: Path) -> None:
+    session = fp.Session(fp.Uniform(2), state=tmp_path / "state")
+    with session.round(available=["a", "b", "c"]) as r:
+        for name in r.chosen:
+            r.done(name, loss=1.0, seconds=1.0)
+    session.close()
+    found = CliRunner().invoke(app, ["verify", str(tmp_path / "state")])
+    assert found.exit_code == 0, found.output
+    assert "1 rounds" in found.output
+    content = bytearray((tmp_path / "state" / "state.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "state" / "state.npz").write_bytes(content)
+    assert CliRunner().invoke(app, ["verify", str(tmp_path / "state")]).exit_code == 1
+
+
+def test_verify_of_nothing_is_one_line(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert "holds neither runs nor a server's state" in str(found.exception)
