@@ -13,12 +13,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-from made_runs import WORLD, make, study
+from made_runs import WORLD, make, record, study
 from typer.testing import CliRunner
 
 import fedpick as fp
@@ -28,6 +28,7 @@ from fedpick.experiment import Experiment
 from fedpick.report.intervals import interval
 from fedpick.report.page import again
 from fedpick.report.page.verdict import verdict
+from fedpick.store import Tables
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 HOSTILE = "<script>alert(1)</script>'\"&{{7*7}}</style><!--\u202e\u2028" + "x" * 10_000
@@ -170,20 +171,25 @@ def test_maps_are_binned_and_lose_no_selection(tmp_path, clients, rounds):
     )
 
 
+def written(folder, records, policy, seed, clients, about=None):
+    """A run of these records."""
+    config = {"policy": policy, "cohort_size": len(records[0].ids), "rounds": len(records), "seed": seed}
+    config |= {"checkpoint_every": 100, "world": {"name": "volatile", "num_clients": clients}}
+    with Tables(folder, config) as tables:
+        tables.write(records, list(records[0].metrics))
+        tables.join(len(records))
+        if about is not None:
+            tables.note(about)
+
+
 def many(root, policies=6, seeds=5, rounds=2500, clients=100, cohort_size=20):
-    """Runs of this size; made once and copied, because only the size matters."""
-    world = {"name": "volatile", "num_clients": clients}
-    curve = (0.9 - 0.8 / np.arange(1, rounds + 1) + 0.01 * np.sin(np.arange(rounds))).tolist()
-    first = make(root / "first", rounds=rounds, accuracy=curve, world=world, cohort_size=cohort_size)
+    """Runs of this size, all with the same records, because only the size matters."""
+    rng = fp.rng.stream(0, 0, "many")
+    curve = 0.9 - 0.8 / np.arange(1, rounds + 1) + 0.01 * np.sin(np.arange(rounds))
+    records = [record(t + 1, rng, clients, cohort_size, float(curve[t])) for t in range(rounds)]
     for i in range(policies):
         for seed in range(seeds):
-            folder = root / "runs" / f"{i}-{seed}"
-            shutil.copytree(first, folder)
-            file = folder / "manifest.json"
-            manifest = json.loads(file.read_text())
-            manifest["config"] |= {"policy": f"e3cs(quota={i / 10})", "seed": seed}
-            file.write_text(json.dumps(manifest))
-    shutil.rmtree(first)
+            written(root / "runs" / f"{i}-{seed}", records, f"e3cs(quota={i / 100})", seed, clients)
     return root
 
 
@@ -203,21 +209,13 @@ def test_many_policies_are_a_small_page(tmp_path):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     root = tmp_path_factory.mktemp("hostile")
-    for seed in range(2):
-        make(root / "runs" / f"u{seed}", "uniform", seed, accuracy=[0.5] * 6)
-        about = {"policy": HOSTILE, "data": HOSTILE, "train": HOSTILE}
-        make(root / "runs" / f"h{seed}", "e3cs", seed, accuracy=[0.6 + seed / 100] * 6, about=about)
-    for folder in (root / "runs").iterdir():
-        for name in ("rounds", "selections"):
-            rename(folder / f"{name}.parquet")
+    for policy, about in (("uniform", None), ("e3cs", {"policy": HOSTILE, "data": HOSTILE, "train": HOSTILE})):
+        for seed in range(2):
+            rng = fp.rng.stream(seed, 0, policy)
+            metrics = {"accuracy": 0.5 + seed / 100, HOSTILE: 1.0}
+            records = [replace(record(t, rng, 12, 4), metrics=metrics) for t in range(1, 7)]
+            written(root / "runs" / f"{policy[0]}{seed}", records, policy, seed, 12, about)
     return root
-
-
-def rename(file):
-    """Give a column of metrics a hostile name."""
-    table = pq.read_table(file)
-    names = [HOSTILE if name == "test_loss" else name for name in table.column_names]
-    pq.write_table(table.rename_columns(names), file)
 
 
 def test_a_hostile_name_is_text(hostile):
@@ -495,7 +493,7 @@ def test_a_hostile_name_is_text_in_a_browser(hostile, tmp_path):
       say([document.querySelectorAll('script').length, document.documentElement.scrollWidth <= innerWidth,
         document.querySelector('.chip span').textContent.startsWith('<script>')].join('|'));
     """
-    text = fp.load(hostile / "runs" / "h0", hostile / "runs" / "h1").page()
+    text = fp.load(hostile / "runs" / "e0", hostile / "runs" / "e1").page()
     said, console = open_with(text, tmp_path, steps, 390)
     assert console == []
     assert said == "3|true|true"

@@ -177,6 +177,6 @@ def _map(run: Played, selections: Any, last: int) -> dict[str, Any]:
     clients = run.info.num_clients or 1
     height, width = min(clients, CLIENTS), min(last, ROUNDS)
     y = selections["client"].to_numpy() * height // clients
-    x = (selections["round"].to_numpy() - 1) * width // last
+    x = np.maximum(selections["round"].to_numpy() - 1, 0) * width // last
     cells = np.bincount(y * width + x, minlength=height * width)
     return {"seed": run.info.seed, "clients": clients, "height": height, "width": width, "cells": cells.tolist()}
