@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-capture soak bench-gpu bench-compare-gpu studies docs lock clean
+.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -89,6 +89,10 @@ bench-compare-gpu: $(READY)  ## measure `fedpick compare` on a GPU: many runs in
 
 studies: $(READY)  ## rerun the papers' experiments in full into docs/studies (well over an hour on 2 cores)
 	$(BIN)/fedpick reproduce --out docs/studies
+	$(MAKE) judge
+
+judge: $(READY)  ## judge the stored results in docs/studies anew, and write the index and the README's numbers
+	$(BIN)/fedpick judge --out docs/studies --page README.md
 
 docs: $(READY)  ## build the documentation as a web site in site/
 	$(BIN)/mkdocs build --strict

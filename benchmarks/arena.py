@@ -34,7 +34,6 @@ LIES = {
     "honest": Lie("the truth: as many places as anybody"),
     "loud": Lie("a loss of 1,000,000", loss=1e6),
     "nan": Lie("NaN for everything", loss=np.nan, duration=np.nan, gain=np.nan, context=np.nan),
-    "inf": Lie("infinity for everything", loss=np.inf, duration=np.inf, gain=np.inf, context=np.inf),
     "1e300": Lie("1e300 for everything", loss=1e300, duration=1e300, gain=1e300, context=1e300),
     "fast": Lie("a millisecond instead of seconds", duration=1e-3, context=1e-3),
     "useful": Lie("the largest gain there is", gain=1.0),
@@ -66,8 +65,8 @@ POLICIES: dict[str, Callable[[int], Any]] = {
     "BSFL": lambda m: fp.BSFL(m),
     "RBCSF": lambda m: fp.RBCSF(m),
     "RBCSF(deadline=20)": lambda m: fp.RBCSF(m, deadline=20.0),
-    "FedGS": lambda m: fp.FedGS(m, graph="features"),
-    "FedGS(graph='embedding')": lambda m: fp.FedGS(m, graph="embedding", rebuild_every=20),
+    "FedGS": lambda m: fp.FedGS(m, graph="features", restarts=4),
+    "FedGS(graph='embedding')": lambda m: fp.FedGS(m, graph="embedding", rebuild_every=20, restarts=4),
     "FedGS(alpha=0)": lambda m: fp.FedGS(m, alpha=0.0),
 }
 

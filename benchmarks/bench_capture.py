@@ -25,17 +25,7 @@ HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "capture", HERE.parent / "docs" / "trust.md"
 BEGIN, END = "<!-- made by make bench-capture -->\n", "<!-- end -->\n"
 OFTEN = {"evaluate_every": 5}
-PRICED = (
-    "uniform",
-    "e3cs",
-    "e3cs(quota=0.5)",
-    "pow-d(candidates=50)",
-    "rpow-d(candidates=50)",
-    "active-fl",
-    "cs-ucb",
-    "bsfl",
-    "fedgs",
-)
+PRICED = ("uniform", "e3cs(quota=0.5)", "pow-d(candidates=50)", "rpow-d(candidates=50)", "active-fl", "bsfl", "fedgs")
 
 
 def share(case: tuple[str, str, int, bool, int]) -> float:
@@ -111,48 +101,62 @@ def prices(rows: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
+def page(found: dict[tuple[str, str, int, bool], float], names: list[str], rounds: int) -> Iterator[str]:
+    """The tables of what is captured, with what to know about them."""
+    worst = {
+        (liars, on): 100 * max(v for key, v in found.items() if key[2:] == (liars, on))
+        for liars in (1, 10)
+        for on in (False, True)
+    }
+    yield f"Percent of all places in {rounds} rounds of {COHORT} which **ten of {CLIENTS} clients** get by lying;"
+    yield "10 would be equal. First without a guard, then with `fp.Guard` and its defaults; bold: more than twice the"
+    yield f"equal share. The highest is {worst[10, False]:.0f}% without and {worst[10, True]:.0f}% with a guard."
+    yield ""
+    yield "They report " + "; ".join(f"*{name}*: {lie.what}" for name, lie in LIES.items()) + "."
+    yield ""
+    yield from table(found, names, 10)
+    yield ""
+    yield f"**One client**, whose equal share is 1.0: at most {worst[1, False]:.1f}% without and {worst[1, True]:.1f}%"
+    yield "with a guard."
+    yield ""
+    yield from table(found, names, 1)
+
+
+def write(lines: list[str], kept: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Put the tables between the marks of the page, and the numbers beside the other results."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "capture.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (RESULTS / "manifest.json").write_text(json.dumps(manifest(settings), indent=1) + "\n")
+    text = PAGE.read_text()
+    PAGE.write_text(text.split(BEGIN)[0] + BEGIN + "\n" + "\n".join(lines) + "\n\n" + END + text.split(END)[1])
+
+
 def main() -> None:
     """Measure, then write the page's tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three policies, short runs, nothing written")
     options = parser.parse_args()
     names = ["Uniform", "rpow-d(100)", "CSUCB"] if options.quick else list(POLICIES)
-    rounds, seeds = (100, 1) if options.quick else (ROUNDS, 3)
+    rounds, played, seeds = (100, 40, 1) if options.quick else (ROUNDS, 200, 3)
+    settings = {"rounds": rounds, "rounds of training": played, "seeds": seeds}
     found = cells(names, rounds)
-    rows = price(PRICED[:1] if options.quick else PRICED, 40 if options.quick else 300, seeds)
-    said = "; ".join(f"*{name}*: {lie.what}" for name, lie in LIES.items())
-    worst = {on: max(v for k, v in found.items() if k[2] == 10 and k[3] == on) for on in (False, True)}
-    alone = {on: max(v for k, v in found.items() if k[2] == 1 and k[3] == on) for on in (False, True)}
-    lines = [
-        f"Percent of all places in {rounds} rounds of {COHORT} that **ten liars of {CLIENTS}** take (10 is fair).",
-        "First bare, then in `fp.Guard` with its defaults; in bold what is twice their share or more. The worst is "
-        f"{100 * worst[False]:.0f}% bare and {100 * worst[True]:.0f}% guarded.",
+    kept = [{"policy": p, "lie": x, "liars": n, "guarded": on, "share": v} for (p, x, n, on), v in found.items()]
+    lines = list(page(found, names, rounds))
+    print(*lines, sep="\n", flush=True)
+    if not options.quick:
+        write(lines, {"shares": kept}, settings)
+    rows = price(PRICED[:1] if options.quick else PRICED, played, seeds)
+    lines += [
         "",
-        f"Each liar reports {said}.",
-        "",
-        *table(found, names, 10),
-        "",
-        f"**One liar**, whose share is 1.0; the worst is {100 * alone[False]:.1f}% bare and {100 * alone[True]:.1f}%"
-        " guarded.",
-        "",
-        *table(found, names, 1),
-        "",
-        "**The price**, where nobody lies: world `volatile`, cohorts of 10, `synthetic(1, 1)`, 300 rounds, means of 3 "
-        "seeds, first bare, then guarded. The accuracy to reach is 95% of the lowest best accuracy of a pair's runs.",
+        f"**The price** if all are honest: world `volatile`, cohorts of 10, `synthetic(1, 1)`, {played} rounds,",
+        f"means of {seeds} seeds, first without a guard, then with. The accuracy to reach is 95% of the lowest best",
+        "accuracy among the runs of a pair.",
         "",
         *prices(rows),
     ]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if options.quick:
-        return
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    kept = [{"policy": p, "lie": x, "liars": n, "guarded": on, "share": v} for (p, x, n, on), v in found.items()]
-    (RESULTS / "capture.json").write_text(json.dumps({"shares": kept, "price": rows}, indent=1) + "\n")
-    (RESULTS / "manifest.json").write_text(json.dumps(manifest({"rounds": rounds, "seeds": seeds}), indent=1) + "\n")
-    page = PAGE.read_text()
-    before, after = page.split(BEGIN)[0], page.split(END)[1]
-    PAGE.write_text(before + BEGIN + "\n" + text + "\n" + END + after)
+    print(*prices(rows), sep="\n")
+    if not options.quick:
+        write(lines, {"shares": kept, "price": rows}, settings)
 
 
 if __name__ == "__main__":

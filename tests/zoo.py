@@ -84,7 +84,7 @@ def zoo(m: int) -> dict[str, Any]:
         fp.OverSelect(fp.BSFL(m), 2.0),
         fp.OverSelect(fp.FedGS(m), 1.5),
         fp.Guard(fp.E3CS(m), window=3),
-        fp.Guard(fp.PowerOfChoice(m, m + 7), cap=1.2, window=0, probation=5),
+        fp.Guard(fp.PowerOfChoice(m, m + 7), cap=1.2, window=0, probation=5.0),
         fp.Guard(fp.OverSelect(fp.BSFL(m), 1.5), window=2),
         fp.OverSelect(fp.Guard(fp.ActiveFL(m), window=2), 1.5),
     ]

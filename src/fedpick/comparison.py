@@ -19,8 +19,10 @@ from fedpick.experiment.playing import Work, carry_out, work_of
 from fedpick.experiment.shelf import Shelf
 from fedpick.report.results import Results
 
-__all__ = ["OUT", "compare", "results_of", "write"]
+__all__ = ["KINDS", "OUT", "compare", "is_file", "results_of", "write", "write_file"]
 
+# The format of a file of results, by the end of its name.
+KINDS = {".html": "page", ".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json", ".txt": "text"}
 OUT = Path("fedpick-runs") / "compare"  # default folder of comparisons, which share common runs
 
 
@@ -78,28 +80,23 @@ def results_of(work: Work, *, target: float | None = None) -> Results:
 
 
 def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[str]]:
-    """Write name.json, name.csv and the plots; returns the files' names, and the reasons why others are missing.
+    """Write name.json, name.csv, the page name.html and the plots.
 
+    Returns the files' names, and the reasons why others are missing.
     A missing optional package is no error here, because all files can be made later from the runs.
     """
     made, missed = [], []
 
     def attempt(file: str, make: Callable[[Path], None]) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with atomic.replacing(folder / file) as temporary:
-                make(temporary)
+            _put(folder / file, make)
             made.append(file)
         except MissingError as error:
             missed.append(str(error))
-        except OSError as error:
-            raise ConfigError(
-                f"{folder}: cannot write {file} ({error.strerror}); the runs are intact. Free space or choose another "
-                "folder with --out"
-            ) from None
 
     attempt(f"{name}.json", lambda path: _text(path, results.table("json")))
     attempt(f"{name}.csv", lambda path: _text(path, results.table("csv")))
+    attempt(f"{name}.html", lambda path: _text(path, results.page()))
     try:
         figure = results.plot()
     except FedpickError as error:
@@ -108,6 +105,36 @@ def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[st
     for kind in ("png", "svg"):
         attempt(f"{name}.{kind}", lambda path, kind=kind: figure.savefig(path, format=kind))  # type: ignore[misc]
     return made, missed
+
+
+def is_file(path: Path) -> bool:
+    """Whether the path names a file of results by its end, such as .html, and is no folder."""
+    return path.suffix.lower() in KINDS and not path.is_dir()
+
+
+def write_file(results: Results, path: Path, format: str | None = None) -> None:
+    """Write one file of results.
+
+    Args:
+        results: to be written.
+        path: of the file.
+        format: of the table, see `Results.table`; None: by the end of the file's name, .html being the page.
+    """
+    kind = format or KINDS[path.suffix.lower()]
+    text = results.page() if kind == "page" else results.table(kind)
+    _put(path, lambda temporary: _text(temporary, text))
+
+
+def _put(path: Path, make: Callable[[Path], None]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic.replacing(path) as temporary:
+            make(temporary)
+    except OSError as error:
+        raise ConfigError(
+            f"{path.parent}: cannot write {path.name} ({error.strerror}); the runs are intact. Free space or choose "
+            "another folder with --out"
+        ) from None
 
 
 def _text(path: Path, text: str) -> None:

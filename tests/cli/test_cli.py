@@ -359,6 +359,7 @@ def test_a_missing_extra_is_one_line(tmp_path, missing, arguments, says):
         (["run", "bad.toml"], "unknown setting 'polciy'; did you mean 'policy'?"),
         (["resume", "nowhere"], "nowhere: is not a run's folder"),
         (["reproduce", "e3cs/fig5"], "unknown study 'e3cs/fig5'; did you mean 'e3cs/fig"),
+        (["judge", "--out", "full"], "full: has no results of studies; run `fedpick reproduce --out full` first"),
         (["policies", "e3sc"], "did you mean 'e3cs'?"),
         (["check", "policy.py"], "names no policy; write it like"),
         (["check", "none.py:X"], "there is no file 'none.py'"),
@@ -376,6 +377,23 @@ def test_a_mistake_is_one_line_and_exit_code_2(call, tmp_path, arguments, says):
     assert says in err
     assert err.startswith("error: ")
     assert "Traceback" not in out + err
+
+
+def test_stored_studies_are_judged_again(call, tmp_path):
+    names = ("Random", *(f"RBCS-F({v})" for v in (1, 10, 50, 100)), "FedCS(3)")
+    least = {name: [0.16, 0.17, 0.19] for name in names}
+    spread = {name: [0.1, 0.3, 0.2 + i] for i, name in enumerate(names)}
+    (tmp_path / "all/rbcs-f/fig4").mkdir(parents=True)
+    (tmp_path / "all/rbcs-f/fig4/manifest.json").write_text('{"settings": {}}')
+    result = {"rounds": 500, "guarantee": 0.15, "least": least, "spread": spread}
+    (tmp_path / "all/rbcs-f/fig4/result.json").write_text(json.dumps(result))
+    (tmp_path / "page.md").write_text("<!-- studies:begin -->\n<!-- studies:end -->\n")
+    code, out, _ = call("judge", "--out", "all", "--page", "page.md")
+    assert code == 0
+    assert "judged 1 studies" in out
+    assert "**undecided**" in (tmp_path / "all/rbcs-f/fig4/findings.md").read_text()
+    assert "3 claims of the five papers" in (tmp_path / "page.md").read_text()
+    assert "rbcs-f/fig4" in (tmp_path / "all/index.md").read_text()
 
 
 def test_lists_teach(call):

@@ -39,16 +39,16 @@ def test_it_is_the_rule_of_the_paper(seed, m, beta):
 
 def test_in_the_long_run_every_client_counts_with_its_share_although_some_are_rarely_there():
     """The mean weight over many rounds, against p; with equal weights of the chosen it is far off."""
-    sizes, chance, rounds = np.array([4.0, 1.0, 3.0, 2.0, 6.0, 4.0]), np.array([0.9, 0.9, 0.5, 0.3, 0.2, 0.7]), 8000
+    sizes, chance, rounds = np.array([4.0, 1.0, 3.0, 2.0, 6.0, 4.0]), np.array([0.9, 0.9, 0.5, 0.3, 0.2, 0.7]), 4000
     clients, held, plain = fp.Clients(sizes), np.zeros(6), np.zeros(6)
-    for t, _, _, choice in play(fp.F3AST(2, beta=0.005), clients, rounds, lambda rng: rng.random(6) < chance):
+    for t, _, _, choice in play(fp.F3AST(2, beta=0.01), clients, rounds, lambda rng: rng.random(6) < chance):
         if t > rounds // 2 and len(choice):
             held[choice.ids] += choice.weights / (rounds // 2)
             plain[choice.ids] += 1 / len(choice) / (rounds // 2)
     p = sizes / sizes.sum()
-    # The rate of who is there 20% of the time is an average over 1 / beta = 200 rounds: 40 visits, known to 16%; that
-    # error averages out over 20 such spans.
-    np.testing.assert_allclose(held, p, rtol=4 * 0.16 / np.sqrt(20))
+    # The rate of a client available 20% of the time is an average over 1 / beta = 100 rounds: 20 visits, a standard
+    # error of 22%, which averages out over 20 such spans.
+    np.testing.assert_allclose(held, p, rtol=4 * 0.22 / np.sqrt(20))
     assert np.abs(plain / p - 1).max() > 0.3
 
 

@@ -39,7 +39,8 @@ class Twin:
         for k, bad in zip(chosen, failed, strict=True):
             self.used[k] += 1.0
             self.failures[k] = self.failures[k] + 1 if bad else 0
-            self.until[k] = round + min(2 ** self.failures[k] - 1, self.probation) if bad else 0
+            wait = len(there) / self.asks * min(2 ** self.failures[k] / 16, self.probation)
+            self.until[k] = round + math.floor(wait) if bad else 0
 
 
 def clipped_twin(losses):
@@ -77,7 +78,7 @@ class Spy(fp.Uniform):
     m=st.integers(1, 6),
     cap=st.sampled_from([1.0, 1.3, 2.0, 5.0]),
     window=st.integers(0, 6),
-    probation=st.integers(0, 9),
+    probation=st.sampled_from([0, 0.5, 2.0, 7.0]),
 )
 def test_it_shows_the_policy_whom_the_twin_would_and_clips_as_the_twin_does(seed, m, cap, window, probation):
     count, rng = 12, np.random.default_rng(seed)
@@ -125,18 +126,18 @@ def test_nobody_takes_more_than_the_cap_allows_over_any_stretch_of_rounds(seed, 
 
 
 def test_who_keeps_failing_is_asked_less_and_less_but_never_never():
-    policy = fp.Guard(fp.FedCS(2, success=[0.9, 0.5, 0.5, 0.5]), cap=4.0, probation=20)  # wants client 0, always
-    people, asked = fp.Clients(np.ones(4)), []
+    policy = fp.Guard(fp.FedCS(2, success=np.arange(32)[::-1]), cap=16.0, probation=1.25)  # always wants client 0
+    people, asked = fp.Clients(np.ones(32)), []
     state = policy.init(people)
     for round in range(1, 201):
-        seen = fp.View(round, np.ones(4, dtype=bool), people)
+        seen = fp.View(round, np.ones(32, dtype=bool), people)
         choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
         if 0 in choice.ids:
             asked.append(round)
         heals = round > 150
         status = np.where((choice.ids == 0) & (not heals), FAILED, DONE)
         state = policy.observe(state, seen, choice, fp.Outcome(status, np.ones(2), np.ones(2)))
-    assert np.diff([round for round in asked if round <= 151])[:5].tolist() == [2, 4, 8, 16, 21]
+    assert np.diff([round for round in asked if round <= 151])[:6].tolist() == [3, 5, 9, 17, 21, 21]
     back = [round for round in asked if round > 150]
     assert back == list(range(back[0], 201))  # one success, and it is as good as anybody
 
@@ -204,9 +205,9 @@ def test_over_selection_widens_the_policy_inside_a_guard():
     state = policy.init(fp.Clients(np.ones(50)))
     seen = fp.View(1, np.ones(50, dtype=bool), fp.Clients(np.ones(50)))
     assert len(policy.select(state, seen, fp.rng.stream(0, 1, "policy"))) == 13
-    text = "over-select(guard(e3cs(quota=0.5), cap=2, probation=30), 1.3)"
+    text = "over-select(guard(e3cs(quota=0.5), cap=2, probation=3), 1.3)"
     made = fp.policy(text, cohort_size=10)
-    assert made == fp.OverSelect(fp.Guard(fp.E3CS(10, quota=0.5), cap=2, probation=30), 1.3)
+    assert made == fp.OverSelect(fp.Guard(fp.E3CS(10, quota=0.5), cap=2, probation=3), 1.3)
     assert fp.policy("guard(fedcs(success=[1, 0]))", cohort_size=1).policy.cohort_size == 1
 
 
@@ -230,7 +231,7 @@ def test_state_is_saved_and_two_guards_are_two_kinds(tmp_path):
     [
         (lambda: fp.Guard(fp.Uniform(2), cap=0.5), "Guard: cap = 0.5, but must be a number >= 1"),
         (lambda: fp.Guard(fp.Uniform(2), window=-1), "Guard: window = -1, but must be a whole number >= 0"),
-        (lambda: fp.Guard(fp.Uniform(2), probation=1.5), "Guard: probation = 1.5, but must be a whole number >= 0"),
+        (lambda: fp.Guard(fp.Uniform(2), probation=-1), "Guard: probation = -1, but must be a number >= 0"),
         (lambda: fp.Guard(object()), r"which has no init\(\), but must be a policy"),
     ],
 )

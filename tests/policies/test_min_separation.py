@@ -137,8 +137,8 @@ def test_wrappers_compose_and_say_what_they_are():
         (lambda: fp.MinSeparation(fp.Uniform(2), 0), "MinSeparation: rounds = 0, but must be a whole number >= 1"),
         (lambda: fp.MinSeparation(fp.Uniform(2), 2, 0), "MinSeparation: at_most = 0, but must be a whole number >= 1"),
         (lambda: fp.MinSeparation(fp.SizeWeighted(2), 2), "SizeWeighted draws with replacement"),
-        (lambda: fp.MinSeparation(fp.OverSelect(fp.MinSeparation(fp.Uniform(2)))), "there is one inside already"),
-        (lambda: fp.OverSelect(fp.MinSeparation(fp.OverSelect(fp.Uniform(2)))), "there is one inside already"),
+        (lambda: fp.MinSeparation(fp.OverSelect(fp.MinSeparation(fp.Uniform(2)))), "contains one already"),
+        (lambda: fp.OverSelect(fp.MinSeparation(fp.OverSelect(fp.Uniform(2)))), "contains one already"),
     ],
 )
 def test_what_makes_no_sense_is_an_error(make, text):

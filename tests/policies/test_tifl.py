@@ -63,7 +63,7 @@ def test_odds_credits_and_accuracies_are_those_of_algorithm_2(seed, tiers, m):
 
 def test_a_tier_is_chosen_by_its_odds_and_its_clients_are_alike():
     policy, clients = fp.TiFL(2, tiers=2, times=np.arange(6.0) + 1), fp.Clients(np.ones(6))
-    state, rng, counts, draws = policy.init(clients), np.random.default_rng(0), np.zeros(6), 4000
+    state, rng, counts, draws = policy.init(clients), np.random.default_rng(0), np.zeros(6), 1000
     state.odds[:] = [0.8, 0.2]
     for _ in range(draws):
         ids = policy.select(state, view(clients), rng).ids

@@ -363,7 +363,7 @@ def test_a_difference_that_is_marked_is_seen_to_be_larger_than_its_interval(tmp_
 @given(st.floats(-2, 2), st.floats(1e-9, 2), st.integers(0, 3))
 def test_what_is_shown_of_a_difference_agrees_with_its_mark(mean, half, digits):
     gap = Interval(mean, half, 5)
-    shown = tables._number(mean, half, digits, "+", gap.clear)
+    shown = tables.number(mean, half, digits, "+", gap.clear)
     if not gap.has_width:
         return
     left, right = shown.split(" ±")

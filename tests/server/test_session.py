@@ -677,3 +677,28 @@ def test_dropping_a_session_leaves_no_lock(tmp_path) -> None:
     del session
     gc.collect()
     assert play(fp.Session(fp.Uniform(2), state=tmp_path), NAMES).number == 2
+
+
+def test_a_rounds_weights_are_the_policys_and_survive_a_restart(tmp_path: Path) -> None:
+    names = [f"c{k}" for k in range(5)]
+    states = []
+    for stop in (6, 3):  # six rounds in one go, or three and three
+        folder = tmp_path / str(stop)
+        for _ in range(6 // stop):
+            with fp.Session(fp.F3AST(2, beta=0.2), state=folder, checkpoint_every=100) as session:
+                for _ in range(stop):
+                    with session.round(names) as r:
+                        assert r.weights == {}
+                        r.done(r.chosen[0], loss=0.5)
+                        r.failed(r.chosen[1], "test")
+                        weights = dict(zip([names[k] for k in r.choice.ids], r.choice.weights, strict=True))
+                        assert r.weights == {r.chosen[0]: weights[r.chosen[0]]}  # not divided by their sum
+                session.memory.checkpoint = lambda: None  # as if the server was killed: the journal is all there is
+        states.append(fp.Session(fp.F3AST(2, beta=0.2), state=folder).roster.state.rate)
+    np.testing.assert_array_equal(*states)
+    with fp.Session(fp.PowerOfChoice(2, variant="rpow-d")).round(names) as r:
+        for name in r.chosen:
+            r.done(name, loss=0.5)
+        assert r.weights == dict.fromkeys(r.chosen, 0.5)
+    with fp.Session(fp.Uniform(2)).round(names) as r:
+        assert r.weights is None

@@ -928,7 +928,7 @@ def test_what_is_said_about_a_run_is_added_to_and_what_changed_is_kept_in_order(
 
 def test_a_run_of_the_last_release_is_read_and_goes_on(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).parent / "old" / "run-0.1", tmp_path / "old")
-    before = "old: holds tables of before fedpick wrote sums; damage may go unnoticed"
+    before = "an earlier version of fedpick have no checksums"
     config = config_of(tmp_path / "old")
     assert (config.policy, config.rounds, config.seed) == ("uniform", 20, 1)
     assert config.world == {"name": "volatile", "num_clients": 20}

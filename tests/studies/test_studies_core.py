@@ -8,8 +8,10 @@ from scipy import stats
 
 from fedpick import studies
 from fedpick.errors import StoreError, UnknownNameError
-from fedpick.studies._stats import interval, order, rounded, show, steps, verdict
+from fedpick.studies._index import PAPERS
+from fedpick.studies._stats import interval, rounded, show, steps
 from fedpick.studies._study import Finding, Reproduction
+from fedpick.studies._verdicts import Check, Judged, judge
 
 # A few rounds of each study: small enough for a test, large enough to go through every line of it.
 TINY = {
@@ -102,9 +104,22 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
 
 
 def test_a_table_keeps_its_columns():
-    finding = Finding("a | b", "none", "1", "in part", "a note")
-    rows = Reproduction(studies.STUDIES["e3cs/fig3"], {}, {}, [finding]).table().splitlines()
-    assert rows[2] == "| a \\| b | none | 1 | **in part**: a note |"
+    ours = Finding("b", "none", "2", Judged("reproduced"), own=True)
+    finding = Finding("a | b", "none", "1", Judged("undecided", ("A > B is undecided",), 12), "a note")
+    page = Reproduction(studies.STUDIES["e3cs/fig3"], {}, {}, [ours, finding])
+    rows = page.table().splitlines()
+    assert rows[2] == "| a \\| b | none | 1 | **undecided**: about 12 seeds would decide. A > B is undecided |"
+    assert rows[3] == "| (ours) b | none | 2 | **reproduced** |"
+    assert "- a | b: a note." in page.notes()
+    assert "- dozens, at least: 12 (a dozen)" in page.notes()
+
+
+def test_how_many_seeds_would_decide_is_said():
+    def told(seeds):
+        return Finding("", "", "", judge([Check("undecided", "A > B is undecided", seeds)])).reason
+
+    assert told(40) == "about 40 seeds would decide. A > B is undecided"
+    assert told(1001) == "more than 1,000 seeds would decide. A > B is undecided"
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], [3.0, 3.5, 9.0, -1.0], list(range(40))])
@@ -116,26 +131,92 @@ def test_the_interval_is_scipy_s(values):
 
 def test_one_seed_proves_nothing():
     assert interval([4.0]).half == np.inf
-    assert order({"A": [4.0], "B": [1.0]}, "A > B").holds == [False]
     assert show([4.0]) == "4 (one seed)"
 
 
-def test_orders_are_judged_by_paired_differences():
-    noise = np.array([0.0, 50.0, -30.0, 20.0])  # common to both: the worlds of the seeds
-    values = {"A": noise + np.array([1.0, 1.1, 0.9, 1.0]), "B": noise, "C": noise + np.array([0.1, -0.1, 0.1, -0.1])}
-    assert order(values, "A > B").holds == [True]
-    assert order(values, "B > A").holds == [False]
-    assert order(values, "B > C").holds == [False]
-    assert order(values, "A > B = C", same=0.2).holds == [True, True, True]
-    assert "B > A does not hold: difference -1.0" in order(values, "B > A", digits=1).broken[0]
-    assert order({"A": [10.0, 1000.0], "B": [5.0, 499.0]}, "A > B", ratio=True).holds == [True]
-    assert "ratio 0.50" in order({"A": [10.0, 1000.0], "B": [5.0, 499.0]}, "B > A", ratio=True).broken[0]
+# ---- the index, and results that are judged anew
+
+RBCSF = {name: [base + x for x in (0.0, 0.1, -0.1, 0.05)] for name, base in
+         (("Random", 0.1), ("RBCS-F(1)", 0.2), ("RBCS-F(10)", 0.5), ("RBCS-F(50)", 0.9), ("RBCS-F(100)", 1.4),
+          ("FedCS(3)", 2.0))}  # fmt: skip
 
 
-def test_verdicts():
-    assert verdict([True, True]) == "reproduced"
-    assert verdict([True, False]) == "in part"
-    assert verdict([False]) == "not reproduced"
+def stored(folder, limits=None):
+    """A result of rbcs-f/fig4 as `reproduce` stores it."""
+    result = {"rounds": 500, "guarantee": 0.15, "spread": RBCSF, "least": RBCSF, "pulls": {}}
+    at = folder / "rbcs-f/fig4"
+    at.mkdir(parents=True)
+    (at / "result.json").write_text(json.dumps(result))
+    manifest = {"settings": {"seeds": 4}} | ({} if limits is None else {"limits": limits})
+    (at / "manifest.json").write_text(json.dumps(manifest))
+    return at
+
+
+def test_stored_results_are_judged_anew_without_running(tmp_path):
+    at = stored(tmp_path)
+    before = (at / "manifest.json").read_text()
+    outcome = studies.judge("rbcs-f/fig4", tmp_path)
+    assert outcome.findings == studies.STUDIES["rbcs-f/fig4"].score(outcome.result)
+    page = (at / "findings.md").read_text()
+    assert outcome.table() in page
+    assert "some of them set or changed after the run" in page
+    assert (at / "manifest.json").read_text() == before  # it tells of the run, not of the judging
+    assert studies.judge("rbcs-f/fig3", tmp_path) is None
+    (at / "result.json").write_text("{")
+    with pytest.raises(StoreError, match=r"cannot read the result .* repeat `fedpick reproduce rbcs-f/fig4 --out"):
+        studies.judge("rbcs-f/fig4", tmp_path)
+    with pytest.raises(UnknownNameError, match="unknown study 'rbcs-f/fig9'"):
+        studies.judge("rbcs-f/fig9", tmp_path)
+
+
+def test_a_page_tells_that_its_thresholds_were_fixed_before(tmp_path):
+    limits = {name: limit.value for name, limit in studies.STUDIES["rbcs-f/fig4"].limits.items()}
+    at = stored(tmp_path, limits)
+    studies.judge("rbcs-f/fig4", tmp_path)
+    assert "Thresholds, fixed before the run" in (at / "findings.md").read_text()
+
+
+def test_every_study_is_in_the_index_and_what_is_not_run_has_a_reason():
+    entries = [entry for paper in PAPERS.values() for entry in paper]
+    assert {id for entry in entries for id in entry.studies} == set(studies.STUDIES)
+    assert all(entry.studies or entry.left for entry in entries)
+    for paper in PAPERS.values():
+        assert len({entry.name for entry in paper}) == len(paper)
+
+
+def test_the_index_counts_the_papers_claims_only(tmp_path):
+    made = [
+        Finding("a", "", "", Judged("reproduced")),
+        Finding("b", "", "", Judged("contradicted", ("no",))),
+        Finding("c", "", "", Judged("reproduced"), own=True),
+    ]
+    outcome = Reproduction(studies.STUDIES["rbcs-f/fig4"], {}, {}, made)
+    page = studies.save_index([outcome], tmp_path).read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| [rbcs-f/fig4]"))
+    assert row.endswith("| 1 | 0 | 1 | 0 | 0 | 0 |")
+    assert "2 claims of the five papers were judged, in 1 studies. They rerun 2 of the " in page
+    assert "1 extensions of ours" in page
+    assert (
+        "| Theorem 4 | the guaranteed share | [rbcs-f/fig4](rbcs-f/fig4/findings.md) | 1 reproduced, 1 contra" in page
+    )
+    assert "| Fig. 3 | training time | not run |  | rbcs-f/fig3: no result in this folder |" in page
+
+
+def test_the_numbers_go_between_the_marks_of_a_page(tmp_path):
+    outcome = Reproduction(studies.STUDIES["rbcs-f/fig4"], {}, {}, [Finding("a", "", "", Judged("reproduced"))])
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- studies:begin, by a command -->\nold\n<!-- studies:end -->\nafter\n")
+    for _ in range(2):
+        studies.save_summary([outcome], page)
+    text = page.read_text()
+    assert text.startswith("before\n<!-- studies:begin, by a command -->\n\n1 claims")
+    assert text.endswith("<!-- studies:end -->\nafter\n")
+    assert "old" not in text
+    page.write_text("nothing")
+    with pytest.raises(StoreError, match="has no marks"):
+        studies.save_summary([outcome], page)
+    with pytest.raises(StoreError, match="cannot read"):
+        studies.save_summary([outcome], tmp_path / "none.md")
 
 
 def test_thinning_keeps_the_ends():

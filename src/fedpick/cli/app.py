@@ -157,7 +157,7 @@ def demo(
         console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
     first = folder / SCENES[0].name
     console.out.print(
-        f"\nNext: look at {first / 'results.png'}; compare your own policy with "
+        f"\nNext: open {first / 'results.html'}; compare your own policy with "
         "fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits",
         markup=False,
         soft_wrap=True,
@@ -253,7 +253,14 @@ def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, comparisons or deployments.")
     ],
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Also write files to this folder.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help=f"A file to write ({', '.join(comparing.KINDS)}; .html is a page with charts), or a folder for all.",
+        ),
+    ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help=f"table, {', '.join(FORMATS[1:])}.")] = "table",
     target: Target = None,
     reference: Annotated[
@@ -264,18 +271,22 @@ def report(
 
     Of a run that is still going on, the rounds so far are shown.
 
-    Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare --format latex`
+    Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`
     """
     results = load(*folders, target=target, reference=reference)
+    if out is not None and comparing.is_file(out):
+        comparing.write_file(results, out, None if format == "table" else format)
+        console.out.print(f"written to {out}", markup=False, soft_wrap=True)
+        return
     if format == "table":
         _show(results)
         if len(results.runs) == 1:
             console.out.print(results.trouble() or "no client failed or was late")
     else:
         sys.stdout.write(results.table(format))
-    if folder is not None:
-        made, missed = comparing.write(results, folder, "report")
-        console.written(folder, made, missed)
+    if out is not None:
+        made, missed = comparing.write(results, out, "report")
+        console.written(out, made, missed)
 
 
 @app.command()

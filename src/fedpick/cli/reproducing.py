@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fedpick.cli import console
 from fedpick.cli.options import Device, Executor, Workers, complete_study
-from fedpick.errors import unknown_name
+from fedpick.errors import StoreError, unknown_name
 
 __all__ = ["app"]
 
@@ -60,14 +60,32 @@ def reproduce(
                 raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
         outcomes.append(outcome)
         table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
-        for heading in ("claim", "paper", "ours", "verdict", "note"):
+        for heading in ("claim", "paper", "ours", "verdict", "why"):
             table.add_column(heading, overflow="fold")
-        colours = {"reproduced": "green", "in part": "yellow", "not reproduced": "red"}
+        colours = {"reproduced": "green", "direction only": "yellow", "contradicted": "red"}
         for finding in outcome.findings:
-            verdict = f"[{colours[finding.verdict]}]{finding.verdict}[/]"
-            claim, paper, ours, note = map(escape, (finding.claim, finding.paper, finding.ours, finding.note))
-            table.add_row(claim, paper, ours, verdict, note)
+            verdict = f"[{colours.get(finding.verdict, 'default')}]{finding.verdict}[/]"
+            claim, paper, ours, why = map(escape, (finding.claim, finding.paper, finding.ours, finding.reason))
+            table.add_row(f"(ours) {claim}" if finding.own else claim, paper, ours, verdict, why)
         console.out.print(table)
         console.out.print(f"written to {escape(str(folder / name))}")
     if study is None:
         console.out.print(f"all of them: {studies.save_index(outcomes, folder)}")
+
+
+@app.command()
+def judge(
+    folder: Annotated[Path, typer.Option("--out", help="Folder with the results.")] = Path("fedpick-studies"),
+    page: Annotated[
+        Path | None, typer.Option("--page", help="A page with the marks studies:begin and studies:end for the numbers.")
+    ] = None,
+) -> None:
+    """Judge the stored results of `fedpick reproduce` anew and write the index of all papers; nothing runs."""
+    from fedpick import studies
+
+    outcomes = [outcome for name in studies.STUDIES if (outcome := studies.judge(name, folder))]
+    if not outcomes:
+        raise StoreError(f"{folder}: has no results of studies; run `fedpick reproduce --out {folder}` first")
+    console.out.print(f"judged {len(outcomes)} studies: {studies.save_index(outcomes, folder)}", soft_wrap=True)
+    if page is not None:
+        console.out.print(f"numbers written to {studies.save_summary(outcomes, page)}", soft_wrap=True)

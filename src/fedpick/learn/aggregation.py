@@ -56,8 +56,8 @@ class FedAU:
 
     Algorithm 2 of "A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging": an
     interval ends with a participation, or is cut at 50 rounds; weights of a round come from those before it, and are 1
-    until an interval has ended. Rounds in which nobody returns change no model, and are not counted. The paper weighs
-    clients equally; n_k over all examples, as everywhere here, is the same where all hold as much.
+    until an interval has ended. Rounds in which no client returns do not change the model and are not counted. The
+    paper gives all clients the same importance; here it is n_k over all examples, as in the other aggregations.
 
     Its memory is kept with the model: whole numbers, one per client.
     """

@@ -5,8 +5,8 @@ Selection in Federated Learning", ICML. Over client i, the distributions sum to 
 that the aggregate is unbiased, as it is when m clients are drawn by size with replacement; its variance is lower.
 Algorithm 1 makes the distributions by size, Algorithm 2 of clients whose updates are alike.
 
-Trusts: data sizes; with by="updates" the reported vectors, which decide with whom a client competes for a place, and
-never how often it is chosen: that is m p_i whatever is reported.
+Trusts: data sizes; with by="updates" the reported vectors, which decide with which clients a client competes for a
+place, but not how often it is chosen: the expected number of draws is m p_i in any case.
 """
 
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ class Clustered(ByValue):
 
         Args:
             state: what is known.
-            ids: of those who are there.
+            ids: the available clients.
             sizes: theirs.
         """
         mass = self.cohort_size * (sizes / sizes.sum())
@@ -84,7 +84,7 @@ class Clustered(ByValue):
             return ids[order], mass[order]
         require(
             len(ids) <= MOST_CLIENTS,
-            "Clustered: clients there at once",
+            "Clustered: available clients",
             len(ids),
             f"at most {MOST_CLIENTS} with by='updates'",
             "use by='size', which needs no distances",

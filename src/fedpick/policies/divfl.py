@@ -1,13 +1,14 @@
-"""DivFL: the clients whose updates, together, stand best for everybody's.
+"""DivFL: the clients whose updates best represent the updates of all clients.
 
 Balakrishnan, Li, Zhou, Himayat, Smith & Bilmes (2022), "Diverse Client Selection for Federated Learning via Submodular
 Maximization", ICLR. The cohort minimises, greedily, the sum over all clients of the distance between the client's
-update and the nearest chosen one's (4); a chosen client's weight is the number of clients that it stands for.
+update and the nearest chosen one's (4); a chosen client's weight is the number of clients that it represents.
 
 The paper's "no overhead" variant: a client's update is the last one that was heard. There all clients train in the
-first round; here clients never tried come first, a cohort at a time. One tried in vain counts as an update of 0.
+first round; here clients never tried come first, a cohort at a time. A client that was chosen but never reported counts
+as an update of 0.
 
-Trusts: the reported vectors. One far from all others is worth choosing, and then stands for itself alone.
+Trusts: the reported vectors. A client far from all others is chosen, and then has the weight of one client.
 """
 
 import math
@@ -67,7 +68,7 @@ class DivFL(ByValue):
         return (vector_report(self.width),)
 
     def init(self, clients: Clients) -> DivFLState:
-        """Return the state before the first round: nobody's update is known."""
+        """Return the state before the first round: no update is known."""
         return DivFLState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), self.width))
 
     def select(self, state: DivFLState, view: View, rng: np.random.Generator) -> Choice:
@@ -84,7 +85,7 @@ class DivFL(ByValue):
             f"at most {MOST_CLIENTS}",
             "every choice compares all of them; use another policy for so many",
         )
-        known = np.flatnonzero(placed)  # all who are enrolled are represented, also those who are away
+        known = np.flatnonzero(placed)  # all enrolled clients are represented, including those not available
         fresh = rng.permutation(ids[~placed[ids]])[:m]
         vectors = np.nan_to_num(state.vectors[known], nan=0.0)
         there = np.flatnonzero(view.available[known])
@@ -98,7 +99,7 @@ class DivFL(ByValue):
             chosen.append(at)
         stands_for = np.bincount(greedy.owner[greedy.owner >= 0], minlength=len(known))[chosen]
         cohort = np.concatenate([fresh, known[chosen]]).astype(np.int64)
-        weights = np.concatenate([np.ones(len(fresh)), stands_for])  # a client never heard stands for itself
+        weights = np.concatenate([np.ones(len(fresh)), stands_for])  # a client without a vector represents itself
         order = np.argsort(cohort)
         return Choice(cohort[order], weights=weights[order])
 

@@ -1,9 +1,10 @@
-"""F3AST: the clients that were chosen least beside their share of the data, weighed by the inverse of their rate.
+"""F3AST: the clients chosen least in relation to their share of the data, with weights by the inverse of their rate.
 
 Ribero, Vikalo & de Veciana (2022), "Federated Learning Under Intermittent Client Availability and Time-Varying
-Communication Constraints". Of those who are there, the m with the highest p_k^2 / r_k^2, where p_k is a client's share
-of the data and r_k an exponential average of how often it was chosen: the gradient of the variance sum of p_k^2 / r_k.
-Updates are added with weights p_k / r_k as they are, so that in the long run each client counts with p_k.
+Communication Constraints". Chooses the m available clients with the highest p_k^2 / r_k^2, where p_k is a client's
+share of the data and r_k an exponential average of how often it was chosen: the gradient of the variance, which is the
+sum of p_k^2 / r_k. Updates are added with weights p_k / r_k as they are, so that in the long run the weight of each
+client is p_k.
 
 Trusts: data sizes, which decide a client's share; nothing that is reported.
 """
@@ -38,9 +39,9 @@ class F3AST(ByValue):
         cohort_size: m.
         beta: weight of a round in the average: r = (1 - beta) r + beta for those chosen. Rates are known to about
             1 / beta rounds; the paper's theory lets it fall.
-        most: largest weight of an update as a multiple of p_k K / m, its weight in an even federation where all are
-            there: it bounds what a client that was away for long does to the model, and costs unbiasedness. None is the
-            paper.
+        most: largest weight of an update as a multiple of p_k K / m, its weight if all are always
+            available and hold as much: it limits the effect of a client that was away for long, but causes a bias. None
+            as in the paper.
 
     >>> import fedpick as fp
     >>> fp.F3AST(cohort_size=10).beta
@@ -66,12 +67,12 @@ class F3AST(ByValue):
         return F3ASTState(state.counts, state.rate / state.scale, 1.0)
 
     def rates(self, state: F3ASTState) -> Floats:
-        """r_k; that of a client just enrolled is m / K, as if all had been there."""
+        """r_k; m / K for a client just enrolled, as if all were always available."""
         even = min(self.cohort_size / max(len(state.rate), 1), 1.0)
         return np.where(state.rate < 0.0, even, state.rate / state.scale)
 
     def select(self, state: F3ASTState, view: View, rng: np.random.Generator) -> Choice:
-        """The m highest p_k / r_k of those who are there."""
+        """The m highest p_k / r_k of the available clients."""
         ids = present(view)
         m = min(self.cohort_size, len(ids))
         if m == 0:

@@ -42,8 +42,9 @@ class Guard(ByValue, Generic[S]):
     Share: with m places per round and n available clients, an equal share is m/n places per round. Over any t rounds,
     no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
 
-    Probation: after f failures in a row (LATE, FAILED, or an impossible loss), a client is not chosen for 2^f - 1
-    rounds, but at most `probation` rounds. One success ends it.
+    Probation: if all were chosen equally often, each would be chosen every n/m rounds. After f failures in a row (LATE,
+    FAILED, or an impossible loss), a client is not chosen for 2^f/16 times that, but at most `probation` times; so a
+    client that always fails gets up to 1/`probation` of an equal share, and never nothing. One success ends it.
 
     Losses: a loss, reported or probed, is at most the median of its cohort plus 4 times the distance from the lower
     quartile to the median; cohorts with fewer than four losses are not clipped.
@@ -58,7 +59,7 @@ class Guard(ByValue, Generic[S]):
         policy: any policy; OverSelect can be inside or outside.
         cap: the maximum share, as a multiple of the equal share, >= 1.
         window: rounds whose share can be used in advance, for policies that want the same clients for a while.
-        probation: the longest wait after failures, in rounds; 0: none.
+        probation: the longest wait after failures, as a multiple of n/m rounds; 0: none.
 
     >>> import fedpick as fp
     >>> policy = fp.Guard(fp.PowerOfChoice(cohort_size=10, candidates=100, variant="rpow-d"), cap=1.5)
@@ -69,7 +70,7 @@ class Guard(ByValue, Generic[S]):
     policy: Policy[S]
     cap: float = 1.5
     window: int = 50
-    probation: int = 100
+    probation: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("init", "select", "observe"):
@@ -77,7 +78,7 @@ class Guard(ByValue, Generic[S]):
                 raise SettingError(f"Guard: policy is {self.policy!r:.80}, which has no {name}(), but must be a policy")
         check_number(self, "cap", self.cap, 1.0)
         check_whole(self, "window", self.window, 0)
-        check_whole(self, "probation", self.probation, 0)
+        check_number(self, "probation", self.probation, 0.0)
 
     @property
     def cohort_size(self) -> int | None:
@@ -130,8 +131,9 @@ class Guard(ByValue, Generic[S]):
             ~heard & ~np.isnan(outcome.loss)
         )  # NaN: no loss was reported, as in runs without training
         state.failures[ids] = np.where(failed, state.failures[ids] + 1, 0)
-        wait = np.minimum(2 ** np.minimum(state.failures[ids], 30) - 1, self.probation)
-        state.until[ids] = np.where(failed, view.round + wait, 0)
+        between = np.count_nonzero(view.available) / (traits(self.policy).asks or max(len(ids), 1))  # n/m rounds
+        wait = between * np.minimum(np.ldexp(1.0, np.minimum(state.failures[ids], 60) - 4), self.probation)
+        state.until[ids] = np.where(failed, view.round + np.minimum(wait, 1e9).astype(np.int64), 0)
         return GuardState(inner, used, state.failures, state.until)
 
 

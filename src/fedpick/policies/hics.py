@@ -1,4 +1,4 @@
-"""HiCS: clusters of clients whose data are alike and equally balanced; balanced clusters are drawn more often at first.
+"""HiCS: clusters of clients with similar and equally balanced data; balanced clusters are drawn more often at first.
 
 Chen & Vikalo (2024), "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-IID Federated Learning",
 NeurIPS. A client's balance is estimated by the entropy of the softmax of its update of the output layer's biases;
@@ -6,8 +6,8 @@ clients are clustered by the angle between these updates plus lambda times the d
 drawn in proportion to exp(gamma_t H), H its mean entropy, and a client uniformly inside it, as in the authors' code.
 
 Ward's method, which the authors run on the rows of the distance matrix, is defined for Euclidean distances; this one is
-not, so that clusters are merged by mean distance. Clients never tried come first, which is the paper's warm-up. One
-that was tried in vain counts as the least balanced.
+not, so that clusters are merged by mean distance. Clients never tried come first, which is the paper's warm-up. A
+client that was chosen but never reported counts as the least balanced.
 
 Trusts: the reported updates of the output layer. A client that claims balance is drawn as often as the most balanced
 cluster's others.
@@ -25,7 +25,7 @@ from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["HiCS", "HiCSState", "entropies"]
 
-MOST_CLIENTS = 10_000  # there at once: the distances of all pairs are kept
+MOST_CLIENTS = 10_000  # available at once: the distances of all pairs are stored
 REPORT = "output_update"
 
 
@@ -98,7 +98,7 @@ class HiCS(ByValue):
         return label, np.bincount(label, balance) / number
 
     def select(self, state: HiCSState, view: View, rng: np.random.Generator) -> Choice:
-        """Those never tried first; else place after place a cluster, then a client of it."""
+        """Clients never tried first; then, for each place, a cluster and a client of it."""
         ids = present(view)
         m = min(self.cohort_size, len(ids))
         if m == 0:
@@ -109,7 +109,7 @@ class HiCS(ByValue):
             rest = ids[state.counts[ids] > 0]
             require(
                 len(rest) <= MOST_CLIENTS,
-                "HiCS: clients there at once",
+                "HiCS: available clients",
                 len(rest),
                 f"at most {MOST_CLIENTS}",
                 "their distances are compared in every round; use another policy for so many",

@@ -4,8 +4,8 @@ Kairouz et al. (2021), "Practical and Private (Deep) Learning Without Sampling o
 rests on how far apart a client's participations are and how many there are. Two participations of a client are at least
 `rounds` rounds apart, so that any `rounds` rounds in a row hold it at most once.
 
-Who was chosen has taken part, whether or not an answer came. A client that was retired and enrolled again is a newcomer
-to the policy; only the records know better.
+A chosen client counts as a participant, whether or not it answered. A client that was retired and enrolled again is a
+new client for the policy.
 
 Trusts: nothing that is reported.
 """
@@ -42,12 +42,12 @@ class MinSeparationState(Generic[S]):
 
 @dataclass(frozen=True, eq=False)
 class MinSeparation(ByValue, Generic[S]):
-    """Any policy, among the clients whose last participation is long enough ago.
+    """Any policy, restricted to clients whose last participation is long enough ago.
 
-    Cohorts are smaller where too few may take part.
+    Cohorts are smaller if too few clients may take part.
 
     Args:
-        policy: chooses among those who may.
+        policy: chooses among the clients that may take part.
         rounds: between two participations of a client: chosen in round t, it can be chosen again in round t + rounds.
         at_most: how often a client takes part in all; None: no limit.
 
@@ -72,7 +72,9 @@ class MinSeparation(ByValue, Generic[S]):
                 "twice in one round; use one that does not, such as size-weighted(replace=False)"
             )
         if any(isinstance(each, MinSeparation) for each in wrapped(self.policy)):
-            raise SettingError("MinSeparation: there is one inside already; give one of them, with the larger bounds")
+            raise SettingError(
+                "MinSeparation: the wrapped policy contains one already; use one, with the larger bounds"
+            )
 
     @property
     def cohort_size(self) -> int | None:
@@ -80,7 +82,7 @@ class MinSeparation(ByValue, Generic[S]):
         return traits(self.policy).cohort_size
 
     def init(self, clients: Clients) -> MinSeparationState[S]:
-        """Return the state before the first round: nobody took part."""
+        """Return the state before the first round: no participations."""
         none = np.zeros(len(clients), dtype=np.int64)
         return MinSeparationState(self.policy.init(clients), none, none.copy())
 
@@ -127,7 +129,7 @@ class Certificate:
         participations: rows of the log.
         clients: who took part at all.
         rounds: the last round in the log.
-        separation: the smallest distance in rounds between two participations of a client; None: nobody had two.
+        separation: the smallest distance in rounds between two participations of a client; None: no client had two.
         most: the largest number of participations of one client.
         digest: SHA-256 of the log.
 

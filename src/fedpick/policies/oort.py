@@ -59,7 +59,7 @@ class Oort(ByValue):
         step: seconds by which the pacer raises T, and T at first, as Algorithm 1 has it; None takes for T a quantile of
             the durations heard: 30% at first, 5% more at each step, as the authors' code does.
         fairness: f in [0, 1]: utility becomes (1 - f) times itself plus f times how little the client was used.
-        at_most: clients chosen this often are left out while there are others; None: nobody is.
+        at_most: clients chosen this often are excluded while others are available; None: no limit.
         speed: what is known of clients' speeds before they are tried, one number > 0 each or a function of fp.Clients:
             those never tried are explored in proportion; None: all alike.
 
@@ -81,7 +81,7 @@ class Oort(ByValue):
     at_most: int | None = None
     speed: Truth | None = None
 
-    wants = (ReportSpec("squared_loss", 0),)  # where nobody reports it, the square of the mean loss stands in for it
+    wants = (ReportSpec("squared_loss", 0),)  # if it is not reported, the square of the mean loss is used
 
     def __post_init__(self) -> None:
         check_cohort_size(self, self.cohort_size)
@@ -96,7 +96,7 @@ class Oort(ByValue):
             check_whole(self, "at_most", self.at_most, 1)
 
     def init(self, clients: Clients) -> OortState:
-        """Return the state before the first round: nobody tried."""
+        """Return the state before the first round: no client was tried."""
         count = len(clients)
         speed = np.ones(count) if self.speed is None else truth(self, "speed", self.speed, clients)
         none = np.zeros(count, dtype=np.int64)
@@ -115,7 +115,7 @@ class Oort(ByValue):
         """Util of Algorithm 1 for these clients, all of whom were tried.
 
         Utilities are brought to [0, 1] before the bonus is added, as in the authors' code: as printed, the bonus is
-        below 1 and the utility in the hundreds. Who was never heard counts as the lowest.
+        below 1 and the utility in the hundreds. A client that never reported gets the lowest value.
         """
         utility, longest = state.utility[ids], state.duration[ids]
         known = ~np.isnan(utility)
@@ -151,7 +151,7 @@ class Oort(ByValue):
         if explored:
             chosen.append(fresh[sampling.weighted(state.speed[fresh], explored, rng)])
         cohort: Ints = np.concatenate(chosen)
-        if len(cohort) < m:  # nobody else is there: those chosen too often fill up
+        if len(cohort) < m:  # no other client is available: use those at the limit
             rest = np.setdiff1d(ids, cohort)
             cohort = np.concatenate([cohort, rng.choice(rest, m - len(cohort), replace=False)])
         return Choice(np.sort(cohort))

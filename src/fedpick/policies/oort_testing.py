@@ -1,4 +1,4 @@
-"""Oort's testing selector: whom to test a model on, so that the result stands for all.
+"""Oort's testing selector: the clients on which to test a model, so that the result is valid for all clients.
 
 Lai et al. (2021), section 5. Two functions: how many clients, drawn at random, keep the deviation from all clients
 small (nothing is known of them), and which examples of which clients make up a wanted test set in the shortest time
@@ -44,8 +44,8 @@ def cover_categories(
 ) -> Ints:
     """How many examples of each category each client is tested on, so that the slowest is done soonest.
 
-    A linear programme: examples sum to what is wanted, nobody gives more than it has, and the longest time is as short
-    as can be. Whole numbers come of rounding, by which no client gives more than one example of a category beside it.
+    A linear programme: examples sum to what is wanted, no client uses more than it has, and the longest time is
+    minimal. The solution is then rounded to whole numbers.
 
     Args:
         counts: (K, C) examples that each client holds of each category.

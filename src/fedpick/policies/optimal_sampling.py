@@ -1,11 +1,11 @@
-"""Optimal client sampling: everyone there trains and tells the length of its update; few are asked to send it.
+"""Optimal client sampling: all available clients train and report the length of their update; a few send it.
 
 Chen, Horváth & Richtárik (2022), "Optimal Client Sampling for Federated Learning", TMLR. Client i is asked with
 probability p_i = min(1, c w_i |U_i|), independently of the others, where w_i is its share of the data and c makes the
 sum m (Algorithm 1, equation (7)); the aggregate, the sum of w_i U_i / p_i over those asked, is that of all in the mean
 and has the least variance. AOCS (Algorithm 2) finds c by a few sums, which can be secure ones, instead of sorting.
 
-A round in two phases: the view's `norms` sends the model to all who are there. What is saved is the way back.
+A round has two phases: the view's `norms` sends the model to all available clients. Only uploads are saved.
 
 Trusts: the reported lengths. A client that reports a long update is asked for it, at most with certainty; it then
 weighs w_i / p_i, no more than its share.
@@ -99,14 +99,14 @@ class OptimalSampling(ByValue):
         return CountState(np.zeros(len(clients), dtype=np.int64))
 
     def select(self, state: CountState, view: View, rng: np.random.Generator) -> Choice:
-        """Learn everybody's length of update; draw each client on its own."""
+        """Ask for the lengths of all updates; draw each client independently."""
         ids = present(view)
         if len(ids) == 0:
             return nobody()
         if view.norms is None:
             raise MissingError(
-                "OptimalSampling asks everybody for the length of its update, but view.norms is None; give the View "
-                "such a function (a simulated run with a trainer does), or use a policy that needs none"
+                "OptimalSampling asks for the lengths of all updates, but view.norms is None; use a View with such a "
+                "function (a simulated run with a trainer has one), or a policy that needs none"
             )
         norms = np.asarray(view.norms(ids), dtype=np.float64)
         if norms.shape != ids.shape:

@@ -43,7 +43,9 @@ class OverSelect(ByValue, Generic[S]):
                 f"OverSelect: {type(self.policy).__name__} has no cohort_size to raise; it must be a dataclass with one"
             )
         if any(isinstance(each, OverSelect) for each in wrapped(self.policy)):
-            raise SettingError("OverSelect: there is one inside already; give one of them, with the product of factors")
+            raise SettingError(
+                "OverSelect: the wrapped policy contains one already; use one, with the product of the factors"
+            )
         self._wide()  # raises here, not in round 1, if the policy does not allow this cohort size
 
     def _wide(self) -> Policy[S]:

@@ -1,14 +1,14 @@
-"""REFL's selector: of those who are there, the ones that will most likely be away soon.
+"""REFL's selector: the available clients that will most likely be unavailable soon.
 
 Abdelmoniem, Sahu, Canini & Fahmy (2023), "REFL: Resource-Efficient Federated Learning", EuroSys, section 4.1
 (intelligent participant selection): the clients with the lowest forecast of being available in the coming window train
 now, ties at random. The paper asks clients for a forecast, and its code reads the trace of the simulation; here the
-forecast is learned from who was there in the rounds before: a chain of two states (there, away) for each client.
+forecast is learned from the availability in earlier rounds, by a Markov chain of two states for each client.
 
-That late updates are kept, REFL's other half, is the aggregator's business and not done here. Its rest of a few rounds
+REFL's other part, the use of late updates, belongs to aggregation and is not implemented. Its pause of a few rounds
 after each participation is `MinSeparation(REFL(m), rounds)`.
 
-Trusts: who is there, which a client can fake by coming and going; it then is chosen when it is there.
+Trusts: which clients are available. A client that often comes and goes is chosen whenever it is available.
 """
 
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ __all__ = ["REFL", "REFLState"]
 
 @dataclass
 class REFLState:
-    """How often each client was chosen, and what was seen of its coming and going."""
+    """How often each client was chosen, and its observed changes of availability."""
 
     counts: Ints
-    was: Bools  # whether it was there in the last round
-    stays: Ints  # rounds in which it was there after it had been there
+    was: Bools  # whether it was available in the last round
+    stays: Ints  # number of rounds in which it was available, and in the round before as well
     leaves: Ints
     comes: Ints
     waits: Ints
@@ -43,8 +43,8 @@ class REFL(ByValue):
 
     Args:
         cohort_size: how many train.
-        window: rounds ahead that the forecast is about: the mean chance of being there in them. The paper's is the slot
-            of the next round.
+        window: number of rounds that the forecast covers: the mean probability of being available in them. The paper
+            uses the next round.
 
     >>> import fedpick as fp
     >>> fp.REFL(cohort_size=10)
@@ -59,13 +59,13 @@ class REFL(ByValue):
         check_whole(self, "window", self.window, 1)
 
     def init(self, clients: Clients) -> REFLState:
-        """Return the state before the first round: nobody was seen."""
+        """Return the state before the first round: nothing observed."""
         none = np.zeros(len(clients), dtype=np.int64)
         was = np.zeros(len(clients), dtype=np.bool_)
         return REFLState(none, was, none.copy(), none.copy(), none.copy(), none.copy(), 0)
 
     def forecast(self, state: REFLState, ids: Ints) -> Floats:
-        """Mean chance that each of these, all of whom are there now, is there in the next `window` rounds.
+        """Mean probability that each of these clients, all available now, is available in the next `window` rounds.
 
         Transitions are counted with one more of each kind than were seen, so that nothing is certain.
         """
@@ -85,7 +85,7 @@ class REFL(ByValue):
         return Choice(ids[solvers.top(-self.forecast(state, ids), self.cohort_size, rng)])
 
     def observe(self, state: REFLState, view: View, choice: Choice, outcome: Outcome) -> REFLState:
-        """Count who came and who went since the last round."""
+        """Count the changes of availability since the last round."""
         check_outcome(view, choice, outcome)
         now = view.available
         if state.round and view.round == state.round + 1:  # after a gap, nothing is known of what was in between

@@ -1,10 +1,10 @@
-"""TiFL: clients in tiers of like speed; a round's cohort comes from one tier, more often from those that learn badly.
+"""TiFL: tiers of clients of similar speed; each cohort comes from one tier, more often from one of low accuracy.
 
 Chai et al. (2020), "TiFL: A Tier-based Federated Learning System", HPDC, Algorithm 2 (adaptive tier selection).
 
 The paper measures every client's time before it trains; here clients never tried come first, a cohort at a time, unless
-`times` says how long they take. Where no tier with credits has anybody there, credits do not count: Algorithm 2 as
-printed would look for one for ever.
+`times` says how long they take. If no tier with credits has an available client, credits are ignored: Algorithm 2
+as printed would loop for ever.
 
 Trusts: durations, which put a client into a tier (measure them on the server), and the reported accuracies of a tier's
 clients, whose mean decides how often the tier is chosen: at most tiers times as often as the best one. Inside a tier
@@ -51,7 +51,7 @@ class TiFL(ByValue):
     """Adaptive choice of a tier, then uniform inside it.
 
     Args:
-        cohort_size: how many train; where a tier has fewer there, the nearest tiers fill up.
+        cohort_size: how many train; if a tier has too few available clients, the nearest tiers are used too.
         tiers: how many, of equal size.
         interval: rounds after which the odds change, if the accuracy of the tier that was just chosen has not risen.
         credits: how often each tier may be chosen, the fastest first; None: always.
@@ -64,7 +64,7 @@ class TiFL(ByValue):
     credits: tuple[int, ...] | None = None
     times: Truth | None = None
 
-    wants = (ReportSpec("accuracy", 0),)  # where nobody reports it, minus the loss stands in for it
+    wants = (ReportSpec("accuracy", 0),)  # if it is not reported, minus the loss is used
 
     def __post_init__(self) -> None:
         check_cohort_size(self, self.cohort_size)
@@ -105,7 +105,7 @@ class TiFL(ByValue):
         return tier
 
     def select(self, state: TiFLState, view: View, rng: np.random.Generator) -> Choice:
-        """Those never tried first; else a tier, and clients of it."""
+        """Clients never tried first; then a tier, and clients of it."""
         ids = present(view)
         m = min(self.cohort_size, len(ids))
         if m == 0:
@@ -141,7 +141,7 @@ class TiFL(ByValue):
         if len(ids) and (due or self.credits is not None):
             tier = self.tier_of(state)
             counts = np.bincount(tier[ids][tier[ids] >= 0], minlength=self.tiers)
-            current = int(counts.argmax()) if counts.any() else -1  # the others only filled up
+            current = int(counts.argmax()) if counts.any() else -1  # the others are from tiers nearby
         if current >= 0 and credits[current] > 0:
             credits[current] -= 1
         self._learn(state, choice, outcome)
@@ -155,7 +155,7 @@ class TiFL(ByValue):
         return TiFLState(state.counts, state.duration, state.timed, state.value, odds, credits, before)
 
     def _learn(self, state: TiFLState, choice: Choice, outcome: Outcome) -> None:
-        """Mean durations (a time that was given stands) and the last accuracies."""
+        """Mean durations (unless `times` gives them) and the last accuracies."""
         ids, duration = choice.ids, outcome.duration
         with np.errstate(invalid="ignore"):
             timed = (duration > 0.0) & np.isfinite(duration) & (duration <= 1e12)
@@ -175,7 +175,7 @@ class TiFL(ByValue):
         state.value[ids[known]] = value[known]
 
     def _accuracy(self, state: TiFLState, tier: Ints) -> Floats:
-        """Mean accuracy of each tier's clients; minus infinity where nobody told any."""
+        """Mean accuracy of each tier's clients; minus infinity if none was reported."""
         told = (tier >= 0) & ~np.isnan(state.value)
         number = np.bincount(tier[told], minlength=self.tiers)
         total = np.bincount(tier[told], state.value[told], minlength=self.tiers)

@@ -14,7 +14,7 @@ from fedpick.types import Ints
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Played", "read_runs"]
+__all__ = ["Played", "read_runs", "selections_until"]
 
 SELECTIONS = ["round", "client", "status", "duration"]
 
@@ -40,7 +40,8 @@ def _last(rounds: "pa.Table") -> int:
     return int(rounds["round"].to_numpy().max(initial=0))
 
 
-def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
+def selections_until(info: RunInfo, last: int) -> "pa.Table":
+    """The selections of a run up to this round, with the columns that scores need."""
     from fedpick import store
 
     selections = store.read_selections(info.folder, SELECTIONS)
@@ -50,7 +51,13 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
             f"{info.folder}: selections.parquet has no column {lacking[0]!r}, so it is not a table of selections; "
             "restore it from a backup"
         )
-    selections, common = _until(selections, last), _until(rounds, last)
+    return _until(selections, last)
+
+
+def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
+    from fedpick import store
+
+    selections, common = selections_until(info, last), _until(rounds, last)
     names = None if info.simulated else store.read_clients(info.folder)
     largest = int(selections["client"].to_numpy().max(initial=-1)) + 1
     clients = max(info.num_clients or 0, len(names or ()), largest, 1)  # more may have joined since

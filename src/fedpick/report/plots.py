@@ -9,9 +9,9 @@ import numpy as np
 
 from fedpick.report._extras import needed
 from fedpick.report.intervals import band
-from fedpick.types import Floats
+from fedpick.types import Floats, Ints
 
-__all__ = ["COLOURS", "Panel", "draw"]
+__all__ = ["COLOURS", "LABELS", "Panel", "draw", "ranked"]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 _DASHES = ("-", "--", ":", "-.")
@@ -101,6 +101,12 @@ def _line(place: Any, x: Any, curves: Any, look: Mapping[str, Any]) -> None:
         place.fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)
 
 
+def ranked(counts: Sequence[Ints]) -> Ints:
+    """Each seed's counts in rising order, (seeds, clients); some deployments saw more clients than others."""
+    width = max(map(len, counts))
+    return np.array([np.pad(np.sort(each), (width - len(each), 0)) for each in counts])
+
+
 def _draw_panel(axes: Sequence[Any], panel: Panel, metric: str, looks: Mapping[str, dict[str, Any]]) -> None:
     over_rounds, *over_time, fairness = axes
     unit, called = _unit(max(float(seed["clock"][-1]) for seed in panel.seeds))
@@ -112,10 +118,8 @@ def _draw_panel(axes: Sequence[Any], panel: Panel, metric: str, looks: Mapping[s
         for place in over_time:
             time = np.array([seed["clock"] for seed in seeds]).mean(axis=0) / unit
             _line(place, time[at], curves[:, at], looks[name])
-        ranked = [np.sort(seed["counts"]) for seed in seeds]
-        width = max(map(len, ranked))
-        ranked = [np.pad(each, (width - len(each), 0)) for each in ranked]  # some deployments saw more clients
-        _line(fairness, np.linspace(0, 100, width), ranked, looks[name])
+        counts = ranked([seed["counts"] for seed in seeds])
+        _line(fairness, np.linspace(0, 100, counts.shape[1]), counts, looks[name])
     over_rounds.set(xlabel="round", ylabel=LABELS.get(metric, _plain(metric)), title=_plain(panel.title))
     over_rounds.xaxis.get_major_locator().set_params(integer=True)
     for place in over_time:

@@ -6,6 +6,7 @@
     results.frame()                         # pandas: a row per run, with all scores
     results.rounds()                        # pandas: a row per run and round
     results.plot().savefig("demo.png")
+    Path("demo.html").write_text(results.page(), encoding="utf-8")      # interactive charts, offline
 
 Manifests are read when `Results` is made, tables when they are first needed; each file is read once.
 """
@@ -104,6 +105,14 @@ class Results:
         return self._summarised[0]
 
     @property
+    def _blocks(self) -> list[list[Summary]]:
+        """The rows of each block."""
+        blocks: dict[Any, list[Summary]] = {}
+        for row in self._rows:
+            blocks.setdefault(row.group.block, []).append(row)
+        return list(blocks.values())
+
+    @property
     def notes(self) -> list[str]:
         """What readers should know before they trust the numbers: few seeds, different lengths, missing seeds."""
         return list(self._summarised[1])
@@ -160,6 +169,30 @@ class Results:
         whole = [name for frame in frames for name in frame.columns]
         return pandas.concat([frame.reindex(columns=list(dict.fromkeys(whole))) for frame in frames], ignore_index=True)
 
+    def _panels(self) -> list[plots.Panel]:
+        """The curves of each block."""
+        titles = tables.place_names([rows[0].group for rows in self._blocks])
+        return [
+            plots.Panel(title, {tables.group_name(row.group): _curves(row.group) for row in rows})
+            for title, rows in zip(titles, self._blocks, strict=True)
+        ]
+
+    def page(self) -> str:
+        """One HTML page with tables and interactive charts, which needs no other file and no network."""
+        from fedpick.report.page import make_page  # Jinja2 is an extra
+
+        given, played = self._target is not None, self._read[0]
+        trouble = [{**row, "client": tables.printable(row["client"])} for row in played[0].trouble]
+        return make_page(
+            title=self._sheet.title,
+            blocks=self._blocks,
+            panels=self._panels(),
+            sheets=[tables.make_sheet(rows, self.reference, [], given=given) for rows in self._blocks],
+            notes=[tables.printable(note) for note in self.notes],
+            csv=self.table("csv"),
+            trouble=trouble,
+        )
+
     def plot(self, metric: str | None = None) -> Any:
         """A matplotlib figure: a metric over rounds and time, and how often clients were chosen; bands are intervals.
 
@@ -167,15 +200,7 @@ class Results:
             metric: a column of the rounds, such as "test_loss", or "cep" for models returned so far; None: the first
                 that all runs have of test accuracy, test loss and "cep".
         """
-        groups = [row.group for row in self._rows]
-        blocks: dict[Any, list[Group]] = {}
-        for group in groups:
-            blocks.setdefault(group.block, []).append(group)
-        titles = tables.place_names([inside[0] for inside in blocks.values()])
-        panels = [
-            plots.Panel(title, {tables.group_name(group): _curves(group) for group in inside})
-            for title, inside in zip(titles, blocks.values(), strict=True)
-        ]
+        panels = self._panels()
         everywhere = set.intersection(*(set(seed) for panel in panels for seed in panel.seeds))
         known = sorted(everywhere - {"round", "counts", "clock"})
         if metric is not None and metric not in known:

@@ -18,6 +18,7 @@ __all__ = [
     "METRICS",
     "cep",
     "counts",
+    "ended",
     "jain",
     "learned",
     "never_chosen",
@@ -119,7 +120,7 @@ def learned(rounds: "pa.Table") -> dict[str, float]:
     return {name: float(values[-1].as_py()) for name, values in found.items() if len(values)}
 
 
-def _ended(selections: "pa.Table", *statuses: Status) -> Bools:
+def ended(selections: "pa.Table", *statuses: Status) -> Bools:
     """Mask of the selections with one of these statuses."""
     encoded = selections["status"].combine_chunks().dictionary_encode()
     names = np.array([status.name for status in statuses])
@@ -129,7 +130,7 @@ def _ended(selections: "pa.Table", *statuses: Status) -> Bools:
 
 def unusable(selections: "pa.Table") -> int:
     """Number of answers with a loss or an update that is not finite, which count as FAILED."""
-    failed = _ended(selections, Status.FAILED)
+    failed = ended(selections, Status.FAILED)
     return int(np.count_nonzero(failed & np.isfinite(_column(selections, "duration"))))
 
 
@@ -137,8 +138,8 @@ def trouble(selections: "pa.Table", most: int = 10) -> list[dict[str, Any]]:
     """The clients that failed or were late most often: counts, and the mean seconds of answers in time."""
     client, seconds = selections["client"].to_numpy(), _column(selections, "duration")
     size = int(client.max(initial=-1)) + 1
-    late, failed = (np.bincount(client[_ended(selections, s)], minlength=size) for s in (Status.LATE, Status.FAILED))
-    good = _ended(selections, Status.DONE, Status.SURPLUS) & np.isfinite(seconds)
+    late, failed = (np.bincount(client[ended(selections, s)], minlength=size) for s in (Status.LATE, Status.FAILED))
+    good = ended(selections, Status.DONE, Status.SURPLUS) & np.isfinite(seconds)
     chosen, answered = np.bincount(client, minlength=size), np.bincount(client[good], minlength=size)
     total = np.bincount(client[good], weights=seconds[good], minlength=size)
     worst = np.argsort(-(late + failed), kind="stable")[:most]

@@ -9,7 +9,19 @@ from fedpick.report.groups import Group, Score, Summary, span
 from fedpick.report.intervals import Interval
 from fedpick.report.layout import Cell, Row, Sheet
 
-__all__ = ["as_data", "finite", "group_name", "make_sheet", "place_names", "printable", "trouble_table"]
+__all__ = [
+    "as_data",
+    "cell_of",
+    "columns_of",
+    "finite",
+    "group_name",
+    "make_sheet",
+    "number",
+    "percent",
+    "place_names",
+    "printable",
+    "trouble_table",
+]
 
 COLUMNS = {  # score -> heading, digits; `as_data` has the other scores, too
     "returned": ("models returned", 0),
@@ -93,11 +105,12 @@ def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes
 # --- The table ---------------------------------------------------------------------------------------------------
 
 
-def _percent(target: float | None) -> str:
+def percent(target: float | None) -> str:
+    """A target accuracy as text."""
     return "target" if target is None else f"{100 * target:.4g}%"
 
 
-def _columns(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
+def columns_of(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
     """The scores that all rows have and that are not all 0, with their headings."""
     common = {name for name in rows[0].scores if all(name in row.scores for row in rows)}
     shown = TRAINED if {"accuracy", "test_loss"} & common else COLUMNS
@@ -106,7 +119,7 @@ def _columns(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
         if name in common and all(value == 0.0 for row in rows for value in row.scores[name].values):
             left_out.add(name)
     targets = {row.target for row in rows}
-    target = _percent(targets.pop()) if len(targets) == 1 else "target"
+    target = percent(targets.pop()) if len(targets) == 1 else "target"
     real = any(row.group.block.engine != "simulator" for row in rows)
     return {
         name: (heading.format(target=target).removeprefix("simulated " if real else ""), digits)
@@ -115,7 +128,7 @@ def _columns(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
     }
 
 
-def _number(value: float, half: float, digits: int, sign: str = "", clear: bool = False) -> str:
+def number(value: float, half: float, digits: int, sign: str = "", clear: bool = False) -> str:
     """A mean with its ±, with enough digits that the ± is not shown as 0, and a clear difference exceeds it."""
     if not math.isfinite(value):
         return "–"
@@ -127,17 +140,18 @@ def _number(value: float, half: float, digits: int, sign: str = "", clear: bool 
     return f"{value:{sign}z,.{digits}f} ±{half:,.{digits}f}"
 
 
-def _cell(score: Score, digits: int) -> Cell:
+def cell_of(score: Score, digits: int) -> Cell:
+    """A score as text: mean and interval, and below them the difference to the reference."""
     over, gap, seeds = score.over, score.difference, len(score.values)
     if score.reached is not None and score.reached < seeds:
         of = f"{score.reached} of {seeds}"
-        return Cell(f"{_number(over.mean, math.inf, digits)} ({of})" if score.reached else of)
-    main = _number(over.mean, over.half if over.has_width else math.inf, digits)
+        return Cell(f"{number(over.mean, math.inf, digits)} ({of})" if score.reached else of)
+    main = number(over.mean, over.half if over.has_width else math.inf, digits)
     if gap is None or not math.isfinite(gap.mean):
         return Cell(main)
     if gap.mean == gap.half == 0:
         return Cell(main, "same")
-    below = _number(gap.mean, gap.half if gap.has_width else math.inf, digits, "+", gap.clear)
+    below = number(gap.mean, gap.half if gap.has_width else math.inf, digits, "+", gap.clear)
     return Cell(main, below, gap.clear)
 
 
@@ -164,7 +178,8 @@ def place_names(groups: Sequence[Group]) -> list[str]:
 def _title(rows: Sequence[Summary], fixed: dict[str, str]) -> str:
     runs = [run for row in rows for run in row.group.runs]
     lasts = {int(run.all_rounds["round"].to_numpy().max()) for run in runs}
-    rounds = f"{span(lasts)} rounds" if len(lasts) == 1 else f"the first {min(lasts):,} of {span(lasts)} rounds"
+    used = max(int(run.rounds["round"].to_numpy().max()) for run in runs)
+    rounds = f"{span(lasts)} rounds" if lasts == {used} else f"the first {used:,} of {span(lasts)} rounds"
     of = f"{span(run.info.cohort_size for run in runs)} of {span(run.info.num_clients for run in runs)} clients a round"
     seeds = {len(row.group.runs) for row in rows}
     over = f"{span(seeds)} seeds" if seeds != {1} else f"seed {span(run.info.seed for run in runs)}"
@@ -194,7 +209,7 @@ def _legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given
     if targets and "rounds_to" in shown:
         if not given:
             said.append(
-                f"{' and '.join(map(_percent, sorted(targets)))}: 95% of the test accuracy that {printable(reference)} "
+                f"{' and '.join(map(percent, sorted(targets)))}: 95% of the test accuracy that {printable(reference)} "
                 "has at the end, rounded down to a whole percent"
             )
         missed = [row.scores["rounds_to"] for row in rows if row.scores["rounds_to"].reached != len(row.group.runs)]
@@ -218,14 +233,14 @@ def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], gi
         notes: shown below the legend.
         given: whether the user gave the target, so that the legend need not explain it.
     """
-    columns, places = _columns(rows), [_place(row.group) for row in rows]
+    columns, places = columns_of(rows), [_place(row.group) for row in rows]
     varies = [key for key in places[0] if len({place[key] for place in places}) > 1]
     targets = len({row.target for row in rows}) > 1 and "rounds_to" in columns
     fixed = {key: value for key, value in places[0].items() if key not in varies}
     lines = [
         Row(
-            [group_name(row.group), *(place[key] for key in varies), *([_percent(row.target)] if targets else [])],
-            [_cell(row.scores[name], digits) for name, (_, digits) in columns.items()],
+            [group_name(row.group), *(place[key] for key in varies), *([percent(row.target)] if targets else [])],
+            [cell_of(row.scores[name], digits) for name, (_, digits) in columns.items()],
         )
         for row, place in zip(rows, places, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Facility location: the m clients whose vectors are nearest to everybody's, chosen greedily.
+"""Facility location: the m clients whose vectors best represent all vectors, chosen greedily.
 
 Minimises, over chosen sets S, the sum over all clients of the distance to the nearest one in S. The reduction is
 monotone and submodular, so that greedy choice reaches at least 1 - 1/e of the largest one (Nemhauser, Wolsey & Fisher
@@ -48,7 +48,7 @@ class Greedy:
             raise ContractError(f"vectors have shape {points.shape}, but must be a finite (N, d) array")
         centred = points - points.mean(axis=0) if len(points) else points
         radius = float(np.sqrt(np.square(centred).sum(axis=1).max(initial=0.0)))
-        # While nobody is chosen, everyone is farther away from the cohort than any two vectors from each other.
+        # Before the first choice, every distance to the cohort is larger than that of any two vectors.
         far = 3.0 * radius or 1.0
         kind = np.float64 if len(points) <= EXACT_UP_TO else np.float32
         self._points: NDArray[np.floating] = np.ascontiguousarray(centred, dtype=kind)
@@ -82,7 +82,7 @@ class Greedy:
         return found
 
     def best(self) -> tuple[float, int]:
-        """(gain, position) of the best candidate that is left; (-1, -1) if nobody is."""
+        """(gain, position) of the best candidate that is left; (-1, -1) if there is none."""
         free = np.flatnonzero(self._free)
         if len(free) == 0:
             return -1.0, -1
@@ -114,12 +114,12 @@ def facility_location(
     rng: np.random.Generator | None = None,
     candidates: int | None = None,
 ) -> tuple[Ints, Ints]:
-    """The m greedily best representatives, in the order in which they were chosen, and how many each stands for.
+    """The m greedily best representatives, in the order in which they were chosen, and how many each represents.
 
     Args:
         vectors: (N, d), one for each client.
-        m: how many are chosen; all that may be if there are fewer.
-        mask: who may be chosen; everybody is represented.
+        m: how many are chosen; all candidates if there are fewer.
+        mask: the candidates; all vectors are represented.
         rng: for ties and for stochastic greedy.
         candidates: how many, drawn at random, are looked at for each place; None: all.
 

@@ -92,6 +92,12 @@ def covers(whole: Path) -> int:
     return peek(whole)
 
 
+OLD = (
+    "tables of an earlier version of fedpick have no checksums: damage in them would go unnoticed. "
+    "`fedpick verify FOLDER` shows which they are"
+)
+
+
 def _checked(path: Path, name: str) -> Sealed:
     """A file of a run that is what its place says: this table, of this run, up to this round."""
     folder = path.parent.parent if path.parent.name == "parts" else path.parent
@@ -105,8 +111,8 @@ def _checked(path: Path, name: str) -> Sealed:
     if label is None:
         if strict:
             raise StoreError(f"{path}: has no sum, unlike what fedpick wrote here; {fix}")
-        if name == "rounds":  # one word of it is enough
-            warnings.warn(f"{folder}: holds tables of before fedpick wrote sums; damage may go unnoticed", stacklevel=1)
+        if name == "rounds":
+            warnings.warn(OLD, stacklevel=1)  # names no folder, so that it is shown once for many
         return found
     if label.table != name or (run and label.run != run):
         raise StoreError(f"{path}: is a table of {str(label.table)[:40]} of another run, or of another place; {fix}")

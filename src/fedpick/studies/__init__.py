@@ -12,16 +12,17 @@ True
 """
 
 import importlib
+import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedpick.errors import unknown_name
+from fedpick.errors import StoreError, unknown_name
 from fedpick.studies._jobs import conduct
 from fedpick.studies._progress import Progress
-from fedpick.studies._save import save, save_index
+from fedpick.studies._save import save, save_index, save_page, save_summary
 from fedpick.studies._study import Finding, Reproduction, Study
 
 __all__ = [
@@ -31,9 +32,11 @@ __all__ = [
     "Reproduction",
     "Study",
     "command",
+    "judge",
     "reproduce",
     "save",
     "save_index",
+    "save_summary",
 ]
 
 
@@ -122,6 +125,30 @@ def reproduce(
     outcome = conduct(study, settings, **how)
     if place is not None:
         save(outcome, place / id)
+    return outcome
+
+
+def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
+    """Judge a stored result anew and write its findings.md; nothing runs. None if the folder has no such result.
+
+    Args:
+        id: one of `STUDIES`.
+        out: the folder that `reproduce` wrote to.
+    """
+    if id not in STUDIES:
+        raise unknown_name("study", id, list(STUDIES))
+    study, at = STUDIES[id], Path(out) / id
+    try:
+        result = json.loads((at / "result.json").read_text())
+        manifest = json.loads((at / "manifest.json").read_text())
+        settings = manifest["settings"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        raise StoreError(f"{at}: cannot read the result ({error}); repeat `{command(id, out)}`") from None
+    same = manifest.get("limits") == {name: limit.value for name, limit in study.limits.items()}
+    outcome = Reproduction(study, settings, result, study.score(result), limits_first=same or not study.limits)
+    save_page(outcome, at)
     return outcome
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from fedpick import atomic, store
 from fedpick.errors import StoreError
 from fedpick.studies import _plots
+from fedpick.studies._index import index_page, summary
 from fedpick.studies._study import Reproduction
 
-__all__ = ["save", "save_index"]
+__all__ = ["save", "save_index", "save_page", "save_summary"]
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> Path:
@@ -31,14 +32,14 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
         at.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{at}: cannot make the folder ({error.strerror or error}); choose another") from None
-    text = f"# {study.id}: {study.title}\n\n{study.paper}\n\n{outcome.table()}\n![{study.title}](figure.png)\n"
     manifest = {"study": study.id, "title": study.title, "paper": study.paper, "settings": outcome.settings}
+    manifest |= {"limits": {name: limit.value for name, limit in study.limits.items()}}
     with _plots.style():
         figure = study.plot(outcome.result)
         pictures = [_replace(at / f"figure.{kind}", _plots.writer(figure, kind)) for kind in ("png", "svg")]
     return [
         _replace(at / "result.json", lambda path: path.write_text(json.dumps(outcome.result) + "\n")),
-        _replace(at / "findings.md", lambda path: path.write_text(text)),
+        save_page(outcome, at),
         *pictures,
         _replace(
             at / "manifest.json",
@@ -47,17 +48,33 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
     ]
 
 
+def save_page(outcome: Reproduction, folder: str | os.PathLike[str]) -> Path:
+    """Write findings.md alone: the claims, our figures and the verdicts."""
+    study = outcome.study
+    parts = [f"# {study.id}: {study.title}\n", f"{study.paper}\n", outcome.table()]
+    parts += [f"![{study.title}](figure.png)\n", f"Again: `fedpick reproduce {study.id}`\n", outcome.notes()]
+    text = "\n".join(part for part in parts if part)
+    return _replace(Path(folder) / "findings.md", lambda path: path.write_text(text))
+
+
 def save_index(outcomes: Sequence[Reproduction], folder: str | os.PathLike[str]) -> Path:
-    """Write index.md: a line for each study saved under the folder, with the number of its claims that hold."""
-    head = ["study", "what", "claims reproduced", "in part", "not"]
-    lines = [head, ["---", "---", "---:", "---:", "---:"]]
-    for outcome in outcomes:
-        verdicts = [finding.verdict for finding in outcome.findings]
-        counts = [str(verdicts.count(each)) for each in ("reproduced", "in part", "not reproduced")]
-        lines.append([f"[{outcome.study.id}]({outcome.study.id}/findings.md)", outcome.study.title, *counts])
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    text = (
-        "# The papers' experiments, rerun\n\nEach page sets a paper's claims beside our figures, with 95% intervals "
-        f"over seeds, and says which hold. `fedpick reproduce` writes them.\n\n{table}\n"
-    )
+    """Write index.md: the studies with the numbers of their verdicts, and all tables and figures of the papers."""
+    text = index_page(outcomes)
     return _replace(Path(folder) / "index.md", lambda path: path.write_text(text))
+
+
+def save_summary(outcomes: Sequence[Reproduction], page: str | os.PathLike[str]) -> Path:
+    """Write the numbers of verdicts between the two marks of a page that has them, such as the README."""
+    at = Path(page)
+    try:
+        before, rest = at.read_text().split("<!-- studies:begin", 1)
+        head, rest = rest.split("-->", 1)
+        after = rest.split("<!-- studies:end -->", 1)[1]
+    except OSError as error:
+        raise StoreError(f"{at}: cannot read ({error.strerror or error}); name an existing page") from None
+    except (ValueError, IndexError):
+        raise StoreError(
+            f"{at}: has no marks; put '<!-- studies:begin -->' and '<!-- studies:end -->' where the numbers belong"
+        ) from None
+    text = f"{before}<!-- studies:begin{head}-->\n\n{summary(outcomes)}\n<!-- studies:end -->{after}"
+    return _replace(at, lambda path: path.write_text(text))

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fedpick.errors import require, unknown_name
+from fedpick.studies._verdicts import TOO_MANY, Judged, Limit, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +22,6 @@ __all__ = [
     "Result",
     "Settings",
     "Study",
-    "Verdict",
     "canonical",
     "seeds_of",
 ]
@@ -30,7 +30,6 @@ Settings = Mapping[str, Any]
 Item = Mapping[str, Any]
 Measurement = dict[str, Any]  # arrays and plain data under names; see `fedpick.studies._kept`
 Result = dict[str, Any]
-Verdict = Literal["reproduced", "in part", "not reproduced"]
 Job = Callable[[Item, Path], Measurement]
 
 
@@ -78,15 +77,31 @@ class Finding:
         claim: in words.
         paper: what the paper prints, or that it prints nothing.
         ours: our figure with its 95% interval over seeds.
-        verdict: whether the claim holds here.
-        note: what we saw if it does not (fully) hold, and our choices where the paper gives none.
+        judged: the verdict, and why; see `fedpick.studies._verdicts`.
+        note: details, and our choices where the paper gives none.
+        own: an extension of ours, which is shown but is no claim of the paper.
     """
 
     claim: str
     paper: str
     ours: str
-    verdict: Verdict
+    judged: Judged
     note: str = ""
+    own: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict alone."""
+        return self.judged.verdict
+
+    @property
+    def reason(self) -> str:
+        """Why the verdict is not "reproduced", and how many seeds would decide; "" if there is nothing to say."""
+        seeds = self.judged.seeds
+        if seeds is None:
+            return ". ".join(self.judged.reasons)
+        many = f"more than {TOO_MANY:,} seeds" if seeds > TOO_MANY else f"about {seeds:,} seeds"
+        return ". ".join([f"{many} would decide", *self.judged.reasons])
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +121,7 @@ class Study:
         gather: (settings, measurements) -> the result, small plain data.
         score: result -> findings.
         plot: result -> the paper's figure.
+        limits: the thresholds that the score function uses, each with a reason; fixed before the full run.
         version: of the job; increased when it would measure something else for the same item.
         trains: whether the job trains models, so that its measurement depends on the kind of device.
         cost: item -> relative duration of the job, for the estimate of the time left.
@@ -121,6 +137,7 @@ class Study:
     gather: Callable[[Settings, Found], Result]
     score: Callable[[Result], list[Finding]]
     plot: Callable[[Result], "Figure"]
+    limits: Mapping[str, Limit] = field(default_factory=dict)
     version: int = 1
     trains: bool = False
     cost: Callable[[Item], float] = _rounds
@@ -144,18 +161,42 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """A study that was run."""
+    """A study that was run; `limits_first` says whether its thresholds were fixed before the run."""
 
     study: Study
     settings: dict[str, Any]
     result: Result
     findings: list[Finding]
+    limits_first: bool = True
 
     def table(self) -> str:
-        """The findings as a Markdown table."""
+        """The findings as a Markdown table: the paper's claims first, then extensions of ours."""
         rows = [
-            [f.claim, f.paper, f.ours, f"**{f.verdict}**" + (f": {f.note}" if f.note else "")] for f in self.findings
+            [
+                f"(ours) {f.claim}" if f.own else f.claim,
+                f.paper,
+                f.ours,
+                f"**{f.verdict}**" + (f": {f.reason}" if f.reason else ""),
+            ]
+            for f in sorted(self.findings, key=lambda one: one.own)
         ]
         head = ["claim", "paper", "ours (mean and 95% interval over seeds)", "verdict"]
-        lines = [head, ["---"] * len(head), *rows]
-        return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+        return table([head, ["---"] * len(head), *rows])
+
+    def notes(self) -> str:
+        """The findings' notes and the thresholds, as Markdown lists."""
+        told = [f"- {f.claim}: {f.note}." for f in self.findings if f.note]
+        limits = [f"- {name}: {limit.value:g} ({limit.why})" for name, limit in self.study.limits.items()]
+        when = "fixed before the run" if self.limits_first else "some of them set or changed after the run"
+        parts = [("Notes", told), (f"Thresholds, {when}", limits)]
+        return "\n".join(f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in parts if lines)
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as a Markdown table.
+
+    >>> print(table([["a", "b|c"], ["---", "---"]]), end="")
+    | a | b\\|c |
+    | --- | --- |
+    """
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"

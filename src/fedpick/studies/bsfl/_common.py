@@ -4,21 +4,41 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammaincinv
 
 from fedpick import theory
 from fedpick.policies.bsfl import generalisation
 from fedpick.studies._runs import chosen_in
 from fedpick.studies._study import Item
+from fedpick.studies._verdicts import Check, Limit, above, within
 from fedpick.types import Floats
 from fedpick.worlds import Gamma, World
 
-__all__ = ["PAPER", "exponent", "mean_speeds", "regret_of"]
+__all__ = ["LIMITS", "PAPER", "exponent", "linear", "logarithmic", "mean_speeds", "regret_of"]
 
 PAPER = (
     "Ben Ami, Cohen & Zhao (2023), Client Selection for Generalization in Accelerated Federated Learning: A "
     "Multi-Armed Bandit Approach"
 )
+
+LIMITS = {
+    "logarithmic": Limit(1.5, "times the exponent 1/ln n of a logarithm: constants beside it still count at these n"),
+    "logarithmic, half-width": Limit(0.1, "a wider interval cannot tell a logarithm from a square root"),
+    "linear": Limit(0.85, "exponent at least: a curve that is bent at first is not quite linear over its last half"),
+}
+
+
+def logarithmic(exponents: ArrayLike, name: str, rounds: int) -> Check:
+    """Check that regret grows more slowly than linearly, and by the size of the claim: as a logarithm does."""
+    size = 1.0 - LIMITS["logarithmic"].value / float(np.log(rounds))
+    below = 1.0 - np.asarray(exponents, dtype=np.float64)
+    return above(below, f"{name}'s exponent is below 1", size=size, half=LIMITS["logarithmic, half-width"].value)
+
+
+def linear(exponents: ArrayLike, name: str) -> Check:
+    """Check that regret grows linearly; for a while it may grow faster, when the policy tries the slow ones last."""
+    return within(exponents, f"{name}'s regret is linear", low=LIMITS["linear"].value)
 
 
 def mean_speeds(world: World, seed: int, tau_min: float, tau_max: float) -> Floats:

@@ -9,9 +9,10 @@ import numpy as np
 from fedpick.experiment import Config
 from fedpick.studies import _plots
 from fedpick.studies._runs import Played, column
-from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
+from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
-from fedpick.studies.bsfl._common import PAPER, exponent, mean_speeds, regret_of
+from fedpick.studies._verdicts import above, judge, order
+from fedpick.studies.bsfl._common import LIMITS, PAPER, exponent, linear, logarithmic, mean_speeds, regret_of
 from fedpick.types import Floats
 
 if TYPE_CHECKING:
@@ -132,47 +133,30 @@ def _score(result: Result) -> list[Finding]:
     final, n = result["final"], result["rounds"]
     rivals = [name for name in final if name != "BSFL"]
     lower = [order(final, f"{name} > BSFL", digits=1) for name in rivals]
-    slope = {name: interval(values) for name, values in result["exponent"].items()}
-    logarithm = 1 / np.log(n)
-    is_log, sublinear = slope["BSFL"].low <= 1.5 * logarithm, slope["BSFL"].high < 0.95
-    linear = {name: slope[name].high > 0.95 and slope[name].low > 0.85 for name in rivals}
+    slope = result["exponent"]
     findings = [
         Finding(
             "BSFL has the lowest regret",
             "curves only",
             f"regret after {n:,} rounds: " + "; ".join(f"{name} {show(values, 1)}" for name, values in final.items()),
-            verdict([held for one in lower for held in one.holds]),
-            ". ".join(
-                [
-                    *(text for one in lower for text in one.broken),
-                    "The paper gives no law of times, alpha or beta: those of bsfl/regret, which has more rounds",
-                ]
-            ),
+            judge([check for one in lower for check in one.checks]),
+            "The paper gives no law of times, alpha or beta: those of bsfl/regret, which has more rounds",
         ),
         Finding(
             "BSFL's regret is logarithmic, that of the others linear",
             "'logarithmic regret order, in contrast to the other algorithms which achieve a linear regret order'",
             f"local exponent over the last half of {n:,} rounds: "
-            + "; ".join(f"{name} {show(values, 2)}" for name, values in result["exponent"].items()),
-            verdict([is_log, *linear.values()]),
-            ". ".join(
-                [
-                    *(f"not linear: {name}" for name, good in linear.items() if not good),
-                    *(
-                        []
-                        if is_log
-                        else [
-                            f"BSFL is {'sublinear' if sublinear else 'not sublinear'}, not logarithmic: a logarithm "
-                            f"has exponent 1/ln n = {logarithm:.2f} here"
-                        ]
-                    ),
-                    "linear means an exponent near 1 (interval above 0.85 and reaching 0.95)",
-                ]
-            ),
+            + "; ".join(f"{name} {show(values, 2)}" for name, values in slope.items()),
+            judge([logarithmic(slope["BSFL"], "BSFL", n), *(linear(slope[name], name) for name in rivals)]),
+            f"a logarithm has exponent 1/ln n = {1 / np.log(n):.2f} here",
         ),
     ]
     for kind, of in result["loss"].items():
-        links = {m: [order(row, f"{name} > BSFL", digits=3, ratio=True) for name in rivals] for m, row in of.items()}
+        links = [
+            above(np.log(row[name]) - np.log(row["BSFL"]), f"after {moment}: {name} > BSFL", ratio=True)
+            for moment, row in of.items()
+            for name in rivals
+        ]
         pace = ", ".join(f"{name} {show(values, 1)} s" for name, values in result["seconds"][kind].items())
         findings.append(
             Finding(
@@ -182,10 +166,9 @@ def _score(result: Result) -> list[Finding]:
                     f"after {moment} of the time: " + ", ".join(f"{name} {show(v, 3)}" for name, v in row.items())
                     for moment, row in of.items()
                 ),
-                verdict([held for links_of in links.values() for one in links_of for held in one.holds]),
+                judge(links),
                 ". ".join(
                     [
-                        *(f"after {m}: {text}" for m, each in links.items() for one in each for text in one.broken),
                         "the bound of BSFL (9) and CS-UCB adds sqrt((m+1) ln t / c), more than speeds differ until a "
                         "client was chosen some 200 times: for hundreds of rounds both explore alike",
                         f"the time is what the fastest scheme needs for its {n:,} rounds; a round takes {pace}",
@@ -231,5 +214,6 @@ def study(figure: int, title: str, by_size: bool, data: dict[str, str], schemes:
         gather=_gather,
         score=_score,
         plot=_plot,
+        limits=LIMITS,
         trains=True,
     )

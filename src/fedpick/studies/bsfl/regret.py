@@ -9,9 +9,10 @@ import numpy as np
 from fedpick import theory
 from fedpick.studies import _plots
 from fedpick.studies._runs import Played, play_scheme
-from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
+from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
-from fedpick.studies.bsfl._common import PAPER, exponent, mean_speeds, regret_of
+from fedpick.studies._verdicts import above, judge, order, vacuous
+from fedpick.studies.bsfl._common import LIMITS, PAPER, exponent, linear, logarithmic, mean_speeds, regret_of
 from fedpick.worlds import named
 
 if TYPE_CHECKING:
@@ -71,10 +72,9 @@ def _score(result: Result) -> list[Finding]:
     final, n = result["final"], result["rounds"]
     best = order(final, "Random > BSFL")
     worse = order(final, "CS-UCB > BSFL")
-    slope = {name: interval(values) for name, values in result["exponent"].items()}
-    logarithm = 1 / np.log(n)
-    is_log, sublinear = slope["BSFL"].low <= 1.5 * logarithm, slope["BSFL"].high < 0.95
-    linear = {name: slope[name].high > 0.95 and slope[name].low > 0.85 for name in ("Random", "CS-UCB")}
+    slope, others = result["exponent"], ("Random", "CS-UCB")
+    bound = np.asarray(result["bound"], dtype=np.float64)
+    useless = bool((bound > np.asarray(final["Random"])).all())  # even a policy that learns nothing keeps it
     law = (
         "The paper gives no law of times, alpha or beta: tau = 1 + Gamma(4, mean theta_k), theta ~ U(0.2, 8) s, "
         "deadline 20 s, alpha = beta = 1"
@@ -85,35 +85,32 @@ def _score(result: Result) -> list[Finding]:
             "curves only",
             f"regret after {n:,} rounds: BSFL {show(final['BSFL'])}; Random {show(final['Random'])}; CS-UCB "
             f"{show(final['CS-UCB'])}",
-            verdict([*best.holds, *worse.holds]),
-            ". ".join([*best.broken, *worse.broken, law]),
+            judge([*best.checks, *worse.checks]),
+            law,
         ),
         Finding(
             "BSFL's regret is logarithmic",
             "'logarithmic regret', a curve",
-            f"local exponent over the last half of {n:,} rounds: {show(result['exponent']['BSFL'], 2)} (over rounds "
+            f"local exponent over the last half of {n:,} rounds: {show(slope['BSFL'], 2)} (over rounds "
             f"{n // 20:,} to {n // 10:,}: {show(result['early_exponent']['BSFL'], 2)})",
-            "reproduced" if is_log else "in part" if sublinear else "not reproduced",
-            ""
-            if is_log
-            else f"{'sublinear' if sublinear else 'not sublinear'}, but not logarithmic: a logarithm has exponent "
-            f"1/ln n = {logarithm:.2f} here. g is continuous, so that Delta_min of (15) goes to 0",
+            judge([logarithmic(slope["BSFL"], "BSFL", n)]),
+            f"a logarithm has exponent 1/ln n = {1 / np.log(n):.2f} here. g is continuous, so that Delta_min of (15) "
+            "goes to 0",
         ),
         Finding(
             "Random and CS-UCB have linear regret",
             "curves only",
-            "local exponent: " + "; ".join(f"{name} {show(result['exponent'][name], 2)}" for name in linear),
-            verdict(list(linear.values())),
-            "linear means an exponent near 1 (interval above 0.85 and reaching 0.95)"
-            + "".join(f"; not so: {name}" for name, good in linear.items() if not good),
+            "local exponent: " + "; ".join(f"{name} {show(slope[name], 2)}" for name in others),
+            judge([linear(slope[name], name) for name in others]),
         ),
         Finding(
             "The bound (15) holds",
             "Theorem 1, for rewards in steps of Delta_min",
             f"regret {show(final['BSFL'])}, bound {np.min(result['bound']):.1e} at least",
-            verdict([max(final["BSFL"]) <= min(result["bound"])]),
-            "with the least loss of a round that occurred as Delta_min, since a continuous g has none: the bound is "
-            "then so large that it says nothing",
+            vacuous("the regret of Random, which learns nothing, keeps it, too")
+            if useless
+            else judge([above(bound - np.asarray(final["BSFL"]), "regret below the bound", digits=0)]),
+            "with the least loss of a round that occurred as Delta_min, since a continuous g has none",
         ),
     ]
 
@@ -165,4 +162,5 @@ STUDY = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    limits=LIMITS,
 )

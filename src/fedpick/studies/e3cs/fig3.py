@@ -7,14 +7,21 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_scheme, scheme_items, scheme_runs
-from fedpick.studies._stats import interval, order, rounded, show, verdict
+from fedpick.studies._stats import rounded, show
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study
+from fedpick.studies._verdicts import Limit, judge, order, within
 from fedpick.studies.e3cs._common import BASE, PAPER, SCHEMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["STUDY"]
+
+LIMITS = {
+    "dozens, at least": Limit(12, "a dozen"),
+    "dozens, at most": Limit(99, "from a hundred on one would say hundreds"),
+    "clients, about": Limit(0.5, "a mean over seeds that rounds to the printed number of clients"),
+}
 
 
 def _items(settings: Settings) -> Sequence[Item]:
@@ -51,37 +58,38 @@ def _gather(settings: Settings, found: Found) -> Result:
 def _score(result: Result) -> list[Finding]:
     fair = order(result["variance"], "FedCS > E3CS-0 > E3CS-0.5 > E3CS-0.8 > Random")
     jain = "; ".join(f"{name} {show(result['jain'][name], 3)}" for name in result["jain"])
-    wrong = interval(result["outside_best"]["E3CS-0"])
     share = result["outside_best"]["E3CS-0"]
-    used = result["best_used"]
-    all_used, few_used = min(used["E3CS-0"]), max(used["FedCS"])
+    used, about = result["best_used"], LIMITS["clients, about"].value
+    printed = {"E3CS-0": result["best"], "FedCS": result["best"] * 20 // 25}
+    fewest = min(used["E3CS-0"])
+    least, most = LIMITS["dozens, at least"].value, LIMITS["dozens, at most"].value
     return [
         Finding(
             "Fairness of selection: Random > E3CS-0.8 > (pow-d) > E3CS-0.5 > E3CS-0 > FedCS",
             "the order, read off box plots",
             f"variance of selection counts (the lower, the fairer): {fair.shown}",
-            verdict(fair.holds),
-            ". ".join(
-                [*fair.broken, "pow-d is left out: it ranks clients by loss, which needs training", f"Jain: {jain}"]
-            ),
+            judge(fair.checks),
+            f"pow-d is left out: it ranks clients by loss, which needs training. Jain: {jain}",
         ),
         Finding(
             "E3CS-0 wrongly selects suboptimal classes only dozens of times",
             "'dozens of times over a total of 2500 rounds'",
             f"{show(share)} selections per client outside the best class in {result['rounds']:,} rounds",
-            verdict([12 <= wrong.mean < 100]),
-            "read as selections per client, and 'dozens' as 12 to 99",
+            judge([within(share, "dozens", low=least, high=most, digits=0)]),
+            "read as selections per client",
         ),
         Finding(
             f"E3CS-0 shares its choice over all {result['best']} clients of the best class, FedCS does not",
             "FedCS: 20 of 25; E3CS-0: all 25",
             f"best-class clients with at least a tenth of an equal share: E3CS-0 {show(used['E3CS-0'], 1)}, "
             f"FedCS {show(used['FedCS'], 1)}",
-            verdict([all_used == result["best"], few_used < result["best"]]),
+            judge(
+                [within(used[n], f"{n}: {of}", low=of - about, high=of + about, digits=1) for n, of in printed.items()]
+            ),
             ""
-            if all_used == result["best"]
+            if fewest == result["best"]
             else f"E3CS-0 gathers its probability on about as many clients as it chooses (fewest of the best class in "
-            f"a seed: {all_used} of {result['best']}); whoever falls behind early is hardly tried again",
+            f"a seed: {fewest} of {result['best']}); whoever falls behind early is hardly tried again",
         ),
     ]
 
@@ -113,4 +121,5 @@ STUDY = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    limits=LIMITS,
 )

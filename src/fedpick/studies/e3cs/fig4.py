@@ -8,8 +8,9 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_scheme, scheme_item, scheme_runs
-from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
+from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
+from fedpick.studies._verdicts import Limit, above, judge, order, within
 from fedpick.studies.e3cs._common import BASE, PAPER, SCHEMES
 
 if TYPE_CHECKING:
@@ -27,7 +28,14 @@ CHECK = {
     "Random": 23_761,
 }
 ORDER = "FedCS > E3CS-0 > E3CS-0.5 > E3CS-inc = E3CS-0.8 > Random"
-EARLY = "FedCS > E3CS-0 > E3CS-inc > E3CS-0.5 > E3CS-0.8 > Random"
+EARLY = "E3CS-0.5 > E3CS-0.8 > Random"
+LIMITS = {
+    "CEP, the same": Limit(0.02, "of the plot's height k T: read as the same curve"),
+    "success ratio, the same": Limit(0.01, "a fifth of a client in a cohort of 20"),
+    "CEP, the programs agree": Limit(
+        0.02, "relative; the other program has 40 seeds of its own, and errors of its own"
+    ),
+}
 SAMPLED = ("E3CS-0", "E3CS-0.5", "E3CS-0.8", "E3CS-inc")  # schemes that the sampler matters to
 
 
@@ -54,7 +62,6 @@ def _gather(settings: Settings, found: Found) -> Result:
         "rounds": rounds,
         "cohort_size": settings["cohort_size"],
         "early": early,
-        "same": settings["same"],
         "check": settings["check"] if rounds == BASE["rounds"] else None,
         "at": rounded(at),
         "cep": {},
@@ -81,64 +88,69 @@ def _gather(settings: Settings, found: Found) -> Result:
 
 def _score(result: Result) -> list[Finding]:
     cep, early = result["cep"]["iid"], result["cep_early"]["iid"]
-    tolerance = result["same"] * result["cohort_size"] * result["rounds"]
+    limit = {name: each.value for name, each in LIMITS.items()}
+    tolerance = limit["CEP, the same"] * result["cohort_size"] * result["rounds"]
     whole = order(cep, ORDER, same=tolerance)
     gap = np.asarray(cep["E3CS-inc"]) - np.asarray(cep["E3CS-0.8"])
-    start = order(early, EARLY)
-    twins = bool(np.array_equal(early["E3CS-0"], early["E3CS-inc"]))
+    start = [order(early, f"FedCS > E3CS-0 > {EARLY}"), order(early, f"E3CS-inc > {EARLY.split(' > ')[0]}")]
+    twins = order(early, "E3CS-0 > E3CS-inc")
     late = result["late_ratio"]["iid"]
     quota = order(late, "E3CS-0 > E3CS-0.5 > E3CS-0.8", digits=3)
     turned = {name: result["turned_ratio"]["iid"][name] for name in ("E3CS-inc", "Random")}
-    turn = interval(np.subtract(turned["E3CS-inc"], turned["Random"]))
+    before = np.asarray(early["E3CS-inc"]) / (result["early"] * result["cohort_size"])
+    same = limit["success ratio, the same"]
     findings = [
         Finding(
             f"CEP over the whole session: {ORDER} (> pow-d)",
             "the order; no numbers",
             whole.shown,
-            verdict(whole.holds),
-            ". ".join(
-                [
-                    *whole.broken,
-                    f"'=' is read as less than {result['same']:.0%} of the plot's height k T apart: E3CS-inc less "
-                    f"E3CS-0.8 is {show(gap)}. pow-d is left out: it needs training",
-                ]
-            ),
+            judge(whole.checks),
+            f"E3CS-inc less E3CS-0.8 is {show(gap)}, '=' means at most {tolerance:,.0f}. pow-d is left out: it needs "
+            "training",
         ),
         Finding(
-            f"CEP over the first quarter ({result['early']} rounds): {EARLY} (> pow-d)",
+            f"CEP over the first quarter ({result['early']} rounds): FedCS > E3CS-0, E3CS-inc > {EARLY} (> pow-d)",
             "the order; no numbers",
-            start.shown,
-            verdict(start.holds),
+            start[0].shown,
+            judge([check for one in start for check in one.checks]),
+        ),
+        Finding(
+            f"CEP over the first quarter ({result['early']} rounds): E3CS-0 > E3CS-inc",
+            "the order; no numbers",
+            twins.shown,
+            judge(twins.checks),
             "E3CS-inc is E3CS-0 until round T/4, so that at one seed the two are equal; the paper's '>' between them "
-            "can only be chance" + ("" if len(start.broken) == 1 else ". " + ". ".join(start.broken))
-            if twins
-            else ". ".join(start.broken),
+            "can only be chance",
         ),
         Finding(
             "The larger the quota, the lower the success ratio that E3CS converges to",
             "curves only",
             f"success ratio over the last tenth: {quota.shown}",
-            verdict(quota.holds),
-            ". ".join(quota.broken),
+            judge(quota.checks),
         ),
         Finding(
             "E3CS-inc turns at round T/4 and is a random selection from there on",
             "'a significant turn in Round 625'",
             f"success ratio after T/4: E3CS-inc {show(turned['E3CS-inc'], 4)}, Random {show(turned['Random'], 4)}; "
-            f"before: {show(np.asarray(early['E3CS-inc']) / (result['early'] * result['cohort_size']), 3)}",
-            verdict([abs(turn.mean) < 0.01]),
-            f"difference {turn.mean:+.4f} ± {turn.half:.4f}; the same means less than 0.01 apart",
+            f"before: {show(before, 3)}",
+            judge(
+                [
+                    above(before - turned["E3CS-inc"], "the ratio falls at T/4", digits=3),
+                    within(np.subtract(*turned.values()), "E3CS-inc less Random", low=-same, high=same, digits=4),
+                ]
+            ),
         ),
     ]
     if result["check"]:
-        off = {name: float(np.mean(cep[name])) / value - 1 for name, value in result["check"].items()}
+        off = {name: np.asarray(cep[name]) / value - 1 for name, value in result["check"].items()}
+        apart = limit["CEP, the programs agree"]
         findings.append(
             Finding(
                 "CEP at T = 2500 agrees with an independent program (40 seeds, exact sampling)",
                 "curves only; the program: " + ", ".join(f"{n} {v:,}" for n, v in result["check"].items()),
-                ", ".join(f"{name} {gap:+.2%}" for name, gap in off.items()),
-                verdict([abs(gap) < 0.02 for gap in off.values()]),
-                "less than 2% apart counts as agreeing",
+                ", ".join(f"{name} {show(100 * gap, 2, '%')}" for name, gap in off.items()),
+                judge([within(gap, name, low=-apart, high=apart, digits=4) for name, gap in off.items()]),
+                own=True,
             )
         )
     bursts = order(result["cep"]["markov"], ORDER, same=tolerance)
@@ -151,20 +163,17 @@ def _score(result: Result) -> list[Finding]:
             "The order also holds when crashes last (Markov volatility, mean spells of 10 rounds)",
             "argued for, not run",
             bursts.shown,
-            verdict(bursts.holds),
-            ". ".join([*bursts.broken, "Change of CEP: " + ", ".join(f"{n} {d:+.1%}" for n, d in drop.items())]),
+            judge(bursts.checks),
+            "Change of CEP: " + ", ".join(f"{n} {d:+.1%}" for n, d in drop.items()),
+            own=True,
         ),
         Finding(
             "The order also holds with the paper's own sampler, multinomialNR",
             "the paper draws so, taking its inclusion for p",
             draw.shown,
-            verdict(draw.holds),
-            ". ".join(
-                [
-                    *draw.broken,
-                    "CEP less that of the exact design: " + ", ".join(f"{n} {show(d)}" for n, d in lost.items()),
-                ]
-            ),
+            judge(draw.checks),
+            "CEP less that of the exact design: " + ", ".join(f"{n} {show(d)}" for n, d in lost.items()),
+            own=True,
         ),
     ]
     return findings
@@ -202,7 +211,6 @@ STUDY = Study(
         **BASE,
         "worlds": {"iid": "e3cs", "markov": "bursts"},
         "schemes": SCHEMES,
-        "same": 0.02,
         "check": CHECK,
     },
     quick={"rounds": 1000, "seeds": 4},
@@ -211,4 +219,5 @@ STUDY = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    limits=LIMITS,
 )

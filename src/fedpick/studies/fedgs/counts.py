@@ -7,8 +7,9 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_scheme, scheme_items, scheme_runs
-from fedpick.studies._stats import interval, order, rounded, show, verdict
+from fedpick.studies._stats import rounded, show
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study
+from fedpick.studies._verdicts import Limit, above, judge, order, within
 from fedpick.studies.fedgs._common import PAPER
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 MODES = ("IDL", "MDF", "LDF", "YMF", "YC", "LN", "SLN")
+LIMITS = {
+    "uniform": Limit(0.1, "standard deviation of the counts over their mean: 'uniform' is read as at most a tenth")
+}
 SHOWN = ("YMF", "LN")  # of the paper's figure: YMF-0.9 and LN-0.5
 
 
@@ -53,11 +57,15 @@ def _score(result: Result) -> list[Finding]:
                 "box plots without numbers: 'a uniform distribution of client sample counts'",
                 f"variance of counts after {result['rounds']} rounds: "
                 + "; ".join(f"{name} {show(values, 1)}" for name, values in variance[mode].items()),
-                verdict([*fair.holds, *sized.holds, interval(spread).mean < 0.1]),
+                judge(
+                    [
+                        *fair.checks,
+                        *sized.checks,
+                        within(spread, "uniform counts", high=LIMITS["uniform"].value, digits=3),
+                    ]
+                ),
                 ". ".join(
                     [
-                        *fair.broken,
-                        *sized.broken,
                         "uniform is read as lower than both, and a standard deviation below 10% of the mean count: "
                         + show(100 * spread, 1, "%"),
                         "FedGS(0), which looks at counts alone, shows what this availability allows",
@@ -67,7 +75,10 @@ def _score(result: Result) -> list[Finding]:
             )
         )
     ratio = {mode: np.divide(of["UniformSample"], np.maximum(of["FedGS(1)"], 1e-9)) for mode, of in variance.items()}
-    lower = {mode: order(of, "UniformSample > FedGS(1)").holds[0] for mode, of in variance.items()}
+    lower = [
+        above(np.subtract(of["UniformSample"], of["FedGS(1)"]), f"{mode}: UniformSample > FedGS(1)", digits=1)
+        for mode, of in variance.items()
+    ]
     price = {mode: show(np.subtract(of["FedGS(1)"], of["FedGS(0)"]), 1) for mode, of in variance.items()}
     return [
         *findings,
@@ -76,10 +87,9 @@ def _score(result: Result) -> list[Finding]:
             "claimed for seven modes, shown for two",
             "variance of counts under UniformSample over that under FedGS(1), median of seeds: "
             + ", ".join(f"{mode} {np.median(values):,.0f}x" for mode, values in ratio.items()),
-            verdict(list(lower.values())),
+            judge(lower),
             ". ".join(
                 [
-                    *(f"not lower under {mode}" for mode, good in lower.items() if not good),
                     "What diversity costs, FedGS(1) less FedGS(0): "
                     + ", ".join(f"{m} {gap}" for m, gap in price.items()),
                     "FedGS(1) with the scale and sigma^2 as printed: "
@@ -139,4 +149,5 @@ STUDY = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    limits=LIMITS,
 )

@@ -21,8 +21,9 @@ from fedpick.worlds import Halves
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["BIG", "FASHION", "SCHEMES", "for_good", "gain", "gather", "items", "plot", "train"]
+__all__ = ["BIG", "FASHION", "PRINTED_RATE", "SCHEMES", "for_good", "gain", "gather", "items", "plot", "train"]
 
+PRINTED_RATE = "0.005"  # learning rate; what we did with another is no claim of the paper
 BIG = "rand, C=0.1"
 FASHION = {
     "data": "fashion-mnist",

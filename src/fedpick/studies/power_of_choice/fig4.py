@@ -9,15 +9,23 @@ import numpy as np
 from fedpick.experiment import Config
 from fedpick.studies import _plots
 from fedpick.studies._runs import Played, column
-from fedpick.studies._stats import Interval, interval, order, rounded, verdict
+from fedpick.studies._stats import interval, rounded
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import reached
+from fedpick.studies._verdicts import Check, Limit, above, judge, order, within
 from fedpick.studies.power_of_choice._common import PAPER, censored, curve_of, line, or_none, show_rounds, tail
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["STUDY"]
+
+LIMITS = {
+    "slightly higher": Limit(
+        1.5, "times rand's loss at the end, at most: 'slightly' is read as less than half as much again"
+    ),
+    "the same end": Limit(1.1, "times rand's loss at the end, at most: a tenth is read as no difference"),
+}
 
 
 def _schemes(m: int, K: int, rounds: int) -> dict[str, str]:
@@ -85,12 +93,13 @@ def _gather(settings: Settings, found: Found) -> Result:
     return result
 
 
-def _speed_up(one: Mapping[str, Any], name: str, rounds: int) -> tuple[Interval, str]:
-    """Speed-up over rand, as logarithms and as text."""
+def _speed_up(one: Mapping[str, Any], m: str, name: str, rounds: int, factor: float) -> tuple[Check, str]:
+    """Speed-up over rand: whether it is this factor, and as text."""
     logs = np.log(censored(one["reached"]["rand"], rounds)) - np.log(censored(one["reached"][name], rounds))
     seen = interval(logs)
     ends = f" ({np.exp(seen.low):.1f} to {np.exp(seen.high):.1f})" if np.isfinite(seen.half) else ""
-    return seen, f"{np.exp(seen.mean):.1f}{ends}"
+    check = above(logs, f"m = {m}: {name} is faster than rand", size=float(np.log(factor)), ratio=True)
+    return check, f"{np.exp(seen.mean):.1f}{ends}"
 
 
 def _score(result: Result) -> list[Finding]:
@@ -105,67 +114,67 @@ def _score(result: Result) -> list[Finding]:
         ]
         chosen = [
             "each seed is a problem of its own (the paper has one), speeds are ratios of first hits, the same problem "
-            "under both, and 'about' n times holds where the 95% interval is above 1 and reaches n"
+            "under both"
         ]
         if missed:
             chosen.append(f"not at {level:g} in {rounds:,} rounds, counted as {rounds:,}: {'; '.join(missed)}")
         for name, factor in (("d=10m", 3.0), ("d=2m", 2.0)):
-            holds, words, slower = [], [], []
+            checks, words = [], []
             for m, one in sizes.items():
-                seen, text = _speed_up(one, name, rounds)
-                sooner = seen.low > 0.0
-                holds += [sooner, sooner and seen.high >= np.log(factor)]
+                check, text = _speed_up(one, m, name, rounds, factor)
+                checks.append(check)
                 words.append(
                     f"m = {m}: {text} times ({show_rounds(one['reached'][name], rounds)} rounds, rand "
                     f"{show_rounds(one['reached']['rand'], rounds)})"
                 )
-                if not holds[-1]:
-                    slower.append(f"m = {m}")
-            check = [f"an independent program: {result['check'][name]}"] if name in result["check"] else []
+            other = [f"an independent program: {result['check'][name]}"] if name in result["check"] else []
             findings.append(
                 Finding(
                     f"pow-d with {name.replace('=', ' = ')} reaches the global loss {level:g} about {factor:g} times "
                     f"sooner than rand ({problem})",
                     f"{factor:g} times",
                     "; ".join(words),
-                    verdict(holds),
-                    ". ".join([*([f"not so at {', '.join(slower)}"] if slower else []), *chosen, *check]),
+                    judge(checks),
+                    ". ".join([*chosen, *other]),
                 )
             )
-        holds, words, notes = [], [], []
+        checks, words = [], []
+        slightly, touching = (float(np.log(limit.value)) for limit in LIMITS.values())
         for m, one in sizes.items():
             floor = order(one["end"], "d=10m > rand", digits=3, ratio=True)
-            times = float(np.exp(np.mean(np.log(one["end"]["d=10m"]) - np.log(one["end"]["rand"]))))
-            holds += [*floor.holds, floor.holds[0] and times < 1.5]
-            words.append(f"m = {m}: {floor.shown} ({times:.2f} times)")
-            notes += [f"m = {m}: {link}" for link in floor.broken]
+            more = np.log(one["end"]["d=10m"]) - np.log(one["end"]["rand"])
+            checks += [
+                above(more, f"m = {m}: d=10m > rand", ratio=True),
+                within(more, f"m = {m}: only slightly", high=slightly, ratio=True),
+            ]
+            words.append(f"m = {m}: {floor.shown} ({np.exp(more.mean()):.2f} times)")
         findings.append(
             Finding(
                 f"The error floor of pow-d with d = 10m is slightly higher than rand's ({problem})",
                 "'slightly higher'",
                 "; ".join(words),
-                verdict(holds),
-                ". ".join(
-                    [*notes, "the global loss at the end; 'slightly' is read as less than 1.5 times, on average"]
-                ),
+                judge(checks),
+                "the global loss at the end",
             )
         )
-        holds, words, notes = [], [], []
+        checks, words = [], []
         for m, one in sizes.items():
-            seen, text = _speed_up(one, "ada", rounds)
-            gone = order(one["end"], "d=10m > ada", ratio=True)
-            beside = interval(np.log(one["end"]["ada"]) - np.log(one["end"]["rand"]))
-            fast = seen.low > 0.0
-            holds += [fast, fast and seen.high >= np.log(3.0), *gone.holds, beside.mean < np.log(1.1)]
-            words.append(f"m = {m}: {text} times, loss at the end {np.exp(beside.mean):.2f} times rand's")
-            notes += [f"m = {m}: {link}" for link in gone.broken]
+            check, text = _speed_up(one, m, "ada", rounds, 3.0)
+            logs = {name: np.log(values) for name, values in one["end"].items()}
+            beside = logs["ada"] - logs["rand"]
+            checks += [
+                check,
+                above(logs["d=10m"] - logs["ada"], f"m = {m}: d=10m > ada", ratio=True),
+                within(beside, f"m = {m}: the same end", high=touching, ratio=True),
+            ]
+            words.append(f"m = {m}: {text} times, loss at the end {np.exp(beside.mean()):.2f} times rand's")
         findings.append(
             Finding(
                 f"adapow-d is 3 times as fast as rand and ends where rand ends ({problem})",
                 "'at least 3 times'; curves",
                 "; ".join(words),
-                verdict(holds),
-                ". ".join([*notes, "d = K until half of the rounds, then m; the same end means less than 10% above"]),
+                judge(checks),
+                "d = K until half of the rounds, then m",
             )
         )
     return findings
@@ -221,5 +230,6 @@ STUDY = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    limits=LIMITS,
     trains=True,
 )

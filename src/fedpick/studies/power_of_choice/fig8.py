@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from fedpick.studies._stats import interval, show, verdict
+from fedpick.studies._stats import show
 from fedpick.studies._study import Finding, Result, Study
+from fedpick.studies._verdicts import above, judge
 from fedpick.studies.power_of_choice._common import PAPER
-from fedpick.studies.power_of_choice._fashion import FASHION, SCHEMES, gain, gather, items, plot, train
+from fedpick.studies.power_of_choice._fashion import FASHION, PRINTED_RATE, SCHEMES, gather, items, plot, train
 
 __all__ = ["STUDY"]
 
@@ -16,26 +17,21 @@ def _score(result: Result) -> list[Finding]:
         claimed = result["paper"][partition]
         for rate, one in rates.items():
             gains = {name: np.subtract(one["accuracy"][name], one["accuracy"]["rand"]) for name in claimed}
-            seen = {name: interval(gain) for name, gain in gains.items()}
-            better = {name: gain.low > 0 for name, gain in seen.items()}
-            enough = {name: better[name] and gain.high >= claimed[name] for name, gain in seen.items()}
-            short = [f"{name} less rand is {gain(gains[name])}" for name in claimed if not enough[name]]
             findings.append(
                 Finding(
                     f"{partition}, learning rate {rate}: with halves that take turns, Power-of-Choice is more "
                     "accurate than rand",
                     "; ".join(f"{name} +{gain:g} points" for name, gain in claimed.items()),
                     "; ".join(f"{name} {show(values, 2)}%" for name, values in one["accuracy"].items()),
-                    verdict([*better.values(), *enough.values()]),
+                    judge([above(gains[n], f"{n} > rand (points)", size=claimed[n], digits=1) for n in claimed]),
                     ". ".join(
                         [
-                            *short,
-                            "a gain holds where the paired interval is above 0, its size where it also reaches the "
-                            f"paper's; accuracy is the mean of the last {result['over']} evaluations of "
+                            f"accuracy is the mean of the last {result['over']} evaluations of "
                             f"{result['rounds']:,} rounds",
                             *result["silent"],
                         ]
                     ),
+                    own=rate != PRINTED_RATE,
                 )
             )
     return findings

@@ -14,8 +14,9 @@ from fedpick import rng as rngs
 from fedpick import theory
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
-from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
+from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
+from fedpick.studies._verdicts import Limit, above, judge, order, within
 from fedpick.studies.power_of_choice._common import PAPER
 from fedpick.studies.power_of_choice._problem import Quadratic, shares
 from fedpick.types import Clients, Ints, Outcome, Status, View
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["STUDY"]
+
+LIMITS = {
+    "negligible floor": Limit(1.0, "% of the first gap: 'nearly negligible' is read as a hundredth"),
+    "the same floor": Limit(0.1, "% of the first gap above rand's: a tenth of what counts as negligible"),
+    "as fast": Limit(0.05, "relative: a twentieth is read as no difference"),
+    "follows data size": Limit(0.95, "correlation; 1 would be exactly in proportion"),
+}
 
 
 def _item(settings: Settings, K: str, name: str, seed: int) -> dict[str, Any]:
@@ -176,10 +184,9 @@ def _score(result: Result) -> list[Finding]:
                 f"K = {K}: pow-d converges faster than rand, and the faster the larger d (Fig. 2)",
                 "curves only",
                 f"rounds to 10% of the first gap: {speed.shown}",
-                verdict(speed.holds),
+                judge(speed.checks),
                 ". ".join(
                     [
-                        *speed.broken,
                         silent,
                         *([f"an independent program, one problem: {check}"] if check else []),
                         *stalled,
@@ -189,34 +196,36 @@ def _score(result: Result) -> list[Finding]:
         )
         percent = {name: 100 * np.asarray(values) for name, values in floor.items()}
         bias = order(percent, " > ".join(reversed(grown)), digits=3, ratio=True)
-        small = interval(percent[grown[0]])
+        limit = {name: each.value for name, each in LIMITS.items()}
+        small = within(percent[grown[0]], f"{grown[0]}: negligible", high=limit["negligible floor"], digits=3)
         findings.append(
             Finding(
                 f"K = {K}: the error floor rises with d, and is nearly negligible for small d (Fig. 2)",
                 "curves only",
                 f"gap in the last 5% of {result['rounds']:,} rounds, % of the first: rand {show(percent['rand'], 3)}; "
                 + bias.shown,
-                verdict([*bias.holds, small.mean < 1.0]),
-                ". ".join([*bias.broken, "negligible means below 1% of the first gap; floors are compared as ratios"]),
+                judge([*bias.checks, small]),
+                "floors are compared as ratios",
             )
         )
         largest = grown[-1]
         gone = order(percent, f"{largest} > ada", digits=3, ratio=True)
-        beside = interval(percent["ada"] - percent["rand"])
-        pace = interval(np.divide(reached["ada"], reached[largest]))
+        beside = within(
+            percent["ada"] - percent["rand"], "ada less rand at the end", high=limit["the same floor"], digits=3
+        )
+        near = limit["as fast"]
+        pace = within(np.divide(reached["ada"], reached[largest]), f"ada over {largest}", low=1 - near, high=1 + near)
         findings.append(
             Finding(
                 f"K = {K}: adapow-d is as fast as pow-d with d = K and ends where rand ends (Fig. 2)",
                 "curves only",
                 f"rounds to 10%: ada {show(reached['ada'])}, {largest} {show(reached[largest])}; floor, %: ada "
                 f"{show(percent['ada'], 3)}, {largest} {show(percent[largest], 3)}, rand {show(percent['rand'], 3)}",
-                verdict([abs(pace.mean - 1) < 0.05, *gone.holds, beside.mean < 0.1]),
+                judge([pace, *gone.checks, beside]),
                 ". ".join(
                     [
-                        *gone.broken,
-                        *([] if abs(pace.mean - 1) < 0.05 else [_pace(result, K, largest)]),
-                        "the same floor means less than 0.1% of the first gap above rand's; ada's is "
-                        f"{np.mean(percent['ada']) / np.mean(percent['rand']):.1f} times rand's",
+                        *([] if pace.verdict == "reproduced" else [_pace(result, K, largest)]),
+                        f"ada's floor is {np.mean(percent['ada']) / np.mean(percent['rand']):.1f} times rand's",
                     ]
                 ),
             )
@@ -224,7 +233,7 @@ def _score(result: Result) -> list[Finding]:
         bar, tilde, path = result["rho_bar"][K], result["rho_tilde"][K], result["rho_path"][K]
         ratio = {name: np.divide(tilde[name], np.maximum(bar[name], 1e-12)) for name in ["rand", *grown]}
         skewed = order(bar, " > ".join(reversed(grown)), digits=2)
-        faster = [interval(bar[name]).low > 1 for name in grown]
+        faster = [above(np.asarray(bar[name]) - 1, f"rho_bar of {name} > 1") for name in grown]
         biased = order(ratio, " > ".join([*reversed(grown), "rand"]), digits=2)
         findings.append(
             Finding(
@@ -233,22 +242,20 @@ def _score(result: Result) -> list[Finding]:
                 "rho_bar: "
                 + "; ".join(f"{name} {show(bar[name], 2)}" for name in grown)
                 + f". rho_tilde/rho_bar: {biased.shown}",
-                verdict([*faster, *skewed.holds, *biased.holds]),
+                judge([*faster, *skewed.checks, *biased.checks]),
                 ". ".join(
                     [
                         *(
                             []
-                            if all(faster)
+                            if all(check.verdict == "reproduced" for check in faster)
                             else [
                                 "rho_bar, the least over all pairs of models on the way, is not above 1 for "
-                                + ", ".join(name for name, good in zip(grown, faster, strict=True) if not good)
+                                + ", ".join(n for n, c in zip(grown, faster, strict=True) if c.verdict != "reproduced")
                                 + ": who is chosen at one model may have a low loss at another. At one and the same "
                                 "model the least skew is "
                                 + "; ".join(f"{name} {show(path[name], 2)}" for name in grown)
                             ]
                         ),
-                        *(f"rho_bar: {link}" for link in skewed.broken),
-                        *(f"rho_tilde/rho_bar: {link}" for link in biased.broken),
                         "grid: the models of each run; the paper's is 'a large range'",
                     ]
                 ),
@@ -257,12 +264,10 @@ def _score(result: Result) -> list[Finding]:
     if len(sizes) > 1:
         few, many = sizes[0], sizes[1]
         common = [name for name in _sized(result, few) if name in result["floor"][many]]
-        drop = {
-            name: order(
-                {"few": result["floor"][few][name], "many": result["floor"][many][name]}, "few > many", ratio=True
-            )
-            for name in common
-        }
+        drop = [
+            above(np.log(result["floor"][few][n]) - np.log(result["floor"][many][n]), f"{n}: lower", ratio=True)
+            for n in common
+        ]
         findings.append(
             Finding(
                 f"The bias is smaller for K = {many} than for K = {few} (Fig. 2)",
@@ -273,7 +278,7 @@ def _score(result: Result) -> list[Finding]:
                     f"{show(100 * np.asarray(result['floor'][many][name]), 3)}"
                     for name in common
                 ),
-                verdict([one.holds[0] for one in drop.values()]),
+                judge(drop),
                 "at the same d",
             )
         )
@@ -286,8 +291,12 @@ def _score(result: Result) -> list[Finding]:
             f"Who is chosen follows data size under rand, not under pow-d ({small_d}, K = {K}, Fig. 7)",
             "bars only",
             f"correlation of frequency and size: {profile.shown}",
-            verdict([*profile.holds, interval(follow["rand"]).low > 0.95]),
-            ". ".join([*profile.broken, "'reflects data size' is read as a correlation above 0.95"]),
+            judge(
+                [
+                    *profile.checks,
+                    within(follow["rand"], "rand follows size", low=LIMITS["follows data size"].value, digits=3),
+                ]
+            ),
         )
     )
     return findings
@@ -361,4 +370,5 @@ STUDY = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    limits=LIMITS,
 )

@@ -8,14 +8,19 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import Played, chosen_in, play_scheme, scheme_item
-from fedpick.studies._stats import band, interval, order, rounded, show, steps, verdict
+from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, seeds_of
+from fedpick.studies._verdicts import Limit, judge, order, within
 from fedpick.studies.rbcsf._common import QUEUED, SILENT, study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["STUDY"]
+
+LIMITS = {
+    "flat": Limit(0.1, "growth in the last tenth of the rounds over that in the first: at most a tenth is read as flat")
+}
 
 
 def _longer(settings: Settings) -> dict[str, Any]:
@@ -46,7 +51,7 @@ def _read(item: Item, folder: Path) -> Measurement:
 def _gather(settings: Settings, found: Found) -> Result:
     rounds, longer = settings["rounds"], _longer(settings)["rounds"]
     at, tail = steps(rounds), max(rounds // 10, 1)
-    result: Result = {"rounds": rounds, "flat": settings["flat"], "at": rounded(at)}
+    result: Result = {"rounds": rounds, "at": rounded(at)}
     result |= {
         "curves": {},
         "level": {},
@@ -76,10 +81,9 @@ def _gather(settings: Settings, found: Found) -> Result:
 def _score(result: Result) -> list[Finding]:
     names = list(result["level"])
     ratio = {name: np.divide(result["growth"][name], result["start"][name]) for name in names}
-    flat = {name: interval(values).high < result["flat"] for name, values in ratio.items()}
+    flat = [within(x, f"{name} is flat", high=LIMITS["flat"].value, digits=3) for name, x in ratio.items()]
     rising = " > ".join(reversed(names))
     level, speed = order(result["level"], rising, digits=2), order(result["reached"], rising)
-    left = [name for name in names if not flat[name]]
     later = {name: 100 * np.divide(result["later"][name], result["start"][name]) for name in names}
     return [
         Finding(
@@ -87,10 +91,9 @@ def _score(result: Result) -> list[Finding]:
             "curves only",
             "growth in the last tenth of the rounds, as a share of that in the first: "
             + "; ".join(f"{name} {show(100 * ratio[name], 1, '%')}" for name in names),
-            verdict(list(flat.values())),
-            f"flat means less than {result['flat']:.0%}"
-            + (f"; within {result['rounds']} rounds {', '.join(left)} still grow" if left else "")
-            + f". After {result['longer']:,} rounds: "
+            judge(flat),
+            f"flat means less than {LIMITS['flat'].value:.0%}. After "
+            f"{result['longer']:,} rounds: "
             + "; ".join(f"{name} {show(values, 1, '%')}" for name, values in later.items())
             + f". {SILENT}",
         ),
@@ -98,15 +101,13 @@ def _score(result: Result) -> list[Finding]:
             "The higher V, the higher the queue converges",
             "curves only",
             f"mean queue over the last tenth: {level.shown}",
-            verdict(level.holds),
-            ". ".join(level.broken),
+            judge(level.checks),
         ),
         Finding(
             "The higher V, the slower the queue converges",
             "curves only",
             f"rounds to 90% of that level: {speed.shown}",
-            verdict(speed.holds),
-            ". ".join(speed.broken),
+            judge(speed.checks),
         ),
     ]
 
@@ -129,11 +130,12 @@ STUDY = study(
     "The impact of V on the queues",
     QUEUED,
     # The paper's 500 rounds are shown; longer ones tell whether the rest flattens, too.
-    {"flat": 0.1, "longer": 3000, "guarantee": 0.15},
+    {"longer": 3000, "guarantee": 0.15},
     items=_items,
     job=Played(play_scheme.config, _read),
     quick={"longer": 1000},  # flatness is lost in the noise of fewer seeds
     gather=_gather,
     score=_score,
     plot=_plot,
+    limits=LIMITS,
 )

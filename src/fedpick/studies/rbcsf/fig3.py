@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedpick.studies import _plots
-from fedpick.studies._stats import band, order, rounded, show, steps, verdict
+from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Result, Settings
+from fedpick.studies._verdicts import Limit, judge, order, within
 from fedpick.studies.rbcsf._common import BASE, SCHEMES, SILENT, by_name, study
 
 if TYPE_CHECKING:
@@ -16,6 +17,13 @@ __all__ = ["STUDY"]
 
 # Our own check with another program: mean seconds of a round.
 CHECK = {"Random": 15.2, "RBCS-F(1)": 10.0, "RBCS-F(10)": 8.5, "RBCS-F(50)": 5.7, "RBCS-F(100)": 4.8, "FedCS(3)": 4.0}
+
+LIMITS = {
+    "clients, about 8": Limit(
+        1, "'approximates to 8'; the base of the logarithm, which is not printed, moves it by more"
+    ),
+    "seconds, the programs agree": Limit(0.05, "relative; the other program's numbers are given with one decimal"),
+}
 
 
 def _gather(settings: Settings, found: Found) -> Result:
@@ -39,49 +47,45 @@ def _score(result: Result) -> list[Finding]:
     saved, ours, gap = (
         order(seconds, claim, digits=2) for claim in ("Random > RBCS-F(1)", falling, "RBCS-F(100) > FedCS(3)")
     )
-    size = result["size"]["FedCS(3)"]
+    size, k, about = result["size"]["FedCS(3)"], result["cohort_size"], LIMITS["clients, about 8"].value
     findings = [
         Finding(
             "RBCS-F trains in less time than random selection",
             "curves only",
             f"mean seconds a round: {saved.shown}",
-            verdict(saved.holds),
-            ". ".join([*saved.broken, SILENT]),
+            judge(saved.checks),
+            SILENT,
         ),
         Finding(
             "The higher V, the shorter the time",
             "curves only",
             f"mean seconds a round: {ours.shown}",
-            verdict(ours.holds),
-            ". ".join(ours.broken),
+            judge(ours.checks),
         ),
         Finding(
             "A gap to FedCS(3) remains: the price of fairness and of learning",
             "curves only",
             f"mean seconds a round: {gap.shown}",
-            verdict(gap.holds),
-            ". ".join(gap.broken),
+            judge(gap.checks),
         ),
         Finding(
             "A deadline of 3 s makes FedCS choose about 8 clients",
             "'approximates to 8'",
             f"{show(size, 2)} clients a round",
-            verdict([abs(float(np.mean(size)) - result["cohort_size"]) <= 1]),
-            "about means within 1; a difference of size changes the time of the slowest",
+            judge([within(size, f"about {k}", low=k - about, high=k + about)]),
+            "a difference of size changes the time of the slowest",
         ),
     ]
     if result["check"]:
-        off = {name: float(np.mean(seconds[name])) - value for name, value in result["check"].items()}
+        off = {name: np.asarray(seconds[name]) / value - 1 for name, value in result["check"].items()}
+        apart = LIMITS["seconds, the programs agree"].value
         findings.append(
             Finding(
                 "Mean time of a round agrees with an independent program",
                 "curves only; the program: " + ", ".join(f"{n} {v} s" for n, v in result["check"].items()),
                 ", ".join(f"{name} {show(seconds[name], 2)} s" for name in off),
-                verdict([abs(gap) <= 0.05 * result["check"][name] for name, gap in off.items()]),
-                "less than 5% apart counts as agreeing; apart: "
-                + (
-                    ", ".join(f"{n} {g:+.2f} s" for n, g in off.items() if abs(g) > 0.05 * result["check"][n]) or "none"
-                ),
+                judge([within(gap, name, low=-apart, high=apart, digits=3) for name, gap in off.items()]),
+                own=True,
             )
         )
     return findings
@@ -108,4 +112,5 @@ STUDY = study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    limits=LIMITS,
 )

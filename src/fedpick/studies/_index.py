@@ -1,0 +1,184 @@
+"""The index: of every table and figure of the five papers the state and the verdicts."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fedpick.studies._study import Finding, Reproduction, table
+from fedpick.studies._verdicts import VERDICTS
+
+__all__ = ["PAPERS", "Entry", "index_page", "summary"]
+
+
+class Entry(NamedTuple):
+    """A table or figure of a paper.
+
+    Args:
+        name: as the paper numbers it.
+        what: it shows.
+        studies: that rerun it, or parts of it.
+        left: what of it was not run, and why; "" if nothing is left.
+    """
+
+    name: str
+    what: str
+    studies: tuple[str, ...] = ()
+    left: str = ""
+
+
+DRAWING = "a drawing, without a result"
+SETTINGS = "a list of settings, without a result"
+FORMULA = "a plot of a formula, without a result"
+NO_RESULT = (DRAWING, SETTINGS, FORMULA)
+NOT_REACHED = "not reached yet"
+LONG = "networks trained for long, on a GPU: not reached yet"
+EMNIST = "EMNIST cannot be had here, and other digits in its place: not reached yet"
+PAPERS: dict[str, tuple[Entry, ...]] = {
+    "E3CS (Huang et al. 2022)": (
+        Entry("Fig. 1", "the effect of fairness", (), DRAWING),
+        Entry("Fig. 2", "deadline-based aggregation", (), DRAWING),
+        Entry("Table I", "settings of the training", (), SETTINGS),
+        Entry("Fig. 3", "times of selection", ("e3cs/fig3",), "pow-d, which needs training"),
+        Entry("Fig. 4", "success ratio and CEP", ("e3cs/fig4",), "pow-d, which needs training"),
+        Entry(
+            "Fig. 5",
+            "test accuracy on EMNIST-Letters",
+            ("e3cs/letters-quick",),
+            "on other letters, since EMNIST cannot be had here; iid and FedProx: not reached yet",
+        ),
+        Entry(
+            "Table II",
+            "rounds to a level and final accuracy, EMNIST-Letters",
+            ("e3cs/letters-quick",),
+            "on other letters, since EMNIST cannot be had here; iid and FedProx: not reached yet",
+        ),
+        Entry("Fig. 6", "test accuracy on CIFAR-10", (), LONG),
+        Entry("Table III", "rounds to a level and final accuracy, CIFAR-10", (), LONG),
+        Entry("Fig. 7", "other cohort sizes (appendix B)", (), LONG),
+        Entry("Theorem 1", "bound of the regret", (), NOT_REACHED),
+    ),
+    "Power-of-Choice (Cho et al. 2021)": (
+        Entry("Fig. 1", "a toy example with two clients", (), NOT_REACHED),
+        Entry("Fig. 2", "global loss, quadratic", ("power-of-choice/quadratic",)),
+        Entry("Fig. 3", "selection skew, quadratic", ("power-of-choice/quadratic",)),
+        Entry("Fig. 4", "global loss, Synthetic(1,1)", ("power-of-choice/fig4",)),
+        Entry("Fig. 5", "other d, Fashion-MNIST", (), NOT_REACHED),
+        Entry("Fig. 6", "all variants, Fashion-MNIST", ("power-of-choice/table1", "power-of-choice/table2")),
+        Entry("Table 1", "R60, t_comp and accuracy, alpha = 0.3", ("power-of-choice/table1",)),
+        Entry("Fig. 7", "who is selected, quadratic", ("power-of-choice/quadratic",)),
+        Entry("Table 2", "R60, t_comp and accuracy, alpha = 2", ("power-of-choice/table2",)),
+        Entry("Fig. 8", "intermittent availability", ("power-of-choice/fig8",)),
+        Entry("Fig. 9", "EMNIST digits, K = 500", (), EMNIST),
+        Entry("Fig. 10", "EMNIST digits, K = 500, all variants", (), EMNIST),
+        Entry("Fig. 11", "Fashion-MNIST, C = 0.1", (), NOT_REACHED),
+        *(Entry(f"Fig. {n}", "other batch sizes and local steps", (), NOT_REACHED) for n in (12, 13, 14, 15)),
+        Entry("Theorem 3.1", "bound of the convergence", (), NOT_REACHED),
+    ),
+    "BSFL (Ben Ami et al. 2023)": (
+        Entry("Fig. 1", "the scheme of communication", (), DRAWING),
+        Entry("Fig. 2", "g for several beta", (), FORMULA),
+        Entry("Fig. 3", "graphs of states", (), DRAWING),
+        Entry("Fig. 4", "energy over steps, ALSA and SA", ("bsfl/fig4",)),
+        Entry("Fig. 5", "linear regression, iid", ("bsfl/fig5", "bsfl/regret")),
+        Entry("Fig. 6", "Fashion-MNIST, iid", (), LONG),
+        Entry("Fig. 7", "CIFAR-10, iid", (), LONG),
+        Entry("Fig. 8", "linear regression, non-iid", ("bsfl/fig8",)),
+        Entry("Fig. 9", "Fashion-MNIST, non-iid", (), LONG),
+        Entry("Fig. 10", "CIFAR-10, non-iid", (), LONG),
+        Entry("Theorem 1", "bound of the regret", ("bsfl/regret",)),
+        Entry("Theorem 2", "convergence of ALSA", (), NOT_REACHED),
+    ),
+    "RBCS-F (Huang et al. 2021)": (
+        Entry("Fig. 1", "federated learning", (), DRAWING),
+        Entry("Table 1", "settings of the clients", (), SETTINGS),
+        Entry("Table 2", "parameters", (), SETTINGS),
+        Entry("Fig. 2", "the queues", ("rbcs-f/fig2",)),
+        Entry("Fig. 3", "training time", ("rbcs-f/fig3",)),
+        Entry("Fig. 4", "pulls of each client", ("rbcs-f/fig4",)),
+        Entry("Fig. 5", "fairness alone, Fashion-MNIST and CIFAR-10", (), LONG),
+        Entry("Fig. 6", "accuracy over rounds, Fashion-MNIST and CIFAR-10", (), LONG),
+        Entry("Appendix E", "accuracy over time", (), NOT_REACHED),
+        Entry("Regret (23), (24)", "regret and its bound", (), NOT_REACHED),
+        Entry("Theorem 4", "the guaranteed share", ("rbcs-f/fig4",)),
+    ),
+    "FedGS (Wang et al. 2023)": (
+        Entry("Fig. 1", "a motivating example", (), DRAWING),
+        Entry("Fig. 2", "two kinds of local data", (), DRAWING),
+        Entry("Fig. 3", "the oracle graph", (), NOT_REACHED),
+        Entry("Table 1", "modes of availability", (), SETTINGS),
+        Entry(
+            "Table 2",
+            "lowest test loss on three data sets",
+            ("fedgs/table2-synthetic",),
+            "CIFAR-10 and Fashion-MNIST: not reached yet",
+        ),
+        Entry("Fig. 4", "sampling counts", ("fedgs/fig4-counts",)),
+        Entry("Fig. 5", "test loss over rounds", (), LONG),
+        Entry("Table 3", "graphs built from models", (), NOT_REACHED),
+    ),
+}
+
+
+def _counts(findings: Sequence[Finding]) -> list[int]:
+    """Number of the papers' claims with each verdict; extensions of ours do not count."""
+    verdicts = [finding.verdict for finding in findings if not finding.own]
+    return [verdicts.count(each) for each in VERDICTS]
+
+
+def summary(outcomes: Sequence[Reproduction]) -> str:
+    """The numbers in a sentence, and as a table."""
+    findings = [finding for outcome in outcomes for finding in outcome.findings]
+    counts = _counts(findings)
+    run = {outcome.study.id for outcome in outcomes}
+    entries = [entry for paper in PAPERS.values() for entry in paper]
+    testable = [entry for entry in entries if entry.left not in NO_RESULT]
+    shown = sum(any(id in run for id in entry.studies) for entry in testable)
+    own = sum(finding.own for finding in findings)
+    return (
+        f"{sum(counts)} claims of the five papers were judged, in {len(outcomes)} studies. They rerun {shown} of the "
+        f"{len(testable)} tables, figures and theorems with a result to compare, wholly or in part; the other "
+        f"{len(entries) - len(testable)} are drawings and lists of settings. {own} extensions of ours are shown, but "
+        "not counted.\n\n" + table([list(VERDICTS), ["---:"] * len(VERDICTS), [str(count) for count in counts]])
+    )
+
+
+def _words(findings: Sequence[Finding]) -> str:
+    counts = zip(_counts(findings), VERDICTS, strict=True)
+    return ", ".join(f"{count} {verdict}" for count, verdict in counts if count)
+
+
+def _link(id: str) -> str:
+    return f"[{id}]({id}/findings.md)"
+
+
+def index_page(outcomes: Sequence[Reproduction]) -> str:
+    """The page index.md."""
+    by_id = {outcome.study.id: outcome for outcome in outcomes}
+    rows = [["study", "what", *VERDICTS], ["---", "---", *["---:"] * len(VERDICTS)]]
+    rows += [[_link(id), one.study.title, *map(str, _counts(one.findings))] for id, one in by_id.items()]
+    parts = [
+        "# The papers' experiments, rerun\n",
+        "Each page sets a paper's claims beside our figures, with 95% intervals over seeds, and a verdict for each "
+        "claim. `fedpick reproduce` and `fedpick judge` write them, and this page.\n",
+        summary(outcomes),
+        "- *reproduced*: the paired interval excludes 0 on the claim's side; where a size is printed, it contains the "
+        "size or lies beyond it, with a half-width of at most half that size.\n"
+        "- *direction only*: it excludes 0 on that side, but lies below the printed size or is wider.\n"
+        "- *contradicted*: it excludes the claim or a part of it: it lies on the other side of 0 or, where a size is "
+        "printed, contains 0 but not even half the size.\n"
+        "- *undecided*: too few seeds; the page says about how many would decide.\n"
+        "- *vacuous*: the claim holds, but so it would for anything.\n"
+        "- *not testable here*: for a reason that is named.\n",
+        "## The studies\n",
+        table(rows),
+        "## All tables and figures\n",
+    ]
+    for paper, entries in PAPERS.items():
+        rows = [["", "what", "rerun in", "verdicts there", "left out"], ["---"] * 5]
+        for entry in entries:
+            there = [by_id[id] for id in entry.studies if id in by_id]
+            missing = [f"{id}: no result in this folder" for id in entry.studies if id not in by_id]
+            left = "; ".join([*missing, *([entry.left] if entry.left else [])])
+            links = ", ".join(_link(one.study.id) for one in there) or "not run"
+            rows.append([entry.name, entry.what, links, "; ".join(_words(one.findings) for one in there), left])
+        parts += [f"### {paper}\n", table(rows)]
+    return "\n".join(parts)
