@@ -28,6 +28,8 @@ from fedpick.experiment import Experiment
 from fedpick.report.intervals import interval
 from fedpick.report.page import again
 from fedpick.report.page.verdict import verdict
+from fedpick.store.manifest import identity, summed_json
+from fedpick.store.sealed import Label, read_sealed, write_sealed
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 HOSTILE = "<script>alert(1)</script>'\"&{{7*7}}</style><!--\u202e\u2028" + "x" * 10_000
@@ -182,7 +184,12 @@ def many(root, policies=6, seeds=5, rounds=2500, clients=100, cohort_size=20):
             file = folder / "manifest.json"
             manifest = json.loads(file.read_text())
             manifest["config"] |= {"policy": f"e3cs(quota={i / 10})", "seed": seed}
-            file.write_text(json.dumps(manifest))
+            del manifest["sum"]
+            manifest["run"] = identity(manifest["config"])
+            file.write_text(summed_json(manifest))
+            for name in ("rounds", "selections"):
+                path = folder / f"{name}.parquet"
+                write_sealed(path, pq.read_table(path), Label(name, manifest["run"], 1, rounds))
     shutil.rmtree(first)
     return root
 
@@ -217,7 +224,7 @@ def rename(file):
     """Give a column of metrics a hostile name."""
     table = pq.read_table(file)
     names = [HOSTILE if name == "test_loss" else name for name in table.column_names]
-    pq.write_table(table.rename_columns(names), file)
+    write_sealed(file, table.rename_columns(names), read_sealed(file).label)
 
 
 def test_a_hostile_name_is_text(hostile):
