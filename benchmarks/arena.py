@@ -71,23 +71,6 @@ POLICIES: dict[str, Callable[[int], Any]] = {
 }
 
 
-def _others() -> dict[str, Callable[[int], Any]]:
-    """Whatever else the library has, with its default settings; oracles act on nothing that is reported."""
-    known, found = {type(make(2)) for make in POLICIES.values()}, {}
-    for name in fp.policy_names():
-        try:
-            policy = fp.policy(name, cohort_size=2)
-        except fp.SettingError:  # wrappers and oracles, which need to be told something
-            continue
-        if type(policy) not in known and not fp.traits(policy).oracle:
-            found[type(policy).__name__] = lambda m, name=name: fp.policy(name, cohort_size=m)
-            known.add(type(policy))
-    return found
-
-
-POLICIES |= _others()
-
-
 def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUNDS) -> float:
     """The share of all places that the liars take."""
     draw = fp.rng.stream(seed, 0, "arena")

@@ -282,7 +282,7 @@ def plot(rows: list[dict[str, Any]], folder: Path) -> None:
             [r["clients"] for r in own],
             [r["round_ms"] for r in own],
             color=colours[i % 6],
-            marker="os^Dv"[i // 6],
+            marker="os^DvP*X"[i // 6 % 8],
             markersize=5,
             linewidth=1,
             label=entry.name,

@@ -44,7 +44,7 @@ def test_liars_win_nothing_by_what_cannot_be_true(arena) -> None:
 
 @pytest.mark.slow
 def test_guarded_ten_liars_take_at_most_a_fifth_and_one_at_most_3_percent(arena) -> None:
-    """Of every policy that the library has, oracles excepted."""
+    """Of every policy of the arena, which are those of the page on trust."""
     shares = {
         (name, lie, liars): arena.capture(fp.Guard(make(arena.COHORT)), arena.LIES[lie], liars)
         for name, make in arena.POLICIES.items()

@@ -115,7 +115,8 @@ def test_each_fault_is_the_right_site_s(tmp_path):
     memory = session.roster.state
     assert Counter(memory.status[:2]) == {DONE: 1, SURPLUS: 1}
     assert memory.status[2:].tolist() == [FAILED] * 4 + [LATE]
-    np.testing.assert_equal(memory.duration, [1.5, 1.5, *[math.nan] * 4, 30.0])
+    assert (memory.duration[:2] >= 1.5).all()  # what they reported, or when the answers came
+    np.testing.assert_equal(memory.duration[2:], [*[math.nan] * 4, 30.0])
     np.testing.assert_equal(memory.loss, [1.0, 2.0, *[math.nan] * 5])
 
 

