@@ -98,7 +98,7 @@ judge: $(READY)  ## judge the stored results in docs/studies anew, and write the
 	$(BIN)/fedpick judge --out docs/studies --page README.md
 
 docs: $(READY)  ## build the documentation as a web site in site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lock:  ## renew requirements-dev.lock from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock
