@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
+.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture soak bench-gpu bench-compare-gpu studies judge docs figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -99,6 +99,9 @@ judge: $(READY)  ## judge the stored results in docs/studies anew, and write the
 
 docs: $(READY)  ## build the documentation as a web site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+figures: $(READY)  ## draw the figures of the front page and of the README, and write the sentences under them
+	$(BIN)/python docs/_build/figures.py
 
 lock:  ## renew requirements-dev.lock from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock

@@ -42,7 +42,9 @@ def _row(param: click.Parameter) -> str:
     if isinstance(param, click.Argument):
         names = f"`{param.human_readable_name}`"
     kind = "" if isinstance(param, click.Option) and param.is_flag else param.type.name.removesuffix(" range")
-    told = _cell(getattr(param, "help", None) or "") + (f" Default: {_cell(_default(param))}." if _default(param) else "")
+    told = _cell(getattr(param, "help", None) or "") + (
+        f" Default: {_cell(_default(param))}." if _default(param) else ""
+    )
     return f"| {names} | {_cell(kind)} | {told} |"
 
 
