@@ -79,6 +79,18 @@ STUDIES: Mapping[str, Study] = _Studies(
         "bsfl/fig5": "bsfl.fig5",
         "bsfl/fig8": "bsfl.fig8",
         "e3cs/letters-quick": "e3cs.letters",
+        "e3cs/table3-non-iid": "e3cs.table3_non_iid",
+        "e3cs/table3-iid": "e3cs.table3_iid",
+        "e3cs/table3-non-iid-fedprox": "e3cs.table3_non_iid_fedprox",
+        "e3cs/table3-iid-fedprox": "e3cs.table3_iid_fedprox",
+        "fedgs/table2-cifar10": "fedgs.table2_cifar10",
+        "fedgs/table2-fashion-mnist": "fedgs.table2_fashion",
+        "bsfl/fig6": "bsfl.fig6",
+        "bsfl/fig7": "bsfl.fig7",
+        "bsfl/fig9": "bsfl.fig9",
+        "bsfl/fig10": "bsfl.fig10",
+        "rbcs-f/fig6-cifar10": "rbcsf.fig6_cifar10",
+        "rbcs-f/fig6-fashion-mnist": "rbcsf.fig6_fashion",
     }
 )
 
