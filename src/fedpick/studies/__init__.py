@@ -79,6 +79,8 @@ STUDIES: Mapping[str, Study] = _Studies(
         "bsfl/fig5": "bsfl.fig5",
         "bsfl/fig8": "bsfl.fig8",
         "e3cs/letters-quick": "e3cs.letters",
+        "tournament/synthetic": "tournament.synthetic",
+        "tournament/fashion-mnist": "tournament.fashion",
     }
 )
 

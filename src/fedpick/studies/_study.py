@@ -122,6 +122,8 @@ class Study:
         score: result -> findings.
         plot: result -> the paper's figure.
         limits: the thresholds that the score function uses, each with a reason; fixed before the full run.
+        about: a paragraph for the page: data, model, rounds, and what is chosen by us.
+        body: result -> further tables of the page, as Markdown.
         version: of the job; increased when it would measure something else for the same item.
         trains: whether the job trains models, so that its measurement depends on the kind of device.
         cost: item -> relative duration of the job, for the estimate of the time left.
@@ -138,6 +140,8 @@ class Study:
     score: Callable[[Result], list[Finding]]
     plot: Callable[[Result], "Figure"]
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    about: str = ""
+    body: Callable[[Result], str] | None = None
     version: int = 1
     trains: bool = False
     cost: Callable[[Item], float] = _rounds
