@@ -13,9 +13,9 @@ from fedpick.report import scores
 from fedpick.studies._runs import Played
 from fedpick.studies._stats import rounded
 from fedpick.studies._study import Found, Item, Measurement, Result, Settings, seeds_of
-from fedpick.types import Floats
+from fedpick.types import Floats, Ints
 
-__all__ = ["BASE", "METRICS", "ORACLES", "POLICIES", "WORLDS", "gather", "items", "played"]
+__all__ = ["ABOUT", "BASE", "METRICS", "ORACLES", "POLICIES", "WORLDS", "gather", "items", "played"]
 
 EQUAL = "device(examples_per_second=1e9, spread=0, waver=0, cold_start=0, model_megabytes=1)"  # 1.6 s for everyone
 MIXED = "device(examples_per_second=100, spread=0.7, waver=0.25, cold_start=1, model_megabytes=1)"
@@ -66,6 +66,20 @@ POLICIES = {
 ORACLES = ("fedcs",)  # know what no server knows: shown, never recommended
 TWO_PHASES = ("optimal",)  # all who are asked train, and most of that work is not sent
 BASE: dict[str, Any] = {"worlds": WORLDS, "policies": POLICIES, "reference": "uniform", "share": 0.95, "over": 3}
+
+ABOUT = (
+    "{what}. Five clients are asked a round. All policies have the same budget: as many messages as uniform needs for "
+    "{rounds} rounds in the ideal world, which are two for each client asked (the model there and back; a failed client "
+    "sends none back), and two more for each client that is asked for its loss or the length of its update before the "
+    "choice. What comes after the budget is spent, or after {twice} rounds, is not counted. The level is 95% of the "
+    "accuracy that uniform ends with in the same world at the same seed. Nine worlds: ideal; volatile (clients return "
+    "with probability 0.1, 0.3, 0.6 or 0.9); volatile with memory (the same, but crashes last 10 rounds); stragglers "
+    "(mixed devices and a deadline of 8 s); LN, SLN and YC, FedGS's modes of availability; halves, which take turns; "
+    "and all troubles (SLN, crashes with memory, mixed devices, the deadline). A round lasts 1.6 s where devices are "
+    "not mixed. All worlds, settings and the budget are our choice; policies have their default settings. Left out: "
+    "genie, which needs speeds that these worlds do not tell; guard, since nobody lies here; fixed-probabilities, "
+    "which is uniform without a vector"
+)
 
 # name: (in words, whether more is better, decimals)
 METRICS: dict[str, tuple[str, bool, int]] = {
@@ -121,6 +135,12 @@ def _config(item: Item) -> Config:
     )
 
 
+def _evaluated(values: Floats, end: int) -> Ints:
+    """Places of the values up to this round; the first one, if the budget ends before it."""
+    there: Ints = np.flatnonzero(~np.isnan(values))
+    return there[there < end] if (there < end).any() else there[:1]
+
+
 def _read(item: Item, folder: Path) -> Measurement:
     """What the run used and reached until its messages were spent."""
     names = ["clock", "messages", "megabytes", "chosen", "done", "surplus", "late", "accuracy", "worst_decile"]
@@ -133,17 +153,14 @@ def _read(item: Item, folder: Path) -> Measurement:
     chosen, done, sent = cut["chosen"].sum(), cut["done"].sum(), cut["messages"].sum()
     answered = (cut["done"] + cut["surplus"] + cut["late"]).sum()
     trained = (sent - chosen - answered) / 2 if item["policy"].split("(")[0] in TWO_PHASES else chosen
-    seen = ~np.isnan(cut["accuracy"])
-    at = np.flatnonzero(seen)
-    if not len(at):  # the budget ends before the first evaluation: that one stands for it
-        at = np.flatnonzero(~np.isnan(column["accuracy"]))[:1]
+    at, worst = (_evaluated(column[name], end) for name in ("accuracy", "worst_decile"))
     half = np.flatnonzero(~np.isnan(column["accuracy"][: item["rounds"] // 2]))[-item["over"] :]
     return {
         "rounds": end,
         "at": at + 1,
         "clock": column["clock"][at] / 3600.0,
         "accuracy": column["accuracy"][at],
-        "worst": column["worst_decile"][at],
+        "worst": column["worst_decile"][worst],
         "jain": scores.jain(counts),
         "never": float(np.mean(counts == 0)),
         "wasted": float(1.0 - done / trained) if trained else 0.0,
@@ -158,8 +175,7 @@ played = Played(_config, _read)
 
 
 def _last(values: Floats, over: int) -> float:
-    there = values[~np.isnan(values)][-over:]
-    return float(there.mean()) if len(there) else 0.0
+    return float(values[-over:].mean()) if len(values) else 0.0
 
 
 def _hours(run: Mapping[str, Any], level: float) -> float | None:
