@@ -63,7 +63,8 @@ class _FirstPhase:
         usable = np.isfinite(self.updates.loss)
         if self.updates.valid is not None:
             usable = usable & self.updates.valid
-        return np.where(asked.used & usable, np.asarray(self.updates.reports["update_norm"]), np.nan)
+        norms = self.updates.reports.get("update_norm", np.full(len(self.ids), np.nan))  # none where nobody answers
+        return np.where(asked.used & usable, np.asarray(norms), np.nan)
 
     def part(self, chosen: Ints) -> Updates:
         """What the chosen, who were all asked, send."""

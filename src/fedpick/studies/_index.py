@@ -127,6 +127,7 @@ def _counts(findings: Sequence[Finding]) -> list[int]:
 
 def summary(outcomes: Sequence[Reproduction]) -> str:
     """The numbers in a sentence, and as a table."""
+    outcomes = [outcome for outcome in outcomes if outcome.study.paper]
     findings = [finding for outcome in outcomes for finding in outcome.findings]
     counts = _counts(findings)
     run = {outcome.study.id for outcome in outcomes}
@@ -155,7 +156,8 @@ def index_page(outcomes: Sequence[Reproduction]) -> str:
     """The page index.md."""
     by_id = {outcome.study.id: outcome for outcome in outcomes}
     rows = [["study", "what", *VERDICTS], ["---", "---", *["---:"] * len(VERDICTS)]]
-    rows += [[_link(id), one.study.title, *map(str, _counts(one.findings))] for id, one in by_id.items()]
+    rows += [[_link(id), one.study.title, *map(str, _counts(one.findings))] for id, one in by_id.items() if one.study.paper]
+    own = [[_link(id), one.study.title] for id, one in by_id.items() if not one.study.paper]
     parts = [
         "# The papers' experiments, rerun\n",
         "Each page sets a paper's claims beside our figures, with 95% intervals over seeds, and a verdict for each "
@@ -171,6 +173,7 @@ def index_page(outcomes: Sequence[Reproduction]) -> str:
         "- *not testable here*: for a reason that is named.\n",
         "## The studies\n",
         table(rows),
+        *(["## Beyond the papers\n", table([["study", "what"], ["---", "---"], *own])] if own else []),
         "## All tables and figures\n",
     ]
     for paper, entries in PAPERS.items():
