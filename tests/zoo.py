@@ -77,6 +77,8 @@ def zoo(m: int) -> dict[str, Any]:
         fp.OptimalSampling(m, steps=4),
         fp.HiCS(m),
         fp.HiCS(m, clusters=m + 4, horizon=9, gamma=1.0, temperature=0.5),
+        fp.FedCor(m),
+        fp.FedCor(m, warmup=2, interval=2, samples=3, dimension=2),
         fp.MinSeparation(fp.Uniform(m), 3),
         fp.MinSeparation(fp.OverSelect(fp.Oort(m), 1.3), 2, at_most=4),
         fp.OverSelect(fp.MinSeparation(fp.E3CS(m), 2), 1.5),

@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         ActiveFL,
         Clustered,
         DivFL,
+        FedCor,
         FedCS,
         FedGS,
         FixedProbabilities,
@@ -75,8 +76,8 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie Guard "
-    "HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
+    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedCor FedGS FixedProbabilities Genie "
+    "Guard HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
@@ -135,6 +136,7 @@ __all__ = [
     "DivFL",
     "Experiment",
     "FedCS",
+    "FedCor",
     "FedGS",
     "FedpickError",
     "FixedProbabilities",

@@ -8,6 +8,7 @@ from fedpick.policies.csucb import CSUCB
 from fedpick.policies.divfl import DivFL
 from fedpick.policies.e3cs import E3CS
 from fedpick.policies.f3ast import F3AST
+from fedpick.policies.fedcor import FedCor
 from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
 from fedpick.policies.guard import Guard
@@ -32,6 +33,7 @@ __all__ = [
     "Clustered",
     "DivFL",
     "FedCS",
+    "FedCor",
     "FedGS",
     "FixedProbabilities",
     "Genie",

@@ -48,6 +48,7 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "refl": policies.REFL,
         "optimal": policies.OptimalSampling,
         "hics": policies.HiCS,
+        "fedcor": policies.FedCor,
         "over-select": policies.OverSelect,
         "guard": policies.Guard,
     }
