@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         FedGS,
         FixedProbabilities,
         Genie,
+        GreedyFed,
         Guard,
         HiCS,
         MinSeparation,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         OptimalSampling,
         OverSelect,
         PowerOfChoice,
+        SFedAvg,
         SizeWeighted,
         TiFL,
         Uniform,
@@ -77,7 +79,8 @@ _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
     "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedCor FedGS FixedProbabilities Genie "
-    "Guard HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
+    "GreedyFed Guard HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SFedAvg SizeWeighted TiFL "
+    "Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
@@ -141,6 +144,7 @@ __all__ = [
     "FedpickError",
     "FixedProbabilities",
     "Genie",
+    "GreedyFed",
     "Guard",
     "HiCS",
     "MinSeparation",
@@ -155,6 +159,7 @@ __all__ = [
     "ReportSpec",
     "Results",
     "Run",
+    "SFedAvg",
     "Session",
     "SettingError",
     "SizeWeighted",

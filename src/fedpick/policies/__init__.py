@@ -11,6 +11,7 @@ from fedpick.policies.f3ast import F3AST
 from fedpick.policies.fedcor import FedCor
 from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
+from fedpick.policies.greedyfed import GreedyFed
 from fedpick.policies.guard import Guard
 from fedpick.policies.hics import HiCS
 from fedpick.policies.min_separation import MinSeparation
@@ -20,6 +21,7 @@ from fedpick.policies.overselect import OverSelect
 from fedpick.policies.power_of_choice import PowerOfChoice
 from fedpick.policies.rbcsf import RBCSF
 from fedpick.policies.refl import REFL
+from fedpick.policies.s_fedavg import SFedAvg
 from fedpick.policies.tifl import TiFL
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "FedGS",
     "FixedProbabilities",
     "Genie",
+    "GreedyFed",
     "Guard",
     "HiCS",
     "MinSeparation",
@@ -44,6 +47,7 @@ __all__ = [
     "OptimalSampling",
     "OverSelect",
     "PowerOfChoice",
+    "SFedAvg",
     "SizeWeighted",
     "TiFL",
     "Uniform",

@@ -49,6 +49,8 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "optimal": policies.OptimalSampling,
         "hics": policies.HiCS,
         "fedcor": policies.FedCor,
+        "greedyfed": policies.GreedyFed,
+        "s-fedavg": policies.SFedAvg,
         "over-select": policies.OverSelect,
         "guard": policies.Guard,
     }
