@@ -171,9 +171,9 @@ def judge(chosen: Chosen, updates: Updates) -> Outcome:
 
 def _reported(policy: Policy[Any], clients: Clients, outcome: Outcome) -> float:
     """Megabytes of the reports that the policy asks for, four bytes a number; the update is the model's own message."""
-    total = 0
-    for name in traits(policy).collect(clients):
-        if name in outcome.reports and name != "update":
+    total, about = 0, traits(policy)
+    for name in about.collect(clients):
+        if name in outcome.reports and name != "update" and name not in about.valued:
             rows = outcome.reports[name].reshape(len(outcome), -1)
             total += rows.shape[1] * int(np.count_nonzero(~np.isnan(rows).all(axis=1)))
     return 4e-6 * total
