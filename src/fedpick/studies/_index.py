@@ -156,7 +156,9 @@ def index_page(outcomes: Sequence[Reproduction]) -> str:
     """The page index.md."""
     by_id = {outcome.study.id: outcome for outcome in outcomes}
     rows = [["study", "what", *VERDICTS], ["---", "---", *["---:"] * len(VERDICTS)]]
-    rows += [[_link(id), one.study.title, *map(str, _counts(one.findings))] for id, one in by_id.items() if one.study.paper]
+    rows += [
+        [_link(id), one.study.title, *map(str, _counts(one.findings))] for id, one in by_id.items() if one.study.paper
+    ]
     own = [[_link(id), one.study.title] for id, one in by_id.items() if not one.study.paper]
     parts = [
         "# The papers' experiments, rerun\n",

@@ -62,6 +62,9 @@ POLICIES = {
     "refl": "refl",
     "optimal": "optimal",
     "hics": "hics",
+    "fedcor": "fedcor",
+    "greedyfed": "greedyfed",
+    "s-fedavg": "s-fedavg",
 }
 ORACLES = ("fedcs",)  # know what no server knows: shown, never recommended
 TWO_PHASES = ("optimal",)  # all who are asked train, and most of that work is not sent
