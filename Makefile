@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture soak bench-gpu bench-compare-gpu studies judge docs figures lock clean
+.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu studies judge docs figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -80,6 +80,9 @@ bench-demo: $(READY)  ## measure a comparison of six policies from the command t
 
 bench-capture: $(READY)  ## measure what false reports gain under each policy, into docs/trust.md (ten minutes)
 	$(BIN)/python benchmarks/bench_capture.py
+
+bench-clone: $(READY)  ## measure what a stranger waits for: setting up, demo and tests in a fresh clone; writes the README's lines
+	$(BIN)/python benchmarks/bench_clone.py --test --readme
 
 soak: $(READY)  ## play 20,000 rounds of a Flower server and 200,000 simulated ones; fails if memory or time per round grows
 	$(BIN)/python benchmarks/soak.py

@@ -51,6 +51,9 @@ POLICIES: dict[str, dict[str, Any]] = {
     "REFL": {"": fp.REFL(4)},
     "OptimalSampling": {"": fp.OptimalSampling(4)},
     "HiCS": {"": fp.HiCS(4)},
+    "FedCor": {"": fp.FedCor(4)},
+    "GreedyFed": {"": fp.GreedyFed(4)},
+    "SFedAvg": {"": fp.SFedAvg(4)},
     "OverSelect": {"": fp.OverSelect(fp.Uniform(4), 1.3)},
     "MinSeparation": {"": fp.MinSeparation(fp.Uniform(4), 3)},
     "Guard": {"": fp.Guard(fp.Uniform(4))},
@@ -91,7 +94,9 @@ def _reads(name: str, form: str) -> list[str]:
 def _seen(name: str, form: str) -> str:
     """What its choices depend on, in words."""
     policy = POLICIES[name][form]
-    reports = " and ".join(f"`{each.name}`" for each in fp.traits(policy).reports)
+    reports = " and ".join(
+        f"`{each.name}`" + (" (computed by the server)" if each.server else "") for each in fp.traits(policy).reports
+    )
     said = [f"reports: {reports}" if each == "report" else _SAID[each] for each in _reads(name, form)]
     return ", ".join(said) or "nothing but who is available"
 
@@ -166,10 +171,10 @@ def facts(name: str) -> str:
 def _secure(name: str, form: str) -> str:
     """Whether it works if the server sees only the sum of the updates."""
     policy, seen = POLICIES[name][form], set(_reads(name, form))
-    reports = [each.name for each in fp.traits(policy).reports] if "report" in seen else []
-    updates = [each for each in reports if each.startswith(("sketch", "update", "output", "embedding"))]
-    if updates:
-        return "no: it needs something of each client's own update"
+    reports = fp.traits(policy).reports if "report" in seen else ()
+    of_updates = ("sketch", "update", "output", "embedding")
+    if any(each.server or each.name.startswith(of_updates) for each in reports):
+        return "no: it needs each client's own update, or something made from it"
     if "norms" in seen:
         return "with `steps=`: sums are enough (AOCS); else it needs each length"
     if seen & {"loss", "probe"} or reports:
@@ -181,6 +186,8 @@ def _secure(name: str, form: str) -> str:
 
 def _private(name: str, form: str) -> str:
     seen = set(_reads(name, form))
+    if any(each.server for each in fp.traits(POLICIES[name][form]).reports):
+        return "nothing; the server values the update it gets"
     if seen <= {"status", "duration", "context"}:
         return "nothing about the data is told"
     if seen <= {"status", "duration", "context", "sizes"}:
@@ -203,6 +210,9 @@ def needs_table() -> str:
     return "\n".join(rows)
 
 
+_ONE_WORD = ("BSFL", "DivFL", "E3CS", "F3AST", "FedCor", "FedCS", "FedGS", "GreedyFed", "HiCS", "REFL", "TiFL")
+
+
 def _slug(name: str) -> str:
     """The file of a policy's page."""
     special = {
@@ -210,7 +220,8 @@ def _slug(name: str) -> str:
         "CSUCB": "cs-ucb",
         "OptimalSampling": "optimal",
         "RBCSF": "rbcs-f",
-        **{each: each.lower() for each in ("BSFL", "DivFL", "E3CS", "F3AST", "FedCS", "FedGS", "HiCS", "REFL", "TiFL")},
+        "SFedAvg": "s-fedavg",
+        **{each: each.lower() for each in _ONE_WORD},
     }
     return special.get(name) or re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
 
