@@ -63,8 +63,8 @@ def _same(one: list[fp.Choice], other: list[fp.Choice]) -> bool:
 def reads(policy: Any) -> list[str]:
     """The channels on which the policy's choices depend.
 
-    >>> reads(fp.Uniform(4)), reads(fp.E3CS(4, quota=0.5)), reads(fp.BSFL(4))
-    ([], ['status'], ['status', 'duration'])
+    >>> reads(fp.Uniform(4)), reads(fp.Oort(4))
+    ([], ['status', 'duration', 'report', 'sizes'])
     """
     plain = play(policy)
     return [channel for channel in CHANNELS if not _same(plain, play(policy, channel))]
