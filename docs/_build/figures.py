@@ -8,6 +8,7 @@ docs/index.md and README.md.
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def main() -> None:
         work = work_of(scene.experiment, Shelf(folder / scene.name), "auto", "auto")
         carry_out(work)
         results = results_of(work, target=scene.target)
-        said[scene.name] = f"{scene.about} {scene.answer(results.data())}"
+        said[scene.name] = textwrap.fill(f"{scene.about} {scene.answer(results.data())}", 120, break_on_hyphens=False)
         with rc_context(STYLE):
             _draw(scene, results).savefig(ROOT / "docs" / "figures" / f"{scene.name}.svg", metadata={"Date": None})
     for page, scenes in PAGES.items():

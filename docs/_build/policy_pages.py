@@ -18,9 +18,10 @@ import numpy as np
 import probing
 
 import fedpick as fp
-from fedpick.policies.text import policy_names
+from fedpick.policies.text import find_policy, policy_names
+from fedpick.studies.tournament._table import gap
 
-__all__ = ["POLICIES", "facts", "needs_table", "on_page_markdown"]
+__all__ = ["POLICIES", "facts", "needs_table", "on_page_markdown", "tournament"]
 
 ROOT = Path(__file__).parent.parent.parent
 _MARK = re.compile(r"<!-- facts: (\w+) -->")
@@ -145,6 +146,25 @@ def _cost(name: str) -> str | None:
     return f"{row['round_ms']:.1f} ms for a round with {row['cohort']:,} of {row['clients']:,} clients"
 
 
+def tournament(name: str, stored: Path = ROOT / "docs" / "studies" / "tournament") -> str:
+    """Where the policy was better or worse than the reference in the stored tournaments; empty if it was in none."""
+    said = []
+    for file in sorted(stored.glob("*/result.json")):
+        result = json.loads(file.read_text())
+        for called, text in result["policies"].items():
+            maker = find_policy(text.split("(")[0])
+            if getattr(maker, "func", maker).__name__ != name or called == result["reference"]:
+                continue
+            gaps = {world: gap(result, world, called) for world in result["worlds"]}
+            won, lost = ([w for w, g in gaps.items() if above(g)] for above in (lambda g: g.low > 0, lambda g: g.high < 0))
+            said.append(
+                f"- `{text}` on [{file.parent.name}](../studies/tournament/{file.parent.name}/findings.md), in "
+                f"{len(gaps)} worlds with the same budget of messages: higher final accuracy than `{result['reference']}` "
+                f"in {', '.join(won) or 'none'}; lower in {', '.join(lost) or 'none'}; the rest is within chance"
+            )
+    return "\n\n## When it won and lost\n\n" + "\n".join(said) if said else ""
+
+
 def facts(name: str) -> str:
     """What a policy says about itself, in Markdown."""
     maker = getattr(fp, name)
@@ -165,7 +185,7 @@ def facts(name: str) -> str:
     if trusts:
         rows.append(("trusts", _cell(trusts[1])))
     table = ["| | |", "| --- | --- |", *(f"| {what} | {how} |" for what, how in rows)]
-    return "## In short\n\n" + "\n".join(table) + "\n\n## Settings\n\n" + _settings(maker)
+    return "## In short\n\n" + "\n".join(table) + "\n\n## Settings\n\n" + _settings(maker) + tournament(name)
 
 
 def _secure(name: str, form: str) -> str:
