@@ -18,9 +18,9 @@ _INCLUDE = re.compile(r"<!-- include: (benchmarks/results/[\w./-]+\.md) -->")
 
 
 def _include(found: re.Match[str]) -> str:
-    """The file's text without its pictures, whose files are not part of the site."""
-    text = (ROOT / found[1]).read_text(encoding="utf-8")
-    return re.sub(r"^!\[.*\]\(.*\)\n", "", text, flags=re.M).strip()
+    """The file's text without its pictures, whose files are not part of the site, and with lower headings."""
+    text = re.sub(r"^!\[.*\]\(.*\)\n", "", (ROOT / found[1]).read_text(encoding="utf-8"), flags=re.M)
+    return re.sub(r"^(#+ )", r"##\1", text, flags=re.M).strip()
 
 
 def worlds_table() -> str:

@@ -158,7 +158,7 @@ def tournament(name: str, stored: Path = ROOT / "docs" / "studies" / "tournament
             gaps = {world: gap(result, world, called) for world in result["worlds"]}
             won, lost = ([w for w, g in gaps.items() if above(g)] for above in (lambda g: g.low > 0, lambda g: g.high < 0))
             said.append(
-                f"- `{text}` on [{file.parent.name}](../studies/tournament/{file.parent.name}/findings.md), in "
+                f"- `{called}` on [{file.parent.name}](../studies/tournament/{file.parent.name}/findings.md), in "
                 f"{len(gaps)} worlds with the same budget of messages: higher final accuracy than `{result['reference']}` "
                 f"in {', '.join(won) or 'none'}; lower in {', '.join(lost) or 'none'}; the rest is within chance"
             )
