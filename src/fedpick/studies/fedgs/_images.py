@@ -247,7 +247,7 @@ def study(
             "partition": partition,
             "clients": 100,
             "cohort_size": 10,
-            "rounds": 1000,
+            "rounds": 500,
             "seeds": 3,
             "model": model,
             "train": {"lr": f"decay({lr}, 0.998)", "momentum": 0.0, "batch": 32, "steps": 10, "evaluate_every": 10},
