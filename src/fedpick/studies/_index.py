@@ -57,8 +57,8 @@ PAPERS: dict[str, tuple[Entry, ...]] = {
         Entry("Theorem 1", "bound of the regret", (), NOT_REACHED),
     ),
     "Power-of-Choice (Cho et al. 2021)": (
-        Entry("Fig. 1", "a toy example with two clients", (), NOT_REACHED),
-        Entry("Fig. 2", "global loss, quadratic", ("power-of-choice/quadratic",)),
+        Entry("Fig. 1", "a toy example with two clients", ("power-of-choice/fig1",)),
+        Entry("Fig. 2", "global loss, quadratic", ("power-of-choice/quadratic", "power-of-choice/quadratic-centred")),
         Entry("Fig. 3", "selection skew, quadratic", ("power-of-choice/quadratic",)),
         Entry("Fig. 4", "global loss, Synthetic(1,1)", ("power-of-choice/fig4",)),
         Entry("Fig. 5", "other d, Fashion-MNIST", ("power-of-choice/fig5",)),
@@ -72,7 +72,7 @@ PAPERS: dict[str, tuple[Entry, ...]] = {
         Entry("Fig. 11", "Fashion-MNIST, C = 0.1", ("power-of-choice/fig11",)),
         *(Entry(f"Fig. {n}", "batches of 128", ("power-of-choice/fig12",)) for n in (12, 13)),
         *(Entry(f"Fig. {n}", "100 local steps", ("power-of-choice/fig14",)) for n in (14, 15)),
-        Entry("Theorem 3.1", "bound of the convergence", (), NOT_REACHED),
+        Entry("Theorem 3.1", "bound of the convergence", ("power-of-choice/theorem31",)),
     ),
     "BSFL (Ben Ami et al. 2023)": (
         Entry("Fig. 1", "the scheme of communication", (), DRAWING),
@@ -156,7 +156,9 @@ def index_page(outcomes: Sequence[Reproduction]) -> str:
     """The page index.md."""
     by_id = {outcome.study.id: outcome for outcome in outcomes}
     rows = [["study", "what", *VERDICTS], ["---", "---", *["---:"] * len(VERDICTS)]]
-    rows += [[_link(id), one.study.title, *map(str, _counts(one.findings))] for id, one in by_id.items() if one.study.paper]
+    rows += [
+        [_link(id), one.study.title, *map(str, _counts(one.findings))] for id, one in by_id.items() if one.study.paper
+    ]
     own = [[_link(id), one.study.title] for id, one in by_id.items() if not one.study.paper]
     parts = [
         "# The papers' experiments, rerun\n",

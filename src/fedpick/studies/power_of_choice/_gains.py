@@ -58,7 +58,9 @@ def _finding(result: Result, partition: str, rate: str, one: Mapping[str, Any], 
     )
 
 
-def gains(id: str, title: str, figures: str, schemes: dict[str, list[Any]], paper: dict[str, Any], **more: Any) -> Study:
+def gains(
+    id: str, title: str, figures: str, schemes: dict[str, list[Any]], paper: dict[str, Any], **more: Any
+) -> Study:
     """One of the figures; `more` are settings that differ from the tables'."""
     settings = {**FASHION, "rounds": 300, "partitions": PARTITIONS, "schemes": schemes, "paper": paper, **more}
     return Study(

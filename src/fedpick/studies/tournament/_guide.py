@@ -139,9 +139,15 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
     for world, asked in ASKED.items():
         there = [(data, result) for data, result in results.items() if world in result["worlds"]]
         parts += [f"### {asked}\n", *(f"{_advice(result, world, data)}\n" for data, result in there)]
-    parts += ["## Over all nine worlds\n", f"Mean ranks among {len(some['policies']) - len(ORACLES)} policies; 1 is best.\n"]
+    parts += [
+        "## Over all nine worlds\n",
+        f"Mean ranks among {len(some['policies']) - len(ORACLES)} policies; 1 is best.\n",
+    ]
     parts += ["\n".join(line for data, result in results.items() for line in _overall(result, data)) + "\n"]
-    rows = [["policy", "what it must be told", "messages a round in the ideal world, uniform = 1"], ["---", "---", "---:"]]
+    rows = [
+        ["policy", "what it must be told", "messages a round in the ideal world, uniform = 1"],
+        ["---", "---", "---:"],
+    ]
     for name in some["policies"]:
         if name not in ORACLES:
             rows.append([name, _needs(some, name), f"{cost(some, 'ideal', name):.1f}"])
