@@ -98,7 +98,7 @@ PAPERS: dict[str, tuple[Entry, ...]] = {
         Entry("Fig. 5", "fairness alone, Fashion-MNIST and CIFAR-10", (), LONG),
         Entry("Fig. 6", "accuracy over rounds, Fashion-MNIST and CIFAR-10", (), LONG),
         Entry("Appendix E", "accuracy over time", (), NOT_REACHED),
-        Entry("Regret (23), (24)", "regret and its bound", (), NOT_REACHED),
+        Entry("Regret (23), (24)", "regret and its bound", ("rbcs-f/regret",)),
         Entry("Theorem 4", "the guaranteed share", ("rbcs-f/fig4",)),
     ),
     "FedGS (Wang et al. 2023)": (
