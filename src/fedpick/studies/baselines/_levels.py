@@ -117,7 +117,7 @@ def study(
     return Study(
         id=id,
         title=title,
-        paper=paper,
+        paper="",  # not one of the five
         settings={**BASE, **settings, "schemes": dict(schemes)},
         quick=QUICK,
         items=_items,
@@ -126,6 +126,6 @@ def study(
         score=score,
         plot=plot,
         limits=LIMITS,
-        about=". ".join(part for part in (ABOUT, about) if part),
+        about=". ".join(part for part in (f"A headline claim of {paper}", ABOUT, about) if part),
         trains=True,
     )

@@ -19,6 +19,7 @@ def _score(result: Result) -> list[Finding]:
                 words,
                 f"rounds: {texts({each: rounds[each] for each in (name, rival)}, 0)}",
                 judge([above(np.log(rounds[rival]) - np.log(rounds[name]), f"{rival} > {name}", ratio=True)]),
+                own=True,
             ),
             Finding(
                 f"with {name} accuracy varies less from round to round than with {rival}",
@@ -26,6 +27,7 @@ def _score(result: Result) -> list[Finding]:
                 f"change, %: {texts({each: 100 * np.asarray(unsteady[each]) for each in (name, rival)}, 2)}",
                 judge([above(np.log(unsteady[rival]) - np.log(unsteady[name]), f"{rival} > {name}", ratio=True)]),
                 "mean absolute difference of successive evaluations in the second half of the run",
+                own=True,
             ),
         ]
 

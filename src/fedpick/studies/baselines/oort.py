@@ -23,7 +23,7 @@ def _score(result: Result) -> list[Finding]:
             f"simulated hours: {texts({name: hours[name] for name in ('oort', rival)}, 3)}",
             judge([above(ratio, f"{rival} > Oort", size=printed, ratio=True)]),
             f"reached by {result['reached']['oort']} and {result['reached'][rival]} of {result['seeds']} seeds",
-            own=rival != "uniform",
+            own=True,
         )
 
     final = result["final"]
@@ -35,6 +35,7 @@ def _score(result: Result) -> list[Finding]:
             [above(100 * (np.asarray(final["oort"]) - final["uniform"]), "Oort > uniform", size=1.3, digits=1)],
         ),
         "after as many rounds, not after as much time",
+        own=True,
     )
     return [sooner("uniform", 1.2), better, sooner("pow-d"), sooner("bsfl")]
 
