@@ -50,7 +50,7 @@ PARTS: dict[str, Makers] = {
 }
 MISTAKES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 MOST_CLIENTS = 10**8  # what a large machine's memory holds
-_NUMBERS = ("deadline", "epochs", "probe_share", "model_megabytes", "wait")
+_NUMBERS = ("deadline", "epochs", "probe_share", "model_megabytes", "wait", "late")
 
 
 PART_NAMES: Makers = {name: maker for makers in PARTS.values() for name, maker in makers.items()}
@@ -164,6 +164,7 @@ def _named_settings(
     probe_share: float | None = None,
     model_megabytes: float | None = None,
     wait: float | None = None,
+    late: int | None = None,
 ) -> dict[str, Any]:
     said = {key: value for key, value in locals().items() if value is not None}
     return said

@@ -105,6 +105,9 @@ STUDIES: Mapping[str, Study] = _Studies(
         "bsfl/fig10": "bsfl.fig10",
         "rbcs-f/fig6-cifar10": "rbcsf.fig6_cifar10",
         "rbcs-f/fig6-fashion-mnist": "rbcsf.fig6_fashion",
+        "oort/time": "baselines.oort",
+        "fedcor/rounds": "baselines.fedcor",
+        "clustered/rounds": "baselines.clustered",
         "tournament/synthetic": "tournament.synthetic",
         "tournament/fashion-mnist": "tournament.fashion",
     }
