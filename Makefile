@@ -14,7 +14,7 @@ $(READY): pyproject.toml requirements-dev.lock
 	@$(PYTHON) -c "import sys; sys.exit('fedpick needs Python 3.11 or newer, this is ' + sys.version.split()[0] + ': call make PYTHON=python3.11' if sys.version_info < (3, 11) else 0)"
 	@echo "Setting up $(VENV) (about a minute, once) ..."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -100,10 +100,10 @@ judge: $(READY)  ## judge the stored results in docs/studies anew, and write the
 docs: $(READY)  ## build the documentation as a web site in site/
 	$(BIN)/mkdocs build --strict
 
-lock:  ## renew requirements-dev.lock from pyproject.toml
+lock:  ## renew requirements-dev.lock, with the hash of every file, from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip install --quiet uv
-	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-emit-package fedpick --no-header --no-annotate pyproject.toml --output-file requirements-dev.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes --no-emit-package fedpick --no-header --no-annotate pyproject.toml --output-file requirements-dev.lock
 	rm -rf $(VENV)-lock
 
 clean:  ## remove all build results and the environment
