@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
+.PHONY: audit help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -51,11 +51,14 @@ fuzz: $(READY)  ## random attacks on files, texts and states for ten minutes; fi
 coverage: $(READY)  ## measure which branches the quick tests reach, and list the lines that they do not
 	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term-missing
 
-lint: $(READY)  ## check style, types and the direction of imports
+lint: $(READY) audit  ## check style, types, the direction of imports and known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(READY)  ## look for known vulnerabilities in the lock and in what may be installed (offline, from .ci/advisories.txt)
+	$(BIN)/python .ci/audit.py
 
 format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
