@@ -1,4 +1,4 @@
-"""Write small files of every kind that fedpick writes, to be opened by all later versions: python tests/kept/keep.py 0.2
+"""Write small files of each kind that fedpick writes, which all later versions must open: tests/kept/keep.py 0.2
 
 Do this once for each release, before it is tagged, and commit the folder; test_kept.py opens all of them.
 """
