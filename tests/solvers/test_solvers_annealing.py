@@ -94,7 +94,10 @@ def _walks(value, bonus, starts, steps, spread, kind, rng, energies):
 def anneals(problem, kind, steps, rng, runs, energies=None):
     """The last cohorts of many runs: uniform starts, then the solver's own kernel (a call from Python costs more)."""
     value, bonus, m = np.array(problem[0]), np.array(problem[1]), problem[2]
-    cohorts = np.array([rng.choice(len(value), m, replace=False) for _ in range(runs)])
+    if runs == 1:  # as anneal draws it
+        cohorts = rng.choice(len(value), m, replace=False)[None]
+    else:
+        cohorts = np.argsort(rng.random((runs, len(value))), axis=1)[:, :m]
     traces = np.empty((0, 0)) if energies is None else energies
     _walks(value, bonus, cohorts, steps, delta_max(problem), solvers.NEIGHBOURS.index(kind), rng, traces)
     return [tuple(cohort) for cohort in cohorts.tolist()]
