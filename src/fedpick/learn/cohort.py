@@ -217,6 +217,14 @@ def train(
     order = deal(batches.steps.astype(np.int64), devices)
     dealt = tuple(part[order] for part in clients)
     out = function(jax.device_put(sent, everywhere(devices)), arrays.affine, arrays.x, arrays.y, dealt)
-    back = np.argsort(order)
-    out = jax.device_put(out, jax.local_devices()[0])  # so that sums are in the clients' order on any number of devices
-    return Trained(*jax.tree.map(lambda leaf: leaf[back], out))
+    # On one device, so that sums are in the clients' order on any number of devices.
+    return Trained(*jax.device_put(jax.tree.map(lambda leaf: _collect(leaf, order), out), jax.local_devices()[0]))
+
+
+def _collect(dealt: jax.Array, order: Any) -> Any:
+    """The devices' shares in the clients' order; copied by the host, to which their memory belongs, too."""
+    shares = [np.asarray(shard.data) for shard in sorted(dealt.addressable_shards, key=lambda s: s.index[0].start)]
+    together = np.empty(dealt.shape, dealt.dtype)
+    for mine, share in zip(order.reshape(len(shares), -1), shares, strict=True):
+        together[mine] = share
+    return together
