@@ -16,7 +16,7 @@ import fedpick as fp
 CONTRACT = (
     "Clients View Choice Outcome Status policy checks admit retire OverSelect sampling solvers graph theory rng "
     "Uniform SizeWeighted FedCS PowerOfChoice ActiveFL E3CS CSUCB BSFL RBCSF FedGS Genie FixedProbabilities "
-    "Oort MinSeparation Clustered DivFL TiFL F3AST REFL OptimalSampling HiCS"
+    "Oort MinSeparation Clustered DivFL TiFL F3AST REFL OptimalSampling HiCS FedCor GreedyFed SFedAvg"
 )
 
 

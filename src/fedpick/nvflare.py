@@ -50,7 +50,8 @@ class Selected(FedAvg):  # type: ignore[misc]
     ) -> None:
         super().__init__(*args, **{"ignore_result_error": True} | kwargs)
         require(deadline >= 1, "Selected: deadline", deadline, "a whole number of seconds >= 1")
-        if needs := ", ".join(sorted(traits(policy).needs & {"probe", "context", "features"})):
+        about = traits(policy)
+        if needs := ", ".join(sorted(about.needs & ({"probe", "context", "features"} | about.valued))):
             raise MissingError(
                 f"Selected: {type(policy).__name__} needs {needs}, which NVFlare cannot provide; choose another policy"
             )

@@ -114,6 +114,13 @@ def test_the_form_for_gpus_masks_what_is_beyond_a_clients_steps(steps: int | Non
     check(make("floats", "vmap", momentum=0.9, weight_decay=0.05, prox=0.7, steps=steps), twin.Network())
 
 
+def test_clients_that_have_finished_are_left_out_of_later_stages() -> None:
+    ids, epochs = np.arange(40) % len(SIZES), 1.0 + np.arange(40) % 4
+    trainer = make("floats", "vmap", momentum=0.9, steps=2)
+    assert cohort._stages(np.sort(2 * epochs)[::-1], 8) == (2, [40, 32, 32, 16])
+    check(trainer, twin.Network(), ids, epochs != 2, epochs)
+
+
 @pytest.mark.parametrize(("padding", "form"), [("valid", "scan"), ("same", "vmap")])
 def test_a_convolutional_network(padding: str, form: str) -> None:
     kernel = 2 if padding == "valid" else 3

@@ -67,6 +67,8 @@ def test_whatever_clients_report_the_next_choice_is_sound(name, seed):
                 "utility",
                 "duration",
                 "vectors",
+                "losses",
+                "changes",
                 "distance",
                 "speed.fastest",
                 "speed.slowest",

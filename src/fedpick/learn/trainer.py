@@ -16,9 +16,10 @@ from fedpick import rng as rngs
 from fedpick.data.federated import Federated
 from fedpick.errors import ContractError, SettingError, require, unknown_name
 from fedpick.graph import sketch
-from fedpick.learn import aggregation, batches, cohort, evaluation, placement
+from fedpick.learn import aggregation, batches, cohort, evaluation, placement, valuation
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of, prepare
+from fedpick.solvers import shapley
 from fedpick.text import make
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
@@ -26,7 +27,8 @@ __all__ = ["Trainer", "gives"]
 
 NOISE = 256  # number of random inputs for a functional embedding
 # All reports that a trainer can give; and "sketch_32" for a sketch of any width.
-REPORTS = ("update_norm", "embedding", "update", "output_update", "squared_loss", "accuracy")
+REPORTS = ("update_norm", "embedding", "update", "output_update", "squared_loss", "accuracy", "shapley")
+VALIDATION = 1000  # test examples that the server values updates on, at most half of them
 _SKETCH = re.compile(r"sketch_([1-9][0-9]{0,5})")
 
 
@@ -102,7 +104,8 @@ class Trainer:
         reports: what clients report besides their loss: "update_norm", "embedding" (functional, FedGS (12)), "update",
             "sketch_32" (of the update, of any width: `fedpick.graph.sketch`), "output_update" (of the output layer's
             biases: the last array with one number per output); of the model that they were sent, on all
-            of their data: "squared_loss" (mean of the examples' squared losses), "accuracy".
+            of their data: "squared_loss" (mean of the examples' squared losses), "accuracy". Computed by the server:
+            "shapley", what an update is worth on 1,000 test examples (at most half), which are then left out of tests.
         precision: "float32", or "bfloat16" for activations over float32 weights.
         form: "scan", "vmap", or "auto": the faster one on this machine for this model (see `fedpick.learn.cohort`).
 
@@ -159,6 +162,11 @@ class Trainer:
             raise SettingError(
                 f"the report 'output_update' is of the output layer's biases, but the model {self.model.name!r} has no "
                 f"array of shape {(self._outputs,)}; use a model with such biases"
+            )
+        if "shapley" in self.reports and len(self.data.dataset.test_x) < 2:
+            raise SettingError(
+                f"the report 'shapley' values updates on the server's examples, but {self.data.dataset.name} has "
+                "no test examples; use data that has, or a policy that does not ask for it"
             )
         if self.form == "auto":
             self.form = "scan" if jax.default_backend() == "cpu" else "vmap"
@@ -260,7 +268,7 @@ class Trainer:
             return Updates(np.full(len(ids), np.nan))
         trained = self.train_all(model["params"], self.draw(ids, at, epochs, round, rng))
         updates = self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
-        return self.examined(model["params"], updates, ids, at)
+        return self.examined(model["params"], updates, ids, at, round)
 
     def longest(self, at: Ints, epochs: Floats) -> int:
         """Steps of the client that holds the most, were it to train as often as any of these."""
@@ -314,10 +322,13 @@ class Trainer:
     @property
     def needs_vectors(self) -> bool:
         """Whether a report is made of the updates themselves."""
-        return any(name in ("update", "embedding", "output_update") or _SKETCH.fullmatch(name) for name in self.reports)
+        of_updates = ("update", "embedding", "output_update", "shapley")
+        return any(name in of_updates or _SKETCH.fullmatch(name) for name in self.reports)
 
-    def examined(self, sent: Any, updates: Updates, ids: Ints, at: Ints) -> Updates:
-        """The updates with the reports that take a pass of the model that was sent over the clients' data."""
+    def examined(self, sent: Any, updates: Updates, ids: Ints, at: Ints, round: int) -> Updates:
+        """The updates with the reports that take a pass over data: the clients', or the server's for validation."""
+        if "shapley" in self.reports:
+            updates = replace(updates, reports={**updates.reports, "shapley": self._worth(sent, updates, ids, round)})
         asked = {"squared_loss", "accuracy"} & set(self.reports)
         if not asked:
             return updates
@@ -330,6 +341,31 @@ class Trainer:
                 reports[name] = np.full(len(ids), np.nan)
                 reports[name][at] = evaluation.segment_means(values, starts)
         return replace(updates, reports=reports)
+
+    def _worth(self, sent: Any, updates: Updates, ids: Ints, round: int) -> Floats:
+        """Shapley values of the usable updates; NaN for the others."""
+        delta, at, slots = updates.payload
+        good = np.isfinite(updates.loss[at]) & (True if updates.valid is None else updates.valid[at])
+        at, slots = at[good], slots[good]
+        kept = placement.place(self.data.dataset, "test", 1)
+        data = replace(kept, x=kept.x[self._validation], y=kept.y[self._validation])
+        sizes = self.data.sizes[ids[at]].astype(np.float64)
+        value = valuation.coalitions(self.model, sent, delta, slots, sizes, data)
+        found = np.full(len(ids), np.nan)
+        found[at] = shapley(value, len(at), rngs.stream(0, round, "shapley"))  # one set of orders for all runs
+        return found
+
+    @cached_property
+    def _validation(self) -> Ints:
+        """Test examples on which the server values updates."""
+        count = len(self.data.dataset.test_x) if "shapley" in self.reports else 0
+        drawn = rngs.stream(0, 0, "validation").permutation(count)[: min(VALIDATION, count // 2)]
+        return np.sort(drawn).astype(np.int64)
+
+    @cached_property
+    def _judged(self) -> Ints:
+        """Test examples that the model is tested on: the others."""
+        return np.setdiff1d(np.arange(len(self.data.dataset.test_x)), self._validation)
 
     def _vectors(self, sent: Any, delta: Any) -> dict[str, Any]:
         """A vector per client: the update itself (FedGS (11)), a sketch of it, or a functional embedding (12)."""
@@ -408,7 +444,7 @@ class Trainer:
         if every and round % every == 0:
             own = evaluation.launch(self.model, params, self._arrays, np.arange(len(dataset)))
         if len(dataset.test_x):
-            test = evaluation.launch(self.model, params, self._test, np.arange(len(dataset.test_x)))
+            test = evaluation.launch(self.model, params, self._test, self._judged)
         elif len(self.data.held):
             test = evaluation.launch(self.model, params, self._arrays, self.data.held)
         return Launched(own, test)
@@ -423,7 +459,7 @@ class Trainer:
             loss, hits = evaluation.fetch(launched.own, len(dataset))
             found["train_loss"] = float(loss[self.data.examples].mean())
         if launched.test is not None:
-            test, right = evaluation.fetch(launched.test, len(dataset.test_x) or len(self.data.held))
+            test, right = evaluation.fetch(launched.test, len(self._judged) or len(self.data.held))
         if len(test):
             found["test_loss"] = float(test.mean())
             if dataset.classes:

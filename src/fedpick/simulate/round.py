@@ -63,7 +63,8 @@ class _FirstPhase:
         usable = np.isfinite(self.updates.loss)
         if self.updates.valid is not None:
             usable = usable & self.updates.valid
-        return np.where(asked.used & usable, np.asarray(self.updates.reports["update_norm"]), np.nan)
+        norms = self.updates.reports.get("update_norm", np.full(len(self.ids), np.nan))  # none where nobody answers
+        return np.where(asked.used & usable, np.asarray(norms), np.nan)
 
     def part(self, chosen: Ints) -> Updates:
         """What the chosen, who were all asked, send."""
@@ -170,9 +171,9 @@ def judge(chosen: Chosen, updates: Updates) -> Outcome:
 
 def _reported(policy: Policy[Any], clients: Clients, outcome: Outcome) -> float:
     """Megabytes of the reports that the policy asks for, four bytes a number; the update is the model's own message."""
-    total = 0
-    for name in traits(policy).collect(clients):
-        if name in outcome.reports and name != "update":
+    total, about = 0, traits(policy)
+    for name in about.collect(clients):
+        if name in outcome.reports and name != "update" and name not in about.valued:
             rows = outcome.reports[name].reshape(len(outcome), -1)
             total += rows.shape[1] * int(np.count_nonzero(~np.isnan(rows).all(axis=1)))
     return 4e-6 * total

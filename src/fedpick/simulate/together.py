@@ -127,7 +127,7 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
             delta = _rows(trained.delta, padded)
         mine = Trained(delta, loss[slots], norm[slots])
         updates = trainer.updates(job.model["params"], mine, at, len(job.ids), np.arange(len(at)))
-        updates = trainer.examined(job.model["params"], updates, job.ids, at) if len(at) else updates
+        updates = trainer.examined(job.model["params"], updates, job.ids, at, job.round) if len(at) else updates
         found.append(replace(updates, payload=(trained.delta, at, slots)))
     return found
 

@@ -15,14 +15,14 @@ import importlib
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpick.errors import StoreError, unknown_name
 from fedpick.studies._jobs import conduct
 from fedpick.studies._progress import Progress
-from fedpick.studies._save import save, save_index, save_page, save_summary
+from fedpick.studies._save import save, save_guide, save_index, save_page, save_summary
 from fedpick.studies._study import Finding, Reproduction, Study
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "judge",
     "reproduce",
     "save",
+    "save_guide",
     "save_index",
     "save_summary",
 ]
@@ -79,6 +80,20 @@ STUDIES: Mapping[str, Study] = _Studies(
         "bsfl/fig5": "bsfl.fig5",
         "bsfl/fig8": "bsfl.fig8",
         "e3cs/letters-quick": "e3cs.letters",
+        "e3cs/table3-non-iid": "e3cs.table3_non_iid",
+        "e3cs/table3-iid": "e3cs.table3_iid",
+        "e3cs/table3-non-iid-fedprox": "e3cs.table3_non_iid_fedprox",
+        "e3cs/table3-iid-fedprox": "e3cs.table3_iid_fedprox",
+        "fedgs/table2-cifar10": "fedgs.table2_cifar10",
+        "fedgs/table2-fashion-mnist": "fedgs.table2_fashion",
+        "bsfl/fig6": "bsfl.fig6",
+        "bsfl/fig7": "bsfl.fig7",
+        "bsfl/fig9": "bsfl.fig9",
+        "bsfl/fig10": "bsfl.fig10",
+        "rbcs-f/fig6-cifar10": "rbcsf.fig6_cifar10",
+        "rbcs-f/fig6-fashion-mnist": "rbcsf.fig6_fashion",
+        "tournament/synthetic": "tournament.synthetic",
+        "tournament/fashion-mnist": "tournament.fashion",
     }
 )
 
@@ -153,7 +168,7 @@ def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
 
 
 def command(
-    id: str | None,
+    id: str | Sequence[str] | None,
     out: str | os.PathLike[str],
     *,
     quick: bool = False,
@@ -163,12 +178,12 @@ def command(
     executor: str = "auto",
     device: str = "auto",
 ) -> str:
-    """The command that continues a study that was stopped, or all studies (no id).
+    """The command that continues a study that was stopped, or several, or all studies (no id).
 
     >>> command("e3cs/fig4", "my results", quick=True, seed0=100)
     "fedpick reproduce e3cs/fig4 --quick --seed0 100 --out 'my results'"
     """
-    words = ["fedpick", "reproduce", *([] if id is None else [id]), *(["--quick"] if quick else [])]
+    words = ["fedpick", "reproduce", *([id] if isinstance(id, str) else id or []), *(["--quick"] if quick else [])]
     options = {
         "--seeds": seeds,
         "--seed0": seed0 or None,

@@ -6,7 +6,7 @@ from typing import Any
 from fedpick.studies._runs import play_scheme, scheme_items, scheme_runs
 from fedpick.studies._study import Found, Item, Job, Measurement, Settings, Study
 
-__all__ = ["BASE", "QUEUED", "QUICK", "SCHEMES", "SILENT", "by_name", "items", "study"]
+__all__ = ["BASE", "PAPER", "QUEUED", "QUICK", "SCHEMES", "SILENT", "by_name", "items", "study"]
 
 PAPER = (
     "Huang, Lin, Wu, He, Li & Zomaya (2021), An Efficiency-Boosting Client Selection Scheme for Federated Learning "
