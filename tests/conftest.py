@@ -11,12 +11,16 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fedpick import devices
+
 settings.register_profile(
     "fedpick", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("fedpick")
 
 os.environ.setdefault("FEDPICK_DEBUG", "1")
+devices.reserve(2)  # whatever the machine, and whoever imports JAX first
+
 # Processes that tests start find the code of the package compiled, where none would be written otherwise.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
