@@ -25,7 +25,7 @@ demo: $(READY)  ## set up, then two short comparisons: what selection can gain, 
 	$(BIN)/fedpick demo
 
 test: $(READY)  ## set up, then run all tests except the slow ones
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(READY)  ## run the tests that build wheels, start processes or take minutes
 	$(BIN)/python -m pytest -m slow
@@ -49,7 +49,7 @@ fuzz: $(READY)  ## random attacks on files, texts and states for ten minutes; fi
 	$(BIN)/python tests/fuzz/attack.py --seconds $(FUZZ_SECONDS)
 
 coverage: $(READY)  ## measure which branches the quick tests reach, and list the lines that they do not
-	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term-missing
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --cov --cov-report=term-missing
 
 lint: $(READY) audit  ## check style, types, the direction of imports and known vulnerabilities
 	$(BIN)/ruff check .
