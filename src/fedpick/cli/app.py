@@ -1,4 +1,4 @@
-"""The commands: demo, run, compare, resume, report, runs, verify, reproduce, data, policies, worlds, check."""
+"""The commands: demo, run, compare, resume, report, watch, runs, verify, reproduce, data, policies, worlds, check."""
 
 import shlex
 import sys
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fedpick import __version__, own
 from fedpick import comparison as comparing
-from fedpick.cli import console, listing, reproducing, verifying
+from fedpick.cli import console, listing, reproducing, verifying, watching
 from fedpick.cli import data as data_commands
 from fedpick.cli.options import (
     Device,
@@ -39,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data_commands.app, name="data")
-for commands in (listing.app, reproducing.app, verifying.app):
+for commands in (listing.app, reproducing.app, verifying.app, watching.app):
     app.add_typer(commands)
 
 Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")]
@@ -111,6 +111,7 @@ def compare(
     workers: Workers = None,
     executor: Executor = "auto",
     device: Device = "auto",
+    watch: Annotated[bool, typer.Option("--watch", help="Show a page on this machine that follows the runs.")] = False,
 ) -> None:
     """Compare policies over several seeds; differences are paired by seed.
 
@@ -136,7 +137,9 @@ def compare(
         partition=partition,
         train={key: value for key, value in training.items() if value is not None},
     )
-    _carry_out(experiment, Shelf(folder or comparing.OUT), target, executor, workers, device)
+    shelf = Shelf(folder or comparing.OUT)
+    with watching.beside(shelf.path, target, watch):
+        _carry_out(experiment, shelf, target, executor, workers, device)
 
 
 @app.command()

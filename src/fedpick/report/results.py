@@ -31,6 +31,8 @@ from fedpick.report.scores import cep
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
+    from fedpick.report.page import Content
+
 __all__ = ["Results", "RunInfo", "load"]
 
 _ABOUT = ("policy", "world", "cohort_size", "data", "train", "seed", "engine", "oracle", "num_clients")
@@ -81,10 +83,11 @@ class Results:
         self.reference = reference_policy(reference, [run.policy for run in self.runs])
         self._target = target
         self._most = rounds
+        self._each = False  # whether every run is read to its own end
 
     @cached_property
     def _read(self) -> tuple[list[Played], list[RunInfo]]:
-        return read_runs(self.runs, self._most)
+        return read_runs(self.runs, self._most, self._each)
 
     @cached_property
     def _summarised(self) -> tuple[list[Summary], list[str]]:
@@ -181,17 +184,29 @@ class Results:
         """One HTML page with tables and interactive charts, which needs no other file and no network."""
         from fedpick.report.page import make_page  # Jinja2 is an extra
 
+        return make_page(self._content(self))
+
+    def _content(self, drawn: "Results") -> "Content":
+        """What a page shows; the charts are of `drawn`, the same runs."""
+        from fedpick.report.page import Content
+
         given, played = self._target is not None, self._read[0]
-        trouble = [{**row, "client": tables.printable(row["client"])} for row in played[0].trouble]
-        return make_page(
+        return Content(
             title=self._sheet.title,
             blocks=self._blocks,
-            panels=self._panels(),
+            panels=drawn._panels(),
             sheets=[tables.make_sheet(rows, self.reference, [], given=given) for rows in self._blocks],
+            drawn=drawn._blocks,
             notes=[tables.printable(note) for note in self.notes],
             csv=self.table("csv"),
-            trouble=trouble,
+            trouble=[{**row, "client": tables.printable(row["client"])} for row in played[0].trouble],
         )
+
+    def _to_its_end(self) -> "Results":
+        """The same runs, each with all its rounds: to be drawn while they go on, not to be compared."""
+        other = Results(self.runs, reference=self.reference, target=self._target)
+        other._each = True
+        return other
 
     def plot(self, metric: str | None = None) -> Any:
         """A matplotlib figure: a metric over rounds and time, and how often clients were chosen; bands are intervals.
