@@ -1,4 +1,4 @@
-"""The commands: demo, run, compare, resume, report, watch, runs, verify, reproduce, data, policies, worlds, check."""
+"""The commands: demo, run, compare, resume, report, watch, track, runs, verify, reproduce, data, policies, ..."""
 
 import shlex
 import sys

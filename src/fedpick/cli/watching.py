@@ -1,4 +1,4 @@
-"""`fedpick watch`, and the page beside `fedpick compare --watch`."""
+"""`fedpick watch`, the page beside `fedpick compare --watch`, and `fedpick track`."""
 
 import threading
 from collections.abc import Iterator
@@ -11,6 +11,8 @@ import typer
 from fedpick.cli import console
 from fedpick.cli.options import Target
 from fedpick.errors import StoreError
+from fedpick.report import trackers as tracking
+from fedpick.report.trackers import TRACKERS
 from fedpick.report.watching import Watch, serve
 
 __all__ = ["app", "beside"]
@@ -51,6 +53,35 @@ def watch(
             threading.Event().wait()
         except KeyboardInterrupt:
             console.out.print("\nended; the runs go on")
+
+
+@app.command()
+def track(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run, comparisons, or a deployment's records.")],
+    to: Annotated[str, typer.Option("--to", help=f"{', '.join(TRACKERS[:-1])} or {TRACKERS[-1]}.")],
+    where: Annotated[
+        str | None,
+        typer.Option(help="A folder; of mlflow a store, as sqlite:///mlflow.db (default: in fedpick-tracked/)."),
+    ] = None,
+    project: Annotated[str, typer.Option(help="Name of the experiment or project in the tracker.")] = "fedpick",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on while the runs go on.")] = False,
+) -> None:
+    """Copy the rounds of runs into TensorBoard, MLflow, or Weights & Biases (offline).
+
+    What was copied before is not copied again.
+
+    Example: `fedpick track fedpick-runs/compare --to mlflow --where sqlite:///mlflow.db`
+    """
+
+    def tell(name: str, rounds: int) -> None:
+        console.out.print(console.plain(f"{name}: {rounds:,} rounds"), markup=False, soft_wrap=True)
+
+    try:
+        total = tracking.track(folder, to, where, project=project, follow=follow, tell=tell)
+    except KeyboardInterrupt:
+        console.out.print("\nended; the same command goes on from here")
+        return
+    console.out.print(f"{total:,} new rounds are in {to}", markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from fedpick.report.runs import DEEPEST, RunInfo, below, planned_runs, read_info
 from fedpick.report.tables import printable
 from fedpick.web import Answer, Server, is_loopback
 
-__all__ = ["Watch", "serve"]
+__all__ = ["Watch", "find_leniently", "serve", "states_of"]
 
 LOCKS = Path("/proc/locks")  # of Linux
 RECENT, SILENT = 10.0, 120.0  # seconds since the last write of a run that surely, or perhaps, goes on
@@ -89,6 +89,44 @@ def _state(info: RunInfo, reached: int, quiet: float, locked: set[int] | None) -
     return "ended" if closed else "stopped"  # a server that was closed has joined its parts
 
 
+def find_leniently(folder: Path) -> tuple[list[RunInfo], dict[Path, str]]:
+    """The runs in a folder, and why others cannot be read."""
+    infos, broken = [], {}
+    try:
+        for each in below(folder, DEEPEST):
+            try:
+                infos.append(read_info(each))
+            except FedpickError as error:
+                broken[each] = str(error)
+    except FileNotFoundError:  # not made yet, or removed in this moment
+        pass
+    except OSError as error:
+        broken[folder] = f"{error.filename or folder}: cannot be read ({error.strerror})"
+    try:
+        return sort_runs(folder, infos), broken
+    except FedpickError:  # an old comparison's list of policies that cannot be read
+        return infos, broken
+
+
+def states_of(
+    infos: Sequence[RunInfo], stamps: Mapping[Path, Sequence[tuple[str, int, int]]] | None = None
+) -> tuple[dict[Path, tuple[str, int]], float]:
+    """The state and the last round of each run, and when one was last written, in seconds since 1970.
+
+    Args:
+        infos: of the runs.
+        stamps: of their files, if they were looked at already.
+    """
+    locked, now, found, changed = held(), time.time(), {}, 0.0
+    for info in infos:
+        files = list(_stamps(info.folder)) if stamps is None else stamps[info.folder]
+        last = max((at for *_, at in files), default=0) / 1e9
+        reached = _reached(info.folder)
+        found[info.folder] = _state(info, reached, now - last, locked), reached
+        changed = max(changed, last)
+    return found, changed
+
+
 class Watch:
     """What is in a folder, as a page; `answer` gives it to a web server.
 
@@ -135,39 +173,15 @@ class Watch:
     def _look(self) -> None:
         """Read the folder if something has changed."""
         self._looked = begun = time.monotonic()
-        infos, broken = self._runs()
-        locked, now = held(), time.time()
+        infos, broken = find_leniently(self.folder)
         stamps = {info.folder: sorted(_stamps(info.folder)) for info in infos}
-        seen, changed = {}, 0.0
-        for info in infos:
-            last = max((at for *_, at in stamps[info.folder]), default=0) / 1e9
-            reached = _reached(info.folder)
-            seen[info.folder] = _state(info, reached, now - last, locked), reached
-            changed = max(changed, last)
+        seen, changed = states_of(infos, stamps)
         found = (infos, broken, stamps, seen, len(planned_runs(self.folder)))
         if found != self._print or not self._answers:
             content, live = self._read(infos, broken, seen, changed)
             self._answers = _answers(content, live)
             self._print = found
         self._next = time.monotonic() + SHARE * (time.monotonic() - begun)
-
-    def _runs(self) -> tuple[list[RunInfo], dict[Path, str]]:
-        """The runs, and why others cannot be read."""
-        infos, broken = [], {}
-        try:
-            for each in below(self.folder, DEEPEST):
-                try:
-                    infos.append(read_info(each))
-                except FedpickError as error:
-                    broken[each] = str(error)
-        except FileNotFoundError:  # not made yet, or removed in this moment
-            pass
-        except OSError as error:
-            broken[self.folder] = f"{error.filename or self.folder}: cannot be read ({error.strerror})"
-        try:
-            return sort_runs(self.folder, infos), broken
-        except FedpickError:  # an old comparison's list of policies that cannot be read
-            return infos, broken
 
     def _read(
         self, infos: Sequence[RunInfo], broken: dict[Path, str], seen: dict[Path, tuple[str, int]], changed: float
