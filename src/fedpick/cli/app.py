@@ -260,7 +260,8 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help=f"A file to write ({', '.join(comparing.KINDS)}; .html is a page with charts), or a folder for all.",
+            help="A file to write, by its end: .html (a page with charts), a table (.md, .tex, .csv, .json, .txt), a "
+            "figure (.pdf, .pgf, .png, .svg), .bib; or a folder for all.",
         ),
     ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help=f"table, {', '.join(FORMATS[1:])}.")] = "table",
@@ -268,16 +269,21 @@ def report(
     reference: Annotated[
         str | None, typer.Option(help="Policy that others are compared with (default: the first).")
     ] = None,
+    metric: Annotated[str | None, typer.Option(help="Of a figure: a column of the rounds, such as test_loss.")] = None,
+    size: Annotated[str, typer.Option(help="Of a figure: screen, or for a paper: column, text.")] = "screen",
+    over: Annotated[str, typer.Option(help="Of a figure for a paper: rounds, time, bytes.")] = "rounds",
 ) -> None:
     """Show results of simulated runs, comparisons, and deployments (Flower's `Selected(records=...)`).
 
     Of a run that is still going on, the rounds so far are shown.
 
-    Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`
+    Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`; for a paper
+    `-o fig.pdf --size column`, `-o table.tex`, `-f methods`, `-o refs.bib`
     """
     results = load(*folders, target=target, reference=reference)
     if out is not None and comparing.is_file(out):
-        comparing.write_file(results, out, None if format == "table" else format)
+        figure = {"metric": metric, "size": size, "over": over}
+        comparing.write_file(results, out, None if format == "table" else format, **figure)
         console.out.print(f"written to {out}", markup=False, soft_wrap=True)
         return
     if format == "table":
