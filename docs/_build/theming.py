@@ -1,8 +1,7 @@
 """Corrections of the theme.
 
 Other hosts' addresses are taken out of its scripts: it can load drawings and numbers of a code host on demand; no page
-here asks for them, and without the addresses none can. Its search gets a name for screen readers, and long lines of
-code can be scrolled with the keyboard.
+here asks for them, and without the addresses none can. Its search gets a name for screen readers.
 """
 
 import re
@@ -33,5 +32,4 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 def on_post_page(output: str, **_: object) -> str:
     """Called by MkDocs with the whole HTML of each page."""
-    named = output.replace('data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"')
-    return named.replace("<pre><span></span><code>", '<pre><span></span><code tabindex="0">')  # long lines scroll by key
+    return output.replace('data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"')
