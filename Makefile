@@ -107,7 +107,7 @@ docs: $(READY)  ## build the documentation as a web site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 figures: $(READY)  ## draw the figures of the front page and of the README, and write the sentences under them
-	$(BIN)/python docs/_build/figures.py
+	$(BIN)/python docs/_hooks/figures.py
 
 lock:  ## renew requirements-dev.lock, with the hash of every file, from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock

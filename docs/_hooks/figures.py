@@ -1,9 +1,9 @@
 """Writes the two figures of the front page, and the sentences under them, from the runs of `fedpick demo`.
 
-    python docs/_build/figures.py [FOLDER OF THE RUNS]
+    python docs/_hooks/figures.py [FOLDER OF THE RUNS]
 
-The runs are made if they are missing (half a minute on two cores). The sentences are those of the demo, between markers in
-docs/index.md and README.md.
+The runs are made if they are missing (half a minute on two cores). The sentences are those of the demo, between
+markers in docs/index.md and README.md.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Adds to the page of each policy what the policy itself says: settings, needs, promises, cost, what it trusts.
 
-A page holds the rule, written by hand, and the line `<!-- facts: E3CS -->`. The facts come from the class, its docstrings,
-`fp.traits`, a few played rounds (`probing`) and the results of `make bench-select`.
+A page holds the rule, written by hand, and the line `<!-- facts: E3CS -->`. The facts come from the class, its
+docstrings, `fp.traits`, a few played rounds (`probing`) and the results of `make bench-select`.
 """
 
 import dataclasses
@@ -168,12 +168,14 @@ def tournament(name: str, stored: Path = ROOT / "docs" / "studies" / "tournament
             rows.append(f"| {' | '.join(cells)} |")
             told = (
                 f"In the tournament all policies had the same budget of messages, in {len(result['worlds'])} worlds. "
-                f"Higher or lower: final accuracy against `{first}`, beyond chance for all policies together. Ranks are means "
-                f"over the worlds among {len(over['accuracy'])} policies; 1 is best."
+                f"Higher or lower: final accuracy against `{first}`, beyond chance for all policies together. Ranks "
+                f"are means over the worlds among {len(over['accuracy'])} policies; 1 is best."
             )
     if not rows:
         return ""
-    head = "| data | as | higher in | lower in | rank by accuracy | by hours to a level | by the worst tenth of clients |"
+    head = (
+        "| data | as | higher in | lower in | rank by accuracy | by hours to a level | by the worst tenth of clients |"
+    )
     return "\n".join(["\n\n## When it won and lost\n", told, "", head, "| --- " * 4 + "| ---: " * 3 + "|", *rows])
 
 
@@ -183,7 +185,11 @@ def facts(name: str) -> str:
     forms = POLICIES[name]
     said = fp.traits(forms[""])
     texts = [text for text, each in policy_names().items() if getattr(each, "func", each) is maker]
-    trusts = re.search(r"^Trusts: (.*?)(?:\n\n|\Z)", inspect.cleandoc(sys.modules[maker.__module__].__doc__ or "") + "\n\n", re.M | re.S)
+    trusts = re.search(
+        r"^Trusts: (.*?)(?:\n\n|\Z)",
+        inspect.cleandoc(sys.modules[maker.__module__].__doc__ or "") + "\n\n",
+        re.M | re.S,
+    )
     rows = [
         ("in Python", f"[`fp.{name}`](../reference/policies.md#fedpick.policies.{name})"),
         ("in text", ", ".join(f"`{text}`" for text in texts)),

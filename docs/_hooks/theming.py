@@ -32,4 +32,6 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 def on_post_page(output: str, **_: object) -> str:
     """Called by MkDocs with the whole HTML of each page."""
-    return output.replace('data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"')
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )

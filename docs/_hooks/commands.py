@@ -15,7 +15,8 @@ __all__ = ["on_files", "page"]
 
 _TOP = """# Command line
 
-Written from `fedpick --help` and the help of each command, of this version. A list such as `-p` can be given several times.
+Written from `fedpick --help` and the help of each command, of this version. Options that are
+repeatable, such as `-p`, can be given several times.
 """
 
 
