@@ -1,7 +1,8 @@
 """The time of a choice: every policy, select + observe, from a thousand to a million clients.
 
 Absolute times mean little on a shared machine, so each is measured alternating with one `numpy.argsort` of K random
-floats and given as a ratio to it; times are of the processor, so that what else runs there does not count. Writes table, plot and manifest to benchmarks/results/select/.
+floats and given as a ratio to it; both are processor times, so that what else runs there does not count. Writes
+table, plot and manifest to benchmarks/results/select/.
 
     python benchmarks/bench_select.py            all sizes, about ten minutes
     python benchmarks/bench_select.py --quick    up to 10,000 clients, a smoke test
@@ -194,6 +195,7 @@ def measure(entry: Entry, count: int, repeats: int) -> dict[str, Any]:
         "policy": entry.name,
         "clients": count,
         "cohort": policy.cohort_size,
+        "time": "processor",
         "init_ms": 1e3 * init,
         "round_ms": 1e3 * float(np.median(rounds[1:])),
         "argsort_ms": 1e3 * float(np.median(sorts[1:])),
@@ -239,8 +241,10 @@ def table(rows: list[dict[str, Any]], compile_times: dict[str, dict[str, float]]
     counts = sorted({row["clients"] for row in rows})
     by = {(row["policy"], row["clients"]): row for row in rows}
     largest = counts[-1]
+    elapsed = list(dict.fromkeys(row["policy"] for row in rows if row.get("time") != "processor"))
     lines = [
-        "Processor time of one round (select + observe) as a multiple of one `numpy.argsort` of K floats, medians of pairs.",
+        "Time of one round (select + observe) as a multiple of one `numpy.argsort` of K floats, medians of pairs of",
+        "processor times" + (f" (of elapsed times: {', '.join(elapsed)})." if elapsed else "."),
         "",
         "| policy | "
         + " | ".join(f"K={c:,}" for c in counts)
