@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self
 
 import numpy as np
@@ -59,6 +60,7 @@ from fedpick.types import Clients
 __all__ = ["Folder", "Tables"]
 
 LARGEST = 8 * 2**20  # bytes of a part; what a server merges while it runs is in memory for a moment
+OFTEN = 10.0  # seconds between checkpoints at most: `fedpick watch` shows what is written
 
 
 @contextmanager
@@ -280,6 +282,7 @@ class Folder(Tables):
         self._metrics: list[str] = []
         self._next = 1  # the next round
         self._saved = 0  # the round of the checkpoint
+        self._flushed = monotonic()
         super().__init__(path, config)
 
     @property
@@ -331,7 +334,7 @@ class Folder(Tables):
             )
 
     def append(self, record: Record, state: RunState) -> None:
-        """Add a record; after every `every` rounds, write a part and a checkpoint."""
+        """Add a record; after every `every` rounds, or ten seconds, write a part and a checkpoint."""
         if record.round != self._next or (self._next == 1 and (self.path / "checkpoint.npz").exists()):
             raise StoreError(
                 f"{self.path}: got round {record.round}, which is not the next; call restore first, and continue from "
@@ -340,7 +343,7 @@ class Folder(Tables):
         self._next += 1
         self._records.append(record)
         self._metrics += [name for name in record.metrics if name not in self._metrics]
-        if record.round % self.every == 0:
+        if record.round % self.every == 0 or monotonic() - self._flushed >= OFTEN:
             self.flush(state)
 
     def flush(self, state: RunState) -> None:
@@ -353,7 +356,7 @@ class Folder(Tables):
             meta = {"format": FORMAT, "fedpick": __version__, "round": state.round, "metrics": self._metrics}
             meta["run"] = self.run
             write_archive(self.path / "checkpoint.npz", pack_run(state), meta)
-        self._records, self._saved = [], state.round
+        self._records, self._saved, self._flushed = [], state.round, monotonic()
 
     def finish(self, state: RunState) -> None:
         """Write the waiting records, and join the parts into rounds.parquet and selections.parquet."""

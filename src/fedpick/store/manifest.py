@@ -57,19 +57,21 @@ def _commit() -> str | None:
         return None
 
 
+@lru_cache(maxsize=1)  # finding them takes longer than a short run
+def _versions() -> dict[str, str]:
+    """Of the packages that are installed and can change a result."""
+    found = {}
+    for name in ("numpy", "scipy", "numba", "pyarrow", "jax", "flwr"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def machine() -> dict[str, Any]:
     """Versions, commit and machine that produced a result."""
-
-    def installed(name: str) -> str | None:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return None
-
-    names = ("numpy", "scipy", "numba", "pyarrow", "jax", "flwr")
     return {
         "fedpick": __version__,
-        "versions": {name: installed(name) for name in names if installed(name)},
+        "versions": dict(_versions()),
         "python": platform.python_version(),
         "source": _source_hash(),
         "commit": _commit(),
