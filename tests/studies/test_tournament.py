@@ -47,6 +47,7 @@ def test_every_policy_takes_part_or_is_named_as_left_out():
     assert set(_guide.ASKED) == set(_play.WORLDS)
 
 
+@pytest.mark.slow
 def test_a_run_is_cut_where_its_messages_are_spent(tmp_path):
     settings = STUDY.choose(rounds=3, seeds=1)
     items = {(item["world"], item["policy"].split("(")[0]): item for item in STUDY.items(settings)}
@@ -59,6 +60,7 @@ def test_a_run_is_cut_where_its_messages_are_spent(tmp_path):
         counts = np.bincount(np.concatenate([one.ids for one in records[:rounds]]), minlength=50)
         assert found["jain"] == pytest.approx(counts.sum() ** 2 / (50 * (counts**2).sum()))
         assert found["accuracy"][-1] == records[1].metrics["accuracy"]  # of the only evaluation within three rounds
+        assert len(found["worst"]) == 0  # evaluated every tenth round
 
 
 def test_ranks_are_means_over_worlds_and_oracles_have_none():

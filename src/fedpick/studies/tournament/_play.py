@@ -143,9 +143,14 @@ def _evaluated(values: Floats, end: int) -> Ints:
 
 def _read(item: Item, folder: Path) -> Measurement:
     """What the run used and reached until its messages were spent."""
-    names = ["clock", "messages", "megabytes", "chosen", "done", "surplus", "late", "accuracy", "worst_decile"]
-    table = store.read_rounds(folder, names)
-    column: dict[str, Floats] = {name: np.asarray(table[name].to_numpy(), dtype=np.float64) for name in names}
+    table = store.read_rounds(folder)
+    measured = ("accuracy", "worst_decile")  # not in every round, and in a short run perhaps in none
+    column: dict[str, Floats] = {
+        name: np.asarray(table[name].to_numpy(), dtype=np.float64)
+        if name in table.column_names
+        else np.full(len(table), np.nan)
+        for name in ("clock", "messages", "megabytes", "chosen", "done", "surplus", "late", *measured)
+    }
     end = max(int(np.searchsorted(column["messages"].cumsum(), item["budget"], side="right")), 1)
     picked = store.read_selections(folder, ["round", "client"])
     counts = scores.counts(picked.filter(pc.less_equal(picked["round"], end)), item["clients"])
