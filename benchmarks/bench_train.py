@@ -73,8 +73,8 @@ class Engine:
 
 ENGINES = [
     Engine("fedpick", "ours", "ours.py"),
-    Engine("fedpick, one core", "one", "ours.py", ("one",), only="D"),
-    Engine("the steps alone, one core", "bound", "bound.py", only="D"),
+    Engine("fedpick, one core", "one", "ours.py", ("one",), only="AD"),
+    Engine("the steps alone, one core", "bound", "bound.py", only="AD"),
     Engine("PyTorch loop, plain", "pytorch", "pytorch_loop.py", ("plain",)),
     Engine("PyTorch loop, channels_last", "pytorch", "pytorch_loop.py", ("channels_last",), only="B"),
     Engine("PyTorch loop, a process a core", "pytorch", "pytorch_loop.py", ("processes",)),
