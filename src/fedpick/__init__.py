@@ -43,10 +43,12 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         ActiveFL,
         Clustered,
         DivFL,
+        FedCor,
         FedCS,
         FedGS,
         FixedProbabilities,
         Genie,
+        GreedyFed,
         Guard,
         HiCS,
         MinSeparation,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         OptimalSampling,
         OverSelect,
         PowerOfChoice,
+        SFedAvg,
         SizeWeighted,
         TiFL,
         Uniform,
@@ -76,8 +79,9 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie Guard "
-    "HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
+    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedCor FedGS FixedProbabilities Genie "
+    "GreedyFed Guard HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SFedAvg SizeWeighted TiFL "
+    "Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
@@ -137,10 +141,12 @@ __all__ = [
     "DivFL",
     "Experiment",
     "FedCS",
+    "FedCor",
     "FedGS",
     "FedpickError",
     "FixedProbabilities",
     "Genie",
+    "GreedyFed",
     "Guard",
     "HiCS",
     "MinSeparation",
@@ -155,6 +161,7 @@ __all__ = [
     "ReportSpec",
     "Results",
     "Run",
+    "SFedAvg",
     "Session",
     "SettingError",
     "SizeWeighted",

@@ -67,9 +67,10 @@ def test_the_store_holds_what_the_rounds_were(clock: Clock, tmp_path) -> None:
     assert config == {"engine": "flower", "policy": "E3CS(quota=0.5)", "base": "FedAvg", "cohort_size": 3, "seed": 0}
 
 
-@pytest.mark.parametrize("join", [1, 2, 100])
-def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, join) -> None:
-    monkeypatch.setattr(recording, "JOIN_EVERY", join)
+@pytest.mark.parametrize("merge", [1, 2, 100])
+def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, merge) -> None:
+    monkeypatch.setattr(recording, "MERGE_EVERY", merge)
+    monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)
     served(clock, tmp_path / "whole", 6)
     for _ in range(3):
         served(clock, tmp_path / "run", 2, state=tmp_path / "state")

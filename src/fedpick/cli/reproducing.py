@@ -20,7 +20,7 @@ app = typer.Typer()
 @app.command()
 def reproduce(
     study: Annotated[
-        str | None, typer.Argument(help="Name of a study (default: all).", autocompletion=complete_study)
+        list[str] | None, typer.Argument(help="Names of studies (default: all).", autocompletion=complete_study)
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and seeds.")] = False,
     seeds: Annotated[
@@ -38,12 +38,13 @@ def reproduce(
     """
     from fedpick import studies
 
-    if study is not None and study not in studies.STUDIES:
-        raise unknown_name("study", study, list(studies.STUDIES))
+    for each in study or []:
+        if each not in studies.STUDIES:
+            raise unknown_name("study", each, list(studies.STUDIES))
     how: dict[str, Any] = {"quick": quick, "seeds": seeds, "seed0": seed0, "workers": workers}
     how |= {"executor": executor, "device": device}
     outcomes = []
-    for name in [study] if study else list(studies.STUDIES):
+    for name in study or list(studies.STUDIES):
         entry = studies.STUDIES[name]
         with Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=console.err
@@ -69,12 +70,13 @@ def reproduce(
             verdict = f"[{colours.get(finding.verdict, 'default')}]{finding.verdict}[/]"
             claim, paper, ours, why = map(escape, (finding.claim, finding.paper, finding.ours, finding.reason))
             table.add_row(f"(ours) {claim}" if finding.own else claim, paper, ours, verdict, why)
-        console.out.print(table)
+        if outcome.findings:
+            console.out.print(table)
         console.out.print(f"written to {escape(str(folder / name))}", soft_wrap=True)
         report = folder / studies.JOBS / name / "page.html"
         if report.is_file():
             console.out.print(f"a page with all runs: {escape(str(report))}", soft_wrap=True)
-    if study is None:
+    if not study:
         console.out.print(f"all of them: {studies.save_index(outcomes, folder)}")
 
 
@@ -83,6 +85,9 @@ def judge(
     folder: Annotated[Path, typer.Option("--out", help="Folder with the results.")] = Path("fedpick-studies"),
     page: Annotated[
         Path | None, typer.Option("--page", help="A page with the marks studies:begin and studies:end for the numbers.")
+    ] = None,
+    guide: Annotated[
+        Path | None, typer.Option("--guide", help="The page that advises on policies, from the tournament's results.")
     ] = None,
 ) -> None:
     """Judge the stored results of `fedpick reproduce` anew and write the index of all papers; nothing runs."""
@@ -94,3 +99,5 @@ def judge(
     console.out.print(f"judged {len(outcomes)} studies: {studies.save_index(outcomes, folder)}", soft_wrap=True)
     if page is not None:
         console.out.print(f"numbers written to {studies.save_summary(outcomes, page)}", soft_wrap=True)
+    if guide is not None and (written := studies.save_guide(outcomes, folder, guide)):
+        console.out.print(f"advice written to {written}", soft_wrap=True)

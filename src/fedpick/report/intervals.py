@@ -16,7 +16,7 @@ ROUNDING = 1e-12  # relative; a smaller difference is a rounding error
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds and half the width of its 95% t-interval, which is infinite for a single seed."""
+    """A mean over seeds and half the width of its t-interval (of 95%, if not asked otherwise); infinite for one seed."""
 
     mean: float
     half: float
@@ -47,15 +47,15 @@ class Interval:
         return self.has_width and abs(self.mean) > self.half
 
 
-def _quantile(n: int) -> float:
-    """Of the t-distribution, for a 95% interval from n values."""
+def _quantile(n: int, level: float = 0.95) -> float:
+    """Of the t-distribution, for an interval from n values."""
     from scipy.special import stdtrit  # slow to import
 
-    return float(stdtrit(n - 1, 0.975))
+    return float(stdtrit(n - 1, 0.5 + level / 2))
 
 
-def interval(values: ArrayLike) -> Interval:
-    """The 95% t-interval of the mean, from one number per seed.
+def interval(values: ArrayLike, level: float = 0.95) -> Interval:
+    """The t-interval of the mean, from one number per seed; of another level where many are compared at once.
 
     >>> interval([1.0, 2.0, 3.0])
     Interval(mean=2.0, half=2.484..., n=3)
@@ -66,12 +66,12 @@ def interval(values: ArrayLike) -> Interval:
     if len(x) == 1:
         return Interval(float(x[0]), float("inf"), 1)
     with np.errstate(invalid="ignore"):  # the interval of an infinite score is NaN
-        half = _quantile(len(x)) * x.std(ddof=1) / np.sqrt(len(x))
+        half = _quantile(len(x), level) * x.std(ddof=1) / np.sqrt(len(x))
     return Interval(float(x.mean()), float(half), len(x))
 
 
-def paired(values: ArrayLike, base: ArrayLike) -> Interval:
-    """The 95% t-interval of the mean difference, paired by seed: all policies have the same world for the same seed.
+def paired(values: ArrayLike, base: ArrayLike, level: float = 0.95) -> Interval:
+    """The t-interval of the mean difference, paired by seed: all policies have the same world for the same seed.
 
     >>> paired([3.0, 5.0, 4.0], [1.0, 2.0, 3.0]).mean
     2.0
@@ -82,7 +82,7 @@ def paired(values: ArrayLike, base: ArrayLike) -> Interval:
     with np.errstate(invalid="ignore"):
         gap = x - y
         gap[np.abs(gap) <= ROUNDING * np.maximum(np.abs(x), np.abs(y))] = 0.0
-    return interval(gap)
+    return interval(gap, level)
 
 
 def band(curves: ArrayLike) -> tuple[Floats, Floats]:

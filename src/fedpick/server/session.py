@@ -24,7 +24,7 @@ from fedpick.server.metrics import Metrics
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
-from fedpick.server.settings import ContextFn, Describe, ProbeFn
+from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn
 from fedpick.state import _walk
 from fedpick.store.records import Record
 from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
@@ -52,6 +52,8 @@ class Session:
         context: (round, names, idle) -> (K, d) array, for RBCSF.
         describe: names of newcomers -> fp.Clients; None: the descriptions given in `available`.
         embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
+        value: updates to aggregate, by name -> what each is worth (with fp.solvers.shapley, on validation data), for
+            policies that need the server's valuation (GreedyFed, SFedAvg).
         forget_after: rounds after which a client that was not available is forgotten; one that returns later is a
             newcomer. None: never.
         most_clients: how many may be enrolled; if there are more, those away longest are forgotten, but none that is
@@ -83,6 +85,7 @@ class Session:
         context: ContextFn | None = None,
         describe: Describe | None = None,
         embed: Callable[[Any], ArrayLike] | None = None,
+        value: ValueFn | None = None,
         forget_after: int | None = 1000,
         most_clients: int | None = None,
         checkpoint_every: int = 20,
@@ -100,6 +103,11 @@ class Session:
         self.policy, self.traits = policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: pass context=function")
+        if (valued := self.traits.valued & self.traits.needs) and value is None:
+            raise MissingError(
+                f"{owner}: {type(policy).__name__} needs {', '.join(sorted(valued))}, which the server computes from "
+                "the updates: pass value=function"
+            )
         if "norms" in self.traits.needs:
             raise MissingError(
                 f"{owner}: {type(policy).__name__} needs rounds in two phases (all train and tell the length of their "
@@ -112,7 +120,7 @@ class Session:
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
         self.roster, self.delay = Roster(policy), Delay()
-        self.reports = Reports(self.roster, embed, self.log)
+        self.reports = Reports(self.roster, embed, self.log, value)
         self.last: Record | None = None  # the last round's; `measure` may still add metrics
         self.records = None if records is None else Path(records)
         self.memory: Any = None  # a Memory

@@ -13,16 +13,17 @@ True
 
 import importlib
 import json
+import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpick.errors import StoreError, unknown_name
 from fedpick.studies._jobs import JOBS, conduct, runs_of
 from fedpick.studies._progress import Progress
-from fedpick.studies._save import save, save_index, save_page, save_runs, save_summary
+from fedpick.studies._save import save, save_guide, save_index, save_page, save_runs, save_summary
 from fedpick.studies._study import Finding, Reproduction, Study
 
 __all__ = [
@@ -36,9 +37,14 @@ __all__ = [
     "judge",
     "reproduce",
     "save",
+    "save_guide",
     "save_index",
     "save_summary",
 ]
+
+
+log = logging.getLogger(__name__)
+_FREE = ("seeds", "seed0", "rounds")  # settings of which a result may have others than its study
 
 
 class _Studies(Mapping[str, Study]):
@@ -68,18 +74,43 @@ STUDIES: Mapping[str, Study] = _Studies(
         "rbcs-f/fig2": "rbcsf.fig2",
         "rbcs-f/fig3": "rbcsf.fig3",
         "rbcs-f/fig4": "rbcsf.fig4",
+        "rbcs-f/regret": "rbcsf.regret",
         "bsfl/fig4": "bsfl.fig4",
         "bsfl/regret": "bsfl.regret",
         "fedgs/fig4-counts": "fedgs.counts",
         "power-of-choice/quadratic": "power_of_choice.quadratic",
+        "power-of-choice/quadratic-centred": "power_of_choice.quadratic_centred",
+        "power-of-choice/theorem31": "power_of_choice.theorem31",
+        "power-of-choice/fig1": "power_of_choice.fig1",
         "power-of-choice/fig4": "power_of_choice.fig4",
         "power-of-choice/table1": "power_of_choice.table1",
         "power-of-choice/table2": "power_of_choice.table2",
         "power-of-choice/fig8": "power_of_choice.fig8",
+        "power-of-choice/fig5": "power_of_choice.fig5",
+        "power-of-choice/fig11": "power_of_choice.fig11",
+        "power-of-choice/fig12": "power_of_choice.fig12",
+        "power-of-choice/fig14": "power_of_choice.fig14",
         "fedgs/table2-synthetic": "fedgs.table2_synthetic",
         "bsfl/fig5": "bsfl.fig5",
         "bsfl/fig8": "bsfl.fig8",
         "e3cs/letters-quick": "e3cs.letters",
+        "e3cs/table3-non-iid": "e3cs.table3_non_iid",
+        "e3cs/table3-iid": "e3cs.table3_iid",
+        "e3cs/table3-non-iid-fedprox": "e3cs.table3_non_iid_fedprox",
+        "e3cs/table3-iid-fedprox": "e3cs.table3_iid_fedprox",
+        "fedgs/table2-cifar10": "fedgs.table2_cifar10",
+        "fedgs/table2-fashion-mnist": "fedgs.table2_fashion",
+        "bsfl/fig6": "bsfl.fig6",
+        "bsfl/fig7": "bsfl.fig7",
+        "bsfl/fig9": "bsfl.fig9",
+        "bsfl/fig10": "bsfl.fig10",
+        "rbcs-f/fig6-cifar10": "rbcsf.fig6_cifar10",
+        "rbcs-f/fig6-fashion-mnist": "rbcsf.fig6_fashion",
+        "oort/time": "baselines.oort",
+        "fedcor/rounds": "baselines.fedcor",
+        "clustered/rounds": "baselines.clustered",
+        "tournament/synthetic": "tournament.synthetic",
+        "tournament/fashion-mnist": "tournament.fashion",
     }
 )
 
@@ -131,7 +162,10 @@ def reproduce(
 
 
 def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
-    """Judge a stored result anew and write its findings.md; nothing runs. None if the folder has no such result.
+    """Judge a stored result anew and write its findings.md; nothing runs.
+
+    None if the folder has no such result, or one with settings that the study no longer has (of seeds and rounds there
+    may be fewer or more): its page would say what was not done.
 
     Args:
         id: one of `STUDIES`.
@@ -148,14 +182,22 @@ def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
         return None
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(f"{at}: cannot read the result ({error}); repeat `{command(id, out)}`") from None
+    if _lasting(settings) != _lasting(study.settings):
+        log.warning("%s: is of earlier settings; repeat `%s`", at, command(id, out))
+        return None
     same = manifest.get("limits") == {name: limit.value for name, limit in study.limits.items()}
     outcome = Reproduction(study, settings, result, study.score(result), limits_first=same or not study.limits)
     save_page(outcome, at)
     return outcome
 
 
+def _lasting(settings: Mapping[str, Any]) -> Any:
+    """The settings that a result must share with its study, as JSON has them."""
+    return {name: value for name, value in json.loads(json.dumps(dict(settings))).items() if name not in _FREE}
+
+
 def command(
-    id: str | None,
+    id: str | Sequence[str] | None,
     out: str | os.PathLike[str],
     *,
     quick: bool = False,
@@ -165,12 +207,12 @@ def command(
     executor: str = "auto",
     device: str = "auto",
 ) -> str:
-    """The command that continues a study that was stopped, or all studies (no id).
+    """The command that continues a study that was stopped, or several, or all studies (no id).
 
     >>> command("e3cs/fig4", "my results", quick=True, seed0=100)
     "fedpick reproduce e3cs/fig4 --quick --seed0 100 --out 'my results'"
     """
-    words = ["fedpick", "reproduce", *([] if id is None else [id]), *(["--quick"] if quick else [])]
+    words = ["fedpick", "reproduce", *([id] if isinstance(id, str) else id or []), *(["--quick"] if quick else [])]
     options = {
         "--seeds": seeds,
         "--seed0": seed0 or None,

@@ -12,7 +12,7 @@ from fedpick.studies import _plots
 from fedpick.studies._index import index_page, summary
 from fedpick.studies._study import Reproduction
 
-__all__ = ["save", "save_index", "save_page", "save_runs", "save_summary"]
+__all__ = ["save", "save_guide", "save_index", "save_page", "save_runs", "save_summary"]
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> Path:
@@ -51,9 +51,14 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
 
 def save_page(outcome: Reproduction, folder: str | os.PathLike[str]) -> Path:
     """Write findings.md alone: the claims, our figures and the verdicts."""
-    study = outcome.study
-    parts = [f"# {study.id}: {study.title}\n", f"{study.paper}\n", outcome.table()]
-    parts += [f"![{study.title}](figure.png)\n", f"Again: `fedpick reproduce {study.id}`\n", outcome.notes()]
+    study, notes = outcome.study, outcome.notes()
+    parts = [f"# {study.id}: {study.title}\n", f"{study.paper}\n" if study.paper else "", f"{outcome.about()}.\n"]
+    parts += [outcome.table(), f"![{study.title}](figure.png)\n"]
+    why = outcome.why()
+    parts += [f"## What is not reproduced\n\n{why}" if why else ""]
+    parts += [study.body(outcome.result) if study.body else "", f"Again: `fedpick reproduce {study.id}`\n"]
+    if notes:
+        parts.append(f'<details markdown="1">\n<summary>Notes and thresholds</summary>\n\n{notes}\n</details>\n')
     text = "\n".join(part for part in parts if part)
     return _replace(Path(folder) / "findings.md", lambda path: path.write_text(text))
 
@@ -67,6 +72,24 @@ def save_runs(runs: Sequence[Path]) -> Path | None:
     except (MissingError, StoreError):  # no Jinja2, or files that were removed: the result is whole without it
         return None
     return _replace(runs[0].parent / "page.html", lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def save_guide(outcomes: Sequence[Reproduction], folder: Path, page: str | os.PathLike[str]) -> Path | None:
+    """Write the page "Which policy should I use?" from the tournament's results; None if there are none.
+
+    Args:
+        outcomes: of all studies.
+        folder: with the studies' pages.
+        page: to write.
+    """
+    from fedpick.studies.tournament._guide import guide
+
+    there = [one for one in outcomes if one.study.id.startswith("tournament/")]
+    if not there:
+        return None
+    at = Path(page)
+    link = {one.study.id: os.path.relpath(folder / one.study.id / "findings.md", at.parent) for one in there}
+    return _replace(at, lambda path: path.write_text(guide(there, link)))
 
 
 def save_index(outcomes: Sequence[Reproduction], folder: str | os.PathLike[str]) -> Path:

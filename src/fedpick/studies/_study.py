@@ -122,6 +122,8 @@ class Study:
         score: result -> findings.
         plot: result -> the paper's figure.
         limits: the thresholds that the score function uses, each with a reason; fixed before the full run.
+        about: a paragraph for the page: data, model, rounds, and what is chosen by us.
+        body: result -> further tables of the page, as Markdown.
         version: of the job; increased when it would measure something else for the same item.
         trains: whether the job trains models, so that its measurement depends on the kind of device.
         cost: item -> relative duration of the job, for the estimate of the time left.
@@ -138,6 +140,8 @@ class Study:
     score: Callable[[Result], list[Finding]]
     plot: Callable[[Result], "Figure"]
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    about: str = ""
+    body: Callable[[Result], str] | None = None
     version: int = 1
     trains: bool = False
     cost: Callable[[Item], float] = _rounds
@@ -169,19 +173,29 @@ class Reproduction:
     findings: list[Finding]
     limits_first: bool = True
 
+    def about(self) -> str:
+        """What was done: the study's own words, and its numbers of rounds and seeds."""
+        counted = [
+            f"{self.settings[name]:,} {name if self.settings[name] != 1 else name[:-1]}"
+            for name in ("rounds", "seeds")
+            if isinstance(self.settings.get(name), int)
+        ]
+        return ". ".join(part for part in (self.study.about, ", ".join(counted)) if part)
+
     def table(self) -> str:
         """The findings as a Markdown table: the paper's claims first, then extensions of ours."""
         rows = [
-            [
-                f"(ours) {f.claim}" if f.own else f.claim,
-                f.paper,
-                f.ours,
-                f"**{f.verdict}**" + (f": {f.reason}" if f.reason else ""),
-            ]
-            for f in sorted(self.findings, key=lambda one: one.own)
+            [f"(ours) {f.claim}" if f.own else f.claim, f.paper, f.ours, f"**{f.verdict}**"] for f in self._ordered()
         ]
         head = ["claim", "paper", "ours (mean and 95% interval over seeds)", "verdict"]
-        return table([head, ["---"] * len(head), *rows])
+        return table([head, ["---"] * len(head), *rows]) if rows else ""
+
+    def why(self) -> str:
+        """Why claims are not reproduced, as a Markdown list."""
+        return "".join(f"- *{f.verdict}*: {f.claim}. {f.reason}.\n" for f in self._ordered() if f.reason)
+
+    def _ordered(self) -> list[Finding]:
+        return sorted(self.findings, key=lambda one: one.own)
 
     def notes(self) -> str:
         """The findings' notes and the thresholds, as Markdown lists."""

@@ -1,0 +1,155 @@
+"""The page "Which policy should I use?", written from the tournament: each sentence has its figures."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedpick.policies.text import policy as policy_from_text
+from fedpick.protocol import traits
+from fedpick.studies._study import Reproduction, Result, table
+from fedpick.studies.tournament._play import METRICS, ORACLES
+from fedpick.studies.tournament._table import better, chance, cost, gap, ranks, speedup
+
+__all__ = ["guide"]
+
+ASKED = {
+    "ideal": "Everyone is there, nobody fails, all are equally fast",
+    "volatile": "Clients fail at random, some often and some seldom",
+    "volatile with memory": "Clients crash for several rounds",
+    "stragglers": "Some clients are slow, and you have a deadline",
+    "LN": "Clients are away, each with a probability of its own",
+    "SLN": "Clients are away, and more of them at some hours",
+    "YC": "Clients come and go with the data that they hold",
+    "halves": "Half of the clients is there, then the other half",
+    "all troubles": "All of this at once",
+}
+NEEDS = {
+    "probe": "asks clients for their loss before it chooses",
+    "norms": "lets all clients train, and only the chosen send their update",
+    "context": "reads what the server knows about each client's next time",
+    "features": "needs features of the clients' data",
+}
+
+
+def _needs(result: Result, name: str) -> str:
+    """What the policy must be told, in words."""
+    m = result["cohort_size"]
+    text = result["policies"][name].replace("{2m}", str(2 * m)).replace("{5m}", str(5 * m)).replace("{rounds}", "200")
+    about = traits(policy_from_text(text, cohort_size=m))
+    told = [NEEDS[each] for each in sorted(about.needs) if each in NEEDS]
+    told += [
+        f"reads the report {each.name}" + (f", where clients have no {each.unless}" if each.unless else "")
+        for each in about.reports
+    ]
+    return "; ".join(told) or "nothing"
+
+
+def _means(result: Result, world: str, name: str, metric: str) -> float:
+    values = result["worlds"][world]["policies"][name][metric]
+    return float(np.mean([x for x in values if x is not None] or [np.nan]))
+
+
+def _price(result: Result, world: str, name: str) -> str:
+    """What the policy costs, beside the reference."""
+    first = result["reference"]
+    jain = [_means(result, world, each, "jain") for each in (name, first)]
+    waste = [_means(result, world, each, "wasted") for each in (name, first)]
+    worst = gap(result, world, name, "worst")
+    parts = [f"{cost(result, world, name):.1f} times the messages a round"]
+    parts.append(f"Jain's index {jain[0]:.2f} instead of {jain[1]:.2f}")
+    parts.append(f"{waste[0]:.0f}% of the work not used instead of {waste[1]:.0f}%")
+    if worst.clear:
+        parts.append(f"{worst.mean:+.1f} points for the worst tenth of the clients")
+    return ", ".join(parts)
+
+
+def _sentence(result: Result, world: str, name: str) -> str:
+    first, seen = result["reference"], gap(result, world, name)
+    had, has = (_means(result, world, each, "accuracy") for each in (first, name))
+    fast = speedup(result, world, name)
+    pace = ""
+    if fast is not None and fast.clear:
+        way = "sooner" if fast.mean > 0 else "later"
+        pace = f" It reaches the level {np.exp(abs(fast.mean)):.1f} times {way}."
+    return (
+        f"**{name}** ends {seen.mean:+.1f} ± {seen.half:.1f} points above {first} ({has:.1f} and {had:.1f}%).{pace} It "
+        f"costs {_price(result, world, name)}."
+    )
+
+
+def _advice(result: Result, world: str, data: str) -> str:
+    first, won = result["reference"], better(result, world)
+    names = [name for name in result["policies"] if name not in (*ORACLES, first)]
+    lost = sorted((n for n in names if gap(result, world, n).high < 0), key=lambda n: gap(result, world, n).mean)
+    lines = [_sentence(result, world, name) for name in won[:3]]
+    if not won:
+        lines = [f"No policy ends above {first} beyond chance: take {first}."]
+    elif len(won) > 3:
+        lines.append(f"Also above {first}: {', '.join(won[3:])}.")
+    fast = {name: speedup(result, world, name) for name in names if name not in won}
+    sooner = [n for n, seen in fast.items() if seen is not None and seen.low > 0]
+    if sooner:
+        by = sorted(sooner, key=lambda n: -fast[n].mean)  # type: ignore[union-attr]
+        shown = ", ".join(f"{n} {np.exp(fast[n].mean):.1f} times" for n in by[:3])  # type: ignore[union-attr]
+        lines.append(f"At the level sooner than {first}, though not higher in the end: {shown}.")
+    if lost:
+        shown = ", ".join(f"{n} ({gap(result, world, n).mean:+.1f})" for n in lost)
+        lines.append(f"Below {first}: {shown}.")
+    return f"*{data}.* " + " ".join(lines)
+
+
+def _overall(result: Result, data: str) -> list[str]:
+    lines = []
+    for metric, (words, _, _) in METRICS.items():
+        by = ranks(result, metric)
+        spread = max(each.mean for each in by.values()) - min(each.mean for each in by.values())
+        if spread < 1e-9:
+            lines.append(f"- *{data}, {words}*: all policies are equal.")
+            continue
+        order = sorted(by, key=lambda name: by[name].mean)
+        best = ", ".join(f"{name} ({by[name].mean:.1f} ± {by[name].half:.1f})" for name in order[:3])
+        last = ", ".join(f"{name} ({by[name].mean:.1f})" for name in order[-2:])
+        mine = by[result["reference"]]
+        told = f"{result['reference']} {mine.mean:.1f} ± {mine.half:.1f}"
+        lines.append(f"- *{data}, {words}*: best {best}; {told}; last {last}.")
+    return lines
+
+
+def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
+    """The page.
+
+    Args:
+        outcomes: of the tournament, one for each data set.
+        link: where the page of each is, by the study's id.
+    """
+    results = {one.study.title.rpartition("on ")[2]: one.result for one in outcomes}
+    some = next(iter(results.values()))
+    first = some["reference"]
+    pages = "; ".join(f"[{one.study.title}]({link[one.study.id]})" for one in outcomes)
+    seeds = ", ".join(f"{result['seeds']} seeds on {data}" for data, result in results.items())
+    parts = [
+        "# Which policy should I use?\n",
+        "`fedpick judge` writes this page from the tournament's results: every policy in nine worlds, with the same "
+        f"budget of messages ({seeds}). Its pages have all figures: {pages}. A policy is called better or worse than "
+        f"{first} if the paired interval excludes 0 at a level ({chance(some):.1%}) at which all policies together are "
+        "right in 95% of such comparisons. What is true of these data and worlds need not be true of yours: "
+        "`fedpick compare` tells.\n",
+        "## By what troubles you\n",
+    ]
+    for world, asked in ASKED.items():
+        there = [(data, result) for data, result in results.items() if world in result["worlds"]]
+        parts += [f"### {asked}\n", *(f"{_advice(result, world, data)}\n" for data, result in there)]
+    parts += [
+        "## Over all nine worlds\n",
+        f"Mean ranks among {len(some['policies']) - len(ORACLES)} policies; 1 is best.\n",
+    ]
+    parts += ["\n".join(line for data, result in results.items() for line in _overall(result, data)) + "\n"]
+    rows = [
+        ["policy", "what it must be told", "messages a round in the ideal world, uniform = 1"],
+        ["---", "---", "---:"],
+    ]
+    for name in some["policies"]:
+        if name not in ORACLES:
+            rows.append([name, _needs(some, name), f"{cost(some, 'ideal', name):.1f}"])
+    parts += ["## What they cost\n", table(rows)]
+    return "\n".join(parts)
