@@ -80,9 +80,9 @@ ABOUT = (
     "rounds); stragglers (mixed devices and a deadline of 8 s); LN, SLN and YC, FedGS's modes of availability; halves, "
     "which take turns; and all troubles (SLN, crashes with memory, mixed devices, the deadline). A round lasts 1.6 s "
     "where devices are not mixed; clients with less data answer a moment sooner there, so that over-select, which "
-    "keeps the first answers, hears mostly from those. All worlds, settings and the budget are our choice; policies have their default "
-    "settings. Left out: genie, which needs speeds that these worlds do not tell; guard, since nobody lies here; "
-    "fixed-probabilities, which is uniform without a vector"
+    "keeps the first answers, hears mostly from those. All worlds, settings and the budget are our choice; policies "
+    "have their default settings. Left out: genie, which needs speeds that these worlds do not tell; guard, since "
+    "nobody lies here; fixed-probabilities, which is uniform without a vector"
 )
 
 # name: (in words, whether more is better, decimals)
