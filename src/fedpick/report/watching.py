@@ -276,7 +276,7 @@ def _said(states: Sequence[str], waiting: int, folder: Path) -> tuple[str, str]:
         said += " A silent one has written nothing for two minutes or more; it may have stopped."
     if state == "stopped" or (waiting and state != "running"):
         state = "stopped"
-        said += f" Nobody works on it now; continue a comparison with: fedpick resume {printable(str(folder))}"
+        said += f" No process works on them now; continue a comparison with: fedpick resume {printable(str(folder))}"
     return state, said
 
 
