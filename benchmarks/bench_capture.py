@@ -66,33 +66,27 @@ def variants(name: str) -> list[str]:
     return [name, f"guard({name})", f"guard({name}, probation=0)"]
 
 
-def price(pairs: list[tuple[str, str]], rounds: int, seeds: list[int]) -> list[dict[str, Any]]:
+def price(world: str, name: str, rounds: int, seeds: list[int]) -> dict[str, Any]:
     """What a guard costs where nobody lies: best accuracy, and rounds to an accuracy that all three reach."""
-    rows = []
-    for world, name in pairs:
-        with tempfile.TemporaryDirectory() as folder:
-            options = {"cohort_size": COHORT, "rounds": rounds, "seeds": seeds, "out": folder, "train": OFTEN}
-            results = fp.compare(variants(name), world=world, **options)
-            curves = results.rounds().dropna(subset="accuracy")
-        best = curves.pivot_table(index="round", columns=["policy", "seed"], values="accuracy").cummax()
-        sides = sorted(dict.fromkeys(best.columns.get_level_values(0)), key=lambda text: ("Guard" in text, len(text)))
-        assert len(sides) == 3, sides
-        target = 0.95 * float(best.iloc[-1].min())
-        reached = (best >= target).idxmax()
-        last = np.array([best[side].iloc[-1].to_numpy() for side in sides])
-        error = (last[1:] - last[0]).std(axis=1, ddof=1) / np.sqrt(len(seeds)) if len(seeds) > 1 else np.zeros(2)
-        rows.append(
-            {
-                "world": world,
-                "policy": name,
-                "accuracy": last.mean(axis=1).tolist(),
-                "error": error.tolist(),  # standard errors of the differences to the first, paired by seed
-                "target": target,
-                "rounds": [float(reached[side].mean()) for side in sides],
-            }
-        )
-        print(rows[-1], flush=True)
-    return rows
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"cohort_size": COHORT, "rounds": rounds, "seeds": seeds, "out": folder, "train": OFTEN}
+        results = fp.compare(variants(name), world=world, **options)
+        curves = results.rounds().dropna(subset="accuracy")
+    best = curves.pivot_table(index="round", columns=["policy", "seed"], values="accuracy").cummax()
+    sides = sorted(dict.fromkeys(best.columns.get_level_values(0)), key=lambda text: ("Guard" in text, len(text)))
+    assert len(sides) == 3, sides
+    target = 0.95 * float(best.iloc[-1].min())
+    reached = (best >= target).idxmax()
+    last = np.array([best[side].iloc[-1].to_numpy() for side in sides])
+    error = (last[1:] - last[0]).std(axis=1, ddof=1) / np.sqrt(len(seeds)) if len(seeds) > 1 else np.zeros(2)
+    return {
+        "world": world,
+        "policy": name,
+        "accuracy": last.mean(axis=1).tolist(),
+        "error": error.tolist(),  # standard errors of the differences to the first, paired by seed
+        "target": target,
+        "rounds": [float(reached[side].mean()) for side in sides],
+    }
 
 
 def prices(rows: list[dict[str, Any]], rounds: int, seeds: list[int]) -> Iterator[str]:
@@ -161,12 +155,14 @@ def measure_shares(quick: bool) -> None:
 def measure_price(quick: bool) -> None:
     """What a guard costs."""
     rounds, seeds = (40, [11]) if quick else (150, [11, 12, 13, 14])
-    rows = price(PRICED[:1] if quick else PRICED, rounds, seeds)
-    lines = list(prices(rows, rounds, seeds))
-    print(*lines, sep="\n", flush=True)
-    if not quick:
-        settings = {"rounds": rounds, "seeds": seeds, "worlds and policies": PRICED}
-        write("price", (BEGIN_PRICE, END), lines, {"price": rows}, settings)
+    settings = {"rounds": rounds, "seeds": seeds}
+    rows: list[dict[str, Any]] = []
+    for pair in PRICED[:1] if quick else PRICED:
+        rows.append(price(*pair, rounds, seeds))
+        print(rows[-1], flush=True)
+        if not quick:  # line by line: it takes a while
+            write("price", (BEGIN_PRICE, END), list(prices(rows, rounds, seeds)), {"price": rows}, settings)
+    print(*prices(rows, rounds, seeds), sep="\n", flush=True)
 
 
 def main() -> None:
