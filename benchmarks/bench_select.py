@@ -5,6 +5,7 @@ floats and given as a ratio to it. Writes table, plot and manifest to benchmarks
 
     python benchmarks/bench_select.py            all sizes, about ten minutes
     python benchmarks/bench_select.py --quick    up to 10,000 clients, a smoke test
+    python benchmarks/bench_select.py --missing  policies that the results lack; the others keep their figures
 """
 
 import argparse
@@ -86,10 +87,13 @@ ENTRIES = [
     Entry("REFL", lambda m: fp.REFL(m)),
     Entry("Clustered", lambda m: fp.Clustered(m)),
     Entry("OptimalSampling", lambda m: fp.OptimalSampling(m)),
+    Entry("GreedyFed", lambda m: fp.GreedyFed(m)),
+    Entry("S-FedAvg", lambda m: fp.SFedAvg(m)),
     Entry("MinSeparation(Uniform)", lambda m: fp.MinSeparation(fp.Uniform(m), 10)),
     Entry("MinSeparation(Oort)", lambda m: fp.MinSeparation(fp.Oort(m), 10)),
     Entry("Clustered by updates, 1,000 at most", lambda m: fp.Clustered(m, by="updates"), most=1_000),
     Entry("HiCS", lambda m: fp.HiCS(m), most=1_000),
+    Entry("FedCor", lambda m: fp.FedCor(m), most=100_000),
     Entry("DivFL, sketches of 32", lambda m: fp.DivFL(m), most=10_000),
 ]
 
@@ -109,6 +113,9 @@ def season(state: Any, count: int) -> None:
         state.last[:] = draw.integers(1, 100, count)
     if hasattr(state, "vectors"):
         state.vectors[:] = draw.normal(size=state.vectors.shape)
+    for name in ("worth", "relevance"):  # GreedyFed, S-FedAvg
+        if hasattr(state, name):
+            getattr(state, name)[:] = draw.normal(size=count)
     if hasattr(state, "stays"):  # REFL
         for name in ("stays", "leaves", "comes", "waits"):
             getattr(state, name)[:] = draw.poisson(10, count)
@@ -324,12 +331,20 @@ def main() -> None:
     """Measure, then write table, plot and manifest."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="up to 10,000 clients and few repeats: a smoke test")
+    parser.add_argument("--missing", action="store_true", help="measure only policies that the results lack")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for table, plot and manifest")
     options = parser.parse_args()
     counts = [1_000, 10_000] if options.quick else [1_000, 10_000, 100_000, 1_000_000]
     repeats = 3 if options.quick else 15
-    jobs = [(entry, count) for count in counts for entry in ENTRIES if count <= entry.most]
+    kept: list[dict[str, Any]] = []
+    if options.missing:
+        kept = json.loads((options.out / "select.json").read_text())["rows"]
+    known = {row["policy"] for row in kept}
+    entries = [entry for entry in ENTRIES if entry.name not in known]
+    jobs = [(entry, count) for count in counts for entry in entries if count <= entry.most]
     rows = [measure(e, c, repeats) for e, c in track(jobs, "measuring", console=console)]
+    order = [entry.name for entry in ENTRIES]
+    rows = sorted(kept + rows, key=lambda row: (row["clients"], order.index(row["policy"])))
     console.print("first calls, in new processes ...")
     compile_times = first_calls()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -337,7 +352,7 @@ def main() -> None:
     (options.out / "select.md").write_text(text)
     (options.out / "select.json").write_text(json.dumps({"rows": rows, "first_call_s": compile_times}, indent=1) + "\n")
     (options.out / "manifest.json").write_text(
-        json.dumps(manifest({"quick": options.quick, "repeats": repeats}), indent=1) + "\n"
+        json.dumps(manifest({"quick": options.quick, "repeats": repeats, "kept": sorted(known)}), indent=1) + "\n"
     )
     plot(rows, options.out)
     if not options.quick:

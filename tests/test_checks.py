@@ -9,7 +9,7 @@ import fedpick as fp
 from zoo import zoo
 
 
-@pytest.mark.parametrize("m", [1, 5, 40, 60])
+@pytest.mark.parametrize("m", [5, 60, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, 40))])
 @pytest.mark.parametrize("name", zoo(5))
 def test_every_policy_keeps_the_rules(name, m):
     rules = fp.checks.check_policy(zoo(m)[name], seed=m)

@@ -16,7 +16,7 @@ import fedpick as fp
 CONTRACT = (
     "Clients View Choice Outcome Status policy checks admit retire OverSelect sampling solvers graph theory rng "
     "Uniform SizeWeighted FedCS PowerOfChoice ActiveFL E3CS CSUCB BSFL RBCSF FedGS Genie FixedProbabilities "
-    "Oort MinSeparation Clustered DivFL TiFL F3AST REFL OptimalSampling HiCS"
+    "Oort MinSeparation Clustered DivFL TiFL F3AST REFL OptimalSampling HiCS FedCor GreedyFed SFedAvg"
 )
 
 
@@ -96,6 +96,12 @@ def test_import_fedpick_loads_nothing_heavy_until_it_is_used():
 
 def test_worlds_need_neither_numba_nor_scipy():
     assert not {"scipy", "numba"} & loaded_after("import fedpick as fp; fp.worlds.named('volatile').init(0)")
+
+
+def test_listing_policies_needs_neither_numba_nor_scipy():
+    listing = "import sys; sys.argv = ['fedpick', 'policies']; import fedpick as fp, fedpick.cli; fp.E3CS(3); "
+    try_it = "try: fedpick.cli.main()\nexcept SystemExit: pass"
+    assert not {"scipy", "numba"} & loaded_after(f"{listing}\n{try_it}")
 
 
 def test_scipys_graphs_are_loaded_for_fedgs_alone():

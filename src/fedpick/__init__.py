@@ -43,10 +43,12 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         ActiveFL,
         Clustered,
         DivFL,
+        FedCor,
         FedCS,
         FedGS,
         FixedProbabilities,
         Genie,
+        GreedyFed,
         Guard,
         HiCS,
         MinSeparation,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         OptimalSampling,
         OverSelect,
         PowerOfChoice,
+        SFedAvg,
         SizeWeighted,
         TiFL,
         Uniform,
@@ -61,6 +64,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
     from fedpick.policies.text import policy, policy_names
     from fedpick.protocol import Policy, ReportSpec, traits
     from fedpick.report.results import Results, load
+    from fedpick.report.trackers import track
     from fedpick.server import Session
     from fedpick.simulate.run import Run
     from fedpick.state import admit, load_state, retire, save_state
@@ -75,13 +79,15 @@ _ROOMS = (
 _NAMES = {
     "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
-    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedGS FixedProbabilities Genie Guard "
-    "HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SizeWeighted TiFL Uniform",
+    "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedCor FedGS FixedProbabilities Genie "
+    "GreedyFed Guard HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SFedAvg SizeWeighted TiFL "
+    "Uniform",
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
     "protocol": "Policy ReportSpec traits",
     "report.results": "Results load",
+    "report.trackers": "track",
     "server": "Session",
     "simulate.run": "Run",
     "state": "admit load_state retire save_state",
@@ -135,10 +141,12 @@ __all__ = [
     "DivFL",
     "Experiment",
     "FedCS",
+    "FedCor",
     "FedGS",
     "FedpickError",
     "FixedProbabilities",
     "Genie",
+    "GreedyFed",
     "Guard",
     "HiCS",
     "MinSeparation",
@@ -153,6 +161,7 @@ __all__ = [
     "ReportSpec",
     "Results",
     "Run",
+    "SFedAvg",
     "Session",
     "SettingError",
     "SizeWeighted",
@@ -182,6 +191,7 @@ __all__ = [
     "solvers",
     "state",
     "theory",
+    "track",
     "traits",
     "worlds",
 ]

@@ -140,11 +140,13 @@ class ReportSpec:
         name: its key in `Outcome.reports`.
         width: 0 for one number, n for a vector of n numbers, None for a vector (or number) of any width.
         unless: "features": the report is not requested if the clients have features.
+        server: whether the server computes it from the updates: nothing more is sent, and no client can fake it.
     """
 
     name: str
     width: int | None = None
     unless: str | None = None
+    server: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,11 @@ class Traits:
         """How many answers are used, later ones being SURPLUS; None: all, where the number chosen is left to chance."""
         more = self.asks is not None and self.cohort_size is not None and self.asks > self.cohort_size
         return self.cohort_size if self.fixed_size or more else None
+
+    @property
+    def valued(self) -> frozenset[str]:
+        """Names of the reports that the server computes."""
+        return frozenset(each.name for each in self.reports if each.server)
 
     def collect(self, clients: Clients | None = None) -> dict[str, int | None]:
         """Widths by name of the reports to request, without those that these clients make unnecessary."""
@@ -197,7 +204,7 @@ def traits(policy: object) -> Traits:
     >>> import fedpick as fp
     >>> said = traits(fp.OverSelect(fp.E3CS(cohort_size=10, reward="gain"), 1.3))
     >>> said.cohort_size, said.asks, said.reports
-    (10, 13, (ReportSpec(name='gain', width=0, unless=None),))
+    (10, 13, (ReportSpec(name='gain', width=0, unless=None, server=False),))
     >>> traits(fp.FedCS(2, success=[0.1, 0.9, 0.5])).oracle
     True
     """

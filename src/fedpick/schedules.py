@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fedpick.errors import require
 
-__all__ = ["Cosine", "Halving", "Linear", "Schedule", "Step"]
+__all__ = ["Cosine", "Decay", "Halving", "Linear", "Schedule", "Step"]
 
 Schedule = Callable[[int], float]
 
@@ -51,6 +51,25 @@ class Linear:
         """The value in this round."""
         done = min(max((round - 1) / (self.horizon - 1), 0.0), 1.0)
         return self.start + (self.end - self.start) * done
+
+
+@dataclass(frozen=True)
+class Decay:
+    """`start` in round 1, then multiplied by the same factor each round: FedGS's learning rate is Decay(0.1, 0.998).
+
+    >>> round(Decay(0.1, 0.5)(3), 3)
+    0.025
+    """
+
+    start: float
+    factor: float
+
+    def __post_init__(self) -> None:
+        require(0.0 < self.factor <= 1.0, "Decay: factor", self.factor, "in (0, 1]")
+
+    def __call__(self, round: int) -> float:
+        """The value in this round."""
+        return float(self.start * self.factor ** (round - 1))
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,8 @@ class Choice:
         normalise: whether the weights are relative: the aggregator divides them by their sum over the clients that
             returned. False: they are used as they are, and the model changes by the sum of weight times update, as
             unbiased methods need it (the weights of a full round, n_k over all examples, sum to 1).
+        probed: losses of all K clients that `view.probe` gave while the policy chose, NaN for those not asked, for its
+            `observe` to learn from; None: it learns nothing from them.
 
     >>> len(Choice([4, 7]))
     2
@@ -184,6 +186,7 @@ class Choice:
     inclusion: Floats | None = None
     weights: Floats | None = None
     normalise: bool = True
+    probed: Floats | None = None
 
     def __init__(
         self,
@@ -192,6 +195,7 @@ class Choice:
         weights: ArrayLike | None = None,
         *,
         normalise: bool = True,
+        probed: ArrayLike | None = None,
         clients: ArrayLike | None = None,
     ) -> None:
         if clients is not None:
@@ -213,6 +217,7 @@ class Choice:
         if weights is None and not normalise:
             raise ContractError("Choice.normalise is False, but there are no weights to use as they are; give weights")
         object.__setattr__(self, "normalise", bool(normalise))
+        object.__setattr__(self, "probed", None if probed is None else _floats("Choice.probed", probed, 1))
 
     @property
     def clients(self) -> Ints:
@@ -227,7 +232,7 @@ class Choice:
         """The part of the choice at these positions (indices, or a mask)."""
         at = np.asarray(index)
         parts = (None if part is None else part[at] for part in (self.inclusion, self.weights))
-        return Choice(self.ids[at], *parts, normalise=self.normalise)
+        return Choice(self.ids[at], *parts, normalise=self.normalise, probed=self.probed)
 
     def shares(self, returned: Bools) -> Floats | None:
         """What the weights come to: each client's update times its share is what the model moves by; 0 for the rest.

@@ -5,7 +5,7 @@ import pytest
 
 from fedpick import data
 from fedpick.data import settings
-from fedpick.errors import UnknownNameError
+from fedpick.errors import ConfigError, UnknownNameError
 
 
 @pytest.fixture
@@ -35,3 +35,24 @@ def test_a_generator_is_found_however_its_name_is_written(name):
 def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(UnknownNameError, match="unknown data 'fashion'; did you mean 'fashion-mnist'"):
         settings.build_data({"name": "fashion"}, num_clients=5)
+
+
+def test_the_test_may_be_what_clients_hold_out():
+    plain = {"name": "digits", "partition": "iid(size=20)", "hold_out": 0.1}
+    own = settings.build_data(plain, num_clients=30)
+    held = settings.build_data({**plain, "test": "held-out"}, num_clients=30)
+    assert len(own.dataset.test_x) > 0
+    assert len(held.dataset.test_x) == 0
+    np.testing.assert_array_equal(own.held, held.held)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"test": "all"}, r"test = 'all', but must be 'own' \(the data set's test examples\) or 'held-out'"),
+        ({"test": "held-out"}, "no client holds anything out; set hold_out = 0.1"),
+    ],
+)
+def test_where_to_test_is_checked(more, message):
+    with pytest.raises(ConfigError, match=message):
+        settings.build_data({"name": "digits", "partition": "iid(size=20)", **more}, num_clients=30)

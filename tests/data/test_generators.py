@@ -74,7 +74,7 @@ def test_synthetic_sizes_and_what_is_held_out():
     assert not set(made.held) & set(made.examples)
     assert made.dataset.x.dtype == np.float32
     assert made.dataset.y.dtype == np.int32
-    K = 20_000
+    K = 5_000
     logs = np.log(Synthetic(dim=1, classes=2, test=0.0)(K, rng()).sizes - 49.5)
     assert abs(np.median(logs) - 4.0) < 4.5 * 1.2533 * 2.0 / np.sqrt(K) + 0.02  # whole numbers
 

@@ -101,3 +101,29 @@ def test_a_base_without_weights_is_left_as_it_is_and_the_log_says_so(clock: Cloc
     assert found in VALUES
     if found != 11.0:
         assert "FedMedian averages by no metric: the weights that Told asks for are not used" in caplog.text
+
+
+def test_updates_are_valued_on_what_the_server_knows(clock: Clock) -> None:
+    """Models 2, 5 and 11 of 10, 30 and 60 examples, and a server that wants 5: exact values, by all orders."""
+    nodes = {k: trains(value=VALUES[k], num_examples=(10, 30, 60)[k]) for k in range(3)}
+
+    def value(arrays):
+        return -abs(float(arrays["w"].numpy()[0]) - 5.0)
+
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.GreedyFed(3), value=value)
+    strategy.start(FakeGrid(clock, nodes), model(1.0, 1.0), num_rounds=1)
+
+    def worth(members):
+        share = np.array([(10, 30, 60)[k] for k in members], dtype=float)
+        mean = 1.0 if not members else float(share @ [VALUES[k] for k in members] / share.sum())
+        return -abs(mean - 5.0)
+
+    wanted, orders = np.zeros(3), list(itertools.permutations(range(3)))
+    for order in orders:
+        for at, k in enumerate(order):
+            wanted[k] += (worth(order[: at + 1]) - worth(order[:at])) / len(orders)
+    state = strategy.roster.state
+    found = {name: state.worth[i] for i, name in enumerate(strategy.roster.names)}
+    assert sorted(found.values()) == pytest.approx(sorted(wanted), rel=1e-5)
+    with pytest.raises(fp.MissingError, match="Selected: GreedyFed needs shapley"):
+        Selected(FedAvg(), fp.GreedyFed(3))

@@ -75,6 +75,43 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cohort._compiled.cache_clear()
 
 
+# ---- dealt out to several devices, or not
+
+
+def test_a_cohort_has_the_same_bits_dealt_out_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for worth in (10**9, 0):
+        monkeypatch.setattr(cohort, "WORTH", worth)
+        trainer = make("floats", "scan", **OPTIONS["all"])
+        model = trainer.init(seed=5)
+        updates = trainer.train(model, IDS, USED, EPOCHS, 3, stream(1, 3, "train"))
+        found.append((updates.payload[0], updates.loss, updates.reports["update_norm"]))
+    alone, dealt = found
+    assert trainer.devices == 2
+    assert len(jax.tree.leaves(alone[0])[0]) == -(-len(IDS) // trainer.devices) * trainer.devices
+    assert same_bits(alone, dealt)
+
+
+def test_a_cohort_is_dealt_out_where_that_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    compiled = cohort._compiled
+
+    def spy(model: Any, local: Any, stacked: bool, devices: int) -> Any:
+        asked.append(devices)
+        return compiled(model, local, stacked, devices)
+
+    monkeypatch.setattr(cohort, "_compiled", spy)
+    trainer = make("floats", "scan", **OPTIONS["all"])
+    model = trainer.init(seed=5)
+    drawn = trainer.draw(IDS, np.flatnonzero(USED), EPOCHS, 3, stream(1, 3, "train"))
+    work = cohort._multiplications(model["params"], drawn.batches, False)
+    assert work == drawn.batches.index.size * sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
+    for worth in (work, work + 1):
+        monkeypatch.setattr(cohort, "WORTH", worth)
+        trainer.train(model, IDS, USED, EPOCHS, 3, stream(1, 3, "train"))
+    assert asked == [trainer.devices, 1]
+
+
 # ---- against the twin
 
 
@@ -112,6 +149,13 @@ def test_clients_that_all_have_fewer_examples_than_a_batch(form: str) -> None:
 @pytest.mark.parametrize("steps", [None, 2])
 def test_the_form_for_gpus_masks_what_is_beyond_a_clients_steps(steps: int | None, as_on_a_gpu: None) -> None:
     check(make("floats", "vmap", momentum=0.9, weight_decay=0.05, prox=0.7, steps=steps), twin.Network())
+
+
+def test_clients_that_have_finished_are_left_out_of_later_stages() -> None:
+    ids, epochs = np.arange(40) % len(SIZES), 1.0 + np.arange(40) % 4
+    trainer = make("floats", "vmap", momentum=0.9, steps=2)
+    assert cohort._stages(np.sort(2 * epochs)[::-1], 8) == (2, [40, 32, 32, 16])
+    check(trainer, twin.Network(), ids, epochs != 2, epochs)
 
 
 @pytest.mark.parametrize(("padding", "form"), [("valid", "scan"), ("same", "vmap")])

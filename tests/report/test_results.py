@@ -82,7 +82,7 @@ def test_each_file_is_read_once_and_only_the_columns_needed(tmp_path, opened):
 
 
 @given(st.lists(st.tuples(*[st.floats(0.1, 1.0)] * 3), min_size=2, max_size=6))
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_scores_and_differences_are_those_of_a_plain_twin(tmp_path_factory, ends):
     root = tmp_path_factory.mktemp("runs")
     policies = ["a", "b", "c"]

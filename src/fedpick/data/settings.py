@@ -5,11 +5,13 @@ name = "fashion-mnist"                  # a data set, a generator such as "synth
                                         # "mine.parquet", or a function of your own: "mine.py:hospitals(sites=12)"
 partition = "dirichlet(alpha=0.3)"      # who holds what of a data set
 hold_out = 0.1                          # share of each client's data kept for testing; 0 unless said
+test = "held-out"                       # test on that share of all clients, not on the data set's own test examples
 seed = 0                                # of the partition: the same clients at every seed of the run
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from fedpick.text import make
 
 __all__ = ["build_data", "known_name"]
 
-SETTINGS = ("name", "partition", "hold_out", "seed")
+SETTINGS = ("name", "partition", "hold_out", "test", "seed")
 PARTITION = "dirichlet(alpha=0.3)"  # unless said
 PARTITIONS = {
     "digits": "dirichlet(alpha=0.5, at_least=2)",
@@ -113,4 +115,17 @@ def _build(settings: Mapping[str, Any], num_clients: int) -> Federated:
         if not isinstance(text, str):
             raise ConfigError(f"[data] partition = {text!r}, but must be a text such as 'dirichlet(alpha=0.3)'")
         people = partition(text, found, num_clients, rngs.stream(seed, 0, "partition"))
-    return hold_out(people, share, rngs.stream(seed, 0, "hold out")) if share else people
+    people = hold_out(people, share, rngs.stream(seed, 0, "hold out")) if share else people
+    return _tested_on(people, settings.get("test", "own"))
+
+
+def _tested_on(people: Federated, test: object) -> Federated:
+    """The data, tested on the data set's own test examples or only on what the clients hold out."""
+    if test == "own":
+        return people
+    if test != "held-out":
+        raise ConfigError(f"[data] test = {test!r}, but must be 'own' (the data set's test examples) or 'held-out'")
+    if not len(people.held):
+        raise ConfigError("[data] test = 'held-out', but no client holds anything out; set hold_out = 0.1")
+    dataset = people.dataset
+    return replace(people, dataset=replace(dataset, test_x=dataset.test_x[:0], test_y=dataset.test_y[:0]))

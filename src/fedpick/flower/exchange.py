@@ -154,6 +154,16 @@ class Exchange:
                 round.failed(self.names[node], f"Flower refused the message (node {node})", answered=False)
         round.close()
 
+    def sizes(self, weight: str | None) -> dict[str, float]:
+        """The metric by which the base averages, by name; 1 where it has none."""
+        found = {}
+        for node, each in self.heard.items():
+            said: Any = 1.0
+            if weight is not None and not each.reply.has_error():
+                said = next(iter(each.reply.content.metric_records.values()), MetricRecord()).get(weight, 1.0)
+            found[self.names[node]] = float(said) if isinstance(said, int | float) and said > 0 else 1.0
+        return found
+
     def usable(self, weight: str | None) -> list[Message]:
         """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them.
 

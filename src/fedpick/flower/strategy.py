@@ -1,7 +1,7 @@
 """`Selected`: a Flower strategy with cohorts chosen by a fedpick policy."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter, signature
 from typing import Any, Unpack
 
@@ -18,6 +18,7 @@ from fedpick.flower.exchange import Exchange, read
 from fedpick.flower.grids import Restricted, Watched, own
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, retold
 from fedpick.flower.presence import Identity, Presence
+from fedpick.flower.valuing import worth
 from fedpick.protocol import Policy, traits
 from fedpick.server.gathering import Gathering
 from fedpick.server.roster import Roster
@@ -48,12 +49,16 @@ class Selected(Strategy):
             `fedpick.flower.describe`; None: every size is 1.
         embed: arrays of a client's trained model -> vector, for FedGS's graph, such as fp.graph.functional_embedding;
             None: the metric `embedding`, if clients report one.
+        value: arrays of a model -> its worth to the server, such as minus the loss on its own validation data, for
+            policies that choose by what updates are worth (GreedyFed, SFedAvg). It is called for about 2 m^2 means of
+            a round's m models; they must be NumPy arrays.
         identity: how a client is recognised when it reconnects: "registered" (its key, else its name, else its node
             id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config; needs
             `fedpick.flower.describe`, and a client can give a false one), or a function of Flower's NodeInfo. "auto"
             is "simulation" in Flower's simulation and "registered" elsewhere.
-        options: `fp.Session`'s state, records, durations, context, forget_after, most_clients, checkpoint_every, seed
-            and deadline. The deadline also limits evaluation; None: start's `timeout` is the limit.
+        options: `fp.Session`'s state, records, metrics, durations, context, forget_after, most_clients,
+            checkpoint_every, seed and deadline. The deadline also limits evaluation; None: start's `timeout` is the
+            limit.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Selected(Strategy):
         too_few: str = "smaller",
         describe: Describe | str | None = None,
         embed: Callable[[ArrayRecord], ArrayLike] | None = None,
+        value: Callable[[ArrayRecord], float] | None = None,
         identity: str | Identity = "auto",
         **options: Unpack[Options],
     ) -> None:
@@ -82,11 +88,16 @@ class Selected(Strategy):
         self.base, self.policy = base, policy
         about = {"engine": "flower", "base": type(base).__name__}
         told = describe if callable(describe) else None
-        self.session = Session(policy, describe=told, embed=embed, about=about, log=log, owner="Selected", **options)
+        self._value = value
+        valued = None if value is None else self._worth
+        self.session = Session(
+            policy, describe=told, embed=embed, value=valued, about=about, log=log, owner="Selected", **options
+        )
         self.gathering, self.wait = Gathering(too_few, "Selected", "start more SuperNodes", log), wait
         self._base = Base(base)
         self._presence = Presence(self.session.roster, identity, describe == "ask")
         self._exchange: Exchange | None = None
+        self._judged: Exchange | None = None  # whose updates are valued when its round is closed
         self._usual: dict[str, Any] = {}  # what the replies of the last round had in common
         self._probed = False  # whether a client has ever answered a probe
         self._broken: Exception | None = None  # the last exception of the base's aggregation
@@ -200,7 +211,9 @@ class Selected(Strategy):
             return result
         usual = self._usual.get("train")
         self._usual["train"] = exchange.hear(replies, self._base.weight, self.session.reports, usual)
+        self._judged = exchange
         exchange.judge()
+        self._judged = None
         try:
             result = aggregate(exchange.round.number, exchange.usable(self._weight(exchange)))
         except Exception as error:  # one client's update must not end the training of all
@@ -215,6 +228,13 @@ class Selected(Strategy):
         self._aggregated = True
         self._measure(result[1], training=True)
         return result
+
+    def _worth(self, models: Mapping[str, ArrayRecord]) -> dict[str, float]:
+        exchange = self._judged
+        assert exchange is not None
+        assert self._value is not None
+        sizes = exchange.sizes(self._base.weight)
+        return worth(models, sizes, exchange.arrays, self._value, self.session.seed, exchange.round.number)
 
     def _weight(self, exchange: Exchange) -> str | None:
         """The metric by which the base averages; where it has none and the policy has weights, that is said once."""

@@ -3,10 +3,10 @@
 Two forms of one computation, chosen for the machine:
 
 - "scan": clients one after another on each device, as many steps as each has, and nothing for places that are not
-  used. A CPU has one device per core (`fedpick.devices`), and the cohort is dealt out to them.
-- "vmap": clients side by side in every product, padded steps masked out. For GPUs.
-
-A GPU always runs the padded number of steps: a loop whose length it has to compute would make it wait for the host.
+  used. A CPU has one device per core (`fedpick.devices`), and the cohort is dealt out to them unless it is small.
+- "vmap": clients side by side in every product, padded steps masked out. For GPUs, where a loop whose length the device
+  has to compute would wait for the host. The steps are divided into a few stages, and a client that has finished is
+  left out of the later ones.
 
 Clients may start from different models (several runs stacked into one call).
 """
@@ -31,6 +31,12 @@ from fedpick.learn.placement import Arrays, deal, everywhere, mesh
 __all__ = ["Local", "Trained", "train"]
 
 GATHERED = 1 << 18  # bytes of examples gathered at once on a CPU: they stay in its cache
+STAGES = (4, 3, 5, 2, 1)  # into how many the steps are divided: the first of these that divides their number
+LEAST = 32  # clients: narrower stages are not worth a compilation of their own
+
+# Multiplications of a cohort, see `_multiplications`, below which it stays on one device. To deal a cohort out and to
+# put the results together takes 3 ms of one core; one core does so many, padding left out, in about 7 ms.
+WORTH = 50_000_000
 
 Params = Any
 Batch = tuple[jax.Array, jax.Array]  # examples and their labels, or targets
@@ -62,24 +68,20 @@ class Trained(NamedTuple):
     norm: Any  # (C) Euclidean length of delta
 
 
-def _client(
+def _step(
     model: Model,
     local: Local,
-    form: str,
+    exact: bool,
     affine: Affine,
-    x: jax.Array,
-    y: jax.Array,
     sent: Params,
-    index: jax.Array,
     count: jax.Array,
     steps: jax.Array,
     key: jax.Array,
     lr: jax.Array,
-) -> tuple[Params, jax.Array, jax.Array]:
-    on_cpu = jax.default_backend() == "cpu"
-    exact = on_cpu and form == "scan"
+) -> Callable[[Any, Carry, Batch], Carry]:
+    """One client's local step; `exact` says that it is called for no padded step."""
     # On a GPU plain SGD takes the step itself as a gradient, which products then add to the weights as they go.
-    added = not on_cpu and not (local.momentum or local.weight_decay or local.prox)
+    added = jax.default_backend() != "cpu" and not (local.momentum or local.weight_decay or local.prox)
 
     def objective(params: Params, s: Any, batch: Batch, scale: Any) -> tuple[jax.Array, jax.Array]:
         inputs = prepare(batch[0], affine, local.precision)
@@ -104,10 +106,37 @@ def _client(
             gradient = velocity = jax.tree.map(lambda v, g: local.momentum * v + g, velocity, gradient)
         return jax.tree.map(lambda w, g: w - rate * g, params, gradient), velocity, seen + total
 
-    start = (sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(()))
+    return step
 
-    def plain(s: Any, carry: Carry) -> Carry:
-        return step(s, carry, (x[index[s]], y[index[s]]))
+
+def _start(local: Local, sent: Params) -> Carry:
+    return sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(())
+
+
+def _result(sent: Params, carry: Carry, count: jax.Array) -> tuple[Params, jax.Array, jax.Array]:
+    params, _, total = carry
+    delta = jax.tree.map(jnp.subtract, params, sent)
+    square = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(delta))
+    return delta, total / jnp.maximum(count.sum(), 1), jnp.sqrt(square)
+
+
+def _client(
+    model: Model,
+    local: Local,
+    affine: Affine,
+    x: jax.Array,
+    y: jax.Array,
+    sent: Params,
+    index: jax.Array,
+    count: jax.Array,
+    steps: jax.Array,
+    key: jax.Array,
+    lr: jax.Array,
+) -> tuple[Params, jax.Array, jax.Array]:
+    """A client's whole training, as one loop."""
+    exact = jax.default_backend() == "cpu"
+    step = _step(model, local, exact, affine, sent, count, steps, key, lr)
+    start = _start(local, sent)
 
     def several(k: Any, carry: Carry) -> Carry:
         first = jnp.minimum(k * many, len(index) - many)
@@ -118,14 +147,9 @@ def _client(
 
     if exact:
         many = _gathered(index.shape[1] * math.prod(x.shape[1:]) * x.dtype.itemsize, len(index))
-        params, _, total = lax.fori_loop(0, -(-steps // many), several, start)
-    elif on_cpu:  # under vmap: as many steps as the client with the most
-        params, _, total = lax.fori_loop(0, steps, plain, start)
-    else:
-        (params, _, total), _ = lax.scan(lambda carry, s: (plain(s, carry), None), start, jnp.arange(len(count)))
-    delta = jax.tree.map(jnp.subtract, params, sent)
-    square = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(delta))
-    return delta, total / jnp.maximum(count.sum(), 1), jnp.sqrt(square)
+        return _result(sent, lax.fori_loop(0, -(-steps // many), several, start), count)
+    each = jnp.arange(len(count))
+    return _result(sent, lax.scan(lambda c, s: (step(s, c, (x[index[s]], y[index[s]])), None), start, each)[0], count)
 
 
 def _gathered(bytes_a_step: int, steps: int) -> int:
@@ -153,14 +177,11 @@ def _one_by_one(client: Callable[..., Any], clients: tuple[Any, ...], steps: jax
 
 
 @lru_cache  # one compiled function for all trainers with the same model and settings
-def _compiled(model: Model, local: Local, form: str, stacked: bool, devices: int) -> Callable[..., Any]:
+def _compiled(model: Model, local: Local, stacked: bool, devices: int) -> Callable[..., Any]:
     def cohort(sent: Params, affine: Affine, x: Any, y: Any, clients: tuple[Any, ...]) -> Any:
         def client(owner: Any, *rest: Any) -> Any:
-            start = jax.tree.map(lambda w: w[owner], sent) if stacked else sent
-            return _client(model, local, form, affine, x, y, start, *rest)
+            return _client(model, local, affine, x, y, _of(sent, owner, stacked), *rest)
 
-        if form == "vmap":
-            return jax.vmap(client)(*clients)
         if jax.default_backend() != "cpu":
             return lax.map(lambda one: client(*one), clients)
         return _one_by_one(client, clients, steps=clients[3])
@@ -176,6 +197,81 @@ def _compiled(model: Model, local: Local, form: str, stacked: bool, devices: int
         check_vma=False,
     )
     return jax.jit(spread)
+
+
+def _of(sent: Params, owner: Any, stacked: bool) -> Params:
+    """The model that a client was sent."""
+    return jax.tree.map(lambda w: w[owner], sent) if stacked else sent
+
+
+# ---- side by side, in stages
+
+
+@lru_cache
+def _ends(local: Local, stacked: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What is before the first stage and after the last one."""
+
+    def begin(sent: Params, owners: Any) -> Carry:
+        return jax.vmap(lambda owner: _start(local, _of(sent, owner, stacked)))(owners)
+
+    def end(sent: Params, carry: Carry, owners: Any, counts: Any) -> Any:
+        return jax.vmap(lambda owner, one, count: _result(_of(sent, owner, stacked), one, count))(owners, carry, counts)
+
+    return jax.jit(begin), jax.jit(end)
+
+
+@lru_cache
+def _stage(model: Model, local: Local, stacked: bool, lanes: int, length: int) -> Callable[..., Carry]:
+    """So many steps, from step `first` on, of the first `lanes` clients."""
+
+    def stage(
+        carry: Carry, first: Any, sent: Params, affine: Affine, x: Any, y: Any, clients: tuple[Any, ...]
+    ) -> Carry:
+        def client(carry: Carry, owner: Any, index: Any, *rest: Any) -> Carry:
+            step = _step(model, local, False, affine, _of(sent, owner, stacked), *rest)
+            rows = lax.dynamic_slice_in_dim(index, first, length)
+
+            def one(carry: Carry, s: Any) -> tuple[Carry, None]:
+                return step(first + s, carry, (x[rows[s]], y[rows[s]])), None
+
+            return lax.scan(one, carry, jnp.arange(length))[0]
+
+        some, those = jax.tree.map(lambda part: part[:lanes], (carry, clients))
+        return jax.tree.map(lambda all, part: all.at[:lanes].set(part), carry, jax.vmap(client)(some, *those))
+
+    return jax.jit(stage, donate_argnums=0)
+
+
+def _stages(steps: Any, padded: int) -> tuple[int, list[int]]:
+    """Steps in a stage, and the number of clients in each; clients are sorted, those with the most steps first.
+
+    >>> _stages(np.array([4, 4, 2, 1]), padded=4)  # the width is at least 32
+    (1, [4, 4, 4, 4])
+    >>> _stages(np.repeat([40, 20, 10], 100), padded=40)  # in eighths of all clients
+    (10, [300, 222, 111, 111])
+    """
+    many = next(k for k in STAGES if padded % k == 0)
+    length, share = padded // many, max(LEAST, len(steps) // 8)
+    left = [int(np.count_nonzero(steps > k * length)) for k in range(many)]
+    return length, [min(-(-n // share) * share, len(steps)) for n in left]
+
+
+def _side_by_side(
+    model: Model, local: Local, arrays: Arrays, sent: Params, clients: tuple[Any, ...], stacked: bool
+) -> Trained:
+    steps = clients[3]
+    order = np.argsort(-steps, kind="stable")
+    clients = jax.device_put(tuple(part[order] for part in clients))
+    begin, end = _ends(local, stacked)
+    carry = begin(sent, clients[0])
+    length, widths = _stages(steps[order], clients[1].shape[1])
+    for k, lanes in enumerate(widths):
+        if lanes:
+            stage = _stage(model, local, stacked, lanes, length)
+            carry = stage(carry, np.int32(k * length), sent, arrays.affine, arrays.x, arrays.y, clients)
+    out = end(sent, carry, clients[0], clients[2])
+    back = np.argsort(order)
+    return Trained(*jax.tree.map(lambda leaf: leaf[back], out))
 
 
 def train(
@@ -202,6 +298,8 @@ def train(
         lr: (C) learning rates.
         owner: (C) which of the stacked models each client starts from; None: there is one.
     """
+    if _multiplications(sent, batches, owner is not None) < WORTH:
+        arrays = arrays.first
     devices, stacked = arrays.devices, owner is not None
     clients = (
         np.zeros(len(keys), np.int32) if owner is None else np.asarray(owner, np.int32),
@@ -211,12 +309,28 @@ def train(
         keys,
         np.asarray(lr, np.float32),
     )
-    function = _compiled(model, local, form, stacked, devices)
+    if form == "vmap":
+        return _side_by_side(model, local, arrays, sent, clients, stacked)
+    function = _compiled(model, local, stacked, devices)
     if devices == 1:
         return Trained(*function(sent, arrays.affine, arrays.x, arrays.y, clients))
     order = deal(batches.steps.astype(np.int64), devices)
     dealt = tuple(part[order] for part in clients)
     out = function(jax.device_put(sent, everywhere(devices)), arrays.affine, arrays.x, arrays.y, dealt)
-    back = np.argsort(order)
-    out = jax.device_put(out, jax.local_devices()[0])  # so that sums are in the clients' order on any number of devices
-    return Trained(*jax.tree.map(lambda leaf: leaf[back], out))
+    # On one device, so that sums are in the clients' order on any number of devices.
+    return Trained(*jax.device_put(jax.tree.map(lambda leaf: _collect(leaf, order), out), jax.local_devices()[0]))
+
+
+def _multiplications(sent: Params, batches: Batches, stacked: bool) -> int:
+    """At least so many in one pass over all batches, padding included, so that it is the same in every round."""
+    params = sum(int(np.prod(leaf.shape[1:] if stacked else leaf.shape)) for leaf in jax.tree.leaves(sent))
+    return batches.index.size * params
+
+
+def _collect(dealt: jax.Array, order: Any) -> Any:
+    """The devices' shares in the clients' order; copied by the host, to which their memory belongs, too."""
+    shares = [np.asarray(shard.data) for shard in sorted(dealt.addressable_shards, key=lambda s: s.index[0].start)]
+    together = np.empty(dealt.shape, dealt.dtype)
+    for mine, share in zip(order.reshape(len(shares), -1), shares, strict=True):
+        together[mine] = share
+    return together

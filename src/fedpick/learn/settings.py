@@ -55,6 +55,7 @@ _RATES: Makers = {
     "step": schedules.Step,
     "linear": schedules.Linear,
     "cosine": schedules.Cosine,
+    "decay": schedules.Decay,
     "halving": schedules.Halving,
 }
 

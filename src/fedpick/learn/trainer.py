@@ -16,9 +16,10 @@ from fedpick import rng as rngs
 from fedpick.data.federated import Federated
 from fedpick.errors import ContractError, SettingError, require, unknown_name
 from fedpick.graph import sketch
-from fedpick.learn import aggregation, batches, cohort, evaluation, placement
+from fedpick.learn import aggregation, batches, cohort, evaluation, late, placement, valuation
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of, prepare
+from fedpick.solvers import shapley
 from fedpick.text import make
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
@@ -26,7 +27,8 @@ __all__ = ["Trainer", "gives"]
 
 NOISE = 256  # number of random inputs for a functional embedding
 # All reports that a trainer can give; and "sketch_32" for a sketch of any width.
-REPORTS = ("update_norm", "embedding", "update", "output_update", "squared_loss", "accuracy")
+REPORTS = ("update_norm", "embedding", "update", "output_update", "squared_loss", "accuracy", "shapley")
+VALIDATION = 1000  # test examples that the server values updates on, at most half of them
 _SKETCH = re.compile(r"sketch_([1-9][0-9]{0,5})")
 
 
@@ -94,6 +96,7 @@ class Trainer:
         weight_decay: of local SGD.
         prox: FedProx's mu; 0 is FedAvg.
         aggregation: "fedavg", "mean", "o2", "horvitz-thompson" or "fedau"; see `fedpick.learn.aggregation`.
+        late_beta: beta of the weight of late updates, in worlds that keep them (`World.late`); REFL's.
         server: the server's optimiser: an optax one, or a text such as "fedadam(lr=0.01)"; None adds the mean update.
         evaluate_every: rounds between evaluations on the held-out data; the last round of a run is evaluated only if
             it is a multiple of this.
@@ -102,7 +105,8 @@ class Trainer:
         reports: what clients report besides their loss: "update_norm", "embedding" (functional, FedGS (12)), "update",
             "sketch_32" (of the update, of any width: `fedpick.graph.sketch`), "output_update" (of the output layer's
             biases: the last array with one number per output); of the model that they were sent, on all
-            of their data: "squared_loss" (mean of the examples' squared losses), "accuracy".
+            of their data: "squared_loss" (mean of the examples' squared losses), "accuracy". Computed by the server:
+            "shapley", what an update is worth on 1,000 test examples (at most half), which are then left out of tests.
         precision: "float32", or "bfloat16" for activations over float32 weights.
         form: "scan", "vmap", or "auto": the faster one on this machine for this model (see `fedpick.learn.cohort`).
 
@@ -122,6 +126,7 @@ class Trainer:
     weight_decay: float = 0.0
     prox: float = 0.0
     aggregation: str = "fedavg"
+    late_beta: float = 0.35
     server: optax.GradientTransformation | str | None = None
     evaluate_every: int = 10
     spread_every: int | None = None
@@ -137,6 +142,7 @@ class Trainer:
         require(0.0 <= self.momentum < 1.0, "Trainer: momentum", self.momentum, "in [0, 1)")
         require(self.weight_decay >= 0.0, "Trainer: weight_decay", self.weight_decay, ">= 0")
         require(self.prox >= 0.0, "Trainer: prox", self.prox, ">= 0")
+        require(0.0 <= self.late_beta <= 1.0, "Trainer: late_beta", self.late_beta, "in [0, 1]")
         require(self.evaluate_every >= 1, "Trainer: evaluate_every", self.evaluate_every, ">= 1 round")
         for value, known, what in (
             (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
@@ -159,6 +165,11 @@ class Trainer:
             raise SettingError(
                 f"the report 'output_update' is of the output layer's biases, but the model {self.model.name!r} has no "
                 f"array of shape {(self._outputs,)}; use a model with such biases"
+            )
+        if "shapley" in self.reports and len(self.data.dataset.test_x) < 2:
+            raise SettingError(
+                f"the report 'shapley' values updates on the server's examples, but {self.data.dataset.name} has "
+                "no test examples; use data that has, or a policy that does not ask for it"
             )
         if self.form == "auto":
             self.form = "scan" if jax.default_backend() == "cpu" else "vmap"
@@ -260,7 +271,7 @@ class Trainer:
             return Updates(np.full(len(ids), np.nan))
         trained = self.train_all(model["params"], self.draw(ids, at, epochs, round, rng))
         updates = self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
-        return self.examined(model["params"], updates, ids, at)
+        return self.examined(model["params"], updates, ids, at, round)
 
     def longest(self, at: Ints, epochs: Floats) -> int:
         """Steps of the client that holds the most, were it to train as often as any of these."""
@@ -314,10 +325,13 @@ class Trainer:
     @property
     def needs_vectors(self) -> bool:
         """Whether a report is made of the updates themselves."""
-        return any(name in ("update", "embedding", "output_update") or _SKETCH.fullmatch(name) for name in self.reports)
+        of_updates = ("update", "embedding", "output_update", "shapley")
+        return any(name in of_updates or _SKETCH.fullmatch(name) for name in self.reports)
 
-    def examined(self, sent: Any, updates: Updates, ids: Ints, at: Ints) -> Updates:
-        """The updates with the reports that take a pass of the model that was sent over the clients' data."""
+    def examined(self, sent: Any, updates: Updates, ids: Ints, at: Ints, round: int) -> Updates:
+        """The updates with the reports that take a pass over data: the clients', or the server's for validation."""
+        if "shapley" in self.reports:
+            updates = replace(updates, reports={**updates.reports, "shapley": self._worth(sent, updates, ids, round)})
         asked = {"squared_loss", "accuracy"} & set(self.reports)
         if not asked:
             return updates
@@ -330,6 +344,29 @@ class Trainer:
                 reports[name] = np.full(len(ids), np.nan)
                 reports[name][at] = evaluation.segment_means(values, starts)
         return replace(updates, reports=reports)
+
+    def _worth(self, sent: Any, updates: Updates, ids: Ints, round: int) -> Floats:
+        """Shapley values of the usable updates; NaN for the others."""
+        at, slots = late.usable(updates)
+        kept = placement.place(self.data.dataset, "test", 1)
+        data = replace(kept, x=kept.x[self._validation], y=kept.y[self._validation])
+        sizes = self.data.sizes[ids[at]].astype(np.float64)
+        value = valuation.coalitions(self.model, sent, updates.payload[0], slots, sizes, data)
+        found = np.full(len(ids), np.nan)
+        found[at] = shapley(value, len(at), rngs.stream(0, round, "shapley"))  # one set of orders for all runs
+        return found
+
+    @cached_property
+    def _validation(self) -> Ints:
+        """Test examples on which the server values updates."""
+        count = len(self.data.dataset.test_x) if "shapley" in self.reports else 0
+        drawn = rngs.stream(0, 0, "validation").permutation(count)[: min(VALIDATION, count // 2)]
+        return np.sort(drawn).astype(np.int64)
+
+    @cached_property
+    def _judged(self) -> Ints:
+        """Test examples that the model is tested on: the others."""
+        return np.setdiff1d(np.arange(len(self.data.dataset.test_x)), self._validation)
 
     def _vectors(self, sent: Any, delta: Any) -> dict[str, Any]:
         """A vector per client: the update itself (FedGS (11)), a sketch of it, or a functional embedding (12)."""
@@ -377,12 +414,36 @@ class Trainer:
             return rule.weights(model["aggregation"], choice, returned, self.data.sizes)
         return rule(choice, returned, self.data.sizes)
 
-    def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> Any:
-        """The next model, from the clients that are DONE."""
-        delta, at, slots = updates.payload
-        each = self.weights(choice, outcome, model)
-        weights = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
-        weights[slots] = each[at]
+    def keep(self, choice: Choice, updates: Updates) -> tuple[Ints, dict[str, Any]]:
+        """(positions of usable updates, arrays to keep of them, a row each), for `aggregate` in a later round."""
+        return late.keep(updates, self._base(choice))
+
+    def _base(self, choice: Choice) -> Floats:
+        """What each chosen client's update counts for beside the others."""
+        if self.aggregation == "mean":
+            return np.ones(len(choice))
+        return self.data.sizes[choice.ids].astype(np.float64) if choice.weights is None else choice.weights
+
+    def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates, delayed: Any = None) -> Any:
+        """The next model, from the clients that are DONE.
+
+        Args:
+            model: before the round.
+            choice: of the policy.
+            outcome: of the round.
+            updates: of the chosen clients.
+            delayed: updates of earlier rounds that have come in this one: what `keep` gave, with "round" (in which each
+                was sent) and "now" (this round).
+        """
+        if delayed is None:
+            delta, at, slots = updates.payload
+            weights = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
+            weights[slots] = self.weights(choice, outcome, model)[at]
+        else:
+            returned = np.asarray(outcome.status) == Status.DONE
+            delta, weights = late.with_late(
+                model["params"], updates, self._base(choice), returned, choice, delayed, self.late_beta
+            )
         params, state = model["params"], ()
         if self.server is not None:
             shape = jax.tree.structure(self._optimiser.init(params))
@@ -408,7 +469,7 @@ class Trainer:
         if every and round % every == 0:
             own = evaluation.launch(self.model, params, self._arrays, np.arange(len(dataset)))
         if len(dataset.test_x):
-            test = evaluation.launch(self.model, params, self._test, np.arange(len(dataset.test_x)))
+            test = evaluation.launch(self.model, params, self._test, self._judged)
         elif len(self.data.held):
             test = evaluation.launch(self.model, params, self._arrays, self.data.held)
         return Launched(own, test)
@@ -423,7 +484,7 @@ class Trainer:
             loss, hits = evaluation.fetch(launched.own, len(dataset))
             found["train_loss"] = float(loss[self.data.examples].mean())
         if launched.test is not None:
-            test, right = evaluation.fetch(launched.test, len(dataset.test_x) or len(self.data.held))
+            test, right = evaluation.fetch(launched.test, len(self._judged) or len(self.data.held))
         if len(test):
             found["test_loss"] = float(test.mean())
             if dataset.classes:

@@ -8,8 +8,10 @@ from fedpick.policies.csucb import CSUCB
 from fedpick.policies.divfl import DivFL
 from fedpick.policies.e3cs import E3CS
 from fedpick.policies.f3ast import F3AST
+from fedpick.policies.fedcor import FedCor
 from fedpick.policies.fedcs import FedCS
 from fedpick.policies.fedgs import FedGS
+from fedpick.policies.greedyfed import GreedyFed
 from fedpick.policies.guard import Guard
 from fedpick.policies.hics import HiCS
 from fedpick.policies.min_separation import MinSeparation
@@ -19,6 +21,7 @@ from fedpick.policies.overselect import OverSelect
 from fedpick.policies.power_of_choice import PowerOfChoice
 from fedpick.policies.rbcsf import RBCSF
 from fedpick.policies.refl import REFL
+from fedpick.policies.s_fedavg import SFedAvg
 from fedpick.policies.tifl import TiFL
 
 __all__ = [
@@ -32,9 +35,11 @@ __all__ = [
     "Clustered",
     "DivFL",
     "FedCS",
+    "FedCor",
     "FedGS",
     "FixedProbabilities",
     "Genie",
+    "GreedyFed",
     "Guard",
     "HiCS",
     "MinSeparation",
@@ -42,6 +47,7 @@ __all__ = [
     "OptimalSampling",
     "OverSelect",
     "PowerOfChoice",
+    "SFedAvg",
     "SizeWeighted",
     "TiFL",
     "Uniform",

@@ -48,6 +48,9 @@ def policy_names() -> dict[str, Callable[..., Any]]:
         "refl": policies.REFL,
         "optimal": policies.OptimalSampling,
         "hics": policies.HiCS,
+        "fedcor": policies.FedCor,
+        "greedyfed": policies.GreedyFed,
+        "s-fedavg": policies.SFedAvg,
         "over-select": policies.OverSelect,
         "guard": policies.Guard,
     }

@@ -53,7 +53,7 @@ class Turn:
             settings: hash of the policy's, which must be the same when it is replayed.
         """
         arrays: dict[str, Any] = {"available": np.packbits(self.view.available), "record/ids": self.record.ids}
-        for name in ("ids", "inclusion", "weights"):
+        for name in ("ids", "inclusion", "weights", "probed"):
             arrays[f"choice/{name}"] = getattr(self.choice, name)
         for name in ("status", "duration", "loss"):
             arrays[f"outcome/{name}"] = getattr(self.outcome, name)
@@ -85,7 +85,7 @@ def under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
 def _told(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome]:
     chosen, normalise = under(arrays, "choice/"), bool(meta.get("normalise", True))
     parts = chosen.get("ids", chosen.get("clients")), chosen.get("inclusion"), chosen.get("weights")
-    choice = Choice(*parts, normalise=normalise)
+    choice = Choice(*parts, normalise=normalise, probed=chosen.get("probed"))
     return choice, Outcome(**under(arrays, "outcome/"), reports=under(arrays, "report/"))
 
 

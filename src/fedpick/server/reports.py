@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from fedpick.protocol import traits
 from fedpick.server import reading
 from fedpick.server.roster import Roster
+from fedpick.server.settings import ValueFn
 from fedpick.types import Floats
 
 __all__ = ["Reports", "Told"]
@@ -23,11 +24,19 @@ class Reports:
     Args:
         roster: of the policy and its clients, whose features may make a report unnecessary.
         embed: update -> vector, used as the report "embedding"; None: what the client reports.
-        log: gets a warning when `embed` fails.
+        log: gets a warning when `embed` or `value` fails.
+        value: updates by name -> what each is worth, used as the reports that the server computes.
     """
 
-    def __init__(self, roster: Roster, embed: Callable[[Any], ArrayLike] | None, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        embed: Callable[[Any], ArrayLike] | None,
+        log: logging.Logger,
+        value: ValueFn | None = None,
+    ) -> None:
         self._roster, self._traits, self._embed, self._log = roster, traits(roster.policy), embed, log
+        self._value = value
 
     def _widths(self) -> dict[str, int | None]:
         return self._traits.collect(self._roster.clients)
@@ -39,7 +48,8 @@ class Reports:
         """The reports of one client that the policy uses; an invalid one is None."""
         found: Told = {}
         if isinstance(said, Mapping):
-            found = {each: reading.report(said[each]) for each in self if each in said}
+            valued = self._traits.valued  # not for clients to say
+            found = {each: reading.report(said[each]) for each in self if each in said and each not in valued}
         if self._embed is not None and update is not None and "embedding" in self._widths():
             try:
                 found["embedding"] = np.asarray(self._embed(update), dtype=np.float64).ravel().tolist()
@@ -48,6 +58,18 @@ class Reports:
                 self._log.warning("embed() failed on the update of %s: %s", reading.printable(name), why)
                 found["embedding"] = None
         return found
+
+    def worth(self, updates: Mapping[str, Any]) -> dict[str, Told]:
+        """The reports that the server computes from the updates to aggregate, by the clients' names."""
+        if self._value is None or not self._traits.valued or not updates:
+            return {}
+        try:
+            found = {name: reading.report(each) for name, each in self._value(updates).items() if name in updates}
+        except Exception as error:  # the training goes on without values
+            why = reading.printable(f"{type(error).__name__}: {error}")
+            self._log.warning("value() failed on %d updates: %s", len(updates), why)
+            return {}
+        return {name: dict.fromkeys(self._traits.valued, each) for name, each in found.items()}
 
     def tables(self, told: Sequence[Told]) -> dict[str, Floats]:
         """All reports of a round as arrays; a width that the policy does not declare is that of earlier rounds."""

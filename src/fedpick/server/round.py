@@ -261,7 +261,9 @@ class Round:
         late = _Heard(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
         heard = [self._heard.get(int(k), late) for k in self.choice.ids]
         # Only clients that succeeded have reports: a failed one must not decide the shape of the arrays.
-        reports = self._session.reports.tables([each.reports for each in heard])
+        worth = self._session.reports.worth(self.updates)
+        told = [each.reports | worth.get(self._names[k], {}) for k, each in zip(self.choice.ids, heard, strict=True)]
+        reports = self._session.reports.tables(told)
         return Outcome(
             status=np.array([each.status for each in heard], dtype=np.int8),
             duration=[each.seconds for each in heard],

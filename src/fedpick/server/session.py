@@ -14,15 +14,17 @@ from numpy.typing import ArrayLike
 
 from fedpick import rng as rngs
 from fedpick.errors import ContractError, MissingError, require
+from fedpick.policies.text import label
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.arrival import Delay
 from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.measures import columns
+from fedpick.server.metrics import Metrics
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
-from fedpick.server.settings import ContextFn, Describe, ProbeFn
+from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn
 from fedpick.state import _walk
 from fedpick.store.records import Record
 from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
@@ -42,12 +44,16 @@ class Session:
         state: folder in which the policy's state is saved after each round; a restarted server continues from it.
             None saves nothing.
         records: folder for the records of the rounds, readable by `fedpick report`; None writes none.
+        metrics: where to tell Prometheus what happens, such as ":9090": a port of this machine, or HOST:PORT; None:
+            nowhere. See docs/watching.md.
         deadline: seconds that a round may last; None: no limit.
         durations: "arrival" uses the seconds that clients report, but at least the time until the answer arrived minus
             the usual delay (`delay`), which a client cannot falsify downwards; "reported" any possible value.
         context: (round, names, idle) -> (K, d) array, for RBCSF.
         describe: names of newcomers -> fp.Clients; None: the descriptions given in `available`.
         embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
+        value: updates to aggregate, by name -> what each is worth (with fp.solvers.shapley, on validation data), for
+            policies that need the server's valuation (GreedyFed, SFedAvg).
         forget_after: rounds after which a client that was not available is forgotten; one that returns later is a
             newcomer. None: never.
         most_clients: how many may be enrolled; if there are more, those away longest are forgotten, but none that is
@@ -73,11 +79,13 @@ class Session:
         *,
         state: str | os.PathLike[str] | None = None,
         records: str | os.PathLike[str] | None = None,
+        metrics: str | int | None = None,
         deadline: float | None = None,
         durations: str = "arrival",
         context: ContextFn | None = None,
         describe: Describe | None = None,
         embed: Callable[[Any], ArrayLike] | None = None,
+        value: ValueFn | None = None,
         forget_after: int | None = 1000,
         most_clients: int | None = None,
         checkpoint_every: int = 20,
@@ -95,6 +103,11 @@ class Session:
         self.policy, self.traits = policy, traits(policy)
         if "context" in self.traits.needs and context is None:
             raise MissingError(f"{owner}: {type(policy).__name__} needs a context: pass context=function")
+        if (valued := self.traits.valued & self.traits.needs) and value is None:
+            raise MissingError(
+                f"{owner}: {type(policy).__name__} needs {', '.join(sorted(valued))}, which the server computes from "
+                "the updates: pass value=function"
+            )
         if "norms" in self.traits.needs:
             raise MissingError(
                 f"{owner}: {type(policy).__name__} needs rounds in two phases (all train and tell the length of their "
@@ -107,10 +120,11 @@ class Session:
         self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
         self.roster, self.delay = Roster(policy), Delay()
-        self.reports = Reports(self.roster, embed, self.log)
+        self.reports = Reports(self.roster, embed, self.log, value)
         self.last: Record | None = None  # the last round's; `measure` may still add metrics
         self.records = None if records is None else Path(records)
         self.memory: Any = None  # a Memory
+        self.metrics = None if metrics is None else Metrics(metrics, label(policy), owner)
         self._recording: Any = None  # a Recording, while the session is open
         self._open = self._fresh = False  # _fresh: the last round has not been handed to the records yet
         self._round: Round | None = None
@@ -143,8 +157,9 @@ class Session:
             if self.memory is not None:
                 self.memory.lock()
             try:
+                if self.metrics is not None:
+                    self.metrics.open(self.log)
                 if self.records is not None:
-                    from fedpick.policies.text import label
                     from fedpick.server.recording import Recording  # needs pyarrow, an optional dependency
 
                     kept = self.traits.cohort_size or self.traits.asks
@@ -153,6 +168,8 @@ class Session:
                     self._recording = Recording(self.records, about, self.roster, journaled, self.log)
                     self._write()
             except BaseException:
+                if self.metrics is not None:
+                    self.metrics.close()
                 if self.memory is not None:
                     self.memory.unlock()
                 raise
@@ -172,6 +189,8 @@ class Session:
                 self._write()
             finally:
                 self._open = False
+                if self.metrics is not None:
+                    self.metrics.close()
                 try:
                     if self._recording is not None:
                         self._recording.close()
@@ -364,6 +383,8 @@ class Session:
         self._forgotten = 0
         self.last = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
         self._fresh = True
+        if self.metrics is not None:
+            self.metrics.note(self.last, roster)
         if self.memory is not None:
             from fedpick.server.journal import Turn
 

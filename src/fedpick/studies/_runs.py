@@ -12,7 +12,16 @@ from fedpick.experiment import Config, executors
 from fedpick.studies._study import Found, Item, Measurement, Settings, seeds_of
 from fedpick.types import Floats, Ints
 
-__all__ = ["Played", "chosen_in", "column", "play_scheme", "scheme_item", "scheme_items", "scheme_runs"]
+__all__ = [
+    "Played",
+    "chosen_in",
+    "column",
+    "play_scheme",
+    "play_training",
+    "scheme_item",
+    "scheme_items",
+    "scheme_runs",
+]
 
 
 @dataclass(frozen=True)
@@ -99,3 +108,39 @@ def _read(item: Item, folder: Path) -> Measurement:
 
 
 play_scheme = Played(_config, _read)
+
+
+# ---- schemes that train a model
+
+
+def _training(item: Item) -> Config:
+    """A run that trains; with each seed the clients' data is drawn anew."""
+    world = {"name": item["world"], "num_clients": item["clients"], **item.get("world_settings", {})}
+    data = {"name": item["data"], "partition": item["partition"], **item.get("data_settings", {})}
+    return Config(
+        policy=item["policy"],
+        cohort_size=item["cohort_size"],
+        rounds=item["rounds"],
+        seed=item["seed"],
+        world=world,
+        checkpoint_every=100,
+        data={**data, "seed": item["seed"]},
+        train={"spread_every": 0, **item["train"]},
+    )
+
+
+def _read_training(item: Item, folder: Path) -> Measurement:
+    table = store.read_rounds(folder, ["round", "clock", "done", "accuracy", "test_loss"])
+    there = np.isfinite(np.asarray(table["test_loss"].to_numpy(), dtype=np.float64))
+    clients = store.read_selections(folder, ["client"])["client"].to_numpy()
+    return {
+        "returned": table["done"].to_numpy(),  # (T) answers in time
+        "at": table["round"].to_numpy()[there],  # (E) rounds that were evaluated
+        "clock": np.asarray(table["clock"].to_numpy()[there], dtype=np.float64),
+        "accuracy": np.asarray(table["accuracy"].to_numpy()[there], dtype=np.float64),
+        "loss": np.asarray(table["test_loss"].to_numpy()[there], dtype=np.float64),
+        "counts": np.bincount(clients, minlength=item["clients"]),  # (K) how often each was chosen
+    }
+
+
+play_training = Played(_training, _read_training)

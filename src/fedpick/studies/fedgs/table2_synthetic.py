@@ -1,7 +1,6 @@
 """FedGS, Table 2, on Synthetic(0.5, 0.5): the lowest test loss of nine methods under five modes of availability."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from fedpick.policies.text import policy as policy_from_text
+from fedpick.schedules import Decay
 from fedpick.studies import _plots
 from fedpick.studies._stats import interval, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
@@ -40,22 +40,6 @@ PRINTED = {
 }
 BASELINES = ("UniformSample", "MDSample", "FedProx")  # those whose order with FedGS the paper claims in every mode
 LIMITS = {"about as good": Limit(1.05, "times the loss: in print FedGS loses at most 5% by absence, for every alpha")}
-
-
-@dataclass(frozen=True)
-class Decay:
-    """A learning rate that shrinks by the same factor each round.
-
-    >>> round(Decay(0.1, 0.5)(3), 3)
-    0.025
-    """
-
-    start: float
-    factor: float
-
-    def __call__(self, round: int) -> float:
-        """The value in this round."""
-        return float(self.start * self.factor ** (round - 1))
 
 
 def _item(settings: Settings, mode: str, seed: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from fedpick.studies._stats import rounded
 from fedpick.studies._study import Found, Item, Measurement, Result, Settings, seeds_of
 from fedpick.types import Floats, Ints
 
-__all__ = ["ABOUT", "BASE", "METRICS", "ORACLES", "POLICIES", "WORLDS", "gather", "items", "played"]
+__all__ = ["ABOUT", "BASE", "METRICS", "ORACLES", "POLICIES", "UNRANKED", "WORLDS", "gather", "items", "played"]
 
 EQUAL = "device(examples_per_second=1e9, spread=0, waver=0, cold_start=0, model_megabytes=1)"  # 1.6 s for everyone
 MIXED = "device(examples_per_second=100, spread=0.7, waver=0.25, cold_start=1, model_megabytes=1)"
@@ -62,8 +62,13 @@ POLICIES = {
     "refl": "refl",
     "optimal": "optimal",
     "hics": "hics",
+    "fedcor": "fedcor",
+    "greedyfed": "greedyfed",
+    "s-fedavg": "s-fedavg",
 }
 ORACLES = ("fedcs",)  # know what no server knows: shown, never recommended
+# Where devices are equal, more data takes microseconds longer: the largest clients always come last, and never count.
+UNRANKED = (*ORACLES, "over-select")
 TWO_PHASES = ("optimal",)  # all who are asked train, and most of that work is not sent
 BASE: dict[str, Any] = {"worlds": WORLDS, "policies": POLICIES, "reference": "uniform", "share": 0.95, "over": 3}
 
@@ -78,7 +83,9 @@ ABOUT = (
     "which take turns; and all troubles (SLN, crashes with memory, mixed devices, the deadline). A round lasts 1.6 s "
     "where devices are not mixed. All worlds, settings and the budget are our choice; policies have their default "
     "settings. Left out: genie, which needs speeds that these worlds do not tell; guard, since nobody lies here; "
-    "fixed-probabilities, which is uniform without a vector"
+    "fixed-probabilities, which is uniform without a vector. Over-select is shown, but not ranked: where devices are "
+    "equal, times differ by the microseconds that more data takes, so that the clients with the most data always come "
+    "last and never count"
 )
 
 # name: (in words, whether more is better, decimals)

@@ -1,0 +1,230 @@
+"""FedCor: the clients whose losses tell, and move, most about the losses of all.
+
+Tang, Ning, Wang, Sun, Wang, Li & Chen (2022), "FedCor: Correlation-Based Active Client Selection Strategy for
+Heterogeneous Federated Learning", CVPR. The changes of all clients' losses in a round are a Gaussian vector with the
+covariance S = X X' + noise^2 I, where row k of X, of a few numbers, is learned for client k by maximum likelihood from
+changes after uniform choices, older ones counting less (gamma per round). The cohort is chosen greedily: the client k
+with the highest alpha_k sum_i p_i S_ik / sqrt(S_kk), p_i its share of the data; then S is conditioned on it. Annealing:
+alpha_k = beta^(number of times chosen since X was learned).
+
+Changes need the loss of all clients in two rounds in a row, which is a probe of all: in the first `warmup` rounds, and
+then every `interval` rounds. In those rounds the cohort is uniform. The authors train that cohort beside the round's
+own, and drop it; here it is the round's. The mean of the changes is their discounted mean, as in the authors' commands.
+Of clients away in one of the two rounds the change is missing: X maximises the likelihood of what was seen. With all
+changes seen this is the eigenvectors' solution (Tipping & Bishop 1999), which the authors approach by gradient steps.
+
+Trusts: the losses that clients report. A client whose loss jumps looks as if it told the most, and is chosen until its
+annealing outweighs that.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick.errors import ContractError, MissingError
+from fedpick.policies._common import (
+    ByValue,
+    check_cohort_size,
+    check_number,
+    check_whole,
+    nobody,
+    present,
+    valid_losses,
+)
+from fedpick.protocol import check_outcome
+from fedpick.state import shared_field
+from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["FedCor", "FedCorState", "embed", "greedy"]
+
+STEPS = 20  # of the EM algorithm, where changes are missing
+
+
+def embed(changes: Floats, weights: Floats, dimension: int, noise: float) -> Floats:
+    """X that maximises the likelihood of the changes under N(mean, X X' + noise^2 I).
+
+    Args:
+        changes: (K, M), a column for each round that was sampled; NaN where it is missing.
+        weights: (M) of the rounds, >= 0.
+        dimension: columns of X.
+        noise: standard deviation.
+
+    >>> embed(np.array([[1.0, -1.0], [3.0, 1.0], [4.0, 0.0]]), np.ones(2), 1, 0.0).round(3).tolist()
+    [[1.0], [1.0], [2.0]]
+    """
+    seen = np.isfinite(changes)
+    each = seen * weights
+    total = each.sum(axis=1, keepdims=True)
+    filled = np.where(seen, changes, 0.0)
+    centred = np.where(seen, filled - (filled * each).sum(axis=1, keepdims=True) / np.maximum(total, 1e-300), 0.0)
+    share = weights / max(weights.sum(), 1e-300)
+    # Eigenvectors of the K x K covariance by way of the M x M products: M is small.
+    scaled = centred * np.sqrt(share)
+    values, right = np.linalg.eigh(scaled.T @ scaled)
+    values, right = values[::-1][:dimension], right[:, ::-1][:, :dimension]
+    some = values > max(noise**2, 1e-12 * values[:1].sum())
+    left = scaled @ right[:, some] / np.sqrt(values[some])
+    left *= np.where(left.sum(axis=0) < 0.0, -1.0, 1.0)  # of the two signs, one
+    found = np.zeros((len(changes), dimension))
+    found[:, : some.sum()] = left * np.sqrt(values[some] - noise**2)
+    missing = seen.any(axis=1, keepdims=True) & ~seen & (weights > 0.0)
+    if noise > 0.0 and some.any() and missing.any():
+        for _ in range(STEPS):
+            found = _expect(found, centred, seen, each, noise)
+    return found
+
+
+def _expect(vectors: Floats, centred: Floats, seen: Bools, each: Floats, noise: float) -> Floats:
+    """A step of the EM algorithm: the rounds' hidden factors given the rows of X, then the rows given the factors."""
+    dimension = vectors.shape[1]
+    left, right = np.zeros((len(vectors), dimension)), np.zeros((len(vectors), dimension, dimension))
+    for s in range(centred.shape[1]):
+        rows = vectors[seen[:, s]]
+        inverse = np.linalg.inv(rows.T @ rows + noise**2 * np.eye(dimension))
+        mean = inverse @ (rows.T @ centred[seen[:, s], s])
+        left += (each[:, s] * centred[:, s])[:, None] * mean
+        right += each[:, s, None, None] * (noise**2 * inverse + np.outer(mean, mean))
+    known = each.sum(axis=1) > 0.0
+    found = np.zeros_like(vectors)
+    found[known] = np.linalg.solve(right[known], left[known][:, :, None])[:, :, 0]
+    return found
+
+
+def greedy(vectors: Floats, noise: float, p: Floats, alpha: Floats, able: Ints, m: int) -> Ints:
+    """The m of the clients `able`, each with the highest alpha_k sum_i p_i S_ik / sqrt(S_kk) given those before it.
+
+    S, of all pairs, is never built: given the clients chosen, it is 0 for them, and S_ik = x_i' A x_k for two others,
+    with a small matrix A, plus noise^2 where i = k.
+
+    >>> greedy(np.array([[1, 0], [1, 0], [0, 0.5]]), 0.1, np.full(3, 1 / 3), np.ones(3), np.arange(3), 2).tolist()
+    [0, 2]
+    """
+    rows, own = vectors[able], noise**2
+    rest = vectors.T @ p  # sum of p_i x_i over those not chosen
+    inner = np.eye(vectors.shape[1])
+    spread = np.square(rows).sum(axis=1) + own  # S_kk
+    left, chosen = np.ones(len(able), dtype=np.bool_), np.empty(m, dtype=np.int64)
+    for place in range(m):
+        told = rows @ (inner @ rest) + own * p[able]  # sum over i of p_i S_ik
+        at = int(np.argmax(np.where(left, alpha[able] * told / np.sqrt(spread), -np.inf)))
+        chosen[place], left[at] = able[at], False
+        rest = rest - p[able[at]] * rows[at]
+        pull = inner @ rows[at]
+        scale = own + float(rows[at] @ pull)
+        inner = inner - np.outer(pull, pull) / scale
+        # Whatever is known of the others, each keeps its own noise.
+        spread = np.maximum(spread - np.square(rows @ pull) / scale, own)
+    return chosen
+
+
+@dataclass
+class FedCorState:
+    """What was probed last, the changes that are remembered, and what was learned from them."""
+
+    losses: Floats  # NaN: not known
+    changes: Floats  # (K, samples); NaN: missing
+    vectors: Floats  # (K, dimension): the rows of X
+    counts: Ints  # how often chosen since X was learned
+    when: Ints = shared_field()  # (samples): the rounds of the changes; 0: none
+    asked: int = shared_field(default=0)  # the round of `losses`
+
+
+@dataclass(frozen=True, eq=False)
+class FedCor(ByValue):
+    """Greedy choice by the covariance of the clients' loss changes.
+
+    Args:
+        cohort_size: m.
+        warmup: rounds of uniform choices at the start, whose changes are learned from; at least 2.
+        interval: afterwards, rounds from one uniform choice to the next; at least 2.
+        beta: annealing, in (0, 1].
+        gamma: how much less a change counts for each round of its age, in (0, 1].
+        samples: how many changes are remembered.
+        dimension: of what is learned for each client.
+        noise: standard deviation of a change that no other client's change explains.
+
+    >>> import fedpick as fp
+    >>> sorted(fp.FedCor(cohort_size=3).needs)
+    ['probe']
+    """
+
+    cohort_size: int
+    warmup: int = 15
+    interval: int = 10
+    beta: float = 0.95
+    gamma: float = 0.95
+    samples: int = 25
+    dimension: int = 15
+    noise: float = 0.01
+
+    needs = ("probe",)
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        for name, low in (("warmup", 2), ("interval", 2), ("samples", 2), ("dimension", 1)):
+            check_whole(self, name, getattr(self, name), low)
+        for name in ("beta", "gamma"):
+            check_number(self, name, getattr(self, name), 0.0, 1.0, open=True)
+        check_number(self, "noise", self.noise, 0.0, open=True)
+
+    def samples_in(self, round: int) -> bool:
+        """Whether this round's change is learned from: its cohort is uniform."""
+        return 1 <= round <= self.warmup or (round > self.warmup and (round - self.warmup) % self.interval == 0)
+
+    def init(self, clients: Clients) -> FedCorState:
+        """Return the state before the first round."""
+        number = len(clients)
+        return FedCorState(
+            np.full(number, np.nan),
+            np.full((number, self.samples), np.nan),
+            np.zeros((number, self.dimension)),
+            np.zeros(number, dtype=np.int64),
+            np.zeros(self.samples, dtype=np.int64),
+        )
+
+    def select(self, state: FedCorState, view: View, rng: np.random.Generator) -> Choice:
+        """Probe all where a change is to be learned; choose uniformly in rounds learned from, else greedily."""
+        ids = present(view)
+        m = min(self.cohort_size, len(ids))
+        if m == 0:
+            return nobody()
+        probed = None
+        if self.samples_in(view.round) or self.samples_in(view.round - 1):
+            probed = self._probe(view, ids)
+        if self.samples_in(view.round) or not state.vectors[ids].any():
+            chosen = np.sort(ids[rng.choice(len(ids), m, replace=False, shuffle=False)])
+            return Choice(chosen, inclusion=np.full(m, m / len(ids)), probed=probed)
+        p = view.clients.sizes / view.clients.sizes.sum()
+        alpha = np.power(self.beta, state.counts)
+        able = rng.permutation(ids)  # ties at random
+        return Choice(np.sort(greedy(state.vectors, self.noise, p, alpha, able, m)), probed=probed)
+
+    def _probe(self, view: View, ids: Ints) -> Floats:
+        if view.probe is None:
+            raise MissingError(
+                "FedCor asks all clients for their loss in some rounds, but view.probe is None; give the View a probe, "
+                "or use a policy that needs none"
+            )
+        told = np.asarray(view.probe(ids), dtype=np.float64)
+        if told.shape != ids.shape:
+            raise ContractError(f"view.probe returned shape {told.shape} for {len(ids)} ids; return one loss per id")
+        losses = np.full(len(view.clients), np.nan)
+        losses[ids] = np.where(valid_losses(told), told, np.nan)
+        return losses
+
+    def observe(self, state: FedCorState, view: View, choice: Choice, outcome: Outcome) -> FedCorState:
+        """Keep what was probed; where it ends a round that is learned from, keep the change and learn."""
+        check_outcome(view, choice, outcome)
+        losses, asked, vectors, counts = state.losses, state.asked, state.vectors, state.counts
+        counts[choice.ids] += 1
+        round = view.round
+        if choice.probed is not None:
+            if asked == round - 1 and self.samples_in(asked):
+                at = int(np.argmin(state.when))  # the oldest gives way
+                state.changes[:, at], state.when[at] = choice.probed - losses, asked
+            if not self.samples_in(round) and state.when.any():
+                weights = np.where(state.when > 0, self.gamma ** (round - state.when), 0.0)
+                vectors = embed(state.changes, weights, self.dimension, self.noise)
+                counts[:] = 0
+            losses, asked = choice.probed.copy(), round
+        return FedCorState(losses, state.changes, vectors, counts, state.when, asked)

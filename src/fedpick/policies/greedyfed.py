@@ -1,0 +1,84 @@
+"""GreedyFed: the clients whose updates were worth most on the server's validation data.
+
+Singhal, Pandey & Popovski (2024), "Greedy Shapley Client Selection for Communication-Efficient Federated Learning",
+IEEE Networking Letters, Algorithm 1. In the first rounds every client is chosen once; then the m with the highest
+Shapley value, which is the mean over the rounds that a client took part in, or an exponential average.
+
+The round's values come as the report "shapley", which the server computes: GTG-Shapley, of minus the validation loss.
+Clients never tried come first, in random order (in the paper by their number). A client that was chosen but never
+valued has the value 0, with which all begin.
+
+Trusts: no report; the updates themselves are valued. The validation data must be like what the model is for.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedpick import solvers
+from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present, valid_losses
+from fedpick.protocol import ReportSpec, check_outcome
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+
+__all__ = ["GreedyFed", "GreedyFedState"]
+
+
+@dataclass
+class GreedyFedState:
+    """How often each client was chosen and how often valued, and its average value."""
+
+    counts: Ints
+    valued: Ints
+    worth: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class GreedyFed(ByValue):
+    """The m clients of the highest average Shapley value.
+
+    Args:
+        cohort_size: m.
+        memory: None: the mean of all of a client's values; else alpha in [0, 1), and the average is alpha times the
+            old one plus 1 - alpha times the new value.
+
+    >>> import fedpick as fp
+    >>> fp.traits(fp.GreedyFed(cohort_size=10)).needs
+    frozenset({'shapley'})
+    """
+
+    cohort_size: int
+    memory: float | None = None
+
+    needs = (ReportSpec("shapley", 0, server=True),)
+
+    def __post_init__(self) -> None:
+        check_cohort_size(self, self.cohort_size)
+        if self.memory is not None:
+            check_number(self, "memory", self.memory, 0.0, np.nextafter(1.0, 0.0))
+
+    def init(self, clients: Clients) -> GreedyFedState:
+        """Return the state before the first round."""
+        none = np.zeros(len(clients), dtype=np.int64)
+        return GreedyFedState(none, none.copy(), np.zeros(len(clients)))
+
+    def select(self, state: GreedyFedState, view: View, rng: np.random.Generator) -> Choice:
+        """Clients never tried first; then those of the highest value, ties at random."""
+        ids = present(view)
+        if len(ids) == 0:
+            return nobody()
+        rank = np.where(state.counts[ids] == 0, np.inf, state.worth[ids])
+        return Choice(np.sort(ids[solvers.top(rank, self.cohort_size, rng)]))
+
+    def observe(self, state: GreedyFedState, view: View, choice: Choice, outcome: Outcome) -> GreedyFedState:
+        """Average the values of this round."""
+        check_outcome(view, choice, outcome)
+        state.counts[choice.ids] += 1
+        told = np.asarray(outcome.reports.get("shapley", np.full(len(choice), np.nan)), dtype=np.float64)
+        heard = outcome.succeeded & valid_losses(told)
+        ids, new = choice.ids[heard], told[heard]
+        state.valued[ids] += 1
+        if self.memory is None:
+            state.worth[ids] += (new - state.worth[ids]) / state.valued[ids]
+        else:
+            state.worth[ids] = self.memory * state.worth[ids] + (1.0 - self.memory) * new
+        return GreedyFedState(state.counts, state.valued, state.worth)

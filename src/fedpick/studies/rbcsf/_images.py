@@ -1,0 +1,194 @@
+"""RBCS-F, Fig. 6 and appendix E: accuracy over rounds and over time, three degrees of skew."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpick.studies import _plots
+from fedpick.studies._runs import play_training
+from fedpick.studies._stats import band, rounded, show, steps
+from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
+from fedpick.studies._trained import reached
+from fedpick.studies._verdicts import Limit, judge, order, within
+from fedpick.studies.rbcsf._common import PAPER, SCHEMES, SILENT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["study"]
+
+LIMITS = {
+    "as good as random": Limit(1.0, "point below Random at most: the printed curves of V = 1 and Random nearly meet")
+}
+
+
+def _item(settings: Settings, gamma: float, policy: str, seed: int) -> dict[str, Any]:
+    left_out = ("gammas", "schemes", "seeds", "seed0", "model")
+    shared = {name: value for name, value in settings.items() if name not in left_out}
+    shared["partition"] = settings["partition"].replace("{gamma}", str(gamma))
+    shared["train"] = {**settings["train"], "model": settings["model"]}
+    return {**shared, "policy": policy, "seed": seed}
+
+
+def _items(settings: Settings) -> Sequence[Item]:
+    return [
+        _item(settings, gamma, policy, seed)
+        for seed in seeds_of(settings)
+        for gamma in settings["gammas"]
+        for policy in settings["schemes"].values()
+    ]
+
+
+def _gather(settings: Settings, found: Found) -> Result:
+    result: Result = {name: settings[name] for name in ("data", "rounds", "clients", "cohort_size", "seeds", "model")}
+    result |= {"final": {}, "area": {}, "seconds": {}, "curves": {}}
+    for gamma in settings["gammas"]:
+        runs = {
+            name: [found[_item(settings, gamma, policy, seed)] for seed in seeds_of(settings)]
+            for name, policy in settings["schemes"].items()
+        }
+        last = max(len(runs["Random"][0]["at"]) // 20, 1)
+        text = f"{gamma:g}"
+        result["final"][text] = {
+            name: rounded([100 * one["accuracy"][-last:].mean() for one in part]) for name, part in runs.items()
+        }
+        result["area"][text] = {
+            name: rounded([100 * one["accuracy"].mean() for one in part]) for name, part in runs.items()
+        }
+        # Seconds to what FedCS, the least fair, has at the end: a level that all schemes should reach.
+        levels = [0.95 * one["accuracy"][-last:].mean() for one in runs["FedCS(3)"]]
+        result["seconds"][text] = {
+            name: rounded(
+                [
+                    np.nan_to_num(reached(one["clock"], one["accuracy"], level), nan=2 * one["clock"][-1])
+                    for one, level in zip(part, levels, strict=True)
+                ]
+            )
+            for name, part in runs.items()
+        }
+        result["curves"][text] = {}
+        for name, part in runs.items():
+            at = part[0]["at"]
+            shown = steps(len(at), 50) - 1
+            mean, half = band(100 * np.array([one["accuracy"][shown] for one in part]))
+            time = np.mean([one["clock"][shown] for one in part], axis=0)
+            result["at"] = rounded(at[shown])
+            result["curves"][text][name] = {"mean": rounded(mean), "half": rounded(half), "time": rounded(time)}
+    return result
+
+
+def _score(result: Result) -> list[Finding]:
+    final, below = result["final"], LIMITS["as good as random"].value
+    names = list(next(iter(final.values())))
+    how = (
+        f"{result['cohort_size']} of {result['clients']} clients a round, 500 images each, {result['rounds']} rounds, "
+        f"{result['model']}, SGD 0.01 with momentum 0.9, batches of 40, one pass a round; gamma_1 and the training's "
+        f"settings are not printed: ours. {SILENT}"
+    )
+
+    def in_words(of: dict[str, dict[str, list[float]]], digits: int, unit: str) -> str:
+        return "; ".join(
+            f"gamma_1 = {gamma}: " + ", ".join(f"{name} {show(row[name], digits, unit)}" for name in names)
+            for gamma, row in of.items()
+        )
+
+    fair = [
+        check
+        for row in final.values()
+        for link in ("RBCS-F(1) > RBCS-F(100)", "RBCS-F(1) > FedCS(3)", "Random > FedCS(3)")
+        for check in order(row, link, digits=1).checks
+    ]
+    near = [
+        within(np.subtract(row["RBCS-F(1)"], row["Random"]), "RBCS-F(1) less Random", low=-below, high=below, digits=1)
+        for row in final.values()
+    ]
+    sooner = [
+        check for row in result["area"].values() for check in order(row, "RBCS-F(1) > RBCS-F(100)", digits=1).checks
+    ]
+    faster = [
+        check
+        for row in result["seconds"].values()
+        for check in order(row, "Random > RBCS-F(10)", ratio=True, digits=0).checks
+    ]
+    return [
+        Finding(
+            "The fairer (the smaller V), the higher the final accuracy; FedCS(3) is lowest",
+            "curves only",
+            f"final accuracy: {in_words(final, 1, '%')}",
+            judge(fair),
+            how,
+        ),
+        Finding(
+            "Random has the best final accuracy, and RBCS-F with a small V nearly the same",
+            "curves only: 'Random, a categorically fair scheme, yields the best performance'",
+            "RBCS-F(1) less Random: "
+            + "; ".join(
+                f"gamma_1 = {gamma}: {show(np.subtract(row['RBCS-F(1)'], row['Random']), 1)} points"
+                for gamma, row in final.items()
+            ),
+            judge(near),
+        ),
+        Finding(
+            "A higher V needs more rounds for the same accuracy",
+            "curves only: 'spend more rounds to reach a certain accuracy'",
+            f"mean accuracy over all rounds: {in_words(result['area'], 1, '%')}",
+            judge(sooner),
+            "a mean over the rounds is lower for a curve that rises later",
+        ),
+        Finding(
+            "RBCS-F needs less time than Random for the same accuracy (appendix E)",
+            "curves only; the appendix is not at hand",
+            f"seconds to 95% of what FedCS(3) has at the end: {in_words(result['seconds'], 0, '')}",
+            judge(faster),
+            "a level that is not reached counts as twice the run's time",
+        ),
+    ]
+
+
+def _plot(result: Result) -> "Figure":
+    gammas = list(result["curves"])
+    figure, axes = _plots.figure(3.2 * len(gammas) + 0.5, 5.6, columns=len(gammas), rows=2, sharey="col")
+    for column, gamma in enumerate(gammas):
+        for i, (name, curve) in enumerate(result["curves"][gamma].items()):
+            mean, half, look = np.asarray(curve["mean"]), np.nan_to_num(np.asarray(curve["half"])), _plots.line(i)
+            for row, x in enumerate((result["at"], curve["time"])):
+                axes[row][column].plot(x, mean, label=name, **look)
+                axes[row][column].fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+        axes[0][column].set_title(f"gamma_1 = {gamma}", fontsize=10)
+        axes[0][column].set_xlabel("federated round")
+        axes[1][column].set_xlabel("simulated seconds")
+    for row in (0, 1):
+        axes[row][0].set_ylabel("test accuracy, %")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    return figure
+
+
+def study(data: str, model: str) -> Study:
+    """Half of the figure: a data set with its network."""
+    return Study(
+        id=f"rbcs-f/fig6-{data}",
+        title=f"Accuracy over rounds and over time on {data}",
+        paper=f"{PAPER}, Fig. 6 and appendix E",
+        settings={
+            "data": data,
+            "partition": "dirichlet-labels(alpha={gamma}, size=500)",
+            "world": "rbcs-f",
+            "clients": 40,
+            "cohort_size": 8,
+            "rounds": 500,
+            "seeds": 3,
+            "gammas": [10.0, 1.0, 0.1],
+            "model": model,
+            "train": {"lr": 0.01, "momentum": 0.9, "batch": 40, "steps": 0, "evaluate_every": 5},
+            "schemes": SCHEMES,
+        },
+        quick={"rounds": 20, "seeds": 1, "model": "cnn(channels=(4, 4), hidden=(16,))"},
+        items=_items,
+        job=play_training,
+        gather=_gather,
+        score=_score,
+        plot=_plot,
+        limits=LIMITS,
+        trains=True,
+    )

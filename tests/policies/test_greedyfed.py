@@ -1,0 +1,89 @@
+"""GreedyFed: Algorithm 1 as a loop; every client once, then the most valuable, with any availability."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedpick as fp
+from zoo import view
+
+
+def told(choice, values, status=None):
+    status = np.zeros(len(choice), dtype=int) if status is None else status
+    return fp.Outcome(status, np.ones(len(choice)), np.ones(len(choice)), {"shapley": values})
+
+
+class Twin:
+    """The paper's loop with plain dictionaries; returns who may be chosen where values tie."""
+
+    def __init__(self, count, memory):
+        self.memory, self.worth, self.seen, self.tried = memory, dict.fromkeys(range(count), 0.0), {}, set()
+
+    def agrees(self, chosen, there, m):
+        fresh = [k for k in there if k not in self.tried]
+        new = [k for k in chosen if k not in self.tried]
+        if len(new) != min(m, len(fresh)) or len(chosen) != min(m, len(there)):
+            return False
+        rest = sorted((self.worth[k] for k in there if k in self.tried), reverse=True)
+        old = sorted((self.worth[k] for k in chosen if k in self.tried), reverse=True)
+        return old == pytest.approx(rest[: len(chosen) - len(new)])
+
+    def learn(self, chosen, values):
+        self.tried |= set(chosen)
+        for k, value in zip(chosen, values, strict=True):
+            if not np.isfinite(value):
+                continue
+            n = self.seen[k] = self.seen.get(k, 0) + 1
+            if self.memory is None:
+                self.worth[k] = ((n - 1) * self.worth[k] + value) / n
+            else:
+                self.worth[k] = self.memory * self.worth[k] + (1 - self.memory) * value
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**20), m=st.integers(1, 6), memory=st.sampled_from([None, 0.0, 0.5, 0.9]))
+def test_choices_are_the_papers(seed, m, memory):
+    rng = np.random.default_rng(seed)
+    policy, clients = fp.GreedyFed(m, memory=memory), fp.Clients(np.ones(9))
+    state, twin = policy.init(clients), Twin(9, memory)
+    for t in range(1, 15):
+        seen = view(clients, t, rng.random(9) < 0.7)
+        choice = policy.select(state, seen, rng)
+        assert twin.agrees(choice.ids.tolist(), np.flatnonzero(seen.available).tolist(), m)
+        values = rng.normal(size=len(choice))
+        values[rng.random(len(choice)) < 0.2] = np.nan
+        state = policy.observe(state, seen, choice, told(choice, values))
+        twin.learn(choice.ids.tolist(), values)
+        np.testing.assert_allclose(state.worth, [twin.worth[k] for k in range(9)], atol=1e-12)
+
+
+def test_a_round_robin_then_the_best():
+    policy, clients = fp.GreedyFed(3), fp.Clients(np.ones(9))
+    state, seen_ids = policy.init(clients), []
+    for t in range(1, 4):
+        choice = policy.select(state, view(clients, t), fp.rng.stream(0, t, "policy"))
+        seen_ids += choice.ids.tolist()
+        state = policy.observe(state, view(clients, t), choice, told(choice, choice.ids / 10.0))
+    assert sorted(seen_ids) == list(range(9))
+    assert policy.select(state, view(clients, 4), np.random.default_rng(0)).ids.tolist() == [6, 7, 8]
+    choice = policy.select(state, view(clients, 4, np.arange(9) != 8), np.random.default_rng(0))
+    assert choice.ids.tolist() == [5, 6, 7]
+
+
+def test_values_of_clients_that_failed_are_not_learned_and_newcomers_come_first():
+    policy, clients = fp.GreedyFed(2), fp.Clients(np.ones(3))
+    state = policy.init(clients)
+    choice = fp.Choice([0, 1])
+    state = policy.observe(state, view(clients), choice, told(choice, [9.0, 1e300], np.array([2, 0])))
+    assert state.worth.tolist() == [0.0, 0.0, 0.0]
+    assert state.counts.tolist() == [1, 1, 0]
+    state = fp.admit(policy, fp.retire(policy, state, [1, 2]), fp.Clients([1.0]))
+    for seed in range(10):
+        assert policy.select(state, view(clients), np.random.default_rng(seed)).ids.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("memory", [1.0, -0.1])
+def test_a_memory_out_of_bounds_is_refused(memory):
+    with pytest.raises(fp.SettingError, match="GreedyFed: memory"):
+        fp.GreedyFed(2, memory=memory)
