@@ -30,12 +30,12 @@ TINY = {
     "bsfl/regret": {"rounds": 60, "seeds": 2},
     "fedgs/fig4-counts": {"rounds": 12, "seeds": 2},
     "power-of-choice/quadratic": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
-    "oort/time": {"rounds": 8, "seeds": 2},
-    "fedcor/rounds": {"rounds": 20, "seeds": 2},
-    "clustered/rounds": {"rounds": 8, "seeds": 2},
     "power-of-choice/quadratic-centred": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
     "power-of-choice/theorem31": {"rounds": 40, "seeds": 2, "draws": 50, "grid": 4},
     "power-of-choice/fig1": {"rounds": 6, "toys": 3, "seeds": 2},
+    "oort/time": {"rounds": 8, "seeds": 2},
+    "fedcor/rounds": {"rounds": 20, "seeds": 2},
+    "clustered/rounds": {"rounds": 8, "seeds": 2},
 }
 
 

@@ -109,7 +109,7 @@ def test_pages_hold_every_world_and_policy(tmp_path):
     studies.save(outcome, tmp_path)
     text = (tmp_path / "findings.md").read_text()
     assert "### volatile" in text
-    assert "fedcs (oracle)" in text
+    assert "fedcs (not ranked)" in text
     assert "| ideal | pow-d +5.0 | none |" in text
     again = copy.deepcopy(result)
     again["worlds"]["ideal"]["policies"]["oort"]["hours"] = [None] * 6

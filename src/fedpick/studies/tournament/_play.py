@@ -15,7 +15,7 @@ from fedpick.studies._stats import rounded
 from fedpick.studies._study import Found, Item, Measurement, Result, Settings, seeds_of
 from fedpick.types import Floats, Ints
 
-__all__ = ["ABOUT", "BASE", "METRICS", "ORACLES", "POLICIES", "WORLDS", "gather", "items", "played"]
+__all__ = ["ABOUT", "BASE", "METRICS", "ORACLES", "POLICIES", "UNRANKED", "WORLDS", "gather", "items", "played"]
 
 EQUAL = "device(examples_per_second=1e9, spread=0, waver=0, cold_start=0, model_megabytes=1)"  # 1.6 s for everyone
 MIXED = "device(examples_per_second=100, spread=0.7, waver=0.25, cold_start=1, model_megabytes=1)"
@@ -67,6 +67,8 @@ POLICIES = {
     "s-fedavg": "s-fedavg",
 }
 ORACLES = ("fedcs",)  # know what no server knows: shown, never recommended
+# Where devices are equal, more data takes microseconds longer: the largest clients always come last, and never count.
+UNRANKED = (*ORACLES, "over-select")
 TWO_PHASES = ("optimal",)  # all who are asked train, and most of that work is not sent
 BASE: dict[str, Any] = {"worlds": WORLDS, "policies": POLICIES, "reference": "uniform", "share": 0.95, "over": 3}
 
@@ -79,10 +81,11 @@ ABOUT = (
     "(clients return with probability 0.1, 0.3, 0.6 or 0.9); volatile with memory (the same, but crashes last 10 "
     "rounds); stragglers (mixed devices and a deadline of 8 s); LN, SLN and YC, FedGS's modes of availability; halves, "
     "which take turns; and all troubles (SLN, crashes with memory, mixed devices, the deadline). A round lasts 1.6 s "
-    "where devices are not mixed; clients with less data answer a moment sooner there, so that over-select, which "
-    "keeps the first answers, hears mostly from those. All worlds, settings and the budget are our choice; policies "
-    "have their default settings. Left out: genie, which needs speeds that these worlds do not tell; guard, since "
-    "nobody lies here; fixed-probabilities, which is uniform without a vector"
+    "where devices are not mixed. All worlds, settings and the budget are our choice; policies have their default "
+    "settings. Left out: genie, which needs speeds that these worlds do not tell; guard, since nobody lies here; "
+    "fixed-probabilities, which is uniform without a vector. Over-select is shown, but not ranked: where devices are "
+    "equal, times differ by the microseconds that more data takes, so that the clients with the most data always come "
+    "last and never count"
 )
 
 # name: (in words, whether more is better, decimals)
