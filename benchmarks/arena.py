@@ -68,6 +68,19 @@ POLICIES: dict[str, Callable[[int], Any]] = {
     "FedGS": lambda m: fp.FedGS(m, graph="features", restarts=4),
     "FedGS(graph='embedding')": lambda m: fp.FedGS(m, graph="embedding", rebuild_every=20, restarts=4),
     "FedGS(alpha=0)": lambda m: fp.FedGS(m, alpha=0.0),
+    "Oort": lambda m: fp.Oort(m),
+    "TiFL": lambda m: fp.TiFL(m),
+    "Clustered": lambda m: fp.Clustered(m),
+    "Clustered(by='updates')": lambda m: fp.Clustered(m, by="updates"),
+    "DivFL": lambda m: fp.DivFL(m),
+    "HiCS": lambda m: fp.HiCS(m),
+    "FedCor": lambda m: fp.FedCor(m),
+    "GreedyFed": lambda m: fp.GreedyFed(m),
+    "SFedAvg": lambda m: fp.SFedAvg(m),
+    "OptimalSampling": lambda m: fp.OptimalSampling(m),
+    "REFL": lambda m: fp.REFL(m),
+    "F3AST": lambda m: fp.F3AST(m),
+    "MinSeparation(Uniform, 5)": lambda m: fp.MinSeparation(fp.Uniform(m), 5),
 }
 
 
@@ -83,9 +96,8 @@ def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUN
     hard, slow = draw.lognormal(0.0, 0.3, CLIENTS), draw.lognormal(1.5, 0.5, CLIENTS)
     trained = np.zeros(CLIENTS)
     state, taken, places = policy.init(clients), 0, 0
-    more = {
-        name: width for name, width in fp.traits(policy).collect(clients).items() if name not in ("gain", "embedding")
-    }
+    about = fp.traits(policy)
+    more = {name: width for name, width in about.collect(clients).items() if name not in ("gain", "embedding")}
 
     def truth(value: np.ndarray, said: float | None, mask: np.ndarray) -> np.ndarray:
         return value if said is None else np.where(mask, said, value)
@@ -102,6 +114,7 @@ def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUN
             clients,
             context=truth(context, lie.context, lying[:, None]),
             probe=lambda ids, batch=None, told=told: told[ids],
+            norms=lambda ids, told=told: told[ids],  # who has much to learn moves far
         )
         choice = policy.select(state, view, fp.rng.stream(seed, round, "policy"))
         ids = choice.ids
@@ -114,7 +127,14 @@ def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUN
         reports = {"gain": truth(rng.random(len(ids)), lie.gain, bad), "embedding": embedding}
         for name, width in more.items():  # of policies that ask for others: as their losses, or vectors of their own
             said = truth(losses[ids], lie.loss, bad)
-            reports[name] = said if not width else features[ids][:, np.arange(width) % 10] * said[:, None]
+            if name in about.valued:  # by the server, of the update itself: what a client says is no matter
+                reports[name] = 0.01 * losses[ids] + 0.01 * rng.normal(size=len(ids))
+            elif name == "accuracy":
+                reports[name] = truth(np.exp(-losses[ids]), 0.0 if lie.loss == 1e6 else lie.loss, bad)
+            elif width == 0 or name == "squared_loss":
+                reports[name] = said
+            else:
+                reports[name] = features[ids][:, np.arange(width or 10) % 10] * said[:, None]
         outcome = fp.Outcome(
             status,
             np.where(fails, np.nan, truth(seconds, lie.duration, bad)),

@@ -1,10 +1,12 @@
 """The time of a choice: every policy, select + observe, from a thousand to a million clients.
 
 Absolute times mean little on a shared machine, so each is measured alternating with one `numpy.argsort` of K random
-floats and given as a ratio to it. Writes table, plot and manifest to benchmarks/results/select/.
+floats and given as a ratio to it; both are processor times, so that what else runs there does not count. Writes
+table, plot and manifest to benchmarks/results/select/.
 
     python benchmarks/bench_select.py            all sizes, about ten minutes
     python benchmarks/bench_select.py --quick    up to 10,000 clients, a smoke test
+    python benchmarks/bench_select.py --missing  policies that the results lack; the others keep their figures
 """
 
 import argparse
@@ -86,10 +88,13 @@ ENTRIES = [
     Entry("REFL", lambda m: fp.REFL(m)),
     Entry("Clustered", lambda m: fp.Clustered(m)),
     Entry("OptimalSampling", lambda m: fp.OptimalSampling(m)),
+    Entry("GreedyFed", lambda m: fp.GreedyFed(m)),
+    Entry("S-FedAvg", lambda m: fp.SFedAvg(m)),
     Entry("MinSeparation(Uniform)", lambda m: fp.MinSeparation(fp.Uniform(m), 10)),
     Entry("MinSeparation(Oort)", lambda m: fp.MinSeparation(fp.Oort(m), 10)),
     Entry("Clustered by updates, 1,000 at most", lambda m: fp.Clustered(m, by="updates"), most=1_000),
     Entry("HiCS", lambda m: fp.HiCS(m), most=1_000),
+    Entry("FedCor", lambda m: fp.FedCor(m), most=100_000),
     Entry("DivFL, sketches of 32", lambda m: fp.DivFL(m), most=10_000),
 ]
 
@@ -108,7 +113,13 @@ def season(state: Any, count: int) -> None:
     if hasattr(state, "last"):
         state.last[:] = draw.integers(1, 100, count)
     if hasattr(state, "vectors"):
-        state.vectors[:] = draw.normal(size=state.vectors.shape)
+        state.vectors = draw.normal(size=(count, state.vectors.shape[1] or 10))  # HiCS: of 10 outputs
+    if hasattr(state, "changes"):  # FedCor
+        state.changes[:] = state.vectors @ draw.normal(size=(state.vectors.shape[1], state.changes.shape[1]))
+        state.when[:] = np.arange(1, len(state.when) + 1)
+    for name in ("worth", "relevance"):  # GreedyFed, S-FedAvg
+        if hasattr(state, name):
+            getattr(state, name)[:] = draw.normal(size=count)
     if hasattr(state, "stays"):  # REFL
         for name in ("stays", "leaves", "comes", "waits"):
             getattr(state, name)[:] = draw.poisson(10, count)
@@ -143,20 +154,20 @@ def scene(count: int, policy: Any) -> tuple[fp.Clients, np.ndarray, np.ndarray, 
 def play(
     policy: Any, state: Any, round: int, parts: tuple[fp.Clients, np.ndarray, np.ndarray, np.ndarray]
 ) -> tuple[Any, float]:
-    """One round; returns the next state and the seconds of select + observe."""
+    """One round; returns the next state and the processor seconds of select + observe."""
     clients, available, context, losses = parts
     view = fp.View(round, available, clients, context=context, probe=lambda ids, batch=None: losses[ids])
     view = replace(view, norms=lambda ids: losses[ids])
     rng = fp.rng.stream(0, round, "policy")
-    started = time.perf_counter()
+    started = time.process_time()
     choice = policy.select(state, view, rng)
-    took = time.perf_counter() - started
+    took = time.process_time() - started
     draw = fp.rng.stream(0, round, "outcome")
     status = np.where(draw.random(len(choice)) < 0.9, fp.Status.DONE, fp.Status.FAILED)
     outcome = fp.Outcome(status, draw.uniform(1.0, 20.0, len(choice)), draw.gamma(2.0, size=len(choice)))
-    started = time.perf_counter()
+    started = time.process_time()
     state = policy.observe(state, view, choice, outcome)
-    return state, took + time.perf_counter() - started
+    return state, took + time.process_time() - started
 
 
 def measure(entry: Entry, count: int, repeats: int) -> dict[str, Any]:
@@ -170,9 +181,9 @@ def measure(entry: Entry, count: int, repeats: int) -> dict[str, Any]:
     floats = fp.rng.stream(0, 0, "argsort").random(count)
     rounds, sorts = [], []
     for round in range(101, 101 + repeats + 1):
-        started = time.perf_counter()
+        started = time.process_time()
         np.argsort(floats)
-        sorts.append(time.perf_counter() - started)
+        sorts.append(time.process_time() - started)
         state, took = play(policy, state, round, parts)
         rounds.append(took)
     tracemalloc.start()
@@ -184,6 +195,7 @@ def measure(entry: Entry, count: int, repeats: int) -> dict[str, Any]:
         "policy": entry.name,
         "clients": count,
         "cohort": policy.cohort_size,
+        "time": "processor",
         "init_ms": 1e3 * init,
         "round_ms": 1e3 * float(np.median(rounds[1:])),
         "argsort_ms": 1e3 * float(np.median(sorts[1:])),
@@ -229,8 +241,10 @@ def table(rows: list[dict[str, Any]], compile_times: dict[str, dict[str, float]]
     counts = sorted({row["clients"] for row in rows})
     by = {(row["policy"], row["clients"]): row for row in rows}
     largest = counts[-1]
+    elapsed = list(dict.fromkeys(row["policy"] for row in rows if row.get("time") != "processor"))
     lines = [
-        "Time of one round (select + observe) as a multiple of one `numpy.argsort` of K floats, medians of pairs.",
+        "Time of one round (select + observe) as a multiple of one `numpy.argsort` of K floats, medians of pairs of",
+        "processor times" + (f" (of elapsed times: {', '.join(elapsed)})." if elapsed else "."),
         "",
         "| policy | "
         + " | ".join(f"K={c:,}" for c in counts)
@@ -324,12 +338,21 @@ def main() -> None:
     """Measure, then write table, plot and manifest."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="up to 10,000 clients and few repeats: a smoke test")
+    parser.add_argument("--missing", action="store_true", help="measure only policies that the results lack")
+    parser.add_argument("--repeats", type=int, default=15, help="rounds that are measured")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for table, plot and manifest")
     options = parser.parse_args()
     counts = [1_000, 10_000] if options.quick else [1_000, 10_000, 100_000, 1_000_000]
-    repeats = 3 if options.quick else 15
-    jobs = [(entry, count) for count in counts for entry in ENTRIES if count <= entry.most]
+    repeats = 3 if options.quick else options.repeats
+    kept: list[dict[str, Any]] = []
+    if options.missing:
+        kept = json.loads((options.out / "select.json").read_text())["rows"]
+    known = {row["policy"] for row in kept}
+    entries = [entry for entry in ENTRIES if entry.name not in known]
+    jobs = [(entry, count) for count in counts for entry in entries if count <= entry.most]
     rows = [measure(e, c, repeats) for e, c in track(jobs, "measuring", console=console)]
+    order = [entry.name for entry in ENTRIES]
+    rows = sorted(kept + rows, key=lambda row: (row["clients"], order.index(row["policy"])))
     console.print("first calls, in new processes ...")
     compile_times = first_calls()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -337,7 +360,7 @@ def main() -> None:
     (options.out / "select.md").write_text(text)
     (options.out / "select.json").write_text(json.dumps({"rows": rows, "first_call_s": compile_times}, indent=1) + "\n")
     (options.out / "manifest.json").write_text(
-        json.dumps(manifest({"quick": options.quick, "repeats": repeats}), indent=1) + "\n"
+        json.dumps(manifest({"quick": options.quick, "repeats": repeats, "kept": sorted(known)}), indent=1) + "\n"
     )
     plot(rows, options.out)
     if not options.quick:

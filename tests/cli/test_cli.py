@@ -445,3 +445,17 @@ def test_help_shows_what_an_argument_is(capsys):
     with pytest.raises(SystemExit):
         cli.app.app(["repoduce"])
     assert capsys.readouterr().err.count("'reproduce'") == 1
+
+
+@pytest.mark.slow
+def test_the_baselines_of_the_literature_are_compared_in_one_line(call, tmp_path):
+    line = (
+        "compare -p random -p oort -p divfl -p clustered -p optimal -p tifl -p refl -p f3ast -p fedcor -p hics "
+        "-p greedyfed -p 'min-separation(uniform, 10)' --world phones --data digits"
+    )
+    code, out, err = call(*shlex.split(line), "--rounds", 10, "--seeds", 1, "--out", tmp_path / "zoo")
+    assert code == 0, err
+    rows = json.loads((tmp_path / "zoo/results.json").read_text())["rows"]
+    assert len(rows) == 12
+    for name in ("random", "fedcor", "greedyfed", "optimal"):
+        assert name in out

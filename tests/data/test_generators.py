@@ -126,7 +126,7 @@ def test_test_examples_are_from_the_clients_in_proportion_to_their_sizes():
 
 @pytest.mark.parametrize(("K", "v"), [(30, 5), (7, 2)])
 def test_the_quadratic_data_is_the_problem_of_the_study(K, v):
-    problem = study.Quadratic.draw(K, v, seed=4)
+    problem = study.Quadratic.draw(K, v, seed=4, kind="centred")
     made = Quadratic(v)(K, rngs.stream(4, 0, f"quadratic {K}"))
     for w in (np.zeros(v), problem.optimum, rng().standard_normal(v)):
         losses = []

@@ -26,10 +26,11 @@ from flwr.serverapp.strategy import (
 from flwr.simulation import run_simulation
 
 import fedpick as fp
-from fedpick.flower import Selected, probe
+from fedpick.flower import Selected, probe, reports
 
 COHORT = 10
 CRASHES, POISONS = 3, 4  # partitions
+ONCE = ("everyone", "f3ast")  # one round is enough
 
 
 def data(context: Context) -> tuple[np.ndarray, np.ndarray]:
@@ -43,6 +44,12 @@ def loss_of(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
     return float(np.mean((x @ w - y) ** 2))
 
 
+def descend(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    for _ in range(5):
+        w = w - 0.1 * 2 * x.T @ (x @ w - y) / len(y)
+    return w
+
+
 client = ClientApp()
 probe(client, lambda arrays, batch, context: loss_of(arrays["w"].numpy(), *data(context)))
 
@@ -52,10 +59,8 @@ def train(message: Message, context: Context) -> Message:
     partition = int(context.node_config["partition-id"])
     if partition == CRASHES:
         raise RuntimeError("this client always fails")
-    w, (x, y) = message.content["arrays"]["w"].numpy(), data(context)
-    before = loss_of(w, x, y)
-    for _ in range(5):
-        w = w - 0.1 * 2 * x.T @ (x @ w - y) / len(y)
+    w_sent, (x, y) = message.content["arrays"]["w"].numpy(), data(context)
+    before, w = loss_of(w_sent, x, y), descend(w_sent, x, y)
     if partition == POISONS:
         w = w * np.nan
     metrics = {
@@ -65,6 +70,7 @@ def train(message: Message, context: Context) -> Message:
         "partition": partition,
         "embedding": [float(np.cos(partition)), float(np.sin(partition))],
     }
+    metrics |= reports(losses=(x @ w_sent - y) ** 2, before=[w_sent], after=[w], sketch=32)
     return Message(RecordDict({"arrays": ArrayRecord({"w": Array(w)}), "m": MetricRecord(metrics)}), reply_to=message)
 
 
@@ -96,6 +102,11 @@ def line_up(rounds: int, nodes: int) -> dict[str, Selected]:
         "genie": fp.Genie(COHORT, speed=per_client),
         "rbcsf": fp.RBCSF(COHORT),
         "fedgs": fp.FedGS(COHORT, graph="embedding"),
+        "oort": fp.Oort(COHORT),
+        "tifl": fp.TiFL(COHORT),
+        "divfl": fp.DivFL(COHORT),
+        "f3ast": fp.F3AST(COHORT),
+        "greedyfed": fp.GreedyFed(COHORT),
         "over": fp.OverSelect(fp.Uniform(COHORT), 1.3),
     }
     bases = {
@@ -104,7 +115,12 @@ def line_up(rounds: int, nodes: int) -> dict[str, Selected]:
         "fedtrimmedavg": plain(FedTrimmedAvg),
         "dp": DifferentialPrivacyServerSideFixedClipping(plain(), 0.01, 10.0, COHORT),
     }
-    made = {n: Selected(plain(), p, context=context if n == "rbcsf" else None) for n, p in policies.items()}
+
+    def value(arrays):
+        return -float(np.sum((arrays["w"].numpy() - [1.0, -2.0]) ** 2))
+
+    more = {"rbcsf": {"context": context}, "greedyfed": {"value": value}}
+    made = {n: Selected(plain(), p, **more.get(n, {})) for n, p in policies.items()}
     made |= {n: Selected(b, fp.E3CS(COHORT, quota=0.5)) for n, b in bases.items()}
     made["everyone"] = Selected(plain(), fp.Uniform(nodes), durations="reported")  # made up in a simulation
     return made
@@ -119,7 +135,7 @@ def main(grid: Grid, context: Context) -> None:
     start = ArrayRecord({"w": Array(np.zeros(2))})
     for name, strategy in line_up(rounds, nodes).items():
         begun = time.perf_counter()
-        result = strategy.start(grid, start, num_rounds=1 if name == "everyone" else rounds, timeout=120)
+        result = strategy.start(grid, start, num_rounds=1 if name in ONCE else rounds, timeout=120)
         record = strategy.last
         told[name] = {
             "seconds": time.perf_counter() - begun,

@@ -1,8 +1,9 @@
-"""Six SuperNodes, five kinds of fault in one round: who failed how, what the policy learns, and probes."""
+"""Six SuperNodes, five kinds of fault in one round; the weights of rounds by Oort and F3AST, in the model itself."""
 
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from deployment import Deployment
 
@@ -61,3 +62,43 @@ def test_each_fault_is_the_right_status_of_the_right_client(tmp_path: Path) -> N
 
     deployment.check_records("e3cs")
     deployment.check_records("pow-d")
+
+
+def test_oort_and_f3ast_over_fedavg_move_the_model_by_their_weights(tmp_path: Path) -> None:
+    """Partition k adds 1 + k and has 10 (k + 1) examples: FedAvg's weights with Oort, F3AST's own, used as they are."""
+    deployment = Deployment(tmp_path)
+    try:
+        deployment.superlink("--insecure")
+        for node in range(4):
+            deployment.supernode(node, "--insecure")
+        deployment.run("run", plan="oort 2 6, f3ast 2 4", nodes=4, deadline=90.0, own=True)
+        rounds = deployment.rounds(10, 420)
+        deployment.ended("f3ast", 30)
+    finally:
+        deployment.end()
+
+    assert [each["policy"] for each in rounds] == ["oort"] * 6 + ["f3ast"] * 4
+    before = 0.0
+    heard = {}
+    for each in rounds[:6]:
+        assert each["status"] == [DONE] * 2
+        k = np.array(each["loss"])
+        assert len(set(k)) == 2
+        before += np.sum(10 * (k + 1) * (1 + k)) / np.sum(10 * (k + 1))
+        assert each["w"] == pytest.approx([before] * 3)
+        heard |= dict(zip(each["chosen"], k, strict=True))
+        utility = dict(zip(each["names"], each["state"]["utility"], strict=True))
+        for name, partition in heard.items():  # size 1 times the root of the mean squared loss
+            assert utility[name] == pytest.approx(1.0 + partition)
+    assert sorted(heard.values()) == [0.0, 1.0, 2.0, 3.0]  # all were explored
+
+    policy, before, rate = fp.F3AST(2), 0.0, {}
+    for each in rounds[6:]:
+        assert each["status"] == [DONE] * 2
+        shares = [0.25 / rate.get(name, 0.5) for name in each["chosen"]]
+        before += sum(share * (1 + k) for share, k in zip(shares, each["loss"], strict=True))
+        assert each["w"] == pytest.approx([before] * 3)
+        for name in each["names"]:
+            rate[name] = (1 - policy.beta) * rate.get(name, 0.5) + policy.beta * (name in each["chosen"])
+    deployment.check_records("oort")
+    deployment.check_records("f3ast")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def told(tmp_path_factory):
 def test_every_policy_and_base_plays_its_rounds(told) -> None:
     assert len(told) >= 20
     for name, run in told.items():
-        assert run["rounds"] == (1 if name == "everyone" else ROUNDS), name
+        assert run["rounds"] == (1 if name in ("everyone", "f3ast") else ROUNDS), name
         assert run["enrolled"] == NODES, name
         assert len(run["status"]) == {"over": 13, "everyone": NODES}.get(name, COHORT), name
         failed = {at for at, status in zip(run["names"], run["status"], strict=True) if status == FAILED}
@@ -64,8 +65,21 @@ def test_each_failure_is_that_of_the_right_client(told) -> None:
 
 
 def test_they_learn(told) -> None:
-    for name in "uniform", "e3cs", "pow-d", "rpow-d", "fedgs", "fedprox":
+    for name in "uniform", "e3cs", "pow-d", "rpow-d", "fedgs", "fedprox", "oort", "tifl", "divfl", "greedyfed":
         assert np.linalg.norm(np.array(told[name]["w"]) - [1.0, -2.0]) < 0.2, name
+
+
+def test_weights_used_as_they_are_are_honoured(told) -> None:
+    """F3AST's first round: each of K = 100 has the share 1/K and the rate m/K, so that a model counts for 1/m."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    import simulate
+
+    run, wanted = told["f3ast"], np.zeros(2)
+    for name, status in zip(run["names"], run["status"], strict=True):
+        if status == DONE:
+            there = SimpleNamespace(node_config={"partition-id": name.removeprefix("partition:")})
+            wanted += simulate.descend(np.zeros(2), *simulate.data(there)) / COHORT
+    np.testing.assert_allclose(run["w"], wanted, rtol=1e-6)
 
 
 def test_probes_are_counted_and_over_selection_keeps_the_cohort(told) -> None:

@@ -57,6 +57,9 @@ def test_whatever_clients_report_the_next_choice_is_sound(name, seed):
         count = len(choice)
         vector = {"embedding": 4, "update": 6}
         reports = {name: np.outer(rng.choice(NUMBERS, count), np.ones(length)) for name, length in vector.items()}
+        for asked, length in fp.traits(policy).collect(CLIENTS).items():
+            if asked not in vector:
+                reports[asked] = rng.choice(NUMBERS, (count, length or 3) if length != 0 else count)
         status = rng.choice(np.array(list(fp.Status), dtype=int), count)
         told = fp.Outcome(status, rng.choice(NUMBERS, count), rng.choice(NUMBERS, count), reports)
         state = policy.observe(state, seen, choice, told)
@@ -166,6 +169,10 @@ def places_of_liars(policy, lies):
         told = outcome(choice, rng, loss=losses[choice.ids], status=np.zeros(len(choice), dtype=int))
         lying &= lies
         vectors = {key: np.where(lying[:, None], lie, value) for key, value in told.reports.items()}
+        for asked, length in fp.traits(policy).collect(people).items():
+            if asked not in vectors:
+                shape = (len(choice), length or 4) if length != 0 else len(choice)
+                vectors[asked] = np.where(lying[:, None] if length != 0 else lying, lie, rng.normal(size=shape))
         duration = np.where(lying, lie, told.duration)
         state = policy.observe(state, seen, choice, fp.Outcome(told.status, duration, told.loss, vectors))
     return taken / places, 4.5 * np.sqrt(0.25 * 0.75 / places)

@@ -32,7 +32,7 @@ __all__ = ["Local", "Trained", "train"]
 
 GATHERED = 1 << 18  # bytes of examples gathered at once on a CPU: they stay in its cache
 STAGES = (4, 3, 5, 2, 1)  # into how many the steps are divided: the first of these that divides their number
-LEAST = 16  # clients: narrower stages are not worth a compilation of their own
+LEAST = 32  # clients: narrower stages are not worth a compilation of their own
 
 # Multiplications of a cohort, see `_multiplications`, below which it stays on one device. To deal a cohort out and to
 # put the results together takes 3 ms of one core; one core does so many, padding left out, in about 7 ms.
@@ -245,7 +245,7 @@ def _stage(model: Model, local: Local, stacked: bool, lanes: int, length: int) -
 def _stages(steps: Any, padded: int) -> tuple[int, list[int]]:
     """Steps in a stage, and the number of clients in each; clients are sorted, those with the most steps first.
 
-    >>> _stages(np.array([4, 4, 2, 1]), padded=4)  # the width is at least 16
+    >>> _stages(np.array([4, 4, 2, 1]), padded=4)  # the width is at least 32
     (1, [4, 4, 4, 4])
     >>> _stages(np.repeat([40, 20, 10], 100), padded=40)  # in eighths of all clients
     (10, [300, 222, 111, 111])

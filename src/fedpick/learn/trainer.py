@@ -16,7 +16,7 @@ from fedpick import rng as rngs
 from fedpick.data.federated import Federated
 from fedpick.errors import ContractError, SettingError, require, unknown_name
 from fedpick.graph import sketch
-from fedpick.learn import aggregation, batches, cohort, evaluation, placement, valuation
+from fedpick.learn import aggregation, batches, cohort, evaluation, late, placement, valuation
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of, prepare
 from fedpick.solvers import shapley
@@ -96,6 +96,7 @@ class Trainer:
         weight_decay: of local SGD.
         prox: FedProx's mu; 0 is FedAvg.
         aggregation: "fedavg", "mean", "o2", "horvitz-thompson" or "fedau"; see `fedpick.learn.aggregation`.
+        late_beta: beta of the weight of late updates, in worlds that keep them (`World.late`); REFL's.
         server: the server's optimiser: an optax one, or a text such as "fedadam(lr=0.01)"; None adds the mean update.
         evaluate_every: rounds between evaluations on the held-out data; the last round of a run is evaluated only if
             it is a multiple of this.
@@ -125,6 +126,7 @@ class Trainer:
     weight_decay: float = 0.0
     prox: float = 0.0
     aggregation: str = "fedavg"
+    late_beta: float = 0.35
     server: optax.GradientTransformation | str | None = None
     evaluate_every: int = 10
     spread_every: int | None = None
@@ -140,6 +142,7 @@ class Trainer:
         require(0.0 <= self.momentum < 1.0, "Trainer: momentum", self.momentum, "in [0, 1)")
         require(self.weight_decay >= 0.0, "Trainer: weight_decay", self.weight_decay, ">= 0")
         require(self.prox >= 0.0, "Trainer: prox", self.prox, ">= 0")
+        require(0.0 <= self.late_beta <= 1.0, "Trainer: late_beta", self.late_beta, "in [0, 1]")
         require(self.evaluate_every >= 1, "Trainer: evaluate_every", self.evaluate_every, ">= 1 round")
         for value, known, what in (
             (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
@@ -344,13 +347,11 @@ class Trainer:
 
     def _worth(self, sent: Any, updates: Updates, ids: Ints, round: int) -> Floats:
         """Shapley values of the usable updates; NaN for the others."""
-        delta, at, slots = updates.payload
-        good = np.isfinite(updates.loss[at]) & (True if updates.valid is None else updates.valid[at])
-        at, slots = at[good], slots[good]
+        at, slots = late.usable(updates)
         kept = placement.place(self.data.dataset, "test", 1)
         data = replace(kept, x=kept.x[self._validation], y=kept.y[self._validation])
         sizes = self.data.sizes[ids[at]].astype(np.float64)
-        value = valuation.coalitions(self.model, sent, delta, slots, sizes, data)
+        value = valuation.coalitions(self.model, sent, updates.payload[0], slots, sizes, data)
         found = np.full(len(ids), np.nan)
         found[at] = shapley(value, len(at), rngs.stream(0, round, "shapley"))  # one set of orders for all runs
         return found
@@ -413,12 +414,36 @@ class Trainer:
             return rule.weights(model["aggregation"], choice, returned, self.data.sizes)
         return rule(choice, returned, self.data.sizes)
 
-    def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> Any:
-        """The next model, from the clients that are DONE."""
-        delta, at, slots = updates.payload
-        each = self.weights(choice, outcome, model)
-        weights = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
-        weights[slots] = each[at]
+    def keep(self, choice: Choice, updates: Updates) -> tuple[Ints, dict[str, Any]]:
+        """(positions of usable updates, arrays to keep of them, a row each), for `aggregate` in a later round."""
+        return late.keep(updates, self._base(choice))
+
+    def _base(self, choice: Choice) -> Floats:
+        """What each chosen client's update counts for beside the others."""
+        if self.aggregation == "mean":
+            return np.ones(len(choice))
+        return self.data.sizes[choice.ids].astype(np.float64) if choice.weights is None else choice.weights
+
+    def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates, delayed: Any = None) -> Any:
+        """The next model, from the clients that are DONE.
+
+        Args:
+            model: before the round.
+            choice: of the policy.
+            outcome: of the round.
+            updates: of the chosen clients.
+            delayed: updates of earlier rounds that have come in this one: what `keep` gave, with "round" (in which each
+                was sent) and "now" (this round).
+        """
+        if delayed is None:
+            delta, at, slots = updates.payload
+            weights = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
+            weights[slots] = self.weights(choice, outcome, model)[at]
+        else:
+            returned = np.asarray(outcome.status) == Status.DONE
+            delta, weights = late.with_late(
+                model["params"], updates, self._base(choice), returned, choice, delayed, self.late_beta
+            )
         params, state = model["params"], ()
         if self.server is not None:
             shape = jax.tree.structure(self._optimiser.init(params))

@@ -93,27 +93,28 @@ def _expect(vectors: Floats, centred: Floats, seen: Bools, each: Floats, noise: 
 def greedy(vectors: Floats, noise: float, p: Floats, alpha: Floats, able: Ints, m: int) -> Ints:
     """The m of the clients `able`, each with the highest alpha_k sum_i p_i S_ik / sqrt(S_kk) given those before it.
 
-    S, of all pairs, is never built: what is kept is its diagonal, S p, and a column for each client chosen.
+    S, of all pairs, is never built: given the clients chosen, it is 0 for them, and S_ik = x_i' A x_k for two others,
+    with a small matrix A, plus noise^2 where i = k.
 
     >>> greedy(np.array([[1, 0], [1, 0], [0, 0.5]]), 0.1, np.full(3, 1 / 3), np.ones(3), np.arange(3), 2).tolist()
     [0, 2]
     """
-    told = vectors @ (vectors.T @ p) + noise**2 * p  # S p
-    spread = np.square(vectors).sum(axis=1) + noise**2
-    columns = np.zeros((m, len(vectors)))
-    left, chosen = np.ones(len(able), dtype=np.bool_), []
+    rows, own = vectors[able], noise**2
+    rest = vectors.T @ p  # sum of p_i x_i over those not chosen
+    inner = np.eye(vectors.shape[1])
+    spread = np.square(rows).sum(axis=1) + own  # S_kk
+    left, chosen = np.ones(len(able), dtype=np.bool_), np.empty(m, dtype=np.int64)
     for place in range(m):
-        value = np.where(left, alpha[able] * told[able] / np.sqrt(np.maximum(spread[able], 1e-300)), -np.inf)
-        at = int(np.argmax(value))
-        k, left[at] = int(able[at]), False
-        chosen.append(k)
-        column = vectors @ vectors[k] - columns[:place].T @ columns[:place, k]
-        column[k] += noise**2
-        columns[place] = column / np.sqrt(max(column[k], 1e-300))
-        told = told - columns[place] * (columns[place] @ p)
+        told = rows @ (inner @ rest) + own * p[able]  # sum over i of p_i S_ik
+        at = int(np.argmax(np.where(left, alpha[able] * told / np.sqrt(spread), -np.inf)))
+        chosen[place], left[at] = able[at], False
+        rest = rest - p[able[at]] * rows[at]
+        pull = inner @ rows[at]
+        scale = own + float(rows[at] @ pull)
+        inner = inner - np.outer(pull, pull) / scale
         # Whatever is known of the others, each keeps its own noise.
-        spread = np.maximum(spread - np.square(columns[place]), noise**2)
-    return np.array(chosen, dtype=np.int64)
+        spread = np.maximum(spread - np.square(rows @ pull) / scale, own)
+    return chosen
 
 
 @dataclass

@@ -10,13 +10,14 @@ import numpy as np
 from fedpick import rng as rngs
 from fedpick.errors import ContractError
 from fedpick.protocol import Policy, TrainerLike, check_reports, traits
+from fedpick.simulate import late
 from fedpick.state import observe
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
 from fedpick.worlds import Draw, Timing, World, WorldState
 
-__all__ = ["Chosen", "Work", "choose", "judge", "play", "settle", "work"]
+__all__ = ["Chosen", "Work", "choose", "delay", "judge", "play", "settle", "work"]
 
 
 @dataclass
@@ -102,9 +103,21 @@ def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer:
     else:
         updates = trainer.train(*work(chosen, state, seed)) if chosen.sent is None else chosen.sent
         outcome = judge(chosen, updates)
-        if (outcome.status == Status.DONE).any():
+        delayed = delay(world, trainer, state, seed, chosen)
+        arrived = late.take(world, state, chosen.round)
+        if arrived:
+            state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates, arrived)  # type: ignore[call-arg]  # see check_fit
+        elif (outcome.status == Status.DONE).any():
             state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates)
+        late.wait(state, delayed)
     return settle(policy, world, state, chosen, outcome, trainer, time.perf_counter() - start)
+
+
+def delay(world: World, trainer: TrainerLike, state: RunState, seed: int, chosen: Chosen) -> late.Kept:
+    """The late updates of this round that are kept; none of a round in two phases."""
+    if chosen.sent is not None:
+        return {}
+    return late.train(world, trainer, state, seed, chosen.round, chosen.choice, chosen.timing)
 
 
 def choose(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None) -> Chosen:
@@ -116,6 +129,8 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
     if trainer is not None:
         meter = _Meter(world, state.world, draw, trainer, state.model, rngs.stream(seed, round, "probe"))
     view = world.view(state.world, draw, meter)
+    if state.late:
+        view = replace(view, available=view.available & ~late.busy(state, len(world.clients)))
     about, first = traits(policy), None
     if trainer is not None and "norms" in about.needs:
         first = _FirstPhase(world, state.world, draw, trainer, state.model, rngs.stream(seed, round, "train"))
@@ -127,6 +142,10 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
 
     probing, probes = (0.0, 0) if meter is None else (meter.seconds, meter.asked)
     timing = world.close(state.world, draw, choice, about.keeps, probing)
+    if state.late and not view.available.any():  # all who are there are busy: until the first of them answers
+        longer = max(float(state.late["due"].min()) - state.world.clock, 0.0)
+        state.world.clock += longer
+        timing = replace(timing, seconds=timing.seconds + longer)
     if first is None or first.ids is None:
         return Chosen(round, view, choice, timing, probes, wall)
     # The chosen have trained already, with all who were asked: the round lasts as long as those took.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.errors import ContractError, MissingError, require
+from fedpick.errors import ContractError, MissingError, SettingError, require
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.protocol import Policy, TrainerLike, traits
 from fedpick.simulate.round import play
@@ -30,6 +30,8 @@ __all__ = ["Run", "check_fit", "policy_for"]
 def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = None) -> None:
     """Raise a MissingError if the policy needs something that this world or trainer does not provide."""
     _check_clients(world, trainer)
+    if world.late:
+        _check_late(world, trainer)
     about = traits(policy)
     name = type(policy).__name__
     if "probe" in about.needs and trainer is None:
@@ -73,6 +75,21 @@ def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = N
         raise MissingError(
             f"{name} needs the report {reports[0]!r} of clients that trained, but nothing is trained in this run; use "
             "other settings of it, or give a trainer"
+        )
+
+
+def _check_late(world: World, trainer: TrainerLike | None) -> None:
+    """Raise unless late updates, which this world keeps, can be aggregated."""
+    if trainer is None or not hasattr(trainer, "keep"):
+        raise MissingError(
+            f"World: late = {world.late}, but there is no trainer that can keep late updates (with a method `keep`, as "
+            "fedpick.learn.Trainer has); give one, or use late=0"
+        )
+    rule = getattr(trainer, "aggregation", "fedavg")
+    if rule not in ("fedavg", "mean"):
+        raise SettingError(
+            f"World: late = {world.late}, but the aggregation {rule!r} has no place for late updates; use 'fedavg' or "
+            "'mean', or late=0"
         )
 
 

@@ -18,7 +18,8 @@ from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError
 from fedpick.learn.cohort import Trained
 from fedpick.learn.trainer import Drawn, Trainer
-from fedpick.simulate.round import Work, choose, judge, settle, work
+from fedpick.simulate import late
+from fedpick.simulate.round import Work, choose, delay, judge, settle, work
 from fedpick.simulate.run import Run
 from fedpick.store.records import Record
 from fedpick.types import Choice, Outcome, Status, Updates
@@ -161,6 +162,7 @@ def aggregate_together(
     outcomes: Sequence[Outcome],
     updates: Sequence[Updates],
     alone: Sequence[int] = (),
+    arrived: Sequence[late.Kept] = (),
 ) -> list[Any]:
     """The next model of each run; unchanged where no client returned.
 
@@ -171,14 +173,17 @@ def aggregate_together(
         outcomes: of the round.
         updates: of the chosen clients.
         alone: positions of the runs whose updates are not in the stack.
+        arrived: late updates of each run that have come; () if there are none.
     """
     done = [bool((outcome.status == Status.DONE).any()) for outcome in outcomes]
     apart = {r for r, trainer in enumerate(trainers) if trainer.server is not None or trainer.remembers} | set(alone)
+    apart |= {r for r, came in enumerate(arrived) if came}
     together = [r for r in range(len(trainers)) if done[r] and r not in apart]
     found = list(models)
     for r, trainer in enumerate(trainers):
-        if done[r] and r not in together:
-            found[r] = trainer.aggregate(models[r], choices[r], outcomes[r], updates[r])
+        came = arrived[r] if arrived else {}
+        if (done[r] or came) and r not in together:
+            found[r] = trainer.aggregate(models[r], choices[r], outcomes[r], updates[r], came or None)
     if together:
         delta = updates[together[0]].payload[0]
         weights = np.zeros((len(trainers), len(jax.tree.leaves(delta)[0])), np.float32)
@@ -217,9 +222,15 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
             updates[r] = chosen[r].sent or updates[r]
         outcomes = [judge(each, update) for each, update in zip(chosen, updates, strict=True)]
         choices, models = [each.choice for each in chosen], [run.state.model for run in runs]
-        after = aggregate_together(trainers, models, choices, outcomes, updates, alone)
-        for run, model in zip(runs, after, strict=True):
+        delayed = [
+            delay(run.world, trainer, run.state, run.seed, each)
+            for run, trainer, each in zip(runs, trainers, chosen, strict=True)
+        ]
+        arrived = [late.take(run.world, run.state, each.round) for run, each in zip(runs, chosen, strict=True)]
+        after = aggregate_together(trainers, models, choices, outcomes, updates, alone, arrived)
+        for run, model, more in zip(runs, after, delayed, strict=True):
             run.state.model = model
+            late.wait(run.state, more)
         # Evaluations are started for all runs before any result is awaited: the device works while the policies learn.
         scores = [
             trainer.launch(run.state.model, run.state.round + 1) for trainer, run in zip(trainers, runs, strict=True)

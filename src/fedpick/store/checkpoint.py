@@ -1,7 +1,7 @@
 """Convert a run's state to named arrays for a checkpoint, and back."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ class RunState:
     world: WorldState
     model: Any = None
     round: int = 0
+    late: dict[str, Any] = field(default_factory=dict)  # updates under way, one per row (`fedpick.simulate.late`)
 
 
 def _flat(model: Any, name: str = "model") -> Iterator[tuple[str, Any]]:
@@ -67,7 +68,7 @@ def pack_run(state: RunState) -> dict[str, Any]:
         if name in arrays:
             raise ContractError(f"two parts of the model are both called {name!r}; rename one")
         arrays[name] = value
-    return arrays | {"round": state.round}
+    return arrays | {f"late/{name}": value for name, value in state.late.items()} | {"round": state.round}
 
 
 def unpack_run(template: RunState, arrays: dict[str, Any], num_clients: int, owner: str) -> RunState:
@@ -90,4 +91,4 @@ def unpack_run(template: RunState, arrays: dict[str, Any], num_clients: int, own
         raise StateError(f"{owner}: is not a run's checkpoint: it has no {error}") from None
     policy = unpack(template.policy, under("policy/"), num_clients, f"{owner}:")
     model = _fill(template.model, arrays, owner)
-    return RunState(policy, world, model, round)
+    return RunState(policy, world, model, round, under("late/"))

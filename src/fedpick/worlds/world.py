@@ -59,6 +59,7 @@ class Timing:
     status: NDArray[np.int8]
     duration: Floats
     seconds: float
+    arrives: Floats | None = None  # the clock when the answers of LATE clients come; NaN for the others
 
     @property
     def used(self) -> Bools:
@@ -95,6 +96,8 @@ class World:
         probe_share: a probe takes this share of a client's round time.
         model_megabytes: size of a message with a model.
         wait: seconds until the server tries again if no client is available.
+        late: how many rounds late an update may come and still be used, with a smaller weight (REFL); its client is
+            not available until then. 0: late updates are dropped.
 
     >>> world = World()
     >>> state = world.init(seed=0)
@@ -113,6 +116,7 @@ class World:
     probe_share: float = 0.1
     model_megabytes: float = MODEL_MEGABYTES
     wait: float = 60.0
+    late: int = 0
 
     def __post_init__(self) -> None:
         if self.deadline is not None:
@@ -124,6 +128,8 @@ class World:
         require(0 <= self.probe_share <= 1, "World: probe_share", self.probe_share, "in [0, 1]")
         at_least("World: model_megabytes", self.model_megabytes, 0.0)
         at_least("World: wait", self.wait, 0.0, " seconds", above=True)
+        whole = isinstance(self.late, int | np.integer) and not isinstance(self.late, bool) and self.late >= 0
+        require(whole, "World: late", self.late, "a whole number of rounds >= 0")
 
     def init(self, seed: int) -> WorldState:
         """Draw what is the same in all rounds."""
@@ -226,5 +232,6 @@ class World:
             duration = np.where(status == Status.LATE, self.deadline, duration)
         state.idle[:] = True
         state.idle[ids] = False
+        arrives = np.where(status == Status.LATE, state.clock + spent + took, np.nan)
         state.clock += seconds + spent
-        return Timing(status, duration, seconds + spent)
+        return Timing(status, duration, seconds + spent, arrives)

@@ -1,4 +1,7 @@
-"""Clients that count rounds; with faults=true, in round 2 each partition has a fault of its own."""
+"""Clients that count rounds; with faults=true, in round 2 each partition has a fault of its own.
+
+With own=true, partition k adds 1 + k instead of one, and has 10 (k + 1) examples.
+"""
 
 import json
 import time
@@ -34,7 +37,8 @@ def train(message: Message, context: Context) -> Message:
     part.rename(part.with_suffix(".json"))
     while (out / f"hold-train-{round}").exists():
         time.sleep(0.1)
-    w = message.content["arrays"]["w"].numpy() + 1.0
+    own = partition if config["own"] else 0
+    w = message.content["arrays"]["w"].numpy() + 1.0 + own
     if config["faults"] and round == 2:
         if partition == RAISES:
             raise RuntimeError("a fault on demand")
@@ -44,5 +48,6 @@ def train(message: Message, context: Context) -> Message:
             time.sleep(float(config["deadline"]) + 10.0)
         if partition in (KILLED, ENDED):
             time.sleep(600.0)
-    metrics = MetricRecord({"num-examples": 1, "train_loss": float(partition)})
+    told = fedpick.flower.reports(losses=[1.0 + partition, 1.0 + partition])
+    metrics = MetricRecord({"num-examples": 10 * own + 10, "train_loss": float(partition), **told})
     return Message(RecordDict({"arrays": ArrayRecord({"w": Array(w)}), "metrics": metrics}), reply_to=message)

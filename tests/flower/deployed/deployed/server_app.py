@@ -18,9 +18,7 @@ app = ServerApp()
 
 def policy_of(name: str, cohort: int) -> fp.Policy:
     """The policy that the plan names."""
-    if name == "e3cs":
-        return fp.E3CS(cohort_size=cohort, quota=0.5)
-    return fp.PowerOfChoice(cohort_size=cohort, variant=name)
+    return fp.policy("e3cs(quota=0.5)" if name == "e3cs" else name, cohort_size=cohort)
 
 
 @app.main()

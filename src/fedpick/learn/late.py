@@ -1,0 +1,109 @@
+"""Late updates: what is kept of them, and their weights beside those of the round that they come in (REFL)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpick.types import Bools, Choice, Floats, Ints, Updates
+
+__all__ = ["keep", "late_weights", "usable", "with_late"]
+
+ROWS = 8  # updates are padded to a multiple of this: a new shape is compiled anew
+
+
+def late_weights(rounds: Ints, distance: Floats, beta: float) -> Floats:
+    """REFL's weight of late updates, beside 1 for those in time: (1 - beta)/(tau + 1) + beta (1 - exp(-L/L_max)).
+
+    Abdelmoniem et al. (2023), section 4.2; L compares an update with the mean of those in time, so that what the others
+    do not say counts more.
+
+    Args:
+        rounds: tau, by how many each is late.
+        distance: squared, of each to the mean of those in time, which is L up to a factor that L/L_max does not have.
+        beta: how much the second part counts, in [0, 1].
+
+    >>> late_weights(np.array([1, 3]), np.array([1.0, 2.0]), 0.0).tolist()
+    [0.5, 0.25]
+    """
+    most = distance.max(initial=0.0)
+    other: Floats = 1.0 - np.exp(-distance / most) if most > 0.0 else np.zeros(len(rounds))
+    return (1.0 - beta) / (rounds + 1.0) + beta * other
+
+
+def usable(updates: Updates) -> tuple[Ints, Ints]:
+    """(positions in the cohort, slots in the payload) of the updates that are numbers."""
+    _, at, slots = updates.payload
+    good = np.isfinite(updates.loss[at]) & (True if updates.valid is None else updates.valid[at])
+    return at[good], slots[good]
+
+
+def keep(updates: Updates, base: Floats) -> tuple[Ints, dict[str, Any]]:
+    """(positions of usable updates, arrays to keep of them, a row each).
+
+    Args:
+        updates: of the late clients of a cohort.
+        base: what each of the cohort would have counted for in time.
+    """
+    if updates.payload is None:
+        return np.empty(0, np.int64), {}
+    at, slots = usable(updates)
+    leaves = {f"delta/{i}": np.asarray(leaf)[slots] for i, leaf in enumerate(jax.tree.leaves(updates.payload[0]))}
+    return at, {"base": base[at], **leaves}
+
+
+@jax.jit
+def _distances(delta: Any, weights: Any) -> Any:
+    """Squared distance of every update to the weighted mean; updates of weight 0 may hold anything, NaN too."""
+
+    def squared(leaf: jax.Array) -> jax.Array:
+        flat = leaf.reshape(len(leaf), -1)
+        mean = jnp.tensordot(weights, jnp.where(weights[:, None] > 0, flat, 0.0), axes=1, precision="highest")
+        return jnp.square(flat - mean).sum(axis=1)
+
+    return sum(squared(leaf) for leaf in jax.tree.leaves(delta))
+
+
+def with_late(
+    params: Any,
+    updates: Updates,
+    base: Floats,
+    returned: Bools,
+    choice: Choice,
+    late: Mapping[str, Any],
+    beta: float,
+) -> tuple[Any, Any]:
+    """(the updates of a round and the late ones that came in it, their weights).
+
+    Args:
+        params: of the model, for their structure.
+        updates: of the cohort.
+        base: what each of the cohort counts for.
+        returned: mask of those whose update is used.
+        choice: whether weights are divided by their sum.
+        late: what `keep` gave, with "round" (in which each was sent) and "now" (this round).
+        beta: of `late_weights`.
+    """
+    count = len(late["base"])
+    came = [late[f"delta/{i}"] for i in range(len(jax.tree.leaves(params)))]
+    at, slots = np.empty(0, np.int64), np.empty(0, np.int64)
+    if updates.payload is not None:
+        delta, at, slots = updates.payload
+        came = [np.concatenate([np.asarray(a), b]) for a, b in zip(jax.tree.leaves(delta), came, strict=True)]
+    first = len(came[0]) - count
+    spare = -len(came[0]) % ROWS
+    padded = [np.concatenate([leaf, np.zeros((spare, *leaf.shape[1:]), leaf.dtype)]) for leaf in came]
+    every = jax.tree.unflatten(jax.tree.structure(params), [jnp.asarray(leaf) for leaf in padded])
+    tiny = np.finfo(np.float64).tiny  # all may be 0
+    weights, mine = np.zeros(len(padded[0])), slice(first, first + count)
+    weights[slots] = np.where(returned, base, 0.0)[at]
+    apart = np.zeros(count)
+    if returned.any():
+        fresh = weights / max(weights.sum(), tiny)
+        apart = np.asarray(_distances(every, fresh.astype(np.float32)), np.float64)[mine]
+    weights[mine] = late["base"] * late_weights(late["now"] - late["round"], apart, beta)
+    if choice.normalise:
+        weights /= max(weights.sum(), tiny)
+    return every, weights.astype(np.float32)

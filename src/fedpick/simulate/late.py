@@ -1,0 +1,59 @@
+"""Late updates that are kept (`World.late`): trained from the model that was sent, used in the round they arrive in.
+
+They wait in the run's state as arrays whose first axis is the update: "client", "round" (in which it was sent), "due"
+(the clock when it arrives), and what the trainer keeps of it. Until then its client is busy, and not available.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fedpick import rng as rngs
+from fedpick.protocol import TrainerLike
+from fedpick.store.checkpoint import RunState
+from fedpick.types import Bools, Choice, Status
+from fedpick.worlds import Timing, World
+
+__all__ = ["busy", "take", "train", "wait"]
+
+Kept = dict[str, Any]
+
+
+def busy(state: RunState, clients: int) -> Bools:
+    """Mask of the clients that still work on an earlier round."""
+    mask = np.zeros(clients, dtype=np.bool_)
+    if state.late:
+        mask[state.late["client"][state.late["due"] > state.world.clock]] = True
+    return mask
+
+
+def train(
+    world: World, trainer: TrainerLike, state: RunState, seed: int, round: int, choice: Choice, timing: Timing
+) -> Kept:
+    """What arrives later of this round; its clients train from the model that they were sent: the present one."""
+    late = timing.status == Status.LATE
+    if not world.late or timing.arrives is None or not late.any():
+        return {}
+    ids = choice.ids
+    rng = rngs.stream(seed, round, "train late")
+    updates = trainer.train(state.model, ids, late, state.world.epochs[ids], round, rng)
+    at, kept = trainer.keep(choice, updates)  # type: ignore[attr-defined]  # see check_fit
+    return {"client": ids[at], "round": np.full(len(at), round), "due": timing.arrives[at], **kept} if len(at) else {}
+
+
+def take(world: World, state: RunState, round: int) -> Kept:
+    """The updates that have arrived by the end of this round and are not too old; what arrived leaves the state."""
+    held = state.late
+    if not held:
+        return {}
+    here, young = held["due"] <= state.world.clock, round - held["round"] <= world.late
+    state.late = {} if here.all() else {name: values[~here] for name, values in held.items()}
+    found = {name: values[here & young] for name, values in held.items()}
+    return {**found, "now": round} if len(found["client"]) else {}
+
+
+def wait(state: RunState, more: Kept) -> None:
+    """Let these wait in the state."""
+    if more:
+        held = state.late
+        state.late = {name: np.concatenate([held[name], new]) if held else new for name, new in more.items()}

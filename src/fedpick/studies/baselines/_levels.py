@@ -1,0 +1,131 @@
+"""Rounds, or simulated hours, until a level of accuracy, beside other policies; and how unsteady the way there is."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpick.studies import _plots
+from fedpick.studies._runs import play_training
+from fedpick.studies._stats import rounded, show
+from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
+from fedpick.studies._trained import reached
+from fedpick.studies._verdicts import Limit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["ABOUT", "study", "texts"]
+
+LAST = 5  # evaluations whose mean is the final accuracy
+LIMITS = {"share of uniform's final accuracy that is the level": Limit(0.95, "as in the tournament")}
+BASE: dict[str, Any] = {
+    "data": "digits",
+    "partition": "dirichlet(alpha=0.2)",
+    "clients": 50,
+    "cohort_size": 5,
+    "rounds": 150,
+    "seeds": 10,
+    "world": "ideal",
+    "world_settings": {},
+    "train": {"evaluate_every": 2},
+}
+QUICK = {"rounds": 20, "seeds": 2}
+ABOUT = (
+    "The 8x8 digits, divided among 50 clients by Dirichlet(0.2), five of which train a round with the default network. "
+    "The level is 95% of the accuracy that uniform choice ends with at the same seed; a run that does not reach it "
+    "counts with its whole length. Data, network, level and settings are our choice, far smaller than the paper's"
+)
+
+
+def _item(settings: Settings, policy: str, seed: int) -> dict[str, Any]:
+    left_out = ("schemes", "seeds", "seed0")
+    return {
+        **{name: value for name, value in settings.items() if name not in left_out},
+        "policy": policy,
+        "seed": seed,
+    }
+
+
+def _items(settings: Settings) -> Sequence[Item]:
+    return [_item(settings, policy, seed) for policy in settings["schemes"].values() for seed in seeds_of(settings)]
+
+
+def _gather(settings: Settings, found: Found) -> Result:
+    share = LIMITS["share of uniform's final accuracy that is the level"].value
+    runs = {
+        name: [found[_item(settings, policy, seed)] for seed in seeds_of(settings)]
+        for name, policy in settings["schemes"].items()
+    }
+    levels = [share * float(run["accuracy"][-LAST:].mean()) for run in runs["uniform"]]
+    result: Result = {name: settings[name] for name in ("rounds", "clients", "cohort_size", "seeds")}
+    result |= {"rounds_to": {}, "hours_to": {}, "final": {}, "unsteady": {}, "reached": {}, "curve": {}, "hours": {}}
+    for name, part in runs.items():
+        at = np.array([reached(run["at"], run["accuracy"], level) for run, level in zip(part, levels, strict=True)])
+        clock = [reached(run["clock"], run["accuracy"], level) / 3600 for run, level in zip(part, levels, strict=True)]
+        ends = [float(run["clock"][-1]) / 3600 for run in part]
+        result["rounds_to"][name] = rounded(np.where(np.isfinite(at), at, settings["rounds"]))
+        result["hours_to"][name] = rounded([c if np.isfinite(c) else end for c, end in zip(clock, ends, strict=True)])
+        result["reached"][name] = int(np.isfinite(at).sum())
+        result["final"][name] = rounded([float(run["accuracy"][-LAST:].mean()) for run in part])
+        half = len(part[0]["at"]) // 2
+        result["unsteady"][name] = rounded([float(np.abs(np.diff(run["accuracy"][half:])).mean()) for run in part])
+        result["curve"][name] = rounded(np.mean([run["accuracy"] for run in part], axis=0))
+        result["hours"][name] = rounded(np.mean([run["clock"] for run in part], axis=0) / 3600)
+    result["at"] = part[0]["at"].tolist()
+    return result
+
+
+def texts(values: Mapping[str, Any], digits: int, unit: str = "") -> str:
+    """Means and intervals of all schemes."""
+    return "; ".join(f"{name} {show(each, digits, unit)}" for name, each in values.items())
+
+
+def study(
+    id: str,
+    title: str,
+    paper: str,
+    schemes: Mapping[str, str],
+    score: Callable[[Result], list[Finding]],
+    *,
+    about: str = "",
+    time: bool = False,
+    **settings: Any,
+) -> Study:
+    """A study of these schemes, one of which is called "uniform".
+
+    Args:
+        id: of the study.
+        title: one line.
+        paper: citation.
+        schemes: policies by name.
+        score: result -> findings.
+        about: further words for the page.
+        time: whether the figure's axis is time instead of rounds.
+        settings: that differ.
+    """
+
+    def plot(result: Result) -> "Figure":
+        figure, axes = _plots.figure(6, 3.8)
+        for i, (name, curve) in enumerate(result["curve"].items()):
+            axes[0][0].plot(result["hours"][name] if time else result["at"], curve, label=name, **_plots.line(i))
+        axes[0][0].set_xlabel("simulated hours (means)" if time else "rounds")
+        axes[0][0].set_ylabel("test accuracy")
+        axes[0][0].legend()
+        return figure
+
+    return Study(
+        id=id,
+        title=title,
+        paper="",  # not one of the five
+        settings={**BASE, **settings, "schemes": dict(schemes)},
+        quick=QUICK,
+        items=_items,
+        job=play_training,
+        gather=_gather,
+        score=score,
+        plot=plot,
+        limits=LIMITS,
+        about=". ".join(part for part in (f"A headline claim of {paper}", ABOUT, about) if part),
+        trains=True,
+    )

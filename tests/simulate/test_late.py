@@ -1,0 +1,177 @@
+"""Late updates that are kept: the whole run against a loop, checkpoints, what is too old, and who is busy."""
+
+import copy
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import fedpick as fp
+from fedpick import learn
+from fedpick.learn.late import late_weights
+from fedpick.simulate import late
+from fedpick.simulate.together import play_together
+from fedpick.store.checkpoint import pack_run, unpack_run
+from fedpick.worlds import Always, PerClient, Reliable, World
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
+from people import SIZES, model_of, people
+
+TIMES = np.array([1.0, 1.0, 2.5, 1.0, 2.5, 5.5, 9.5])  # with a deadline of 2: in time, or 1, 2 and 4 rounds late
+SEED = 3
+
+
+def world(rounds, **changes):
+    parts = {"availability": Always(), "volatility": Reliable(), "latency": PerClient(TIMES), "epochs": (1,)}
+    return World(people("floats").clients, **{**parts, "deadline": 2.0, "late": rounds, **changes})
+
+
+def trainer(**options):
+    return learn.Trainer(people("floats"), model_of("floats"), lr=0.3, batch=8, evaluate_every=100, **options)
+
+
+def flat(tree, row=None):
+    return np.concatenate(
+        [np.asarray(leaf if row is None else leaf[row], float).ravel() for leaf in jax.tree.leaves(tree)]
+    )
+
+
+def twin(rounds, limit, beta, base):
+    """The parameters after so many rounds of all who are free, by a loop over updates as plain vectors."""
+    own = trainer()
+    model, clock, waiting = own.init(SEED), 0.0, []
+    for t in range(1, rounds + 1):
+        busy = {k for k, _, due, _ in waiting if due > clock}
+        ids = np.array([k for k in range(7) if k not in busy])
+        done = TIMES[ids] <= 2.0
+        vectors = {}
+        for mask, name in ((done, "train"), (~done, "train late")):
+            if mask.any():
+                trained = own.train(model, ids, mask, np.ones(len(ids)), t, fp.rng.stream(SEED, t, name))
+                delta, at, slots = trained.payload
+                vectors |= {int(ids[i]): flat(delta, s) for i, s in zip(at, slots, strict=True)}
+        new = [(int(k), t, clock + TIMES[k], vectors[int(k)]) for k in ids[~done]]
+        clock += 2.0 if (~done).any() else 1.0
+        came = [each for each in waiting if each[2] <= clock and t - each[1] <= limit]
+        waiting = [each for each in waiting if each[2] > clock] + new
+        parts = [(base(k), vectors[int(k)]) for k in ids[done]]
+        mean = sum(b * v for b, v in parts) / sum(b for b, _ in parts)
+        n = len(parts)
+        # As printed: how far the mean of those in time moves when the late one joins them.
+        L = [np.sum((mean - (v + n * mean) / (n + 1)) ** 2) / np.sum(mean**2) for *_, v in came]
+        for (k, sent, _, v), own_L in zip(came, L, strict=True):
+            weight = (1 - beta) / (t - sent + 1) + beta * (1 - np.exp(-own_L / max(L)))
+            parts.append((weight * base(k), v))
+        moved = flat(model["params"]) + sum(b * v for b, v in parts) / sum(b for b, _ in parts)
+        leaves, at = [], 0
+        for leaf in jax.tree.leaves(model["params"]):
+            leaves.append(moved[at : at + leaf.size].reshape(leaf.shape).astype(np.float32))
+            at += leaf.size
+        model = {**model, "params": jax.tree.unflatten(jax.tree.structure(model["params"]), leaves)}
+    return flat(model["params"])
+
+
+@pytest.mark.parametrize(("limit", "options"), [(5, {}), (1, {"late_beta": 0.8}), (5, {"aggregation": "mean"})])
+def test_a_run_is_the_loop_over_its_updates(limit, options):
+    base = (lambda k: 1.0) if "aggregation" in options else (lambda k: float(SIZES[k]))
+    run = fp.Run(fp.Uniform(7), world(limit), SEED, trainer(**options))
+    for _ in run.rounds(until=8):
+        pass
+    wanted = twin(8, limit, options.get("late_beta", 0.35), base)
+    np.testing.assert_allclose(flat(run.state.model["params"]), wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_without_it_late_updates_are_dropped_and_with_it_the_others_train_as_before():
+    plain, kept = (fp.Run(fp.Uniform(7), world(limit), SEED, trainer()) for limit in (0, 5))
+    one, other = next(plain.rounds(until=1)), next(kept.rounds(until=1))
+    np.testing.assert_array_equal(one.status, other.status)
+    np.testing.assert_array_equal(flat(plain.state.model["params"]), flat(kept.state.model["params"]))
+    assert plain.state.late == {}
+    assert kept.state.late["client"].tolist() == [2, 4, 5, 6]
+    assert kept.state.late["due"].tolist() == [2.5, 2.5, 5.5, 9.5]
+    second = next(kept.rounds(until=2))
+    assert second.ids.tolist() == [0, 1, 3]  # the others are busy
+    assert kept.state.late["client"].tolist() == [5, 6]
+    for _ in kept.rounds(until=5):
+        pass
+    assert (kept.state.late["round"] >= 1).all()
+
+
+def test_what_comes_later_than_the_limit_is_dropped_and_its_client_busy_until_then():
+    run = fp.Run(fp.Uniform(7), world(2), SEED, trainer())
+    next(run.rounds(until=1))
+    state = run.state
+    state.world.clock = 5.9
+    taken = late.take(run.world, state, 3)
+    assert taken["client"].tolist() == [2, 4, 5]  # 1 and 2 rounds late
+    assert late.busy(state, 7).tolist() == [False] * 6 + [True]
+    state.world.clock = 9.5
+    assert late.take(run.world, state, 5) == {}  # 4 rounds late
+    assert state.late == {}
+    assert not late.busy(state, 7).any()
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_its_checkpoint_with_the_updates_that_were_under_way():
+    whole, half = (fp.Run(fp.Uniform(7), world(5), SEED, trainer()) for _ in range(2))
+    wanted = [record.ids.tolist() for record in whole.rounds(until=7)]
+    found = [record.ids.tolist() for record in half.rounds(until=3)]
+    assert half.state.late
+    kept = {name: np.array(value) for name, value in pack_run(half.state).items()}
+    fresh = fp.Run(fp.Uniform(7), world(5), SEED, trainer())
+    again = fp.Run(
+        fp.Uniform(7), world(5), SEED, trainer(), unpack_run(copy.deepcopy(fresh.state), kept, 7, "checkpoint")
+    )
+    found += [record.ids.tolist() for record in again.rounds(until=7)]
+    assert found == wanted
+    np.testing.assert_array_equal(flat(again.state.model["params"]), flat(whole.state.model["params"]))
+
+
+@pytest.mark.slow
+def test_stacked_runs_keep_late_updates_too():
+    def runs():
+        return [fp.Run(fp.Uniform(5), world(limit), seed, trainer()) for limit, seed in ((5, 0), (0, 1), (5, 2))]
+
+    alone, together = runs(), runs()
+    for run in alone:
+        for _ in run.rounds(until=6):
+            pass
+    for _ in play_together(together, until=6):
+        pass
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(
+            flat(one.state.model["params"]), flat(other.state.model["params"]), rtol=1e-4, atol=1e-5
+        )
+        assert len(one.state.late.get("client", ())) == len(other.state.late.get("client", ()))
+
+
+def test_a_round_of_late_updates_alone_moves_the_model():
+    slow = world(5, latency=PerClient(np.full(7, 2.5)))
+    run = fp.Run(fp.Uniform(7), slow, SEED, trainer())
+    before = flat(run.state.model["params"])
+    next(run.rounds(until=1))
+    np.testing.assert_array_equal(flat(run.state.model["params"]), before)
+    record = next(run.rounds(until=2))
+    assert len(record.ids) == 0  # all are busy; the server waits for the first, and then has the updates
+    assert (record.seconds, record.clock) == (0.5, 2.5)
+    assert np.abs(flat(run.state.model["params"]) - before).max() > 1e-4
+
+
+def test_weights_of_late_updates():
+    found = late_weights(np.array([1, 2, 4]), np.array([4.0, 1.0, 2.0]), 0.35)
+    wanted = [0.65 / (t + 1) + 0.35 * (1 - np.exp(-d / 4.0)) for t, d in ((1, 4.0), (2, 1.0), (4, 2.0))]
+    np.testing.assert_allclose(found, wanted)
+    np.testing.assert_allclose(late_weights(np.array([1]), np.zeros(1), 0.35), [0.325])
+
+
+def test_what_cannot_be_is_said_before_the_first_round():
+    with pytest.raises(fp.SettingError, match="World: late = -1, but must be a whole number of rounds >= 0"):
+        world(-1)
+    with pytest.raises(fp.SettingError, match=r"Trainer: late_beta = 2\.0, but must be in \[0, 1\]"):
+        trainer(late_beta=2.0)
+    with pytest.raises(fp.MissingError, match="World: late = 3, but there is no trainer"):
+        fp.Run(fp.Uniform(2), world(3))
+    with pytest.raises(fp.SettingError, match="the aggregation 'o2' has no place for late updates"):
+        fp.Run(fp.Uniform(2), world(3), 0, trainer(aggregation="o2"))
