@@ -273,7 +273,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize("name", MEMORIES)
-@pytest.mark.parametrize("k", [3, 10, 22])
+@pytest.mark.parametrize("k", [10, *(pytest.param(k, marks=pytest.mark.slow) for k in (3, 22))])
 def test_a_run_left_at_any_round_ends_with_the_files_of_one_that_was_not(name: str, k: int, tmp_path: Path) -> None:
     play_to(tmp_path, MEMORIES[name], k)
     assert contents(execute(MEMORIES[name], tmp_path)) == whole(MEMORIES[name])

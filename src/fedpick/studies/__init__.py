@@ -71,6 +71,7 @@ STUDIES: Mapping[str, Study] = _Studies(
     {
         "e3cs/fig3": "e3cs.fig3",
         "e3cs/fig4": "e3cs.fig4",
+        "e3cs/theorem1": "e3cs.theorem1",
         "rbcs-f/fig2": "rbcsf.fig2",
         "rbcs-f/fig3": "rbcsf.fig3",
         "rbcs-f/fig4": "rbcsf.fig4",

@@ -72,16 +72,17 @@ BASE: dict[str, Any] = {"worlds": WORLDS, "policies": POLICIES, "reference": "un
 
 ABOUT = (
     "{what}. Five clients are asked a round. All policies have the same budget: as many messages as uniform needs for "
-    "{rounds} rounds in the ideal world, which are two for each client asked (the model there and back; a failed client "
-    "sends none back), and two more for each client that is asked for its loss or the length of its update before the "
-    "choice. What comes after the budget is spent, or after {twice} rounds, is not counted. The level is 95% of the "
-    "accuracy that uniform ends with in the same world at the same seed. Nine worlds: ideal; volatile (clients return "
-    "with probability 0.1, 0.3, 0.6 or 0.9); volatile with memory (the same, but crashes last 10 rounds); stragglers "
-    "(mixed devices and a deadline of 8 s); LN, SLN and YC, FedGS's modes of availability; halves, which take turns; "
-    "and all troubles (SLN, crashes with memory, mixed devices, the deadline). A round lasts 1.6 s where devices are "
-    "not mixed. All worlds, settings and the budget are our choice; policies have their default settings. Left out: "
-    "genie, which needs speeds that these worlds do not tell; guard, since nobody lies here; fixed-probabilities, "
-    "which is uniform without a vector"
+    "{rounds} rounds in the ideal world, which are two for each client asked (the model there and back; a failed "
+    "client sends none back), and two more for each client that is asked for its loss or the length of its update "
+    "before the choice. What comes after the budget is spent, or after {twice} rounds, is not counted. The level is "
+    "95% of the accuracy that uniform ends with in the same world at the same seed. Nine worlds: ideal; volatile "
+    "(clients return with probability 0.1, 0.3, 0.6 or 0.9); volatile with memory (the same, but crashes last 10 "
+    "rounds); stragglers (mixed devices and a deadline of 8 s); LN, SLN and YC, FedGS's modes of availability; halves, "
+    "which take turns; and all troubles (SLN, crashes with memory, mixed devices, the deadline). A round lasts 1.6 s "
+    "where devices are not mixed; clients with less data answer a moment sooner there, so that over-select, which "
+    "keeps the first answers, hears mostly from those. All worlds, settings and the budget are our choice; policies have their default "
+    "settings. Left out: genie, which needs speeds that these worlds do not tell; guard, since nobody lies here; "
+    "fixed-probabilities, which is uniform without a vector"
 )
 
 # name: (in words, whether more is better, decimals)
@@ -146,9 +147,14 @@ def _evaluated(values: Floats, end: int) -> Ints:
 
 def _read(item: Item, folder: Path) -> Measurement:
     """What the run used and reached until its messages were spent."""
-    names = ["clock", "messages", "megabytes", "chosen", "done", "surplus", "late", "accuracy", "worst_decile"]
-    table = store.read_rounds(folder, names)
-    column: dict[str, Floats] = {name: np.asarray(table[name].to_numpy(), dtype=np.float64) for name in names}
+    table = store.read_rounds(folder)
+    measured = ("accuracy", "worst_decile")  # not in every round, and in a short run perhaps in none
+    column: dict[str, Floats] = {
+        name: np.asarray(table[name].to_numpy(), dtype=np.float64)
+        if name in table.column_names
+        else np.full(len(table), np.nan)
+        for name in ("clock", "messages", "megabytes", "chosen", "done", "surplus", "late", *measured)
+    }
     end = max(int(np.searchsorted(column["messages"].cumsum(), item["budget"], side="right")), 1)
     picked = store.read_selections(folder, ["round", "client"])
     counts = scores.counts(picked.filter(pc.less_equal(picked["round"], end)), item["clients"])

@@ -127,8 +127,8 @@ def body(result: Result) -> str:
     return "\n".join(
         [
             "## Ranks\n",
-            f"Mean rank over the {len(result['worlds'])} worlds among {len(order)} policies (1 is best, ties share it), "
-            f"with 95% intervals over {result['seeds']} seeds. {told}.\n",
+            f"Mean rank over the {len(result['worlds'])} worlds among {len(order)} policies (1 is best, ties share "
+            f"it), with 95% intervals over {result['seeds']} seeds. {told}.\n",
             table(rows),
             f"## Against {first}\n",
             f"Differences are paired by seed; the intervals are wide enough ({chance(result):.1%}) for all policies "
