@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture soak bench-gpu bench-compare-gpu studies judge docs lock clean
+.PHONY: audit help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu studies judge docs figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -14,7 +14,7 @@ $(READY): pyproject.toml requirements-dev.lock
 	@$(PYTHON) -c "import sys; sys.exit('fedpick needs Python 3.11 or newer, this is ' + sys.version.split()[0] + ': call make PYTHON=python3.11' if sys.version_info < (3, 11) else 0)"
 	@echo "Setting up $(VENV) (about a minute, once) ..."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -25,7 +25,7 @@ demo: $(READY)  ## set up, then two short comparisons: what selection can gain, 
 	$(BIN)/fedpick demo
 
 test: $(READY)  ## set up, then run all tests except the slow ones
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(READY)  ## run the tests that build wheels, start processes or take minutes
 	$(BIN)/python -m pytest -m slow
@@ -49,13 +49,16 @@ fuzz: $(READY)  ## random attacks on files, texts and states for ten minutes; fi
 	$(BIN)/python tests/fuzz/attack.py --seconds $(FUZZ_SECONDS)
 
 coverage: $(READY)  ## measure which branches the quick tests reach, and list the lines that they do not
-	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=term-missing
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --cov --cov-report=term-missing
 
-lint: $(READY)  ## check style, types and the direction of imports
+lint: $(READY) audit  ## check style, types, the direction of imports and known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: $(READY)  ## look for known vulnerabilities in the lock and in what may be installed (offline, from .ci/advisories.txt)
+	$(BIN)/python .ci/audit.py
 
 format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
@@ -81,6 +84,9 @@ bench-demo: $(READY)  ## measure a comparison of six policies from the command t
 bench-capture: $(READY)  ## measure what false reports gain under each policy, into docs/trust.md (ten minutes)
 	$(BIN)/python benchmarks/bench_capture.py
 
+bench-clone: $(READY)  ## measure what a stranger waits for: setting up, demo and tests in a fresh clone; writes the README's lines
+	$(BIN)/python benchmarks/bench_clone.py --test --readme
+
 soak: $(READY)  ## play 20,000 rounds of a Flower server and 200,000 simulated ones; fails if memory or time per round grows
 	$(BIN)/python benchmarks/soak.py
 
@@ -98,12 +104,15 @@ judge: $(READY)  ## judge the stored results in docs/studies anew, and write the
 	$(BIN)/fedpick judge --out docs/studies --page README.md --guide docs/which-policy.md
 
 docs: $(READY)  ## build the documentation as a web site in site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-lock:  ## renew requirements-dev.lock from pyproject.toml
+figures: $(READY)  ## draw the figures of the front page and of the README, and write the sentences under them
+	$(BIN)/python docs/_build/figures.py
+
+lock:  ## renew requirements-dev.lock, with the hash of every file, from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/python -m pip install --quiet uv
-	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-emit-package fedpick --no-header --no-annotate pyproject.toml --output-file requirements-dev.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes --no-emit-package fedpick --no-header --no-annotate pyproject.toml --output-file requirements-dev.lock
 	rm -rf $(VENV)-lock
 
 clean:  ## remove all build results and the environment

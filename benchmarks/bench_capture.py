@@ -1,9 +1,10 @@
 """How many places can false reports gain? Every policy and lie, 1 and 10 liars of 100, with and without Guard.
 
-Also measures the price of a guard if all clients are honest: rounds and simulated hours to an accuracy. Writes the
-tables in docs/trust.md, and benchmarks/results/capture/.
+Also measures the price of a guard if all clients are honest, in worlds and with seeds on which no default was chosen:
+accuracy, and rounds to an accuracy. Writes the tables in docs/trust.md, and benchmarks/results/capture/.
 
-    python benchmarks/bench_capture.py            everything, about ten minutes on two cores
+    python benchmarks/bench_capture.py            everything, about twenty minutes on two cores
+    python benchmarks/bench_capture.py --only price       or shares
     python benchmarks/bench_capture.py --quick    three policies and short runs, printed and not written
 """
 
@@ -25,7 +26,9 @@ HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "capture", HERE.parent / "docs" / "trust.md"
 BEGIN, END = "<!-- made by make bench-capture -->\n", "<!-- end -->\n"
 OFTEN = {"evaluate_every": 5}
-PRICED = ("uniform", "e3cs(quota=0.5)", "pow-d(candidates=50)", "rpow-d(candidates=50)", "active-fl", "bsfl", "fedgs")
+BEGIN_PRICE = "<!-- made by make bench-capture: the price -->\n"
+PRICED = [("bursts", name) for name in ("uniform", "pow-d(candidates=50)", "e3cs(quota=0.5)", "oort", "bsfl")]
+PRICED += [("phones", "rbcs-f")]  # it needs a context, which bursts does not have
 
 
 def share(case: tuple[str, str, int, bool, int]) -> float:
@@ -58,47 +61,50 @@ def table(found: dict[tuple[str, str, int, bool], float], names: list[str], liar
         yield f"| `{name}` | " + " | ".join(cell(name, lie) for lie in LIES) + " |"
 
 
-def price(policies: tuple[str, ...], rounds: int, seeds: int) -> list[dict[str, Any]]:
-    """What a guard costs where nobody lies: accuracy, and rounds and hours to an accuracy that both reach."""
-    rows = []
+def variants(name: str) -> list[str]:
+    """A policy without a guard, with one, and with one that has no probation."""
+    return [name, f"guard({name})", f"guard({name}, probation=0)"]
+
+
+def price(world: str, name: str, rounds: int, seeds: list[int]) -> dict[str, Any]:
+    """What a guard costs where nobody lies: best accuracy, and rounds to an accuracy that all three reach."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in policies:
-            pair = [name, f"guard({name})"]
-            results = fp.compare(
-                pair, world="volatile", cohort_size=10, rounds=rounds, seeds=seeds, out=folder, train=OFTEN
-            )
-            curves = results.rounds()
-            metric = curves.pivot_table(index="round", columns=["policy", "seed"], values="accuracy")
-            clock = curves.pivot_table(index="round", columns=["policy", "seed"], values="clock")
-            best = metric.cummax()
-            target = 0.95 * float(best.iloc[-1].min())  # all of them reach it
-            reached = (best >= target).idxmax()
-            hours = {key: float(clock.loc[at, key]) / 3600 for key, at in reached.items()}
-            order = list(dict.fromkeys(key[0] for key in reached.index))
-            sides = sorted(order, key=lambda text: text.lower().startswith("guard"))
-            rows.append(
-                {
-                    "policy": name,
-                    "target": target,
-                    "accuracy": [float(best[side].iloc[-1].mean()) for side in sides],
-                    "rounds": [float(np.mean([reached[key] for key in reached.index if key[0] == s])) for s in sides],
-                    "hours": [float(np.mean([hours[key] for key in reached.index if key[0] == s])) for s in sides],
-                }
-            )
-            print(rows[-1], flush=True)
-    return rows
+        options = {"cohort_size": COHORT, "rounds": rounds, "seeds": seeds, "out": folder, "train": OFTEN}
+        results = fp.compare(variants(name), world=world, **options)
+        curves = results.rounds().dropna(subset="accuracy")
+    best = curves.pivot_table(index="round", columns=["policy", "seed"], values="accuracy").cummax()
+    sides = sorted(dict.fromkeys(best.columns.get_level_values(0)), key=lambda text: ("Guard" in text, len(text)))
+    assert len(sides) == 3, sides
+    target = 0.95 * float(best.iloc[-1].min())
+    reached = (best >= target).idxmax()
+    last = np.array([best[side].iloc[-1].to_numpy() for side in sides])
+    error = (last[1:] - last[0]).std(axis=1, ddof=1) / np.sqrt(len(seeds)) if len(seeds) > 1 else np.zeros(2)
+    return {
+        "world": world,
+        "policy": name,
+        "accuracy": last.mean(axis=1).tolist(),
+        "error": error.tolist(),  # standard errors of the differences to the first, paired by seed
+        "target": target,
+        "rounds": [float(reached[side].mean()) for side in sides],
+    }
 
 
-def prices(rows: list[dict[str, Any]]) -> Iterator[str]:
+def prices(rows: list[dict[str, Any]], rounds: int, seeds: list[int]) -> Iterator[str]:
     """As Markdown."""
-    yield "| policy | best accuracy | accuracy reached | rounds to it | simulated hours to it |"
-    yield "| --- | ---: | ---: | ---: | ---: |"
+    yield f"Best accuracy in {rounds} rounds, and rounds to 95% of the lowest best of a line's runs, if **all clients"
+    yield f"are honest**: `synthetic(1, 1)`, 100 clients, cohorts of {COHORT}, means over {len(seeds)} seeds."
+    yield "Differences are to the policy without a guard, ± two standard errors, paired by seed; bold: outside of that."
+    yield ""
+    yield "| world | policy | accuracy | with a guard | `probation=0` | rounds | with a guard | `probation=0` |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     for row in rows:
-        a, r, h = row["accuracy"], row["rounds"], row["hours"]
-        yield (
-            f"| `{row['policy']}` | {a[0]:.3f} {a[1]:.3f} | {row['target']:.3f} | {r[0]:.0f} {r[1]:.0f} | "
-            f"{h[0]:.2f} {h[1]:.2f} |"
-        )
+        bare, *guarded = row["accuracy"]
+        cells = []
+        for accuracy, error in zip(guarded, row["error"], strict=True):
+            text = f"{accuracy - bare:+.3f} ± {2 * error:.3f}"
+            cells.append(f"**{text}**" if abs(accuracy - bare) > 2 * error else text)
+        took = " | ".join(f"{each:.0f}" for each in row["rounds"])
+        yield f"| `{row['world']}` | `{row['policy']}` | {bare:.3f} | {cells[0]} | {cells[1]} | {took} |"
 
 
 def page(found: dict[tuple[str, str, int, bool], float], names: list[str], rounds: int) -> Iterator[str]:
@@ -122,41 +128,53 @@ def page(found: dict[tuple[str, str, int, bool], float], names: list[str], round
     yield from table(found, names, 1)
 
 
-def write(lines: list[str], kept: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Put the tables between the marks of the page, and the numbers beside the other results."""
+def write(name: str, marks: tuple[str, str], lines: list[str], kept: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Put tables between their marks of the page, and the numbers beside the other results."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "capture.json").write_text(json.dumps(kept, indent=1) + "\n")
-    (RESULTS / "manifest.json").write_text(json.dumps(manifest(settings), indent=1) + "\n")
-    text = PAGE.read_text()
-    PAGE.write_text(text.split(BEGIN)[0] + BEGIN + "\n" + "\n".join(lines) + "\n\n" + END + text.split(END)[1])
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (RESULTS / ("manifest.json" if name == "capture" else f"{name}-manifest.json")).write_text(
+        json.dumps(manifest(settings), indent=1) + "\n"
+    )
+    begin, end = marks
+    before, rest = PAGE.read_text().split(begin)
+    PAGE.write_text(before + begin + "\n" + "\n".join(lines) + "\n\n" + end + rest.split(end, 1)[1])
+
+
+def measure_shares(quick: bool) -> None:
+    """What liars take."""
+    names = ["Uniform", "rpow-d(100)", "CSUCB"] if quick else list(POLICIES)
+    rounds = 100 if quick else ROUNDS
+    found = cells(names, rounds)
+    kept = [{"policy": p, "lie": x, "liars": n, "guarded": on, "share": v} for (p, x, n, on), v in found.items()]
+    lines = list(page(found, names, rounds))
+    print(*lines, sep="\n", flush=True)
+    if not quick:
+        write("capture", (BEGIN, END), lines, {"shares": kept}, {"rounds": rounds})
+
+
+def measure_price(quick: bool) -> None:
+    """What a guard costs."""
+    rounds, seeds = (40, [11]) if quick else (150, [11, 12, 13, 14])
+    settings = {"rounds": rounds, "seeds": seeds}
+    rows: list[dict[str, Any]] = []
+    for pair in PRICED[:1] if quick else PRICED:
+        rows.append(price(*pair, rounds, seeds))
+        print(rows[-1], flush=True)
+        if not quick:  # line by line: it takes a while
+            write("price", (BEGIN_PRICE, END), list(prices(rows, rounds, seeds)), {"price": rows}, settings)
+    print(*prices(rows, rounds, seeds), sep="\n", flush=True)
 
 
 def main() -> None:
     """Measure, then write the page's tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="three policies, short runs, nothing written")
+    parser.add_argument("--quick", action="store_true", help="few policies, short runs, nothing written")
+    parser.add_argument("--only", choices=["shares", "price"], help="one of the two")
     options = parser.parse_args()
-    names = ["Uniform", "rpow-d(100)", "CSUCB"] if options.quick else list(POLICIES)
-    rounds, played, seeds = (100, 40, 1) if options.quick else (ROUNDS, 200, 3)
-    settings = {"rounds": rounds, "rounds of training": played, "seeds": seeds}
-    found = cells(names, rounds)
-    kept = [{"policy": p, "lie": x, "liars": n, "guarded": on, "share": v} for (p, x, n, on), v in found.items()]
-    lines = list(page(found, names, rounds))
-    print(*lines, sep="\n", flush=True)
-    if not options.quick:
-        write(lines, {"shares": kept}, settings)
-    rows = price(PRICED[:1] if options.quick else PRICED, played, seeds)
-    lines += [
-        "",
-        f"**The price** if all are honest: world `volatile`, cohorts of 10, `synthetic(1, 1)`, {played} rounds,",
-        f"means of {seeds} seeds, first without a guard, then with. The accuracy to reach is 95% of the lowest best",
-        "accuracy among the runs of a pair.",
-        "",
-        *prices(rows),
-    ]
-    print(*prices(rows), sep="\n")
-    if not options.quick:
-        write(lines, {"shares": kept, "price": rows}, settings)
+    if options.only != "price":
+        measure_shares(options.quick)
+    if options.only != "shares":
+        measure_price(options.quick)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
     assert 0 < sum(fails[:4]) < 4  # in such a round nobody's update can be used
 
     settings = {"policy": policy, "num_rounds": 4, "seed": 5, "state": tmp_path / "state", "records": tmp_path / "run"}
-    settings["sizes"] = {"site-1": 1.0, "site-2": 2.0, "site-3": 3.0}
+    settings |= {"sizes": {"site-1": 1.0, "site-2": 2.0, "site-3": 3.0}, "durations": "reported"}
     w, diary = play(tmp_path, 3, {"site-3": "raises"}, **settings)
     assert diary == expected[:4]
     assert w.tolist() == [4.0 - sum(fails[:4])] * 2
@@ -148,6 +148,7 @@ def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
     sites = [session.names[k] for k in told["client"].to_pylist()]
     assert [f"{round - 1:03d} {site}" for round, site in zip(told["round"].to_pylist(), sites, strict=True)] == expected
     assert told["status"].to_pylist() == ["FAILED" if fails_ else "DONE" for fails_ in fails]
+    np.testing.assert_equal(told["duration"].to_pylist(), [math.nan if fails_ else 1.5 for fails_ in fails])
     assert store.read_manifest(tmp_path / "run")["config"]["engine"] == "nvflare"
 
 
@@ -156,6 +157,25 @@ def test_what_nvflare_cannot_give_is_said_when_the_job_is_made():
         Selected(policy=fp.PowerOfChoice(cohort_size=2, candidates=4))
     with pytest.raises(fp.errors.SettingError, match="deadline = 0"):
         Selected(policy=fp.Uniform(cohort_size=2), deadline=0)
+    with pytest.raises(fp.errors.SettingError, match="durations = 'mine', but must be one of arrival, reported"):
+        Selected(policy=fp.Uniform(cohort_size=2), durations="mine")
+
+
+@pytest.mark.parametrize(("durations", "least", "most"), [("arrival", 0.05, 5.0), ("reported", 0.001, 0.001)])
+def test_a_false_short_duration_counts_only_where_it_is_asked_for(monkeypatch, durations, least, most):
+    job = Selected(policy=Witness(cohort_size=1), **({} if durations == "arrival" else {"durations": durations}))
+    monkeypatch.setattr(job, "get_client_disconnect_time", lambda name: None)
+
+    def answer(self):
+        self._round = self._session.round(["site-1"])
+        sleep(0.06)
+        model = FLModel(params={"w": np.ones(1)}, metrics={"seconds": 0.001}, meta={"client_name": "site-1"})
+        self._hear(model, lambda result: True, {"w": np.ones(1)})
+        self._round.close()
+
+    monkeypatch.setattr(FedAvg, "run", answer)
+    job.run()
+    assert least <= job._session.last.duration[0] <= most
 
 
 def test_a_foreign_state_is_refused_and_kept(tmp_path):

@@ -98,6 +98,12 @@ def test_worlds_need_neither_numba_nor_scipy():
     assert not {"scipy", "numba"} & loaded_after("import fedpick as fp; fp.worlds.named('volatile').init(0)")
 
 
+def test_listing_policies_needs_neither_numba_nor_scipy():
+    listing = "import sys; sys.argv = ['fedpick', 'policies']; import fedpick as fp, fedpick.cli; fp.E3CS(3); "
+    try_it = "try: fedpick.cli.main()\nexcept SystemExit: pass"
+    assert not {"scipy", "numba"} & loaded_after(f"{listing}\n{try_it}")
+
+
 def test_scipys_graphs_are_loaded_for_fedgs_alone():
     assert "scipy.sparse" not in loaded_after("import fedpick as fp; list(fp.Run(fp.E3CS(5), fp.World()).rounds(2))")
     assert "scipy.sparse.csgraph" in loaded_after("import fedpick as fp; fp.Run(fp.FedGS(5), fp.World())")

@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
     from fedpick.policies.text import policy, policy_names
     from fedpick.protocol import Policy, ReportSpec, traits
     from fedpick.report.results import Results, load
+    from fedpick.report.trackers import track
     from fedpick.server import Session
     from fedpick.simulate.run import Run
     from fedpick.state import admit, load_state, retire, save_state
@@ -86,6 +87,7 @@ _NAMES = {
     "experiment": "Experiment",
     "protocol": "Policy ReportSpec traits",
     "report.results": "Results load",
+    "report.trackers": "track",
     "server": "Session",
     "simulate.run": "Run",
     "state": "admit load_state retire save_state",
@@ -189,6 +191,7 @@ __all__ = [
     "solvers",
     "state",
     "theory",
+    "track",
     "traits",
     "worlds",
 ]

@@ -3,7 +3,7 @@
 import copy
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +33,28 @@ class _Scene:
     seed: int
     reports: dict[str, int | None]  # widths by name, besides the usual ones
     context: int
+    _drawn: dict[tuple[int, str], NDArray[Any]] = field(default_factory=dict, init=False, compare=False)
 
     def draw(self, round: int, name: str) -> np.random.Generator:
         return rngs.stream(self.seed, round, name)
 
+    def _once(self, round: int, name: str, make: Callable[[np.random.Generator], NDArray[Any]]) -> NDArray[Any]:
+        """Draw it once: every rule plays the same rounds. A copy is returned, which a policy may write into."""
+        if (round, name) not in self._drawn:
+            self._drawn[round, name] = make(self.draw(round, name))
+        return self._drawn[round, name].copy()
+
     def view(self, round: int, available: Bools | None = None, context: Floats | None = None) -> View:
         count = len(self.clients)
-        mask = self.draw(round, "away").random(count) < 0.8 if available is None else available
-        losses = self.draw(round, "losses").gamma(2.0, size=count)
+        mask = self._once(round, "away", lambda rng: rng.random(count) < 0.8) if available is None else available
+        losses = self._once(round, "losses", lambda rng: rng.gamma(2.0, size=count))
 
         def probe(ids: Ints, /, *, batch: int | None = None) -> Floats:
             return losses[ids]
 
-        where = self.draw(round, "context").uniform(0.5, 2.0, (count, self.context)) if context is None else context
-        return View(round, mask, self.clients, context=where, probe=probe, norms=lambda ids: losses[ids])
+        if context is None:
+            context = self._once(round, "context", lambda rng: rng.uniform(0.5, 2.0, (count, self.context)))
+        return View(round, mask, self.clients, context=context, probe=probe, norms=lambda ids: losses[ids])
 
     def outcome(self, round: int, choice: Choice, hostile: bool = False) -> Outcome:
         draw, count = self.draw(round, "outcome"), len(choice)

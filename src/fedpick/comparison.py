@@ -19,10 +19,19 @@ from fedpick.experiment.playing import Work, carry_out, work_of
 from fedpick.experiment.shelf import Shelf
 from fedpick.report.results import Results
 
-__all__ = ["KINDS", "OUT", "compare", "is_file", "results_of", "write", "write_file"]
+__all__ = ["FIGURES", "KINDS", "OUT", "compare", "is_file", "results_of", "write", "write_file"]
 
 # The format of a file of results, by the end of its name.
-KINDS = {".html": "page", ".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json", ".txt": "text"}
+KINDS = {
+    ".html": "page",
+    ".md": "markdown",
+    ".tex": "latex",
+    ".csv": "csv",
+    ".json": "json",
+    ".txt": "text",
+    ".bib": "bibtex",
+}
+FIGURES = (".pdf", ".pgf", ".png", ".svg")
 OUT = Path("fedpick-runs") / "compare"  # default folder of comparisons, which share common runs
 
 
@@ -104,22 +113,29 @@ def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[st
         return made, missed
     for kind in ("png", "svg"):
         attempt(f"{name}.{kind}", lambda path, kind=kind: figure.savefig(path, format=kind))  # type: ignore[misc]
+        figure.set_layout_engine("none")  # the second file keeps the first one's layout, which takes long to find
     return made, missed
 
 
 def is_file(path: Path) -> bool:
     """Whether the path names a file of results by its end, such as .html, and is no folder."""
-    return path.suffix.lower() in KINDS and not path.is_dir()
+    return path.suffix.lower() in (*KINDS, *FIGURES) and not path.is_dir()
 
 
-def write_file(results: Results, path: Path, format: str | None = None) -> None:
+def write_file(results: Results, path: Path, format: str | None = None, **figure: Any) -> None:
     """Write one file of results.
 
     Args:
         results: to be written.
         path: of the file.
         format: of the table, see `Results.table`; None: by the end of the file's name, .html being the page.
+        figure: arguments of `Results.plot`, for a figure.
     """
+    end = path.suffix.lower()
+    if format is None and end in FIGURES:
+        drawn = results.plot(**figure)
+        _put(path, lambda temporary: drawn.savefig(temporary, format=end[1:]))
+        return
     kind = format or KINDS[path.suffix.lower()]
     text = results.page() if kind == "page" else results.table(kind)
     _put(path, lambda temporary: _text(temporary, text))

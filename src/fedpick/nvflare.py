@@ -18,7 +18,7 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 from fedpick.errors import MissingError, require
 from fedpick.protocol import Policy, traits
 from fedpick.server.round import Round
-from fedpick.server.session import Session
+from fedpick.server.session import DURATIONS, Session
 from fedpick.server.settings import Options
 from fedpick.server.updates import Update, array_fault
 from fedpick.types import Clients, Status
@@ -31,7 +31,7 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     Args:
         policy: any that needs no probe, context or features.
-        state, records, seed: as in `fp.Session`; folders are absolute paths on the server.
+        state, records, metrics, durations, seed: as in `fp.Session`; folders are absolute paths on the server.
         deadline: whole seconds for a round; sites that have not answered by then are LATE.
         sizes: number of examples by site name; 1 for sites not listed.
         args, kwargs: FedAvg's; `ignore_result_error` is True by default, so that one failure does not end the job.
@@ -43,20 +43,24 @@ class Selected(FedAvg):  # type: ignore[misc]
         policy: Policy[Any],
         state: str | os.PathLike[str] | None = None,
         records: str | os.PathLike[str] | None = None,
+        metrics: str | int | None = None,
         deadline: int = 3600,
+        durations: str = "arrival",
         seed: int = 0,
         sizes: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **{"ignore_result_error": True} | kwargs)
         require(deadline >= 1, "Selected: deadline", deadline, "a whole number of seconds >= 1")
+        require(durations in DURATIONS, "Selected: durations", durations, f"one of {', '.join(DURATIONS)}")
         about = traits(policy)
         if needs := ", ".join(sorted(about.needs & ({"probe", "context", "features"} | about.valued))):
             raise MissingError(
                 f"Selected: {type(policy).__name__} needs {needs}, which NVFlare cannot provide; choose another policy"
             )
         # NVFlare writes the arguments into the job from attributes with the same names.
-        self.policy, self.deadline, self.seed, self.sizes = policy, deadline, seed, sizes
+        self.policy, self.deadline, self.durations, self.seed, self.sizes = policy, deadline, durations, seed, sizes
+        self.metrics = metrics
         self.state = None if state is None else os.fspath(state)
         self.records = None if records is None else os.fspath(records)
         self._session: Session  # while the job runs
@@ -67,7 +71,10 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     def run(self) -> None:
         """Load the state, then run FedAvg."""
-        options = Options(state=self.state, records=self.records, deadline=self.deadline, seed=self.seed)
+        options = Options(
+            state=self.state, records=self.records, metrics=self.metrics, deadline=self.deadline, seed=self.seed
+        )
+        options["durations"] = self.durations
         about = {"engine": "nvflare", "base": "FedAvg"}
         session = Session(
             self.policy, **options, describe=self._described, about=about, log=self.logger, owner="Selected"

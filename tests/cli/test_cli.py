@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
 import fedpick as fp
 import fedpick.cli.app
@@ -38,8 +37,8 @@ def same(a, b):
 def fedpick(capsys, monkeypatch, *arguments):
     """Call the command line in this process; returns exit code, standard output and error."""
     monkeypatch.setattr(sys, "argv", ["fedpick", *map(str, arguments)])
-    monkeypatch.setattr(console, "out", Console(width=200))
-    monkeypatch.setattr(console, "err", Console(width=200, stderr=True))
+    for place in (console.out, console.err):
+        monkeypatch.setattr(place, "_width", 200)
     code = 0
     try:
         cli.main()
@@ -50,9 +49,15 @@ def fedpick(capsys, monkeypatch, *arguments):
 
 
 @pytest.fixture
-def call(capsys, monkeypatch, tmp_path):
+def call_and_draw(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: fedpick(capsys, monkeypatch, *arguments)
+
+
+@pytest.fixture
+def call(call_and_draw, no_pictures):
+    """Figures are empty files: drawing takes most of a short comparison's time."""
+    return call_and_draw
 
 
 def test_version_and_help(call):
@@ -99,7 +104,8 @@ def scores(folder):
     return {row["policy"]: row["scores"] for row in rows}
 
 
-def test_compare_pairs_by_seed_and_keeps_everything(call, tmp_path):
+def test_compare_pairs_by_seed_and_keeps_everything(call_and_draw, tmp_path):
+    call = call_and_draw
     options = shlex.split("--world volatile --num-clients 20 -m 5 -t 40 -s 3 --workers 1 -d none --out cmp")
     code, out, _ = call("compare", "-p", "uniform", "-p", "e3cs(quota=0)", *options)
     assert code == 0
@@ -119,7 +125,7 @@ def test_compare_pairs_by_seed_and_keeps_everything(call, tmp_path):
 
 
 def test_compare_trains_and_goes_on_to_more_rounds(call, tmp_path):
-    options = shlex.split("-w ideal -k 20 -m 5 -t 40 -s 2 --workers 1 -d digits --out cmp")
+    options = shlex.split("-w ideal -k 20 -m 5 -t 20 -s 2 --workers 1 -d digits --out cmp")
     code, out, _ = call("compare", "-p", "uniform", "-p", "pow-d", *options)
     assert code == 0
     assert "accuracy" in " ".join(out.split())
@@ -129,11 +135,11 @@ def test_compare_trains_and_goes_on_to_more_rounds(call, tmp_path):
         assert {"rounds_to", "hours_to", "worst_decile", "spread", "train_loss", "test_loss"} <= set(found[name])
     first = runs_in(tmp_path / "cmp")["uniform", 0] / "rounds.parquet"
     before = first.read_bytes()
-    code, _, _ = call("resume", "cmp", "--rounds", 60, "--workers", 1)
+    code, _, _ = call("resume", "cmp", "--rounds", 30, "--workers", 1)
     assert code == 0
     rounds = pq.read_table(first)
-    assert len(rounds) == 60
-    assert rounds.slice(0, 40).equals(pq.read_table(pa.BufferReader(before)))
+    assert len(rounds) == 30
+    assert rounds.slice(0, 20).equals(pq.read_table(pa.BufferReader(before)))
     assert call("resume", "cmp")[0] == 0  # the plan has grown with the runs
 
 
@@ -172,15 +178,12 @@ def test_a_policy_of_ones_own_is_compared_resumed_and_reported(call, tmp_path, m
     assert len(set((tmp_path / "cmp/runs").iterdir()) - before) == 2  # a changed file is a new run
 
 
-def test_a_name_between_colons_is_no_emoji(tmp_path):
+def test_a_name_between_colons_is_no_emoji(call, tmp_path):
     (tmp_path / "loop.py").write_text("from fedpick import Uniform as Loop\n")
-    program = [sys.executable, "-m", "fedpick"]
-    options = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
-    done = subprocess.run([*program, "compare", "-p", "loop.py:Loop", *SMALL], **options)
-    assert done.returncode == 0, done.stderr
-    assert "loop.py:Loop" in done.stdout
-    done = subprocess.run([*program, "resume", "cmp"], **options)
-    assert "loop.py:Loop: this plan uses code of yours" in done.stderr
+    code, out, _ = call("compare", "-p", "loop.py:Loop", *SMALL)
+    assert code == 0
+    assert "loop.py:Loop" in out
+    assert "loop.py:Loop: this plan uses code of yours" in call("resume", "cmp")[2]
 
 
 def test_a_comparison_grows_and_only_what_is_missing_is_played(call, tmp_path, monkeypatch):
@@ -248,13 +251,21 @@ def test_a_lost_plan_is_made_again_from_the_runs(call, tmp_path):
     assert len(pq.read_table(runs_in(tmp_path / "cmp")["e3cs", 1] / "rounds.parquet")) == 25
 
 
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """Two policies, two seeds, for tests that only read them."""
+    world = {"name": "volatile", "num_clients": 20}
+    folder = tmp_path_factory.mktemp("compared")
+    fp.compare(["uniform", "e3cs"], world=world, cohort_size=5, data=None, seeds=2, rounds=20, workers=1, out=folder)
+    return folder
+
+
 @pytest.mark.parametrize("format", ["markdown", "csv", "json", "latex", "text"])
-def test_report_in_a_format(call, tmp_path, format):
-    call("compare", "-p", "uniform", "-p", "e3cs", *SMALL)
-    code, out, _ = call("report", "cmp", "--format", format)
+def test_report_in_a_format(call, compared, format):
+    code, out, _ = call("report", compared, "--format", format)
     assert code == 0
     assert "uniform" in out
-    assert fp.load(tmp_path / "cmp").table(format) == out
+    assert fp.load(compared).table(format) == out
 
 
 def test_updates_that_run_away_are_failures_and_are_told(call, tmp_path):

@@ -74,7 +74,7 @@ def test_synthetic_sizes_and_what_is_held_out():
     assert not set(made.held) & set(made.examples)
     assert made.dataset.x.dtype == np.float32
     assert made.dataset.y.dtype == np.int32
-    K = 20_000
+    K = 5_000
     logs = np.log(Synthetic(dim=1, classes=2, test=0.0)(K, rng()).sizes - 49.5)
     assert abs(np.median(logs) - 4.0) < 4.5 * 1.2533 * 2.0 / np.sqrt(K) + 0.02  # whole numbers
 
@@ -126,7 +126,7 @@ def test_test_examples_are_from_the_clients_in_proportion_to_their_sizes():
 
 @pytest.mark.parametrize(("K", "v"), [(30, 5), (7, 2)])
 def test_the_quadratic_data_is_the_problem_of_the_study(K, v):
-    problem = study.Quadratic.draw(K, v, seed=4)
+    problem = study.Quadratic.draw(K, v, seed=4, kind="centred")
     made = Quadratic(v)(K, rngs.stream(4, 0, f"quadratic {K}"))
     for w in (np.zeros(v), problem.optimum, rng().standard_normal(v)):
         losses = []

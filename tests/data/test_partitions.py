@@ -15,7 +15,7 @@ from fedpick.errors import SettingError, UnknownNameError
 
 @pytest.mark.parametrize("text", DISJOINT + SHARED)
 @given(clients=st.integers(1, 12), seed=st.integers(0, 2**32))
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_every_split_is_whole(text, clients, seed):
     for data in (EVEN, UNEVEN):
         try:

@@ -95,7 +95,7 @@ def dirichlet_twin(data, clients, alpha, at_least, rng):
 
 
 @pytest.mark.parametrize("data", [labelled(40, 40, 40), labelled(100, 0, 30, 60, 7)])
-@pytest.mark.parametrize("alpha", [0.3, 2.0])
+@pytest.mark.parametrize("alpha", [0.3, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_the_dirichlet_rule_is_the_papers(data, alpha):
     draws, K = 1_500, 4
     fast = np.array([Dirichlet(alpha, at_least=3)(data, K, rng(seed)).labels for seed in range(draws)])

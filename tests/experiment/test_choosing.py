@@ -51,6 +51,20 @@ def test_without_a_gpu_runs_go_to_processes(tmp_path: Path, monkeypatch: pytest.
         plans(jobs, device="gpu")
 
 
+def test_what_is_done_before_a_process_has_started_is_done_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "gpu_there", lambda: False)
+    monkeypatch.setattr(devices, "cores", lambda: 8)
+    jobs = [Job(PLAIN, tmp_path / "0"), Job(PLAIN, tmp_path / "1")]
+    assert plans(jobs) == [("here", (False, [0]), (False, [1]))]
+    assert plans(jobs, workers=2) == plans(jobs, "processes") == [(2, (False, [0]), (False, [1]))]
+    rounds = choosing.SMALL // 12 // 2
+    edge = [Job(Config("uniform", 3, rounds + more, 0, WORLD), tmp_path / str(more)) for more in (0, 1)]
+    assert plans([edge[0], edge[0]])[0][0] == "here"
+    assert plans([edge[1], edge[1]])[0][0] == 2
+
+
 @pytest.mark.usefixtures("gpu")
 def test_with_a_gpu_runs_that_train_are_stacked_there_and_no_other_process_may_see_it(tmp_path: Path) -> None:
     jobs = [Job(TRAINS, tmp_path / "0"), Job(PLAIN, tmp_path / "1"), Job(TRAINS, tmp_path / "2")]

@@ -419,3 +419,12 @@ def test_the_trainer_reports_what_the_policy_uses(policy: str, data: str, report
     run = Config(policy, cohort_size=2, world=world, data={"name": data}).build()
     assert run.trainer is not None
     assert run.trainer.reports == reports
+
+
+def test_a_part_may_depend_on_the_labels_that_the_data_brings() -> None:
+    world = {"name": "ideal", "num_clients": 12, "availability": "y-cycle(beta=0.9)"}
+    run = Config("uniform", 3, 5, world=world, data={"name": "digits"}).build()
+    assert run.world.clients.labels is not None
+    assert len(run.world.clients) == 12
+    with pytest.raises(FedpickError, match=r"Clients\.labels is None"):
+        Config("uniform", 3, 5, world=world).build()

@@ -1,7 +1,9 @@
 """A deployment's rounds in the store, and what `fedpick report` shows of them."""
 
 import json
+import re
 import shutil
+import urllib.request
 
 import numpy as np
 import pytest
@@ -65,9 +67,10 @@ def test_the_store_holds_what_the_rounds_were(clock: Clock, tmp_path) -> None:
     assert config == {"engine": "flower", "policy": "E3CS(quota=0.5)", "base": "FedAvg", "cohort_size": 3, "seed": 0}
 
 
-@pytest.mark.parametrize("join", [1, 2, 100])
-def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, join) -> None:
-    monkeypatch.setattr(recording, "JOIN_EVERY", join)
+@pytest.mark.parametrize("merge", [1, 2, 100])
+def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, merge) -> None:
+    monkeypatch.setattr(recording, "MERGE_EVERY", merge)
+    monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)
     served(clock, tmp_path / "whole", 6)
     for _ in range(3):
         served(clock, tmp_path / "run", 2, state=tmp_path / "state")
@@ -323,3 +326,16 @@ def test_report_of_a_folder_with_an_odd_name_and_odd_clients(clock: Clock, tmp_p
     assert "\x1b[2J" not in told
     assert "[b]0" in told
     json.loads((folder / "report.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+
+
+def test_prometheus_can_read_the_numbers_while_it_runs(clock: Clock, tmp_path) -> None:
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(cohort_size=3), metrics=":0")
+    seen = []
+
+    def ask(round, arrays):
+        with urllib.request.urlopen(strategy.session.metrics.url, timeout=10) as reply:
+            seen.append(re.search(r"^fedpick_clients_chosen_total (\d+)$", reply.read().decode(), flags=re.M).group(1))
+
+    strategy.start(world(clock), model(), num_rounds=2, evaluate_fn=ask)
+    assert seen == ["0", "3", "6"]
+    assert strategy.session.metrics.url is None

@@ -10,6 +10,7 @@ import numpy as np
 
 import fedpick as fp
 from fedpick import data, learn, worlds
+from fedpick.learn import cohort
 from fedpick.learn.objective import affine_of, losses, prepare
 
 
@@ -52,4 +53,5 @@ def main(network: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    cohort.WORTH = int(sys.argv[2])
     sys.stdout.write(json.dumps(main(sys.argv[1])))

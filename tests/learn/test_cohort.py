@@ -75,6 +75,43 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cohort._compiled.cache_clear()
 
 
+# ---- dealt out to several devices, or not
+
+
+def test_a_cohort_has_the_same_bits_dealt_out_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for worth in (10**9, 0):
+        monkeypatch.setattr(cohort, "WORTH", worth)
+        trainer = make("floats", "scan", **OPTIONS["all"])
+        model = trainer.init(seed=5)
+        updates = trainer.train(model, IDS, USED, EPOCHS, 3, stream(1, 3, "train"))
+        found.append((updates.payload[0], updates.loss, updates.reports["update_norm"]))
+    alone, dealt = found
+    assert trainer.devices == 2
+    assert len(jax.tree.leaves(alone[0])[0]) == -(-len(IDS) // trainer.devices) * trainer.devices
+    assert same_bits(alone, dealt)
+
+
+def test_a_cohort_is_dealt_out_where_that_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    compiled = cohort._compiled
+
+    def spy(model: Any, local: Any, stacked: bool, devices: int) -> Any:
+        asked.append(devices)
+        return compiled(model, local, stacked, devices)
+
+    monkeypatch.setattr(cohort, "_compiled", spy)
+    trainer = make("floats", "scan", **OPTIONS["all"])
+    model = trainer.init(seed=5)
+    drawn = trainer.draw(IDS, np.flatnonzero(USED), EPOCHS, 3, stream(1, 3, "train"))
+    work = cohort._multiplications(model["params"], drawn.batches, False)
+    assert work == drawn.batches.index.size * sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
+    for worth in (work, work + 1):
+        monkeypatch.setattr(cohort, "WORTH", worth)
+        trainer.train(model, IDS, USED, EPOCHS, 3, stream(1, 3, "train"))
+    assert asked == [trainer.devices, 1]
+
+
 # ---- against the twin
 
 

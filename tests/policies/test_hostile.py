@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedpick as fp
 from fedpick.state import _walk
-from zoo import outcome, view, zoo
+from zoo import outcome, some_slow, view, zoo
 
 CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
 NUMBERS = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0, 1e-300, 1.0])
@@ -40,7 +40,7 @@ def test_a_choice_and_an_outcome_that_do_not_match_are_an_error_and_change_nothi
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @pytest.mark.parametrize("name", zoo(3))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_whatever_clients_report_the_next_choice_is_sound(name, seed):
@@ -178,7 +178,9 @@ def places_of_liars(policy, lies):
     return taken / places, 4.5 * np.sqrt(0.25 * 0.75 / places)
 
 
-@pytest.mark.parametrize("name", [name for name, policy in zoo(3).items() if not fp.traits(policy).oracle])
+@pytest.mark.parametrize(
+    "name", some_slow((name for name, policy in zoo(3).items() if not fp.traits(policy).oracle), quick=2)
+)
 def test_reports_that_cannot_be_true_win_nobody_a_place(name):
     """NaN, infinity or 1e300 for everything is worth no more than an equal share, or than the truth is."""
     taken, error = places_of_liars(zoo(3)[name], lies=True)

@@ -40,7 +40,9 @@ def empirical(policy, state, seen, draws):
     return counts
 
 
-@pytest.mark.parametrize(("m", "d"), [(2, 2), (2, 4), (1, 3), (2, 6)])
+@pytest.mark.parametrize(
+    ("m", "d"), [(2, 4), *(pytest.param(*md, marks=pytest.mark.slow) for md in ((2, 2), (1, 3), (2, 6)))]
+)
 @pytest.mark.parametrize("variant", ["pow-d", "cpow-d", "rpow-d"])
 def test_cohorts_come_as_often_as_the_pseudo_code_says(m, d, variant):
     policy = fp.PowerOfChoice(m, d, variant=variant)
@@ -211,7 +213,13 @@ def afl_inclusion(value, m, alpha1, alpha2, alpha3):
     return inclusion
 
 
-@pytest.mark.parametrize(("m", "alpha3"), [(2, 0.5), (3, 0.34), (2, 0.0), (2, 1.0), (3, 0.1), (1, 0.1)])
+@pytest.mark.parametrize(
+    ("m", "alpha3"),
+    [
+        *((2, 0.5), (3, 0.1)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((3, 0.34), (2, 0.0), (2, 1.0), (1, 0.1))),
+    ],
+)
 def test_active_fl_draws_as_its_algorithm_says(m, alpha3):
     value = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 0.5])
     policy = fp.ActiveFL(m, alpha1=0.5, alpha2=0.8, alpha3=alpha3)

@@ -17,6 +17,7 @@ from fedpick import atomic
 from fedpick.errors import FedpickError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
+from fedpick.server import recording
 from fedpick.state import pack
 from fedpick.store import read_rounds
 
@@ -32,6 +33,13 @@ def tables(path: Path) -> tuple[bytes, bytes]:
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture(autouse=True)
+def every_round_is_written_and_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session's."""
+    monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)
+    monkeypatch.setattr(recording, "MERGE_EVERY", 2)
 
 
 @pytest.fixture(scope="module")

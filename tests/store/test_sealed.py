@@ -194,3 +194,16 @@ def test_verify_reads_a_server_s_state_and_its_journal(tmp_path: Path) -> None:
 def test_verify_of_nothing_is_one_line(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["verify", str(tmp_path)])
     assert "holds neither runs nor a server's state" in str(found.exception)
+
+
+@pytest.mark.parametrize(("old", "new"), [('"seed": 1', '"seed": 2'), ("quota=0.5", "quota=0.9")])
+def test_a_manifest_that_was_edited_and_made_to_look_whole_is_refused(copy: Path, old: str, new: str) -> None:
+    path = copy / "half-1" / "manifest.json"
+    text = path.read_text()
+    assert old in text
+    content = json.loads(text.replace(old, new))
+    del content["sum"]
+    path.write_text(summed_json(content))
+    refused(copy / "half-1", "its configuration is not that of the run")
+    path.write_text(json.dumps(content, indent=1))  # as one from before there were sums, but for its "run"
+    refused(copy / "half-1", "it was changed after it was written, its sum is gone")

@@ -1,4 +1,4 @@
-"""The commands: demo, run, compare, resume, report, runs, verify, reproduce, data, policies, worlds, check."""
+"""The commands: demo, run, compare, resume, report, watch, track, runs, verify, reproduce, data, policies, ..."""
 
 import shlex
 import sys
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fedpick import __version__, own
 from fedpick import comparison as comparing
-from fedpick.cli import console, listing, reproducing, verifying
+from fedpick.cli import console, listing, reproducing, verifying, watching
 from fedpick.cli import data as data_commands
 from fedpick.cli.options import (
     Device,
@@ -39,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data_commands.app, name="data")
-for commands in (listing.app, reproducing.app, verifying.app):
+for commands in (listing.app, reproducing.app, verifying.app, watching.app):
     app.add_typer(commands)
 
 Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")]
@@ -68,13 +68,19 @@ def compare(
     ] = None,
     num_clients: Annotated[
         int | None,
-        typer.Option("--num-clients", "-k", "--clients", help="Number of clients (default: the world's).", min=1),
+        typer.Option(
+            "--num-clients", "-k", "--clients", help="Number of clients (default: the world's).", min=1, metavar="N"
+        ),
     ] = None,
     cohort_size: Annotated[
         list[int] | None,
-        typer.Option("--cohort-size", "-m", help="Clients chosen per round (default: 20); repeatable.", min=1),
+        typer.Option(
+            "--cohort-size", "-m", help="Clients chosen per round (default: 20); repeatable.", min=1, metavar="N"
+        ),
     ] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", "-t", help="Rounds per run (default: 500).", min=1)] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", "-t", help="Rounds per run (default: 500).", min=1, metavar="N")
+    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -82,6 +88,7 @@ def compare(
             "-s",
             help="Number of seeds (default: 5); with the same seed, all policies get the same world.",
             min=1,
+            metavar="N",
         ),
     ] = None,
     data: Annotated[
@@ -111,6 +118,7 @@ def compare(
     workers: Workers = None,
     executor: Executor = "auto",
     device: Device = "auto",
+    watch: Annotated[bool, typer.Option("--watch", help="Show a page on this machine that follows the runs.")] = False,
 ) -> None:
     """Compare policies over several seeds; differences are paired by seed.
 
@@ -136,7 +144,9 @@ def compare(
         partition=partition,
         train={key: value for key, value in training.items() if value is not None},
     )
-    _carry_out(experiment, Shelf(folder or comparing.OUT), target, executor, workers, device)
+    shelf = Shelf(folder or comparing.OUT)
+    with watching.beside(shelf.path, target, watch):
+        _carry_out(experiment, shelf, target, executor, workers, device)
 
 
 @app.command()
@@ -166,7 +176,9 @@ def demo(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or of comparisons.")],
-    rounds: Annotated[int | None, typer.Option(help="Continue to this round (default: as planned).", min=1)] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Continue to this round (default: as planned).", min=1, metavar="N")
+    ] = None,
     code: Annotated[
         list[str] | None,
         typer.Option("--policy", "-p", "--own", help="Your own code that the runs use, as 'FILE.py:Name'; repeatable."),
@@ -257,7 +269,8 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help=f"A file to write ({', '.join(comparing.KINDS)}; .html is a page with charts), or a folder for all.",
+            help="A file to write, by its end: .html (a page with charts), a table (.md, .tex, .csv, .json, .txt), a "
+            "figure (.pdf, .pgf, .png, .svg), .bib; or a folder for all.",
         ),
     ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help=f"table, {', '.join(FORMATS[1:])}.")] = "table",
@@ -265,16 +278,21 @@ def report(
     reference: Annotated[
         str | None, typer.Option(help="Policy that others are compared with (default: the first).")
     ] = None,
+    metric: Annotated[str | None, typer.Option(help="Of a figure: a column of the rounds, such as test_loss.")] = None,
+    size: Annotated[str, typer.Option(help="Of a figure: screen, or for a paper: column, text.")] = "screen",
+    over: Annotated[str, typer.Option(help="Of a figure for a paper: rounds, time, bytes.")] = "rounds",
 ) -> None:
     """Show results of simulated runs, comparisons, and deployments (Flower's `Selected(records=...)`).
 
     Of a run that is still going on, the rounds so far are shown.
 
-    Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`
+    Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`; for a paper
+    `-o fig.pdf --size column`, `-o table.tex`, `-f methods`, `-o refs.bib`
     """
     results = load(*folders, target=target, reference=reference)
     if out is not None and comparing.is_file(out):
-        comparing.write_file(results, out, None if format == "table" else format)
+        figure = {"metric": metric, "size": size, "over": over}
+        comparing.write_file(results, out, None if format == "table" else format, **figure)
         console.out.print(f"written to {out}", markup=False, soft_wrap=True)
         return
     if format == "table":

@@ -12,6 +12,7 @@ from fedpick import rng as rngs
 from fedpick.errors import ConfigError, FedpickError, unknown_name
 from fedpick.protocol import TrainerLike
 from fedpick.text import Makers, make
+from fedpick.types import Clients
 from fedpick.worlds import World
 
 __all__ = ["PARTS", "build_trainer", "build_world", "current_names", "trace_beside", "world_label", "world_settings"]
@@ -55,8 +56,12 @@ _NUMBERS = ("deadline", "epochs", "probe_share", "model_megabytes", "wait", "lat
 PART_NAMES: Makers = {name: maker for makers in PARTS.values() for name, maker in makers.items()}
 
 
-def build_world(settings: dict[str, Any]) -> World:
+def build_world(settings: dict[str, Any], clients: Clients | None = None) -> World:
     """Build a world from its settings: a name, a number of clients, and parts that replace the named world's.
+
+    Args:
+        settings: of [world].
+        clients: those of the data, which replace the named world's if there are as many.
 
     >>> build_world({"name": "volatile", "num_clients": 50, "deadline": 9.0}).deadline
     9.0
@@ -75,6 +80,8 @@ def build_world(settings: dict[str, Any]) -> World:
     if not isinstance(name, str):
         raise ConfigError(f"[world] name = {name!r}, but must be a text such as 'volatile'")
     world = _own_world(name, count) if own.is_reference(name) else worlds.named(name, count)
+    if clients is not None and len(clients) == len(world.clients):
+        world = replace(world, clients=clients)
     changes = {key: _number(key, settings[key]) for key in _NUMBERS if key in settings}
     for part, makers in PARTS.items():
         if part in settings:

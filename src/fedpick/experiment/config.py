@@ -45,6 +45,7 @@ __all__ = ["Config"]
 
 LONGEST_NAME = 120  # characters of a folder's name
 MOST_ASKED = 100  # times the number of clients
+_COUNTS = ("num_clients", "clients")  # its name now, and before 0.2
 LARGEST = 999_999_999  # rounds: the names of parts have nine digits
 _LABELS = {"policy": "{}", "world": "{}", "cohort_size": "m{}", "data": "{}", "train": "{}", "seed": "seed{}"}
 
@@ -173,13 +174,16 @@ class Config:
 
     def build(self) -> Run:
         """Build the run."""
-        people, world = self.made.get("data"), self.made.get("world") or build_world(self.world)
-        if self.data is not None:
+        people, world = self.made.get("data"), self.made.get("world")
+        if self.data is None:
+            world = world or build_world(self.world)
+        else:
             from fedpick.data.settings import build_data  # training is an extra
 
             if people is None:
-                people = build_data(self.data, len(world.clients))
-            world = self._populated(world, people)
+                plain = {key: self.world[key] for key in ("name", *_COUNTS) if key in self.world}
+                people = build_data(self.data, len((world or build_world(plain)).clients))
+            world = self._populated(world or build_world(self.world, people.clients), people)
         if self.cohort_size > len(world.clients):
             raise ConfigError(
                 f"cohort_size = {self.cohort_size}, but there are only {len(world.clients)} clients; reduce it, or "
@@ -211,7 +215,7 @@ class Config:
                     f"the data has {len(people)} clients, but the world {len(world.clients)}; make the numbers equal, "
                     "or leave num_clients out"
                 )
-            world = build_world({**self.world, "num_clients": len(people)})
+            world = build_world({**self.world, "num_clients": len(people)}, people.clients)
         return replace(world, clients=people.clients)
 
     def _policy(self, world: Any) -> Any:

@@ -56,8 +56,9 @@ class Selected(Strategy):
             id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config; needs
             `fedpick.flower.describe`, and a client can give a false one), or a function of Flower's NodeInfo. "auto"
             is "simulation" in Flower's simulation and "registered" elsewhere.
-        options: `fp.Session`'s state, records, durations, context, forget_after, most_clients, checkpoint_every, seed
-            and deadline. The deadline also limits evaluation; None: start's `timeout` is the limit.
+        options: `fp.Session`'s state, records, metrics, durations, context, forget_after, most_clients,
+            checkpoint_every, seed and deadline. The deadline also limits evaluation; None: start's `timeout` is the
+            limit.
     """
 
     def __init__(

@@ -1,13 +1,14 @@
 """Which examples each client sees, in which order: drawn on the host, from the run's own random stream."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedpick.data.federated import Federated
+from fedpick.native import Native
 from fedpick.types import Floats, Ints
 
 __all__ = ["Batches", "draw", "steps_of"]
@@ -50,7 +51,7 @@ def steps_of(sizes: Ints, epochs: Ints, batch: int, steps: int | None) -> Ints:
     return epochs * (-(-sizes // batch) if steps is None else steps)
 
 
-@njit(cache=True, nogil=True)  # several runs may draw in threads
+@partial(Native, nogil=True)  # several runs may draw in threads
 def _fill(
     examples: Ints,
     starts: Ints,

@@ -3,7 +3,7 @@
 Two forms of one computation, chosen for the machine:
 
 - "scan": clients one after another on each device, as many steps as each has, and nothing for places that are not
-  used. A CPU has one device per core (`fedpick.devices`), and the cohort is dealt out to them.
+  used. A CPU has one device per core (`fedpick.devices`), and the cohort is dealt out to them unless it is small.
 - "vmap": clients side by side in every product, padded steps masked out. For GPUs, where a loop whose length the device
   has to compute would wait for the host. The steps are divided into a few stages, and a client that has finished is
   left out of the later ones.
@@ -32,7 +32,11 @@ __all__ = ["Local", "Trained", "train"]
 
 GATHERED = 1 << 18  # bytes of examples gathered at once on a CPU: they stay in its cache
 STAGES = (4, 3, 5, 2, 1)  # into how many the steps are divided: the first of these that divides their number
-LEAST = 16  # clients: narrower stages are not worth a compilation of their own
+LEAST = 32  # clients: narrower stages are not worth a compilation of their own
+
+# Multiplications of a cohort, see `_multiplications`, below which it stays on one device. To deal a cohort out and to
+# put the results together takes 3 ms of one core; one core does so many, padding left out, in about 7 ms.
+WORTH = 50_000_000
 
 Params = Any
 Batch = tuple[jax.Array, jax.Array]  # examples and their labels, or targets
@@ -241,7 +245,7 @@ def _stage(model: Model, local: Local, stacked: bool, lanes: int, length: int) -
 def _stages(steps: Any, padded: int) -> tuple[int, list[int]]:
     """Steps in a stage, and the number of clients in each; clients are sorted, those with the most steps first.
 
-    >>> _stages(np.array([4, 4, 2, 1]), padded=4)  # the width is at least 16
+    >>> _stages(np.array([4, 4, 2, 1]), padded=4)  # the width is at least 32
     (1, [4, 4, 4, 4])
     >>> _stages(np.repeat([40, 20, 10], 100), padded=40)  # in eighths of all clients
     (10, [300, 222, 111, 111])
@@ -294,6 +298,8 @@ def train(
         lr: (C) learning rates.
         owner: (C) which of the stacked models each client starts from; None: there is one.
     """
+    if _multiplications(sent, batches, owner is not None) < WORTH:
+        arrays = arrays.first
     devices, stacked = arrays.devices, owner is not None
     clients = (
         np.zeros(len(keys), np.int32) if owner is None else np.asarray(owner, np.int32),
@@ -311,6 +317,20 @@ def train(
     order = deal(batches.steps.astype(np.int64), devices)
     dealt = tuple(part[order] for part in clients)
     out = function(jax.device_put(sent, everywhere(devices)), arrays.affine, arrays.x, arrays.y, dealt)
-    back = np.argsort(order)
-    out = jax.device_put(out, jax.local_devices()[0])  # so that sums are in the clients' order on any number of devices
-    return Trained(*jax.tree.map(lambda leaf: leaf[back], out))
+    # On one device, so that sums are in the clients' order on any number of devices.
+    return Trained(*jax.device_put(jax.tree.map(lambda leaf: _collect(leaf, order), out), jax.local_devices()[0]))
+
+
+def _multiplications(sent: Params, batches: Batches, stacked: bool) -> int:
+    """At least so many in one pass over all batches, padding included, so that it is the same in every round."""
+    params = sum(int(np.prod(leaf.shape[1:] if stacked else leaf.shape)) for leaf in jax.tree.leaves(sent))
+    return batches.index.size * params
+
+
+def _collect(dealt: jax.Array, order: Any) -> Any:
+    """The devices' shares in the clients' order; copied by the host, to which their memory belongs, too."""
+    shares = [np.asarray(shard.data) for shard in sorted(dealt.addressable_shards, key=lambda s: s.index[0].start)]
+    together = np.empty(dealt.shape, dealt.dtype)
+    for mine, share in zip(order.reshape(len(shares), -1), shares, strict=True):
+        together[mine] = share
+    return together

@@ -35,6 +35,14 @@ class Arrays:
     affine: Affine
     devices: int
 
+    @property
+    def first(self) -> "Arrays":
+        """Those on the first device; nothing is copied."""
+        if self.devices == 1:
+            return self
+        x, y, affine = jax.tree.map(lambda part: part.addressable_data(0), (self.x, self.y, self.affine))
+        return Arrays(x, y, affine, 1)
+
 
 _PLACED: WeakKeyDictionary[Dataset, dict[tuple[str, int], Arrays]] = WeakKeyDictionary()
 

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedpick import solvers
 from fedpick.errors import ContractError, MissingError, SettingError, require, unknown_name
+from fedpick.native import native
 from fedpick.policies._common import (
     ByValue,
     Truth,
@@ -61,7 +61,7 @@ class RBCSFState:
         return product
 
 
-@njit(cache=True)
+@native
 def _estimate(context: Floats, factor: Floats, theta: Floats, ids: Ints, alpha: float) -> Floats:
     """tau_bar of (19) for these clients, +inf where the context is unusable."""
     d = context.shape[1]
@@ -88,7 +88,7 @@ def _estimate(context: Floats, factor: Floats, theta: Floats, ids: Ints, alpha: 
     return out
 
 
-@njit(cache=True)
+@native
 def _learn(context: Floats, factor: Floats, b: Floats, theta: Floats, ids: Ints, times: Floats) -> None:
     """Add c c' to H and tau c to b, and solve for theta, for the clients whose time is known.
 

@@ -14,7 +14,7 @@ from fedpick.report.layout import Cell, Sheet, lay
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["FORMATS", "Shown", "write"]
+__all__ = ["FORMATS", "Shown", "latex_text", "write"]
 
 WIDTH = 80  # of a table as plain text
 
@@ -61,11 +61,20 @@ def _markdown(sheet: Sheet) -> str:
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
 _LATEX |= {char: "\\" + char for char in "&%$#_{}"} | {"<": r"\textless{}", ">": r"\textgreater{}", "·": r"$\cdot$"}
+_LATEX |= {"−": "$-$", "…": r"\ldots{}", '"': r"{\char34}", "|": r"\textbar{}"}
+
+
+def latex_text(text: str) -> str:
+    """Text that LaTeX shows as it is.
+
+    >>> print(latex_text("e3cs_1 (50%)"))
+    e3cs\\_1 (50\\%)
+    """
+    return "".join(_LATEX.get(char, char) for char in text)
 
 
 def _latex(sheet: Sheet) -> str:
-    def safe(text: str) -> str:
-        return "".join(_LATEX.get(char, char) for char in text)
+    safe = latex_text
 
     def number(text: str) -> str:
         return f"${text[0]}${safe(text[1:])}" if text[:1] in ("+", "-") else safe(text)
@@ -128,7 +137,7 @@ def _csv(data: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-FORMATS = ("rich", "text", "markdown", "csv", "json", "latex")
+FORMATS = ("rich", "text", "markdown", "csv", "json", "latex", "methods", "bibtex")
 
 
 def write(format: str, sheet: Callable[[], Sheet], data: Callable[[], dict[str, Any]]) -> Any:

@@ -75,8 +75,16 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
     )
 
 
-def read_runs(runs: Sequence[RunInfo], most: int | None = None) -> tuple[list[Played], list[RunInfo]]:
-    """Read runs and score the rounds that all have, at most `most`; returns also the runs without rounds."""
+def read_runs(
+    runs: Sequence[RunInfo], most: int | None = None, each: bool = False
+) -> tuple[list[Played], list[RunInfo]]:
+    """Read runs and score the rounds that all have; returns also the runs without rounds.
+
+    Args:
+        runs: to read.
+        most: rounds at most.
+        each: whether every run is scored to its own end instead.
+    """
     arrow = needed("pyarrow", "reading a run", "report")
     from fedpick import store
     from fedpick.store.tables import has_begun
@@ -94,7 +102,7 @@ def read_runs(runs: Sequence[RunInfo], most: int | None = None) -> tuple[list[Pl
         tables, last = [_until(table, most) for table in tables], min(last, most)
     for run, table in zip(begun, tables, strict=True):
         try:
-            found.append(_score(run, table, last, alone=len(begun) == 1))
+            found.append(_score(run, table, _last(table) if each else last, alone=len(begun) == 1))
         except (KeyError, TypeError, ValueError, arrow.ArrowException) as error:
             raise StoreError(
                 f"{run.folder}: its tables are not a run's ({type(error).__name__}: {error}); restore a backup"

@@ -23,7 +23,7 @@ LABELS = {
     "spread": "spread of accuracy over clients",
     "cep": "models returned so far",
 }
-_STYLE = {"svg.hashsalt": "fedpick", "savefig.dpi": 130}  # so that the same figure gives the same file
+_STYLE = {"svg.hashsalt": "fedpick", "savefig.dpi": 130, "pdf.fonttype": 42}  # the same figure, the same file
 
 Curve = Mapping[str, Any]  # of one seed: arrays by round ("clock", "cep", metrics) and "counts" by client
 
@@ -57,6 +57,12 @@ def _figure(width: float, height: float) -> Any:
 
         def savefig(self, fname: Any, **how: Any) -> None:
             kind = how.get("format") or str(fname).rsplit(".", 1)[-1].lower()
+            if kind == "pgf":
+                from fedpick.report.figures import write_pgf
+
+                with open(fname, "w", encoding="utf-8") as out:
+                    write_pgf(self, out)
+                return
             if kind in ("svg", "pdf"):
                 date = "Date" if kind == "svg" else "CreationDate"
                 how["metadata"] = {date: None, **how.get("metadata", {})}

@@ -6,6 +6,7 @@
     results.frame()                         # pandas: a row per run, with all scores
     results.rounds()                        # pandas: a row per run and round
     results.plot().savefig("demo.png")
+    results.plot(size="column").savefig("demo.pdf")                     # or .pgf: for a paper
     Path("demo.html").write_text(results.page(), encoding="utf-8")      # interactive charts, offline
 
 Manifests are read when `Results` is made, tables when they are first needed; each file is read once.
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpick.errors import StoreError, require, unknown_name
-from fedpick.report import formats, plots, tables
+from fedpick.report import citations, formats, methods, plots, tables
 from fedpick.report._extras import needed
 from fedpick.report.groups import Group, Summary, reference_policy, span, summaries
 from fedpick.report.layout import Sheet
@@ -30,6 +31,8 @@ from fedpick.report.scores import cep
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+
+    from fedpick.report.page import Content
 
 __all__ = ["Results", "RunInfo", "load"]
 
@@ -81,10 +84,11 @@ class Results:
         self.reference = reference_policy(reference, [run.policy for run in self.runs])
         self._target = target
         self._most = rounds
+        self._each = False  # whether every run is read to its own end
 
     @cached_property
     def _read(self) -> tuple[list[Played], list[RunInfo]]:
-        return read_runs(self.runs, self._most)
+        return read_runs(self.runs, self._most, self._each)
 
     @cached_property
     def _summarised(self) -> tuple[list[Summary], list[str]]:
@@ -136,8 +140,12 @@ class Results:
 
         Args:
             format: "rich" returns an object that fits itself to a terminal or notebook; "text", "markdown", "latex"
-                (booktabs), "csv" and "json" return text. The last two contain all scores with all digits.
+                (booktabs), "csv" and "json" return text. The last two contain all scores with all digits. For a paper
+                also "methods", a paragraph in LaTeX that says what was done, and "bibtex", what it cites.
         """
+        if format in ("methods", "bibtex"):
+            keys = methods.cited(self._blocks)
+            return methods.paragraph(self._blocks, self.reference) if format == "methods" else citations.bibtex(keys)
         return formats.write(format, lambda: self._sheet, self.data)
 
     def trouble(self) -> Any:
@@ -181,30 +189,51 @@ class Results:
         """One HTML page with tables and interactive charts, which needs no other file and no network."""
         from fedpick.report.page import make_page  # Jinja2 is an extra
 
+        return make_page(self._content(self))
+
+    def _content(self, drawn: "Results") -> "Content":
+        """What a page shows; the charts are of `drawn`, the same runs."""
+        from fedpick.report.page import Content
+
         given, played = self._target is not None, self._read[0]
-        trouble = [{**row, "client": tables.printable(row["client"])} for row in played[0].trouble]
-        return make_page(
+        return Content(
             title=self._sheet.title,
             blocks=self._blocks,
-            panels=self._panels(),
+            panels=drawn._panels(),
             sheets=[tables.make_sheet(rows, self.reference, [], given=given) for rows in self._blocks],
+            drawn=drawn._blocks,
             notes=[tables.printable(note) for note in self.notes],
             csv=self.table("csv"),
-            trouble=trouble,
+            trouble=[{**row, "client": tables.printable(row["client"])} for row in played[0].trouble],
         )
 
-    def plot(self, metric: str | None = None) -> Any:
-        """A matplotlib figure: a metric over rounds and time, and how often clients were chosen; bands are intervals.
+    def _to_its_end(self) -> "Results":
+        """The same runs, each with all its rounds: to be drawn while they go on, not to be compared."""
+        other = Results(self.runs, reference=self.reference, target=self._target)
+        other._each = True
+        return other
+
+    def plot(self, metric: str | None = None, *, size: str = "screen", over: str = "rounds") -> Any:
+        """A matplotlib figure with bands, the 95% intervals of the mean over seeds.
+
+        Save it with `savefig`: .png, .svg, .pdf, and .pgf for LaTeX (which need not be installed).
 
         Args:
             metric: a column of the rounds, such as "test_loss", or "cep" for models returned so far; None: the first
                 that all runs have of test accuracy, test loss and "cep".
+            size: "screen" shows it over rounds and time, and how often clients were chosen; "column" and "text" are
+                for a paper: the metric alone, as wide as a column (3.35 in) or the text (6.9 in).
+            over: "rounds", "time" or "bytes" (sent), for a paper.
         """
         panels = self._panels()
         everywhere = set.intersection(*(set(seed) for panel in panels for seed in panel.seeds))
         known = sorted(everywhere - {"round", "counts", "clock"})
         if metric is not None and metric not in known:
             raise unknown_name("metric of all these runs", metric, known)
+        if size != "screen":
+            from fedpick.report.figures import draw_figure
+
+            return draw_figure(panels, size, metric, over)
         return plots.draw(panels, self._sheet.title, metric)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":

@@ -13,7 +13,7 @@ from fedpick import worlds
 from fedpick.errors import StoreError, UnknownNameError, find_name
 from fedpick.store.manifest import MANIFEST, read_manifest
 
-__all__ = ["RunInfo", "find_runs", "read_info"]
+__all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs"]
 
 DEEPEST = 3  # levels below a folder that are searched for runs
 _FREE = ("seed", "rounds", "checkpoint_every")  # settings that may differ between the seeds of one configuration
@@ -107,13 +107,13 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
         ) from None
 
 
-def _below(folder: Path, depth: int) -> Iterator[Path]:
+def below(folder: Path, depth: int) -> Iterator[Path]:
     """Folders with a manifest, sorted by name; a run's folder contains no other run."""
     if (folder / MANIFEST).is_file():
         yield folder
     elif depth:
         for each in sorted(path for path in folder.iterdir() if path.is_dir()):
-            yield from _below(each, depth - 1)
+            yield from below(each, depth - 1)
 
 
 def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
@@ -122,21 +122,28 @@ def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
     if not path.is_dir():
         raise StoreError(f"{path}: there is no such folder; give the folder of a run or a comparison")
     try:
-        found = [read_info(each) for each in _below(path, DEEPEST)]
+        found = [read_info(each) for each in below(path, DEEPEST)]
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); make it readable, or give another") from None
     if not found:
         raise StoreError(
             f"{path}: has no runs: no {MANIFEST} in it or up to {DEEPEST} levels below; start one with fedpick run"
         )
-    order, keys = _planned(path), _planned_runs(path)
-    found.sort(  # stable: else by the folders' names
-        key=lambda run: (keys.get(run.folder.name.rsplit("_", 1)[-1], len(keys)), order.get(run.policy, len(order)))
-    )
-    return [run if run.folder == path else replace(run, source=path) for run in found]
+    return sort_runs(path, found)
 
 
-def _planned_runs(folder: Path) -> dict[str, int]:
+def sort_runs(path: Path, found: list[RunInfo]) -> list[RunInfo]:
+    """The runs below a folder in the order of its plans."""
+    order, keys = _planned(path), planned_runs(path)
+
+    def place(run: RunInfo) -> tuple[int, int]:
+        return keys.get(run.folder.name.rsplit("_", 1)[-1], len(keys)), order.get(run.policy, len(order))
+
+    ordered = sorted(found, key=place)  # stable: else by the folders' names
+    return [run if run.folder == path else replace(run, source=path) for run in ordered]
+
+
+def planned_runs(folder: Path) -> dict[str, int]:
     """Positions of the runs in an experiment's plans, by key; a plan that cannot be read is ignored."""
     named: dict[str, int] = {}
     for file in sorted((folder / "plans").glob("*.json")):

@@ -7,10 +7,10 @@ fixed order, half of the pairs of clients would never be chosen together.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
 from fedpick.errors import ContractError
+from fedpick.native import native
 from fedpick.types import Bools, Floats, Ints
 
 __all__ = ["pivotal", "systematic"]
@@ -53,7 +53,7 @@ def _settled(p: Floats, k: int) -> Floats:
     return settled
 
 
-@njit(cache=True)
+@native
 def _march(p: Floats, points: Floats) -> Ints:
     """Clients lie end to end on a line, client i over a length p[i]: the positions of those at each of the points.
 
@@ -87,7 +87,7 @@ def systematic(p: ArrayLike, rng: np.random.Generator) -> Ints:
     return np.sort(np.concatenate([np.flatnonzero(sure), order[hits]]))
 
 
-@njit(cache=True)
+@native
 def _duels(p: Floats, order: Ints, k: int, rng: np.random.Generator) -> Ints:
     """The pivotal method: a first client duels each of the others in turn; each duel decides one of the two.
 

@@ -8,10 +8,10 @@ one pass and needs random numbers only where the reservoir changes.
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
 from fedpick.errors import ContractError
+from fedpick.native import native
 from fedpick.types import Floats, Ints
 
 __all__ = ["multinomial_nr", "weighted", "with_replacement"]
@@ -32,7 +32,7 @@ def _check(weights: ArrayLike, k: int, *, distinct: bool) -> Floats:
     return array
 
 
-@njit(cache=True)
+@native
 def _sift(keys: Floats, ids: Ints, key: float, item: int) -> None:
     """Replace the root of a min-heap."""
     n = len(keys)
@@ -52,7 +52,7 @@ def _sift(keys: Floats, ids: Ints, key: float, item: int) -> None:
     ids[i] = item
 
 
-@njit(cache=True)
+@native
 def _reservoir(weights: Floats, k: int, rng: np.random.Generator) -> Ints:
     """A-ExpJ with keys log(u)/w, the k largest kept in a heap."""
     keys = np.full(k, -np.inf)

@@ -13,7 +13,7 @@ from fedpick.store.records import Record
 __all__ = ["Recording"]
 
 WRITE_EVERY = 2.0  # seconds
-JOIN_EVERY = 100  # rounds
+MERGE_EVERY = 10  # parts
 MOST_COLUMNS = 200  # of metrics, whose names may come from clients
 
 
@@ -48,7 +48,7 @@ class Recording:
         except BaseException:
             self.tables.close()
             raise
-        self._joined, self._named = reached, 0
+        self._parts, self._named = MERGE_EVERY, 0  # parts since they were merged
         self._reached = reached  # the last round that is written
         missed = [record for record in journaled if record.round > reached]
         if reached + len(missed) < roster.round:
@@ -84,8 +84,10 @@ class Recording:
             self._waiting, self._written = [], monotonic()
             if self._named < self.roster.issued:
                 self._name()
-            if self.roster.round - self._joined >= JOIN_EVERY:
-                self._join()
+            self._parts += 1
+            if self._parts >= MERGE_EVERY:
+                self.tables.merge()
+                self._parts = 0
         except StoreError as error:
             self.log.error("%s. %d rounds wait; writing is tried again after the next", error, len(self._waiting))
         return not self._waiting
@@ -110,7 +112,6 @@ class Recording:
             reached = self.tables.reached
             self.tables.drop_after(reached)  # a part whose writing was interrupted is written again
             self.tables.join(reached)
-            self._joined = reached
 
     def close(self) -> None:
         """Join the written parts, and release the folder's lock."""

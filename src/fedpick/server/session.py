@@ -14,11 +14,13 @@ from numpy.typing import ArrayLike
 
 from fedpick import rng as rngs
 from fedpick.errors import ContractError, MissingError, require
+from fedpick.policies.text import label
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.arrival import Delay
 from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.measures import columns
+from fedpick.server.metrics import Metrics
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
@@ -42,6 +44,8 @@ class Session:
         state: folder in which the policy's state is saved after each round; a restarted server continues from it.
             None saves nothing.
         records: folder for the records of the rounds, readable by `fedpick report`; None writes none.
+        metrics: where to tell Prometheus what happens, such as ":9090": a port of this machine, or HOST:PORT; None:
+            nowhere. See docs/watching.md.
         deadline: seconds that a round may last; None: no limit.
         durations: "arrival" uses the seconds that clients report, but at least the time until the answer arrived minus
             the usual delay (`delay`), which a client cannot falsify downwards; "reported" any possible value.
@@ -75,6 +79,7 @@ class Session:
         *,
         state: str | os.PathLike[str] | None = None,
         records: str | os.PathLike[str] | None = None,
+        metrics: str | int | None = None,
         deadline: float | None = None,
         durations: str = "arrival",
         context: ContextFn | None = None,
@@ -119,6 +124,7 @@ class Session:
         self.last: Record | None = None  # the last round's; `measure` may still add metrics
         self.records = None if records is None else Path(records)
         self.memory: Any = None  # a Memory
+        self.metrics = None if metrics is None else Metrics(metrics, label(policy), owner)
         self._recording: Any = None  # a Recording, while the session is open
         self._open = self._fresh = False  # _fresh: the last round has not been handed to the records yet
         self._round: Round | None = None
@@ -151,8 +157,9 @@ class Session:
             if self.memory is not None:
                 self.memory.lock()
             try:
+                if self.metrics is not None:
+                    self.metrics.open(self.log)
                 if self.records is not None:
-                    from fedpick.policies.text import label
                     from fedpick.server.recording import Recording  # needs pyarrow, an optional dependency
 
                     kept = self.traits.cohort_size or self.traits.asks
@@ -161,6 +168,8 @@ class Session:
                     self._recording = Recording(self.records, about, self.roster, journaled, self.log)
                     self._write()
             except BaseException:
+                if self.metrics is not None:
+                    self.metrics.close()
                 if self.memory is not None:
                     self.memory.unlock()
                 raise
@@ -180,6 +189,8 @@ class Session:
                 self._write()
             finally:
                 self._open = False
+                if self.metrics is not None:
+                    self.metrics.close()
                 try:
                     if self._recording is not None:
                         self._recording.close()
@@ -372,6 +383,8 @@ class Session:
         self._forgotten = 0
         self.last = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
         self._fresh = True
+        if self.metrics is not None:
+            self.metrics.note(self.last, roster)
         if self.memory is not None:
             from fedpick.server.journal import Turn
 

@@ -22,6 +22,7 @@ class Options(TypedDict, total=False):
 
     state: str | os.PathLike[str] | None
     records: str | os.PathLike[str] | None
+    metrics: str | int | None
     deadline: float | None
     durations: str
     context: ContextFn | None

@@ -14,10 +14,10 @@ problem exactly and faster. Three neighbourhoods:
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
 from fedpick.errors import ContractError, require, unknown_name
+from fedpick.native import native
 from fedpick.types import Bools, Floats, Ints
 
 __all__ = ["NEIGHBOURS", "anneal"]
@@ -25,7 +25,7 @@ __all__ = ["NEIGHBOURS", "anneal"]
 NEIGHBOURS = ("sa", "alsa", "alsa-drop")
 
 
-@njit(cache=True)
+@native
 def _two_lowest(values: Floats, cohort: Ints) -> tuple[int, float, float]:
     """Position of the lowest value of the cohort, that value, and the lowest without it."""
     at = 0
@@ -42,7 +42,7 @@ def _two_lowest(values: Floats, cohort: Ints) -> tuple[int, float, float]:
     return at, low, next_low
 
 
-@njit(cache=True)
+@native
 def _walk(
     value: Floats,
     bonus: Floats,

@@ -7,10 +7,10 @@ the m largest bonuses seen so far.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
 from fedpick.errors import ContractError
+from fedpick.native import native
 from fedpick.types import Floats, Ints
 
 __all__ = ["bottleneck", "masked", "top"]
@@ -42,7 +42,7 @@ def top(values: ArrayLike, m: int, rng: np.random.Generator | None = None) -> In
     return np.sort(np.concatenate([above, tied]))
 
 
-@njit(cache=True)
+@native
 def _sweep(values: Floats, bonus: Floats, m: int, picks: Floats) -> float:
     """Values sorted downwards; return the smallest value that the best cohort may hold.
 

@@ -8,17 +8,17 @@ finds the brute-force optimum almost always (the tests count how often); general
 import time
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fedpick.errors import ContractError, require
+from fedpick.native import native
 from fedpick.solvers.bottleneck import masked, top
 from fedpick.types import Bools, Floats, Ints
 
 __all__ = ["disperse"]
 
 
-@njit(cache=True)
+@native
 def _finite(distance: NDArray[np.floating], ids: Ints) -> bool:
     """Whether all distances between these clients are numbers, without a mask of N x N."""
     for i in ids:
@@ -28,7 +28,7 @@ def _finite(distance: NDArray[np.floating], ids: Ints) -> bool:
     return True
 
 
-@njit(cache=True)
+@native
 def _fill(
     distance: NDArray[np.floating], gain: Floats, twice: float, cohort: Ints, inside: Bools, order: Ints, given: int
 ) -> None:
@@ -50,7 +50,7 @@ def _fill(
             gain[i] += twice * row[i]
 
 
-@njit(cache=True)
+@native
 def _swaps(
     distance: NDArray[np.floating], gain: Floats, twice: float, cohort: Ints, inside: Bools, order: Ints
 ) -> None:

@@ -8,10 +8,10 @@ in the mean with (N / m) ln(1 / eps) candidates.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fedpick.errors import ContractError
+from fedpick.native import native
 from fedpick.types import Bools, Floats, Ints
 
 __all__ = ["Greedy", "facility_location"]
@@ -20,7 +20,7 @@ BLOCK = 256  # candidates whose gains are computed in one product
 EXACT_UP_TO = 2_000  # vectors; more are compared in float32, which is twice as fast and half as large
 
 
-@njit(cache=True)
+@native
 def _lower(
     gain: Floats, distance: NDArray[np.floating], rows: Ints, old: NDArray[np.floating], new: NDArray[np.floating]
 ) -> None:

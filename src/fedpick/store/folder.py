@@ -8,13 +8,15 @@
     run.lock              held while a process works in the folder
 
 Every file is written under a temporary name and renamed, parts before the checkpoint that follows them: a run killed at
-any moment continues from its last checkpoint, and ends with the same files as an uninterrupted run.
+any moment continues from its last checkpoint, and ends with the same files as an uninterrupted run. A server, which may
+run for years, merges small parts on the way (`Tables.merge`) and joins all when it is closed.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self
 
 import numpy as np
@@ -42,8 +44,12 @@ from fedpick.store.sealed import Label, Sealed, write_sealed
 from fedpick.store.tables import (
     NUMBER,
     TABLES,
+    chain,
+    covers,
     joined_tables,
+    last_part,
     last_round,
+    parts_of,
     reached,
     rounds_table,
     selections_table,
@@ -52,6 +58,9 @@ from fedpick.store.tables import (
 from fedpick.types import Clients
 
 __all__ = ["Folder", "Tables"]
+
+LARGEST = 8 * 2**20  # bytes of a part; what a server merges while it runs is in memory for a moment
+OFTEN = 10.0  # seconds between checkpoints at most: `fedpick watch` shows what is written
 
 
 @contextmanager
@@ -182,6 +191,38 @@ class Tables:
             for part in self._parts():
                 atomic.remove(part)
 
+    def merge(self) -> None:
+        """Merge the last parts into one, and those before them that are not much larger; large ones stay as they are.
+
+        So n rounds are in about log(n) parts and a few large ones, each of which was written log(n) times, and no more
+        than `LARGEST` is ever in memory. The last part takes the merged rows, which covers the others from then on:
+        a crash before they are removed costs nothing.
+        """
+        until = last_part(self.path)
+        with self._careful("the merged parts"):
+            for name in TABLES:
+                joined = covers(self.path / f"{name}.parquet")  # a crash can leave parts that are in it
+                parts = [part for part in parts_of(self.path, name) if joined < last_round(part) <= until]
+                self._merge(name, parts)
+
+    def _merge(self, name: str, parts: list[Path]) -> None:
+        group: list[Path] = []
+        weight = 0
+        for part in reversed(parts):
+            size = part.stat().st_size
+            if group and (size > 2 * weight or weight + size > LARGEST):
+                break
+            group.insert(0, part)
+            weight += size
+        files = chain(group, name)
+        if len(files) < 2 or files[0].label is None:  # a part from before there were labels waits for the join
+            return
+        label = Label(name, self.run, files[0].label.first, last_round(group[-1]))
+        write_sealed(group[-1], joined_tables(files).combine_chunks(), label)
+        for part in parts:
+            if label.first <= last_round(part) < label.last:
+                atomic.remove(part)
+
     def drop_after(self, round: int) -> None:
         """Remove parts with later rounds, and temporary files of a killed process."""
         with self._careful("the folder"):
@@ -241,6 +282,7 @@ class Folder(Tables):
         self._metrics: list[str] = []
         self._next = 1  # the next round
         self._saved = 0  # the round of the checkpoint
+        self._flushed = monotonic()
         super().__init__(path, config)
 
     @property
@@ -292,7 +334,7 @@ class Folder(Tables):
             )
 
     def append(self, record: Record, state: RunState) -> None:
-        """Add a record; after every `every` rounds, write a part and a checkpoint."""
+        """Add a record; after every `every` rounds, or ten seconds, write a part and a checkpoint."""
         if record.round != self._next or (self._next == 1 and (self.path / "checkpoint.npz").exists()):
             raise StoreError(
                 f"{self.path}: got round {record.round}, which is not the next; call restore first, and continue from "
@@ -301,7 +343,7 @@ class Folder(Tables):
         self._next += 1
         self._records.append(record)
         self._metrics += [name for name in record.metrics if name not in self._metrics]
-        if record.round % self.every == 0:
+        if record.round % self.every == 0 or monotonic() - self._flushed >= OFTEN:
             self.flush(state)
 
     def flush(self, state: RunState) -> None:
@@ -314,7 +356,7 @@ class Folder(Tables):
             meta = {"format": FORMAT, "fedpick": __version__, "round": state.round, "metrics": self._metrics}
             meta["run"] = self.run
             write_archive(self.path / "checkpoint.npz", pack_run(state), meta)
-        self._records, self._saved = [], state.round
+        self._records, self._saved, self._flushed = [], state.round, monotonic()
 
     def finish(self, state: RunState) -> None:
         """Write the waiting records, and join the parts into rounds.parquet and selections.parquet."""

@@ -57,19 +57,21 @@ def _commit() -> str | None:
         return None
 
 
+@lru_cache(maxsize=1)  # finding them takes longer than a short run
+def _versions() -> dict[str, str]:
+    """Of the packages that are installed and can change a result."""
+    found = {}
+    for name in ("numpy", "scipy", "numba", "pyarrow", "jax", "flwr"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def machine() -> dict[str, Any]:
     """Versions, commit and machine that produced a result."""
-
-    def installed(name: str) -> str | None:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return None
-
-    names = ("numpy", "scipy", "numba", "pyarrow", "jax", "flwr")
     return {
         "fedpick": __version__,
-        "versions": {name: installed(name) for name in names if installed(name)},
+        "versions": dict(_versions()),
         "python": platform.python_version(),
         "source": _source_hash(),
         "commit": _commit(),
@@ -147,15 +149,26 @@ def checked_json(text: str | bytes) -> dict[str, Any]:
     return content
 
 
+def _comparable(content: dict[str, Any]) -> bool:
+    """Whether the run's hash can be made again: by this version, and without a policy's file that may not be here."""
+    policy = str(content["config"].get("policy"))
+    return "run" in content and content.get("fedpick") == __version__ and not own.references(policy)
+
+
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a run's manifest says; `config` is a table in it."""
     manifest = Path(path) / MANIFEST
     if not manifest.is_file():
         raise StoreError(f"{path}: is not a run's folder: it has no manifest.json; start a run with fedpick run")
     try:
-        content = checked_json(manifest.read_bytes())
+        text = manifest.read_bytes()
+        content = checked_json(text)
         if not isinstance(content["config"], dict):
             raise TypeError("its config is not a table")
+        if "run" in content and b'"sum"' not in text:
+            raise ValueError("it was changed after it was written, its sum is gone")
+        if _comparable(content) and content["run"] != identity(content["config"]):
+            raise ValueError("its configuration is not that of the run")
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise StoreError(
             f"{manifest}: cannot be read ({type(error).__name__}: {str(error)[:200]}); restore it from a backup, or "

@@ -19,12 +19,14 @@ from fedpick.store.sealed import Sealed, peek, read_sealed
 from fedpick.types import Status
 
 __all__ = [
+    "chain",
     "covers",
     "has_begun",
     "is_over",
     "joined_tables",
     "last_part",
     "last_round",
+    "parts_of",
     "reached",
     "read_clients",
     "read_rounds",
@@ -139,30 +141,43 @@ def table_files(folder: Path, name: str, until: int | None = None) -> list[Seale
     whole = folder / f"{name}.parquet"
     joined = [_checked(whole, name)] if whole.is_file() else []
     begun = joined[0].reached if joined else 0
-    parts = [part for part in _parts(folder, name) if last_round(part) > begun]
+    parts = [part for part in parts_of(folder, name) if last_round(part) > begun]
+    found = chain([part for part in parts if until is None or last_round(part) <= until], name)
+    first = found[0].label.first if found and found[0].label is not None else begun + 1
+    if first != begun + 1:
+        raise _gap(folder, name, begun + 1, first - 1)
+    return joined + found
+
+
+def chain(parts: list[Path], name: str) -> list[Sealed]:
+    """Of these parts, those that cover the rounds up to the last, each once and without a gap, in order.
+
+    Parts that a longer one covers are left out: halves of pairs that were written again, and what was merged.
+    """
     found: list[Sealed] = []
     wanted: int | None = None  # the round with which the part before must end; None: any
-    for part in reversed([part for part in parts if until is None or last_round(part) <= until]):
+    for part in reversed(parts):
         last = last_round(part)
         if wanted is not None and last > wanted:
-            continue  # half of a pair, whose rounds were written again in a longer part
+            continue
         if wanted is not None and last < wanted:
-            raise _gap(folder, name, last + 1, wanted)
+            raise _gap(part.parent.parent, name, last + 1, wanted)
         found.append(_checked(part, name))
         label = found[-1].label
         wanted = None if label is None else label.first - 1
-    if wanted is not None and wanted != begun:
-        raise _gap(folder, name, begun + 1, wanted)
-    return joined + found[::-1]
+    return found[::-1]
 
 
-def _parts(folder: Path, name: str) -> list[Path]:
+def parts_of(folder: Path, name: str) -> list[Path]:
+    """The parts of a table, by their last rounds."""
     return sorted((folder / "parts").glob(f"{name}-{NUMBER}.parquet"))
 
 
 def _ends(folder: Path) -> dict[str, int]:
     """The last round of each table, as names and labels say."""
-    return {name: max([covers(folder / f"{name}.parquet"), *map(last_round, _parts(folder, name))]) for name in TABLES}
+    return {
+        name: max([covers(folder / f"{name}.parquet"), *map(last_round, parts_of(folder, name))]) for name in TABLES
+    }
 
 
 def is_over(folder: Path, rounds: int) -> bool:
@@ -195,11 +210,22 @@ def has_begun(folder: Path) -> bool:
 
 def last_part(folder: Path) -> int:
     """The last round of which there is a part of both tables: a killed process can leave one without the other."""
-    return min(max(map(last_round, _parts(folder, each)), default=0) for each in TABLES)
+    return min(max(map(last_round, parts_of(folder, each)), default=0) for each in TABLES)
 
 
 def _read(path: str | os.PathLike[str], name: str, columns: list[str] | None) -> pa.Table:
     folder = Path(path)
+    while True:
+        before = parts_of(folder, name)
+        try:
+            return _read_once(folder, name, columns)
+        except StoreError:
+            if parts_of(folder, name) == before:
+                raise
+            # otherwise a server at work has just merged some of these parts
+
+
+def _read_once(folder: Path, name: str, columns: list[str] | None) -> pa.Table:
     files = table_files(folder, name, last_part(folder))
     if not files and has_begun(folder):
         raise _gap(folder, name, 1, max(1, *_ends(folder).values()))

@@ -13,6 +13,7 @@ True
 
 import importlib
 import json
+import logging
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from fedpick.errors import StoreError, unknown_name
-from fedpick.studies._jobs import conduct
+from fedpick.studies._jobs import JOBS, conduct, runs_of
 from fedpick.studies._progress import Progress
-from fedpick.studies._save import save, save_guide, save_index, save_page, save_summary
+from fedpick.studies._save import save, save_guide, save_index, save_page, save_runs, save_summary
 from fedpick.studies._study import Finding, Reproduction, Study
 
 __all__ = [
+    "JOBS",
     "STUDIES",
     "Finding",
     "Progress",
@@ -39,6 +41,10 @@ __all__ = [
     "save_index",
     "save_summary",
 ]
+
+
+log = logging.getLogger(__name__)
+_FREE = ("seeds", "seed0", "rounds")  # settings of which a result may have others than its study
 
 
 class _Studies(Mapping[str, Study]):
@@ -65,17 +71,26 @@ STUDIES: Mapping[str, Study] = _Studies(
     {
         "e3cs/fig3": "e3cs.fig3",
         "e3cs/fig4": "e3cs.fig4",
+        "e3cs/theorem1": "e3cs.theorem1",
         "rbcs-f/fig2": "rbcsf.fig2",
         "rbcs-f/fig3": "rbcsf.fig3",
         "rbcs-f/fig4": "rbcsf.fig4",
+        "rbcs-f/regret": "rbcsf.regret",
         "bsfl/fig4": "bsfl.fig4",
         "bsfl/regret": "bsfl.regret",
         "fedgs/fig4-counts": "fedgs.counts",
         "power-of-choice/quadratic": "power_of_choice.quadratic",
+        "power-of-choice/quadratic-centred": "power_of_choice.quadratic_centred",
+        "power-of-choice/theorem31": "power_of_choice.theorem31",
+        "power-of-choice/fig1": "power_of_choice.fig1",
         "power-of-choice/fig4": "power_of_choice.fig4",
         "power-of-choice/table1": "power_of_choice.table1",
         "power-of-choice/table2": "power_of_choice.table2",
         "power-of-choice/fig8": "power_of_choice.fig8",
+        "power-of-choice/fig5": "power_of_choice.fig5",
+        "power-of-choice/fig11": "power_of_choice.fig11",
+        "power-of-choice/fig12": "power_of_choice.fig12",
+        "power-of-choice/fig14": "power_of_choice.fig14",
         "fedgs/table2-synthetic": "fedgs.table2_synthetic",
         "bsfl/fig5": "bsfl.fig5",
         "bsfl/fig8": "bsfl.fig8",
@@ -143,11 +158,15 @@ def reproduce(
     outcome = conduct(study, settings, **how)
     if place is not None:
         save(outcome, place / id)
+        save_runs(runs_of(study, settings, place, executor, device))
     return outcome
 
 
 def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
-    """Judge a stored result anew and write its findings.md; nothing runs. None if the folder has no such result.
+    """Judge a stored result anew and write its findings.md; nothing runs.
+
+    None if the folder has no such result, or one with settings that the study no longer has (of seeds and rounds there
+    may be fewer or more): its page would say what was not done.
 
     Args:
         id: one of `STUDIES`.
@@ -164,10 +183,18 @@ def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
         return None
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(f"{at}: cannot read the result ({error}); repeat `{command(id, out)}`") from None
+    if _lasting(settings) != _lasting(study.settings):
+        log.warning("%s: is of earlier settings; repeat `%s`", at, command(id, out))
+        return None
     same = manifest.get("limits") == {name: limit.value for name, limit in study.limits.items()}
     outcome = Reproduction(study, settings, result, study.score(result), limits_first=same or not study.limits)
     save_page(outcome, at)
     return outcome
+
+
+def _lasting(settings: Mapping[str, Any]) -> Any:
+    """The settings that a result must share with its study, as JSON has them."""
+    return {name: value for name, value in json.loads(json.dumps(dict(settings))).items() if name not in _FREE}
 
 
 def command(

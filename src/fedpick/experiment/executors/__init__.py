@@ -106,7 +106,8 @@ def play(
     Args:
         jobs: the runs and their folders.
         executor: "serial": one after another in this process; "processes": in parallel processes; "stacked": many runs
-            in one compiled call; "ray": on a Ray cluster. "auto": stacked on a GPU, else processes.
+            in one compiled call; "ray": on a Ray cluster. "auto": stacked on a GPU, else processes,
+            or serial where little is to be done and nothing is trained.
         workers: number of processes, or of concurrent tasks on Ray; None: one per core; 1 with "auto" is "serial".
         device: "cpu", "gpu", or "auto": a GPU if there is one. Runs without training always use the CPU, and with
             "auto" a run continues on the kind of device that it was begun on.

@@ -13,6 +13,7 @@ from fedpick.store.tables import covers
 __all__ = ["EXECUTORS", "Plan", "begun_on", "check_names", "deal_out", "device_of"]
 
 EXECUTORS = ("auto", "serial", "processes", "stacked", "ray")
+SMALL = 50_000  # rounds times clients, without training: done before another process has started
 _OLD = {"local": "processes"}  # names before 0.2
 
 
@@ -83,7 +84,7 @@ def deal_out(jobs: Sequence[Job], executor: str, device: str, workers: int | Non
             "--device gpu, but JAX finds no GPU: on a machine with one, pip install 'jax[cuda12]' and do not set "
             "JAX_PLATFORMS or CUDA_VISIBLE_DEVICES; or use --device cpu"
         )
-    if executor == "auto" and workers == 1:
+    if executor == "auto" and (workers == 1 or (workers is None and _is_small(jobs))):
         executor = "serial"
     usual = "gpu" if gpu and executor != "processes" else "cpu"
     places = [device_of(job, device, usual, gpu) for job in jobs]
@@ -101,6 +102,12 @@ def deal_out(jobs: Sequence[Job], executor: str, device: str, workers: int | Non
     if on_gpu:
         plans.append(Plan((Batch(on_gpu, stacked=executor != "serial"),), here=True))
     return plans
+
+
+def _is_small(jobs: Sequence[Job]) -> bool:
+    """Whether nothing is trained, and all runs together take less time than the start of a process."""
+    sizes = (job.config.rounds * int(job.config.world.get("num_clients", 100)) for job in jobs)
+    return all(job.config.data is None for job in jobs) and sum(sizes) <= SMALL
 
 
 def _on_cpu(batches: Sequence[Batch], count: int, apart: bool) -> Plan:

@@ -11,7 +11,7 @@ from fedpick.report.intervals import band
 from fedpick.report.played import Played, selections_until
 from fedpick.report.plots import LABELS, Curve, Panel, ranked
 from fedpick.report.scores import ended
-from fedpick.report.tables import cell_of, columns_of, finite, group_name, printable
+from fedpick.report.tables import cell_of, columns_of, finite, fitting, group_name, printable
 from fedpick.types import Floats, Status
 
 __all__ = ["setting"]
@@ -35,19 +35,20 @@ _NOT_DRAWN = ("round", "clock", "counts", "messages", "megabytes")
 _FAIR = {"jain": ("fairness (Jain)", 2), "never": ("never chosen", 2), "staleness": ("mean rounds since chosen", 1)}
 
 
-def setting(panel: Panel, rows: Sequence[Summary], policies: int) -> dict[str, Any]:
+def setting(panel: Panel, rows: Sequence[Summary], drawn: Sequence[Summary], policies: int) -> dict[str, Any]:
     """What the charts show of one block.
 
     Args:
         panel: its curves.
         rows: of the table.
+        drawn: the same rows, for what is drawn of selections and rounds.
         policies: number of them on the whole page, all blocks together.
     """
     points = max(40, min(POINTS, ALL_POINTS // policies))
     seeds = max(1, min(SEEDS, ALL_MAPS // policies))
     names = [group_name(row.group) for row in rows]
-    last = max(int(run.rounds["round"].to_numpy().max()) for row in rows for run in row.group.runs)
-    chosen = [_chosen(row.group, last, seeds) for row in rows]
+    last = max(int(run.rounds["round"].to_numpy().max()) for row in drawn for run in row.group.runs)
+    chosen = [_chosen(row.group, last, seeds) for row in drawn]
     found = {
         "title": panel.title,
         "policies": names,
@@ -56,9 +57,9 @@ def setting(panel: Panel, rows: Sequence[Summary], policies: int) -> dict[str, A
         "counts": [_counts(panel.curves[name], points) for name in names],
         "fair": {
             "heads": [heading for heading, _ in _FAIR.values()],
-            "rows": [[cell_of(row.scores[name], digits).main for name, (_, digits) in _FAIR.items()] for row in rows],
+            "rows": [[cell_of(row.scores[name], digits).main for name, (_, digits) in _FAIR.items()] for row in drawn],
         },
-        "clients": max(run.info.num_clients or 1 for row in rows for run in row.group.runs),
+        "clients": max(run.info.num_clients or 1 for row in drawn for run in row.group.runs),
         "last": last,
         "maps": [each["maps"] for each in chosen],
         "status": [each["status"] for each in chosen],
@@ -132,7 +133,8 @@ def _counts(seeds: Sequence[Curve], points: int) -> dict[str, Any]:
 def _differences(rows: Sequence[Summary]) -> list[dict[str, Any]]:
     """The paired differences to the reference, by score."""
     found = []
-    for name, (heading, digits) in columns_of(rows).items():
+    rows, unit = fitting(rows)
+    for name, (heading, digits) in columns_of(rows, unit).items():
         entries = []
         for i, row in enumerate(rows):
             gap = row.scores[name].difference

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const DATA = JSON.parse(document.getElementById("data").textContent);
+  let DATA = JSON.parse(document.getElementById("data").textContent);
   const DASHES = ["", "7 4", "2 3", "8 3 2 3"], COLOURS = 7, MOST_SHOWN = 8;
   const STATUS = [["done", "in time"], ["surplus", "in time, not needed"], ["late", "late"], ["failed", "failed"]];
   const by = (id) => document.getElementById(id);
@@ -78,11 +78,11 @@
   }
   function fill(id, caption, hint, ...parts) {
     const place = by(id), active = place.contains(document.activeElement) ? document.activeElement : null;
-    const index = active ? [...place.querySelectorAll("button,select,input")].indexOf(active) : -1;
+    const index = active ? [...place.querySelectorAll("button,select,input,[tabindex]")].indexOf(active) : -1;
     place.replaceChildren(make("figcaption", {}, short(caption, 120)), ...(hint ? [make("p", { class: "hint" }, hint)] : []), ...parts);
     place.hidden = false;
     for (const host of place.children) if (host.chart) host.append(plot(...host.chart, Math.round(host.clientWidth)));
-    if (index >= 0) place.querySelectorAll("button,select,input")[index]?.focus();  // as it was before redrawing
+    if (index >= 0) place.querySelectorAll("button,select,input,[tabindex]")[index]?.focus();  // as it was before redrawing
   }
   const leave = (id) => { by(id).replaceChildren(); by(id).hidden = true; };
 
@@ -361,10 +361,40 @@
   }
   function go(at) {
     now = DATA.settings[at];
+    by("bar").hidden = by("charts").hidden = !now;
+    if (!now) return;  // of a live page, before the first round
     state.hidden = new Set(now.policies.map((_, i) => i).slice(MOST_SHOWN));
     chips();
     redraw();
   }
+  function places() {
+    by("where").replaceChildren(...DATA.settings.map((each) => make("option", {}, short(each.title || "all", 120))));
+    by("where-label").hidden = DATA.settings.length < 2;
+  }
+  function wire() {
+    for (const each of document.querySelectorAll(".copier, .tools:has(> #all-csv)")) each.hidden = false;
+  }
+  // Of the live page: draw new numbers, and keep what the reader has chosen.
+  document.addEventListener("fedpick-news", (event) => {
+    const before = now, hidden = [...state.hidden].map((i) => before.policies[i]);
+    const metric = before?.metrics[state.metric]?.name, score = before?.differences[state.score]?.label;
+    DATA = event.detail;
+    wire();
+    places();
+    const at = Math.max(0, DATA.settings.findIndex((each) => each.title === before?.title));
+    if (!before || !DATA.settings[at]) return go(at);
+    now = DATA.settings[at];
+    by("where").selectedIndex = at;
+    const order = (list, key, value) => Math.max(0, list.findIndex((each) => each[key] === value));
+    state.metric = order(now.metrics, "name", metric);
+    state.score = order(now.differences, "label", score);
+    state.hidden = new Set(now.policies.map((_, i) => i).filter((i) => hidden.includes(now.policies[i]) ||
+      (i >= MOST_SHOWN && !before.policies.includes(now.policies[i]))));
+    const chip = [...by("policies").children].indexOf(document.activeElement);
+    chips();
+    by("policies").children[chip]?.focus();
+    redraw();
+  });
   const themes = ["system", "light", "dark"], dark = matchMedia("(prefers-color-scheme: dark)");
   let theme = "system";
   try { theme = localStorage.getItem("fedpick-theme") || theme; } catch { /* not allowed for this file */ }
@@ -376,32 +406,30 @@
     theme = themes[(themes.indexOf(theme) + 1) % themes.length];
     try { localStorage.setItem("fedpick-theme", theme); } catch { /* not allowed for this file */ }
     paint();
-    maps();
+    if (now) maps();
   });
-  dark.addEventListener("change", () => { paint(); maps(); });
-  for (const button of document.querySelectorAll(".copier")) {
-    button.hidden = false;
-    button.addEventListener("click", async () => {
-      const pre = button.previousElementSibling;
-      try { await navigator.clipboard.writeText(pre.textContent); } catch {
-        getSelection().selectAllChildren(pre);
-        document.execCommand("copy");
-      }
-      button.textContent = live.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
-    });
-  }
-  by("all-csv").addEventListener("click", () => save("fedpick-scores.csv", DATA.csv));
-  by("all-csv").parentElement.hidden = by("theme").hidden = by("bar").hidden = by("charts").hidden = false;
-  by("where").append(...DATA.settings.map((each) => make("option", {}, short(each.title || "all", 120))));
+  dark.addEventListener("change", () => { paint(); if (now) maps(); });
+  document.addEventListener("click", async (event) => {  // sections of a live page are replaced
+    if (event.target.id === "all-csv") save("fedpick-scores.csv", DATA.csv);
+    if (!event.target.classList.contains("copier")) return;
+    const button = event.target, pre = button.previousElementSibling;
+    try { await navigator.clipboard.writeText(pre.textContent); } catch {
+      getSelection().selectAllChildren(pre);
+      document.execCommand("copy");
+    }
+    button.textContent = live.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+  by("theme").hidden = false;
   by("where").addEventListener("change", () => go(by("where").selectedIndex));
-  by("where-label").hidden = DATA.settings.length < 2;
+  wire();
+  places();
   paint();
   go(0);
   let width = innerWidth, soon = 0;
   addEventListener("resize", () => {
     clearTimeout(soon);
-    soon = setTimeout(() => { if (width !== innerWidth) { width = innerWidth; redraw(); } }, 100);
+    soon = setTimeout(() => { if (width !== innerWidth && now) { width = innerWidth; redraw(); } }, 100);
   });
   addEventListener("scroll", hide, { passive: true });
 })();

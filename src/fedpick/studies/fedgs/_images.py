@@ -194,8 +194,9 @@ def _how(result: Result) -> str:
     degrees = ", ".join(f"{mode} {beta:g}" for mode, beta in result["modes"].items() if mode != "IDL")
     return (
         f"{result['cohort_size']} of {result['clients']} clients a round, {result['rounds']:,} rounds, "
-        f"{result['model']}, 10 local steps with batches of 32; degrees of absence {degrees}. The paper's appendix, with its cohort "
-        "size, rounds and degrees, is not at hand: those are our choice. The graph is the oracle's, from label shares"
+        f"{result['model']}, 10 local steps with batches of 32; degrees of absence {degrees}. The paper's appendix, "
+        "with its cohort size, rounds and degrees, is not at hand: those are our choice. The graph is the "
+        "oracle's, from label shares"
     )
 
 
@@ -247,7 +248,7 @@ def study(
             "partition": partition,
             "clients": 100,
             "cohort_size": 10,
-            "rounds": 1000,
+            "rounds": 500,
             "seeds": 3,
             "model": model,
             "train": {"lr": f"decay({lr}, 0.998)", "momentum": 0.0, "batch": 32, "steps": 10, "evaluate_every": 10},

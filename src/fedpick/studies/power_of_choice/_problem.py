@@ -17,14 +17,25 @@ class Quadratic:
     h: Floats  # (K) curvatures
     centres: Floats  # (K, v) each client's own optimum e_k / h_k
     p: Floats  # (K) data fractions
+    start: Floats  # (v) w_0
 
     @classmethod
-    def draw(cls, K: int, v: int, seed: int) -> "Quadratic":
-        """h ~ U(1, 20); e_k = h_k N(1, I), the paper's "arbitrary"; sizes by the power law P(x) = 3 x^2."""
+    def draw(cls, K: int, v: int, seed: int, kind: str = "authors") -> "Quadratic":
+        """h ~ U(1, 20), sizes by the power law P(x) = 3 x^2; e_k is "arbitrary" in the paper.
+
+        Args:
+            K: number of clients.
+            v: dimension.
+            seed: of the problem.
+            kind: "authors": e_k ~ U(0, 100), w_0 = 100 N(0, I), as in their supplement; "centred": e_k = h_k N(1, I),
+                w_0 = 0 (a zero-mean e_k would put the optimum where the training starts).
+        """
         rng = rngs.stream(seed, 0, f"quadratic {K}")
         h, size = rng.uniform(1.0, 20.0, K), rng.random(K) ** (1 / 3)
-        # A zero-mean e_k would put the optimum where the training starts.
-        return cls(h, 1.0 + rng.standard_normal((K, v)), size / size.sum())
+        if kind == "centred":
+            return cls(h, 1.0 + rng.standard_normal((K, v)), size / size.sum(), np.zeros(v))
+        e, start = rng.uniform(0.0, 100.0, (K, v)), 100.0 * rng.standard_normal(v)
+        return cls(h, e / h[:, None], size / size.sum(), start)
 
     @property
     def optimum(self) -> Floats:

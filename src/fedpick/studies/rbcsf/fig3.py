@@ -31,13 +31,15 @@ def _gather(settings: Settings, found: Found) -> Result:
     at = steps(rounds, 100)
     result: Result = {"rounds": rounds, "cohort_size": settings["cohort_size"], "at": rounded(at)}
     result |= {"check": settings["check"] if rounds == BASE["rounds"] else None}
-    result |= {"curves": {}, "seconds": {}, "size": {}}
+    result |= {"longer": max(settings["longer"], rounds), "curves": {}, "seconds": {}, "seconds_later": {}, "size": {}}
     for name, runs in by_name(settings, found).items():
         seconds = np.array([run["seconds"] for run in runs])
+        result["seconds_later"][name] = rounded(seconds.mean(axis=1))
+        seconds = seconds[:, :rounds]
         mean, half = band(seconds.cumsum(axis=1)[:, at - 1])
         result["curves"][name] = {"mean": rounded(mean), "half": rounded(half)}
         result["seconds"][name] = rounded(seconds.mean(axis=1))
-        result["size"][name] = rounded([run["chosen"].mean() for run in runs])
+        result["size"][name] = rounded([run["chosen"][:rounds].mean() for run in runs])
     return result
 
 
@@ -48,7 +50,22 @@ def _score(result: Result) -> list[Finding]:
         order(seconds, claim, digits=2) for claim in ("Random > RBCS-F(1)", falling, "RBCS-F(100) > FedCS(3)")
     )
     size, k, about = result["size"]["FedCS(3)"], result["cohort_size"], LIMITS["clients, about 8"].value
+    later = result["seconds_later"]
+    kept = [order(later, claim, digits=2) for claim in ("Random > RBCS-F(1)", falling)]
+    lost = {
+        n: np.subtract(seconds["RBCS-F(1)"], seconds[n]) - np.subtract(later["RBCS-F(1)"], later[n])
+        for n in ("RBCS-F(10)", "RBCS-F(50)", "RBCS-F(100)")
+    }
     findings = [
+        Finding(
+            f"After {result['longer']:,} rounds, too: less time than random selection, and the less the higher V",
+            "not run",
+            "mean seconds a round: " + "; ".join(f"{name} {show(values, 2)}" for name, values in later.items()),
+            judge([check for one in kept for check in one.checks]),
+            f"what a higher V gains over V = 1 in the paper's {result['rounds']} rounds and then loses, s a round: "
+            + "; ".join(f"{name} {show(values, 2)}" for name, values in lost.items()),
+            own=True,
+        ),
         Finding(
             "RBCS-F trains in less time than random selection",
             "curves only",

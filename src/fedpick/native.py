@@ -1,0 +1,55 @@
+"""Functions that Numba compiles when they are first called.
+
+Importing Numba takes longer than everything else of `import fedpick`, and many commands call no compiled function.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+__all__ = ["Native", "native"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Native(Generic[P, R]):
+    """A function that is compiled at its first call; compiled code is kept beside the source file.
+
+    Args:
+        function: that Numba can compile.
+        nogil: whether other threads may run meanwhile.
+    """
+
+    def __init__(self, function: Callable[P, R], nogil: bool = False) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.nogil = function, nogil
+
+    @functools.cached_property
+    def compiled(self) -> Any:
+        """Numba's form of the function."""
+        from numba import njit  # here, because it loads slowly
+
+        return njit(cache=True, nogil=self.nogil)(self.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Compile it if this is the first call, and call it."""
+        result: R = self.compiled(*args, **kwargs)
+        return result
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What Numba asks for where another compiled function calls this one."""
+        return self.compiled._numba_type_
+
+
+def native(function: Callable[P, R]) -> Native[P, R]:
+    """Let Numba compile this function at its first call.
+
+    >>> @native
+    ... def double(x: float) -> float:
+    ...     return 2.0 * x
+    >>> double.__name__, double.function(1.5)
+    ('double', 3.0)
+    """
+    return Native(function)

@@ -1,0 +1,80 @@
+"""Power-of-Choice, figures on Fashion-MNIST that are about gains over rand: Fig. 5, 11 and 12 to 15."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedpick.studies._stats import show
+from fedpick.studies._study import Finding, Result, Study
+from fedpick.studies._verdicts import Limit, above, judge, order, within
+from fedpick.studies.power_of_choice._common import PAPER
+from fedpick.studies.power_of_choice._fashion import (
+    ABOUT,
+    FASHION,
+    PRINTED_RATE,
+    early_gains,
+    gather,
+    items,
+    plot,
+    train,
+)
+
+__all__ = ["PARTITIONS", "gains"]
+
+PARTITIONS = {"alpha = 2": "dirichlet(alpha=2)", "alpha = 0.3": "dirichlet(alpha=0.3)"}
+LIMITS = {"similar": Limit(2.0, "points of accuracy: 'similarly' is read as a difference that a curve hardly shows")}
+
+
+def _score(result: Result) -> list[Finding]:
+    """Each claim of the paper: gains over another scheme with their sizes, orders, and what is alike."""
+    findings = []
+    for partition, rates in result["partitions"].items():
+        for claim in result["paper"][partition]:
+            for rate, one in rates.items():
+                findings.append(_finding(result, partition, rate, one, claim))
+    return findings
+
+
+def _finding(result: Result, partition: str, rate: str, one: Mapping[str, Any], claim: Mapping[str, Any]) -> Finding:
+    accuracy, checks = one["accuracy"], []
+    for a, b, size in claim.get("gains", []):
+        checks.append(above(np.subtract(accuracy[a], accuracy[b]), f"{a} > {b} (points)", size=size, digits=1))
+    for link in claim.get("orders", []):
+        checks += order(accuracy, link, digits=1).checks
+    near = LIMITS["similar"].value
+    for a, b in claim.get("alike", []):
+        gap = np.subtract(accuracy[a], accuracy[b])
+        checks.append(within(gap, f"{a} is like {b} (points)", low=-near, high=near, digits=1))
+    named = [name for name in accuracy if name != "rand"]
+    return Finding(
+        f"{partition}, learning rate {rate}: {claim['words']}",
+        claim["paper"],
+        "; ".join(f"{name} {show(values, 1)}%" for name, values in accuracy.items()),
+        judge(checks),
+        f"accuracy is the mean of the last {result['over']} evaluations of {result['rounds']:,} rounds. Gains over "
+        f"rand: {early_gains(one, named) or 'too few rounds'}",
+        own=rate != PRINTED_RATE,
+    )
+
+
+def gains(
+    id: str, title: str, figures: str, schemes: dict[str, list[Any]], paper: dict[str, Any], **more: Any
+) -> Study:
+    """One of the figures; `more` are settings that differ from the tables'."""
+    settings = {**FASHION, "rounds": 300, "partitions": PARTITIONS, "schemes": schemes, "paper": paper, **more}
+    return Study(
+        id=f"power-of-choice/{id}",
+        title=f"Fashion-MNIST, {title}: test accuracy and training loss",
+        paper=f"{PAPER}, {figures}",
+        settings=settings,
+        quick={"rounds": 10, "seeds": 1},
+        items=items,
+        job=train,
+        gather=gather,
+        score=_score,
+        plot=plot,
+        limits=LIMITS,
+        about=ABOUT.format(steps=settings["steps"], batch=settings["batch"]),
+        trains=True,
+    )

@@ -1,0 +1,170 @@
+"""Records of a server that runs for long: what a round costs does not depend on how many there were."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import fedpick as fp
+from fedpick import atomic
+from fedpick.errors import StoreError
+from fedpick.server import recording
+from fedpick.store import folder, read_rounds, read_selections, tables
+from fedpick.store.verify import verify
+
+NAMES = [f"phone-{k}" for k in range(6)]
+
+
+@pytest.fixture(autouse=True)
+def every_round_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)
+
+
+def play(session: fp.Session, rounds: int) -> None:
+    for _ in range(rounds):
+        with session.round(available=NAMES) as r:
+            for name in r.chosen:
+                r.done(name, loss=0.5, seconds=1.0)
+        session.open()
+        with session.guard:
+            session._settle()  # what the next round would do first
+
+
+def rounds_in(path: Path) -> list[int]:
+    assert all(found.whole for found in verify(path, str)), [found for found in verify(path, str) if not found.whole]
+    numbers: list[int] = read_rounds(path)["round"].to_pylist()
+    assert read_selections(path)["round"].to_pylist() == [number for number in numbers for _ in range(2)]
+    return numbers
+
+
+def test_a_round_reads_and_writes_as_much_after_many_rounds(tmp_path, monkeypatch) -> None:
+    read, written = [0], [0]
+    real_read, real_write = tables.read_sealed, folder.write_sealed
+
+    def reading(path: Path):
+        read[0] += path.stat().st_size
+        return real_read(path)
+
+    def writing(path: Path, *rest) -> None:
+        real_write(path, *rest)
+        written[0] += path.stat().st_size
+
+    monkeypatch.setattr(tables, "read_sealed", reading)
+    monkeypatch.setattr(folder, "write_sealed", writing)
+    session = fp.Session(fp.Uniform(2), records=tmp_path / "run")
+    spent, parts = [], []
+    for _ in range(4):
+        read[0] = written[0] = 0
+        play(session, 40)
+        spent.append(read[0] + written[0])
+        parts.append(len(list((tmp_path / "run" / "parts").iterdir())))
+    assert spent[-1] < 1.4 * spent[0]  # a join of all each time: 3 to 4 times as much
+    assert max(parts) <= 40  # of 320
+    assert not (tmp_path / "run" / "rounds.parquet").exists()
+    assert rounds_in(tmp_path / "run") == list(range(1, 161))
+    session.close()
+    assert not list((tmp_path / "run" / "parts").iterdir())
+    assert rounds_in(tmp_path / "run") == list(range(1, 161))
+
+
+def test_parts_do_not_become_larger_than_what_may_be_in_memory(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(folder, "LARGEST", 30_000)
+    monkeypatch.setattr(recording, "MERGE_EVERY", 2)
+    session = fp.Session(fp.Uniform(2), records=tmp_path / "run")
+    play(session, 30)
+    sizes = [part.stat().st_size for part in (tmp_path / "run" / "parts").iterdir()]
+    assert max(sizes) < 30_000
+    assert len(sizes) < 40  # of 60
+    assert rounds_in(tmp_path / "run") == list(range(1, 31))
+    session.close()
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+def test_a_process_that_ends_at_any_change_of_a_merge_loses_nothing(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(recording, "MERGE_EVERY", 100)
+    options = {"state": tmp_path / "state", "records": tmp_path / "run"}
+    session = fp.Session(fp.Uniform(2), **options)
+    play(session, 3)
+    session.close()  # whole tables, then parts
+    session = fp.Session(fp.Uniform(2), **options)
+    play(session, 5)
+    session._recording.tables.close()
+    session.memory.unlock()
+    moments = 0
+    while True:
+        copy = tmp_path / f"copy-{moments}"
+        for name in ("run", "state"):
+            shutil.copytree(tmp_path / name, copy / name)
+        left, real = [moments], {"replace": os.replace, "remove": atomic.remove}
+
+        def stop(act, *args, left=left):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            act(*args)
+
+        opened = folder.Tables(copy / "run")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", lambda *args, real=real: stop(real["replace"], *args))
+            patch.setattr(atomic, "remove", lambda *args, real=real: stop(real["remove"], *args))
+            try:
+                opened.merge()
+                ended = True
+            except Killed:
+                ended = False
+        opened.close()
+        assert rounds_in(copy / "run") == list(range(1, 9))
+        monkeypatch.setattr(recording, "MERGE_EVERY", 2)
+        after = fp.Session(fp.Uniform(2), state=copy / "state", records=copy / "run")
+        play(after, 3)
+        assert rounds_in(copy / "run") == list(range(1, 12))
+        after.close()
+        assert rounds_in(copy / "run") == list(range(1, 12))
+        assert not list((copy / "run" / "parts").iterdir())
+        if ended:
+            break
+        moments += 1
+    assert moments >= 10  # two merged files, and four parts of each table that they cover
+
+
+def test_parts_that_the_joined_file_holds_are_not_merged(tmp_path, monkeypatch) -> None:
+    """Killed after the join and before its parts were removed."""
+    monkeypatch.setattr(recording, "MERGE_EVERY", 100)
+    options = {"state": tmp_path / "state", "records": tmp_path / "run"}
+    session = fp.Session(fp.Uniform(2), **options)
+    play(session, 4)
+    shutil.copytree(tmp_path / "run" / "parts", tmp_path / "parts")
+    session.close()
+    shutil.copytree(tmp_path / "parts", tmp_path / "run" / "parts", dirs_exist_ok=True)
+    monkeypatch.setattr(recording, "MERGE_EVERY", 1)
+    session = fp.Session(fp.Uniform(2), **options)
+    play(session, 4)
+    assert rounds_in(tmp_path / "run") == list(range(1, 9))
+    session.close()
+    assert rounds_in(tmp_path / "run") == list(range(1, 9))
+
+
+def test_a_reader_meets_a_server_that_merges(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(recording, "MERGE_EVERY", 100)
+    session = fp.Session(fp.Uniform(2), records=tmp_path / "run")
+    play(session, 5)
+    real, merged = tables.read_sealed, [False]
+
+    def reading(path: Path):
+        found = real(path)
+        if not merged[0]:  # the last part is read, those before are about to be
+            merged[0] = True
+            session._recording.tables.merge()
+        return found
+
+    monkeypatch.setattr(tables, "read_sealed", reading)
+    assert read_rounds(tmp_path / "run")["round"].to_pylist() == [1, 2, 3, 4, 5]
+    (tmp_path / "run" / "parts" / "rounds-000000005.parquet").write_bytes(b"damage")
+    with pytest.raises(StoreError, match="cannot be read"):
+        read_rounds(tmp_path / "run")
+    session.close()
