@@ -244,7 +244,7 @@ def table(rows: list[dict[str, Any]], compile_times: dict[str, dict[str, float]]
     elapsed = list(dict.fromkeys(row["policy"] for row in rows if row.get("time") != "processor"))
     lines = [
         "Time of one round (select + observe) as a multiple of one `numpy.argsort` of K floats, medians of pairs of",
-        "processor times" + (f" (of elapsed times: {', '.join(elapsed)})." if elapsed else "."),
+        "processor times" + (f" (from {elapsed[0]} to {elapsed[-1]}: elapsed times)." if elapsed else "."),
         "",
         "| policy | "
         + " | ".join(f"K={c:,}" for c in counts)
@@ -355,6 +355,9 @@ def main() -> None:
     rows = sorted(kept + rows, key=lambda row: (row["clients"], order.index(row["policy"])))
     console.print("first calls, in new processes ...")
     compile_times = first_calls()
+    if options.missing:
+        earlier = json.loads((options.out / "select.json").read_text())["first_call_s"]
+        compile_times = {kind: {**found, **earlier[kind]} for kind, found in compile_times.items()}
     options.out.mkdir(parents=True, exist_ok=True)
     text = table(rows, compile_times)
     (options.out / "select.md").write_text(text)
