@@ -82,7 +82,7 @@ def test_claims_that_fail():
     levels = study.STUDY.score(result)[-1]
     assert levels.verdict == "not testable here"
     assert "FedGS(1): 0.86 printed" in levels.note
-    assert "tried on six data sets" in levels.note
+    assert "beta is not printed: 0.5" in levels.note
 
 
 def test_one_of_four_that_is_better_contradicts():

@@ -13,9 +13,9 @@ from fedpick.errors import DataError, SettingError
 from fedpick.simulate.round import Updates
 from fedpick.studies import _trained, reproduce, save
 from fedpick.studies._trained import Halved, ideal_world, play_trained, reached, split
-from fedpick.studies.power_of_choice import _fashion, fig4, fig8, table1, table2
+from fedpick.studies.power_of_choice import _fashion, fig4, fig5, fig8, table1, table2
 
-FIG4, FIG8, TABLE1, TABLE2 = fig4.STUDY, fig8.STUDY, table1.STUDY, table2.STUDY
+FIG4, FIG5, FIG8, TABLE1, TABLE2 = fig4.STUDY, fig5.STUDY, fig8.STUDY, table1.STUDY, table2.STUDY
 
 SMALL = {
     "data": "digits",
@@ -40,6 +40,7 @@ TINY = {
     TABLE1: SMALL,
     TABLE2: {**SMALL, "rounds": 3, "rates": [0.5], "level": 0.1},
     FIG8: {**SMALL, "rates": [0.005]},
+    FIG5: {**SMALL, "rates": [0.005]},
 }
 
 
@@ -72,7 +73,7 @@ def test_policies_of_one_seed_meet_the_same_data_and_seeds_do_not():
 def test_the_tables_have_the_paper_s_cohorts_and_rates():
     settings = TABLE2.choose()
     items = TABLE2.items(settings)
-    assert len(items) == 6 * 2 * 3
+    assert len(items) == 6 * 2 * 8
     assert [item["cohort_size"] for item in items[::3]] == 2 * [10, 3, 3, 3, 3, 3]
     assert {item["lr"] for item in items} == {0.005, 0.0005}
     assert all(item["away"] is None and item["partition"] == "dirichlet(alpha=2)" for item in items)
@@ -225,7 +226,13 @@ def fig4_result(rand, few, many, ada, ends=(0.3, 0.31, 0.4, 0.305)):
         "end": {name: (end + 0.001 * SEEDS).tolist() for name, end in zip(names, ends, strict=True)},
     }
     one["reached"] = {name: [None] * 6 if hit is None else hit for name, hit in one["reached"].items()}
-    return {"rounds": 800, "level": 0.7, "check": {}, "problems": {"even": {"1": one, "3": copy.deepcopy(one)}}}
+    return {
+        "rounds": 800,
+        "level": 0.7,
+        "check": {},
+        "optimum": {"even": [0.3] * 6},
+        "problems": {"even": {"1": one, "3": copy.deepcopy(one)}},
+    }
 
 
 def test_fig4_claims():
@@ -242,7 +249,7 @@ def test_fig4_counts_what_is_not_reached_as_all_the_rounds():
     found = FIG4.score(fig4_result(None, 148, 95, 95) | {"check": {"d=2m": "2.0 times"}})
     assert "rand not in 800" in found[0].ours
     assert found[0].ours.startswith("m = 1: 8.4 (")  # 800 / 95
-    assert "not at 0.7 in 800 rounds, counted as 800: rand at m = 1 in 6 of 6" in found[0].note
+    assert "not at the level in 800 rounds, counted as 800: rand at m = 1 in 6 of 6" in found[0].note
     assert "an independent program: 2.0 times" in found[1].note
 
 

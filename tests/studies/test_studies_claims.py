@@ -10,6 +10,10 @@ from fedpick import studies
 from fedpick.studies.bsfl import _common as bsfl
 from fedpick.studies.power_of_choice import _problem as power_of_choice
 
+DIGITS = {  # what pow-d is trained on here
+    "data": {"name": "digits", "partition": "dirichlet(alpha=10, at_least=2)"},
+    "train": {"model": "logistic", "lr": 0.01, "batch": 4, "steps": 1, "evaluate_every": 1000, "spread_every": 0},
+}
 SEEDS = np.array(
     [-1.0, -0.6, -0.2, 0.2, 0.6, 1.0]
 )  # the worlds' share, the same for all: six, since differences are then alike
@@ -21,7 +25,7 @@ def verdicts(id, result):
 
 @pytest.mark.slow
 def test_e3cs_order_in_a_short_run():
-    outcome = studies.reproduce("e3cs/fig4", workers=1, rounds=240, seeds=3)
+    outcome = studies.reproduce("e3cs/fig4", workers=1, rounds=240, seeds=3, training=DIGITS)
     cep = {name: np.mean(values) for name, values in outcome.result["cep"]["iid"].items()}
     assert cep["FedCS"] > cep["E3CS-0"] > cep["E3CS-0.5"] > cep["E3CS-0.8"] > cep["Random"]
     early = outcome.result["cep_early"]["iid"]
@@ -30,6 +34,7 @@ def test_e3cs_order_in_a_short_run():
 
 def e3cs_result(levels):
     means = dict(zip(("FedCS", "E3CS-0", "E3CS-0.5", "E3CS-inc", "E3CS-0.8", "Random"), levels, strict=True))
+    means["pow-d"] = levels[-1] - 50
     cep = {name: (mean + SEEDS).tolist() for name, mean in means.items()}
     ratios = {name: (mean / 1000.0 + 0.001 * SEEDS).tolist() for name, mean in means.items()}
     turned = {**ratios, "E3CS-inc": (np.asarray(ratios["Random"]) + 0.001 * SEEDS[::-1]).tolist()}
@@ -64,24 +69,30 @@ def test_two_policies_that_are_one_have_no_order():
 
 
 def test_e3cs_fig3_claims():
-    names = ("FedCS", "E3CS-0", "E3CS-0.5", "E3CS-0.8", "Random")
-    variance = {name: (100.0 * (5 - i) + SEEDS).tolist() for i, name in enumerate(names)}
+    names = ("FedCS", "E3CS-0", "E3CS-0.5", "pow-d", "E3CS-0.8", "Random")
+    variance = {name: (100.0 * (6 - i) + SEEDS).tolist() for i, name in enumerate(names)}
+    drawn = {f"{name}, multinomialNR": name for name in ("E3CS-0", "E3CS-0.5", "E3CS-0.8")}
     result = {
         "rounds": 2500,
         "best": 25,
-        "variance": variance,
+        "variance": variance | {new: variance[old] for new, old in drawn.items()},
         "jain": variance,
-        "outside_best": {"E3CS-0": [40.0, 50.0, 60.0]},
+        "outside_best": {name: [40.0, 50.0, 60.0] for name in ("E3CS-0", "E3CS-0, multinomialNR")},
         "best_used": {"E3CS-0": [25] * 6, "FedCS": [20] * 6},
     }
-    assert verdicts("e3cs/fig3", result) == ["reproduced"] * 3
+    assert verdicts("e3cs/fig3", result) == ["reproduced"] * 5
     turned = dict(zip(names, reversed(list(variance.values())), strict=True))
-    worse = result | {"variance": turned, "outside_best": {"E3CS-0": [400.0, 410.0, 420.0]}}
+    turned |= {new: turned[old] for new, old in drawn.items()}
+    many = {name: [400.0, 410.0, 420.0] for name in result["outside_best"]}
+    worse = result | {"variance": turned, "outside_best": many}
     worse |= {"best_used": {"E3CS-0": [19, 20, 20], "FedCS": [20] * 6}}
-    assert verdicts("e3cs/fig3", worse) == ["contradicted"] * 3
+    assert verdicts("e3cs/fig3", worse) == ["contradicted"] * 5
     assert studies.STUDIES["e3cs/fig3"].score(worse)[2].reason.startswith("1 of 2 parts hold. E3CS-0: 25 is contradic")
-    few = result | {"outside_best": {"E3CS-0": [40.0, 90.0, 140.0]}, "best_used": {"E3CS-0": [25], "FedCS": [20]}}
-    assert verdicts("e3cs/fig3", few) == ["reproduced", "undecided", "undecided"]
+    few = result | {
+        "outside_best": {name: [40.0, 90.0, 140.0] for name in many},
+        "best_used": {"E3CS-0": [25], "FedCS": [20]},
+    }
+    assert verdicts("e3cs/fig3", few) == ["reproduced", "undecided", "undecided", "reproduced", "undecided"]
 
 
 def test_rbcsf_fig2_claims():
@@ -102,15 +113,30 @@ def test_rbcsf_fig3_and_fig4_claims():
     names = ("Random", "RBCS-F(1)", "RBCS-F(10)", "RBCS-F(50)", "RBCS-F(100)", "FedCS(3)")
     falling = {name: (20.0 - 3 * i + 0.1 * SEEDS).tolist() for i, name in enumerate(names)}
     rising = dict(zip(names, reversed(list(falling.values())), strict=True))
-    result = {"rounds": 500, "cohort_size": 8, "seconds": falling, "size": {"FedCS(3)": [8.1, 8.2, 8.3]}, "check": None}
-    assert verdicts("rbcs-f/fig3", result) == ["reproduced"] * 4
-    worse = result | {"seconds": rising, "size": {"FedCS(3)": [2.0, 2.1, 2.2]}, "check": {"Random": 99.0}}
-    assert verdicts("rbcs-f/fig3", worse) == ["contradicted"] * 5
-    pulls = {"rounds": 500, "guarantee": 0.15, "spread": rising, "least": {n: [0.16, 0.161, 0.162] for n in names}}
+    result = {
+        "rounds": 500,
+        "cohort_size": 8,
+        "seconds": falling,
+        "seconds_later": falling,
+        "longer": 900,
+        "size": {"FedCS(3)": [8.1, 8.2, 8.3]},
+        "check": None,
+    }
+    assert verdicts("rbcs-f/fig3", result) == ["reproduced"] * 5
+    worse = result | {
+        "seconds": rising,
+        "seconds_later": rising,
+        "size": {"FedCS(3)": [2.0, 2.1, 2.2]},
+        "check": {"Random": 99.0},
+    }
+    assert verdicts("rbcs-f/fig3", worse) == ["contradicted"] * 6
+    enough = {n: [0.16, 0.161, 0.162] for n in names}
+    pulls = {"rounds": 500, "longer": 900, "guarantee": 0.15, "spread": rising, "least": enough, "least_later": enough}
     assert verdicts("rbcs-f/fig4", pulls) == ["reproduced"] * 3
-    worse = pulls | {"spread": falling, "least": {n: [0.01, 0.011, 0.012] for n in names}}
+    little = {n: [0.01, 0.011, 0.012] for n in names}
+    worse = pulls | {"spread": falling, "least": little, "least_later": little}
     assert verdicts("rbcs-f/fig4", worse) == ["contradicted", "contradicted", "not testable here"]
-    assert verdicts("rbcs-f/fig4", worse | {"rounds": 10_000})[2] == "contradicted"  # that is the long run
+    assert verdicts("rbcs-f/fig4", worse | {"longer": 10_000})[2] == "contradicted"  # that is the long run
 
 
 def test_bsfl_fig4_claims():

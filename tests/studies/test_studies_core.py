@@ -13,17 +13,26 @@ from fedpick.studies._stats import interval, rounded, show, steps
 from fedpick.studies._study import Finding, Reproduction
 from fedpick.studies._verdicts import Check, Judged, judge
 
+DIGITS = {
+    "data": {"name": "digits", "partition": "dirichlet(alpha=10, at_least=2)"},
+    "train": {"model": "logistic", "lr": 0.01, "batch": 4, "steps": 1, "evaluate_every": 1000, "spread_every": 0},
+}
 # A few rounds of each study: small enough for a test, large enough to go through every line of it.
 TINY = {
-    "e3cs/fig3": {"rounds": 40, "seeds": 2},
-    "e3cs/fig4": {"rounds": 40, "seeds": 2},
+    "e3cs/fig3": {"rounds": 40, "seeds": 2, "training": DIGITS},
+    "e3cs/fig4": {"rounds": 40, "seeds": 2, "training": DIGITS},
     "rbcs-f/fig2": {"rounds": 30, "longer": 40, "seeds": 2},
-    "rbcs-f/fig3": {"rounds": 30, "seeds": 2},
-    "rbcs-f/fig4": {"rounds": 30, "seeds": 2},
+    "rbcs-f/fig3": {"rounds": 30, "longer": 40, "seeds": 2},
+    "rbcs-f/fig4": {"rounds": 30, "longer": 40, "seeds": 2},
+    "rbcs-f/regret": {"rounds": 30, "seeds": 2},
+    "e3cs/theorem1": {"rounds": 40, "seeds": 2},
     "bsfl/fig4": {"steps": 200, "batch": 3, "seeds": 2},
     "bsfl/regret": {"rounds": 60, "seeds": 2},
     "fedgs/fig4-counts": {"rounds": 12, "seeds": 2},
     "power-of-choice/quadratic": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
+    "power-of-choice/quadratic-centred": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
+    "power-of-choice/theorem31": {"rounds": 40, "seeds": 2, "draws": 50, "grid": 4},
+    "power-of-choice/fig1": {"rounds": 6, "toys": 3, "seeds": 2},
     "oort/time": {"rounds": 8, "seeds": 2},
     "fedcor/rounds": {"rounds": 20, "seeds": 2},
     "clustered/rounds": {"rounds": 8, "seeds": 2},
@@ -36,6 +45,12 @@ TRAINED = {
     "power-of-choice/table1",
     "power-of-choice/table2",
     "power-of-choice/fig8",
+    "power-of-choice/fig5",
+    "power-of-choice/fig11",
+    "power-of-choice/fig12",
+    "power-of-choice/fig14",
+    "tournament/synthetic",
+    "tournament/fashion-mnist",
     "fedgs/table2-synthetic",
     "bsfl/fig5",
     "bsfl/fig8",
@@ -241,3 +256,15 @@ def test_thinning_keeps_the_ends():
     assert steps(5).tolist() == [1, 2, 3, 4, 5]
     assert rounded(np.array([[1.23456789]])) == [[1.2346]]
     assert rounded(np.array([3])) == [3]
+
+
+@pytest.mark.slow
+def test_the_page_of_a_study_s_runs_is_written_beside_them(tmp_path):
+    how = {"workers": 1, "seeds": 2, "out": tmp_path}
+    studies.reproduce("rbcs-f/fig4", rounds=5, **how)
+    studies.reproduce("rbcs-f/fig4", rounds=10, **how)  # the runs of other settings are not shown
+    page = (tmp_path / studies.JOBS / "rbcs-f/fig4" / "page.html").read_text(encoding="utf-8")
+    assert page.lstrip().startswith("<!doctype html>")
+    assert "10 rounds" in page
+    assert "the first 5" not in page
+    assert not list((tmp_path / "rbcs-f/fig4").glob("*.html"))  # not among what is kept for a repository

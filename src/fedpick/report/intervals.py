@@ -16,7 +16,7 @@ ROUNDING = 1e-12  # relative; a smaller difference is a rounding error
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds and half the width of its t-interval (of 95%, if not asked otherwise); infinite for one seed."""
+    """A mean over seeds and half the width of its t-interval (95% by default); infinite for one seed."""
 
     mean: float
     half: float

@@ -180,4 +180,7 @@ STUDY = Study(
     score=_score,
     plot=_plot,
     limits=LIMITS,
+    about="Problems with random bounds and bonuses, 25 of 500 clients to choose, solved by annealing (ALSA with the "
+    "printed neighbourhood and with a one-sided one, and classic SA) and exactly. How the paper draws its problems is "
+    "not printed: uniform values are our choice",
 )

@@ -195,7 +195,8 @@ def _how(result: Result) -> str:
     return (
         f"{result['cohort_size']} of {result['clients']} clients a round, {result['rounds']:,} rounds, "
         f"{result['model']}, 10 local steps with batches of 32; degrees of absence {degrees}. The paper's appendix, "
-        "with its cohort size, rounds and degrees, is not at hand: those are our choice. The graph is the oracle's, from label shares"
+        "with its cohort size, rounds and degrees, is not at hand: those are our choice. The graph is the "
+        "oracle's, from label shares"
     )
 
 

@@ -155,8 +155,8 @@ def _levels(mode: str, loss: Mapping[str, list[float]], present: list[float], si
         notes.append("ratios to UniformSample that no data set like ours should give: " + "; ".join(outside))
     if _mode(mode) == "MDF":
         notes.append(
-            "beta is not printed: 0.5, with which the losses are like the print, is judged, and 0.7, as in the authors' "
-            "configurations, stands beside it"
+            "beta is not printed: 0.5, with which the losses are like the print, is judged, and 0.7, as in the "
+            "authors' configurations, stands beside it"
         )
     if "FedGS(1), printed" in loss:
         notes.append(f"FedGS(1) with scale and sigma^2 as printed: {show(loss['FedGS(1), printed'], 3)}")
@@ -341,8 +341,8 @@ STUDY = Study(
     plot=_plot,
     limits=LIMITS,
     about="Logistic regression on Synthetic(0.5, 0.5) with 30 clients, 6 a round, 10 local steps with batches of 10, "
-    "learning rate 0.1 that falls by 0.2% a round; each seed draws data of its own, the paper has one data set. Rounds, "
-    "cohort and degrees of absence are those of the authors' configurations, except MDF's, which is not printed. Our "
-    "oracle graph compares shares of labels, theirs the clients' true models",
+    "learning rate 0.1 that falls by 0.2% a round; each seed draws data of its own, the paper has one data set. "
+    "Rounds, cohort and degrees of absence are those of the authors' configurations, except MDF's, which is not "
+    "printed. Our oracle graph compares shares of labels, theirs the clients' true models",
     trains=True,
 )

@@ -44,10 +44,10 @@ BIG = "rand, C=0.1"
 MOMENTS = (50, 100, 150, 200, 300)  # rounds at which gains are compared
 ABOUT = (
     "Fashion-MNIST is divided among 100 clients by a Dirichlet distribution over labels, anew for each seed. A network "
-    "with hidden layers of 64 and 30 and dropout is trained; clients do {steps} local steps with batches of {batch}, and "
-    "the server takes the plain mean. Layers, dropout, weight decay and the scaling of pixels (with MNIST's constants) "
-    "are those of the authors' code. Two learning rates: 0.005 as printed, and 0.0005, with which the accuracies are "
-    "like the printed ones; only what is found at the printed rate counts as the paper's claim"
+    "with hidden layers of 64 and 30 and dropout is trained; clients do {steps} local steps with batches of {batch}, "
+    "and the server takes the plain mean. Layers, dropout, weight decay and the scaling of pixels (with MNIST's "
+    "constants) are those of the authors' code. Two learning rates: 0.005 as printed, and 0.0005, with which the "
+    "accuracies are like the printed ones; only what is found at the printed rate counts as the paper's claim"
 )
 FASHION = {
     "data": "fashion-mnist",
@@ -174,7 +174,7 @@ def early_gains(one: Mapping[str, Any], names: Sequence[str]) -> str:
     """Gains over rand at several rounds, as text."""
     return "; ".join(
         f"{name} " + ", ".join(f"{gain(np.subtract(x, one['at_moments']['rand'][t]))} at {t}" for t, x in of.items())
-        for name, of in one["at_moments"].items()
+        for name, of in one.get("at_moments", {}).items()
         if name in names and of
     )
 

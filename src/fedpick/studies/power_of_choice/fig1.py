@@ -118,7 +118,7 @@ STUDY = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
-    about="Two clients with F_k = (w - c_k)^2/2 in one dimension; one of them does two gradient steps a round. The paper "
-    "draws one such walk and gives no numbers: optima at -0.5 and 0.5, starts from U(1.5, 3), learning rate 0.2 and 20 "
-    "toys a seed are our choice",
+    about="Two clients with F_k = (w - c_k)^2/2 in one dimension; one of them does two gradient steps a round. The "
+    "paper draws one such walk and gives no numbers: optima at -0.5 and 0.5, starts from U(1.5, 3), learning rate 0.2 "
+    "and 20 toys a seed are our choice",
 )

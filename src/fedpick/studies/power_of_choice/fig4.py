@@ -137,8 +137,8 @@ def _score(result: Result) -> list[Finding]:
         ]
         chosen = [
             "each seed is a problem of its own (the paper has one), speeds are ratios of first hits, the same problem "
-            f"under both. The optimum is {show(result['optimum'][problem], 2)} here; the paper's lies near 0.46, and its "
-            f"level {level:g} is read relative to that"
+            f"under both. The optimum is {show(result['optimum'][problem], 2)} here; the paper's lies near 0.46, and "
+            f"its level {level:g} is read relative to that"
         ]
         if missed:
             chosen.append(f"not at the level in {rounds:,} rounds, counted as {rounds:,}: {'; '.join(missed)}")
@@ -232,7 +232,7 @@ STUDY = Study(
             "power-law sizes": "synthetic(1, 1, test=0, size=power-law(mean=200))",
             "hard draws": "synthetic(1, 1, test=0)",
         },
-        # The eight draws with the highest optimum (on 4,000 of their examples) among the first 60 with log-normal sizes.
+        # The eight of the first 60 draws with log-normal sizes whose optimum (on 4,000 examples) is highest.
         "draws": {"hard draws": HARD},
         "paper_optimum": 0.46,
         "clients": 30,

@@ -36,8 +36,8 @@ LIMITS = {
 
 
 SILENT = {
-    "authors": "e_k is 'arbitrary' in the paper: U(0, 100), from w_0 = 100 N(0, I), as in the authors' supplement; a new "
-    "problem for each seed",
+    "authors": "e_k is 'arbitrary' in the paper: U(0, 100), from w_0 = 100 N(0, I), as in the authors' supplement; a "
+    "new problem for each seed",
     "centred": "e_k is 'arbitrary' in the paper: e_k = h_k N(1, I), from w_0 = 0; a new problem for each seed",
 }
 
@@ -387,9 +387,9 @@ def _study(id: str, problem: str, check: dict[str, str], **more: Any) -> Study:
         gather=_gather,
         plot=_plot,
         limits=LIMITS,
-        about="Each of 30 or 100 clients has a quadratic objective in five dimensions with a curvature from U(1, 20), and "
-        f"a data size by a power law; a tenth of them does two gradient steps a round. {SILENT[problem]}. Chosen by "
-        "us: the grid over which the skew is measured (models of each run), and that floors are read in the last "
+        about="Each of 30 or 100 clients has a quadratic objective in five dimensions with a curvature from U(1, 20), "
+        f"and a data size by a power law; a tenth of them does two gradient steps a round. {SILENT[problem]}. Chosen "
+        "by us: the grid over which the skew is measured (models of each run), and that floors are read in the last "
         "twentieth of the rounds",
         **more,
     )

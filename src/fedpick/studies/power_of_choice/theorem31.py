@@ -194,6 +194,6 @@ STUDY = Study(
     score=_score,
     plot=_plot,
     limits=LIMITS,
-    about="The problem of power-of-choice/quadratic with 30 clients, 3 a round, two local steps with exact gradients and "
-    "the learning rate of the theorem. All constants of the bound are measured on the problem and the run",
+    about="The problem of power-of-choice/quadratic with 30 clients, 3 a round, two local steps with exact gradients "
+    "and the learning rate of the theorem. All constants of the bound are measured on the problem and the run",
 )

@@ -66,13 +66,16 @@ def by_name(settings: Settings, found: Found) -> dict[str, list[Measurement]]:
     }
 
 
+RUN = Played(play_scheme.config, _read)
+
+
 def study(
     figure: str,
     title: str,
     schemes: dict[str, str],
     more: Settings,
     items: Callable[[Settings], Sequence[Item]] = items,
-    job: Job = Played(play_scheme.config, _read),
+    job: Job = RUN,
     quick: Settings = QUICK,
     **functions: Any,
 ) -> Study:

@@ -132,8 +132,8 @@ def _score(result: Result) -> list[Finding]:
                 "Theorem 3; no figure",
                 "; ".join(f"V = {V}: {show(x, 2)} s (bound {bounds[V]:,.0f})" for V, x in of.items()),
                 judged,
-                "S, L and R are the largest |theta*|, |c| and c'theta* met, and the paper's constant K is 1; the optimal "
-                "policy knows theta* and has V = 1,000",
+                "S, L and R are the largest |theta*|, |c| and c'theta* met, and the paper's constant K is 1; the "
+                "optimal policy knows theta* and has V = 1,000",
                 own=name != "base 2",
             )
         )
@@ -180,7 +180,7 @@ STUDY = Study(
     score=_score,
     plot=_plot,
     limits=LIMITS,
-    about="The world of section 6.1. RBCS-F is compared with the policy that knows the clients' true coefficients, in the "
-    "same world; a round's time is the largest expected time of its cohort, as the theorem has it. With base 2 and with "
-    "the natural logarithm in the Shannon formula, since the paper does not say",
+    about="The world of section 6.1. RBCS-F is compared with the policy that knows the clients' true coefficients, in "
+    "the same world; a round's time is the largest expected time of its cohort, as the theorem has it. With base 2 and "
+    "with the natural logarithm in the Shannon formula, since the paper does not say",
 )

@@ -7,7 +7,7 @@ import numpy as np
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.protocol import traits
 from fedpick.studies._study import Reproduction, Result, table
-from fedpick.studies.tournament._play import METRICS, ORACLES
+from fedpick.studies.tournament._play import METRICS, ORACLES, UNRANKED
 from fedpick.studies.tournament._table import better, chance, cost, gap, ranks, speedup
 
 __all__ = ["guide"]
@@ -79,7 +79,7 @@ def _sentence(result: Result, world: str, name: str) -> str:
 
 def _advice(result: Result, world: str, data: str) -> str:
     first, won = result["reference"], better(result, world)
-    names = [name for name in result["policies"] if name not in (*ORACLES, first)]
+    names = [name for name in result["policies"] if name not in (*UNRANKED, first)]
     lost = sorted((n for n in names if gap(result, world, n).high < 0), key=lambda n: gap(result, world, n).mean)
     lines = [_sentence(result, world, name) for name in won[:3]]
     if not won:
@@ -92,6 +92,11 @@ def _advice(result: Result, world: str, data: str) -> str:
         by = sorted(sooner, key=lambda n: -fast[n].mean)  # type: ignore[union-attr]
         shown = ", ".join(f"{n} {np.exp(fast[n].mean):.1f} times" for n in by[:3])  # type: ignore[union-attr]
         lines.append(f"At the level sooner than {first}, though not higher in the end: {shown}.")
+    by_rounds = {name: gap(result, world, name, "by_rounds") for name in names if cost(result, world, name) > 1.05}
+    more = {name: seen for name, seen in by_rounds.items() if seen.low > 0 and name not in won}
+    if more:
+        shown = ", ".join(f"{n} {seen.mean:+.1f} ({cost(result, world, n):.1f} times)" for n, seen in more.items())
+        lines.append(f"Above {first} after as many rounds, which take more messages: {shown}.")
     if lost:
         shown = ", ".join(f"{n} ({gap(result, world, n).mean:+.1f})" for n in lost)
         lines.append(f"Below {first}: {shown}.")
@@ -133,7 +138,8 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         f"budget of messages ({seeds}). Its pages have all figures: {pages}. A policy is called better or worse than "
         f"{first} if the paired interval excludes 0 at a level ({chance(some):.1%}) at which all policies together are "
         "right in 95% of such comparisons. What is true of these data and worlds need not be true of yours: "
-        "`fedpick compare` tells.\n",
+        "`fedpick compare` tells. Policies that ask many clients before they choose (fedcor, optimal, pow-d) have far "
+        "fewer rounds for the same messages, which is why they end low here.\n",
         "## By what troubles you\n",
     ]
     for world, asked in ASKED.items():
@@ -141,7 +147,7 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         parts += [f"### {asked}\n", *(f"{_advice(result, world, data)}\n" for data, result in there)]
     parts += [
         "## Over all nine worlds\n",
-        f"Mean ranks among {len(some['policies']) - len(ORACLES)} policies; 1 is best.\n",
+        f"Mean ranks among {len(ranks(some, 'accuracy'))} policies; 1 is best.\n",
     ]
     parts += ["\n".join(line for data, result in results.items() for line in _overall(result, data)) + "\n"]
     rows = [

@@ -1,0 +1,116 @@
+"""The tournament: what is counted within the budget, ranks, and the page that advises."""
+
+import copy
+import re
+
+import numpy as np
+import pytest
+
+import fedpick as fp
+from fedpick import studies
+from fedpick.policies.text import policy_names
+from fedpick.studies._study import Reproduction
+from fedpick.studies.tournament import _guide, _play, _table
+
+STUDY = studies.STUDIES["tournament/synthetic"]
+SEEDS = np.linspace(-1.0, 1.0, 6)
+
+
+def made_up(**better):
+    """A result in which a policy's accuracy differs from uniform's by this many points, and nothing else does."""
+    names = ["uniform", "pow-d", "oort", "fedcs"]
+    cell = {
+        name: {
+            "hours": [0.1] * 6,
+            "accuracy": (70.0 + better.get(name.replace("-", "_"), 0.0) + (1 + 0.1 * i) * SEEDS).tolist(),
+            "worst": [10.0] * 6,
+            "jain": [0.5] * 6,
+            "wasted": [20.0] * 6,
+            "by_rounds": [70.0] * 6,
+            "messages": [30.0 if name == "pow-d" else 10.0] * 6,
+            "rounds": [100] * 6,
+            "hours_used": [1.0] * 6,
+        }
+        for i, name in enumerate(names)
+    }
+    world = {"level": [66.0] * 6, "policies": cell}
+    shared = {"reference": "uniform", "seeds": 6, "cohort_size": 5, "budget": 1000}
+    return {**shared, "policies": {n: _play.POLICIES[n] for n in names}, "worlds": {"ideal": world, "volatile": world}}
+
+
+def test_every_policy_takes_part_or_is_named_as_left_out():
+    texts = " ".join(_play.POLICIES.values())
+    aliases = {"random", "power-of-choice"}
+    missing = [name for name in policy_names() if name not in aliases and not re.search(rf"\b{name}\b", texts)]
+    assert all(f" {name}," in f" {_play.ABOUT}" for name in missing)
+    assert len(_play.WORLDS) == 9
+    assert set(_guide.ASKED) == set(_play.WORLDS)
+
+
+@pytest.mark.slow
+def test_a_run_is_cut_where_its_messages_are_spent(tmp_path):
+    settings = STUDY.choose(rounds=3, seeds=1)
+    items = {(item["world"], item["policy"].split("(")[0]): item for item in STUDY.items(settings)}
+    for policy, rounds in (("uniform", 3), ("pow-d", 1)):  # 10 messages a round, or 10 and 20 more for the losses
+        item = items["ideal", policy]
+        assert item["budget"] == 30
+        found = _play.played(item, tmp_path / policy)
+        assert (found["rounds"], found["messages"]) == (rounds, 30.0 / rounds)
+        records = list(_play.played.config(item).build().rounds(6))
+        counts = np.bincount(np.concatenate([one.ids for one in records[:rounds]]), minlength=50)
+        assert found["jain"] == pytest.approx(counts.sum() ** 2 / (50 * (counts**2).sum()))
+        assert found["accuracy"][-1] == records[1].metrics["accuracy"]  # of the only evaluation within three rounds
+        assert len(found["worst"]) == 0  # evaluated every tenth round
+
+
+def test_ranks_are_means_over_worlds_and_oracles_have_none():
+    ranks = _table.ranks(made_up(pow_d=5.0, oort=-5.0), "accuracy")
+    assert {name: one.mean for name, one in ranks.items()} == {"pow-d": 1.0, "uniform": 2.0, "oort": 3.0}
+    assert {one.mean for one in _table.ranks(made_up(), "jain").values()} == {2.0}  # ties share it
+    slow = made_up()
+    slow["worlds"]["ideal"]["policies"]["oort"]["hours"] = [None] * 6  # never at the level
+    assert _table.ranks(slow, "hours", ["ideal"])["oort"].mean == 3.0
+
+
+def test_many_comparisons_need_wider_intervals():
+    result = made_up(pow_d=1.0)
+    assert _table.chance(result) == pytest.approx(1 - 0.05 / 2)
+    wide, usual = (
+        _table.gap(result, "ideal", "pow-d"),
+        fp.report.intervals.paired(
+            *(result["worlds"]["ideal"]["policies"][name]["accuracy"] for name in ("pow-d", "uniform"))
+        ),
+    )
+    assert wide.mean == usual.mean
+    assert wide.half > usual.half
+
+
+def advice(result):
+    outcome = Reproduction(STUDY, {}, result, [])
+    return _guide.guide([outcome], {STUDY.id: "there.md"})
+
+
+def test_the_advice_follows_the_figures():
+    page = advice(made_up(pow_d=5.0, oort=-5.0))
+    assert "**pow-d** ends +5.0" in page
+    assert "above uniform (75.0 and 70.0%)" in page
+    assert "It costs 3.0 times the messages a round" in page
+    assert "Below uniform: oort (-5.0)." in page
+    assert "| pow-d | asks clients for their loss before it chooses | 3.0 |" in page
+    assert "**fedcs**" not in advice(made_up(fedcs=9.0))  # no server knows what it knows
+    same = advice(made_up())
+    assert "No policy ends above uniform beyond chance: take uniform." in same
+    assert "Below uniform" not in same
+
+
+def test_pages_hold_every_world_and_policy(tmp_path):
+    result = made_up(pow_d=5.0)
+    outcome = Reproduction(STUDY, {"rounds": 100, "seeds": 6}, result, [])
+    studies.save(outcome, tmp_path)
+    text = (tmp_path / "findings.md").read_text()
+    assert "### volatile" in text
+    assert "fedcs (not ranked)" in text
+    assert "| ideal | pow-d +5.0 | none |" in text
+    again = copy.deepcopy(result)
+    again["worlds"]["ideal"]["policies"]["oort"]["hours"] = [None] * 6
+    assert "| oort | never |" in _table.body(again)
