@@ -138,7 +138,8 @@ def test_a_table_keeps_its_columns():
     finding = Finding("a | b", "none", "1", Judged("undecided", ("A > B is undecided",), 12), "a note")
     page = Reproduction(studies.STUDIES["e3cs/fig3"], {}, {}, [ours, finding])
     rows = page.table().splitlines()
-    assert rows[2] == "| a \\| b | none | 1 | **undecided**: about 12 seeds would decide. A > B is undecided |"
+    assert rows[2] == "| a \\| b | none | 1 | **undecided** |"
+    assert page.why() == "- *undecided*: a | b. about 12 seeds would decide. A > B is undecided.\n"
     assert rows[3] == "| (ours) b | none | 2 | **reproduced** |"
     assert "- a | b: a note." in page.notes()
     assert "- dozens, at least: 12 (a dozen)" in page.notes()

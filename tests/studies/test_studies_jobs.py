@@ -301,7 +301,7 @@ def test_devices_are_checked():
 
 def test_listing_studies_imports_no_more_than_it_must():
     code = (
-        "import sys; from fedpick import studies; assert len(list(studies.STUDIES)) == 17; "
+        "import sys; from fedpick import studies; assert len(list(studies.STUDIES)) > 17; "
         "print([name for name in ('jax', 'matplotlib', 'fedpick.studies.e3cs') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
