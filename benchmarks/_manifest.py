@@ -36,6 +36,11 @@ def _version(name: str) -> str | None:
         return None
 
 
+def _load() -> list[float] | None:
+    """Processes that wanted a core in the last 1, 5 and 15 minutes: other work on the machine makes times longer."""
+    return [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
+
+
 def manifest(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings, versions, commit and machine of a run."""
     return {
@@ -47,4 +52,5 @@ def manifest(settings: dict[str, Any]) -> dict[str, Any]:
         },
         "python": platform.python_version(),
         "machine": {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()},
+        "load": _load(),
     }

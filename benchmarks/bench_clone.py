@@ -2,7 +2,8 @@
 
     python benchmarks/bench_clone.py                  make setup and make demo
     python benchmarks/bench_clone.py --test           and make test
-    python benchmarks/bench_clone.py --readme         the README's lines, too
+    python benchmarks/bench_clone.py --readme         and the README's lines
+    python benchmarks/bench_clone.py --stored --readme    only these, from the stored results
 
 Processor seconds count all processes below; seconds of the clock depend on what else the machine does and on how fast
 packages are downloaded. Writes table and manifest to benchmarks/results/clone/.
@@ -15,6 +16,7 @@ import re
 import resource
 import subprocess
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
@@ -39,13 +41,43 @@ def timed(target: str, folder: Path) -> dict[str, float]:
     return {"seconds": seconds, "processor": used, "load": load}
 
 
+def sentences(found: dict[str, dict]) -> str:
+    """What was measured, in words; seconds of the clock only if the machine had nothing else to do."""
+    said = []
+    for name, row in found["targets"].items():
+        idle = row["load"] < 0.5
+        said.append(
+            f"`make {name}` {row['seconds']:.0f} s"
+            if idle
+            else f"`make {name}` {row['processor']:.0f} s of processor time"
+        )
+    disk = found["megabytes"]
+    text = (
+        f"Measured in a fresh clone on {found['cores']} cores: {', '.join(said)}. On disk: the checkout "
+        f"{disk['checkout']:.0f} MB, its environment with all tools for development "
+        f"{disk['environment'] / 1000:.1f} GB, the runs of the demo {disk['demo']:.0f} MB."
+    )
+    return textwrap.fill(text, 120, break_on_hyphens=False)
+
+
+def write_readme(found: dict[str, dict]) -> None:
+    """Replace the README's lines."""
+    page = ROOT / "README.md"
+    pattern = re.compile(r"(<!-- clone:begin[^>]*-->).*?(<!-- clone:end -->)", re.S)
+    page.write_text(pattern.sub(lambda old: f"{old[1]}\n\n{sentences(found)}\n\n{old[2]}", page.read_text()))
+
+
 def main() -> None:
     """Measure, then write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--test", action="store_true", help="make test, too")
     parser.add_argument("--readme", action="store_true", help="write the README's lines")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--stored", action="store_true", help="measure nothing")
     options = parser.parse_args()
+    if options.stored:
+        write_readme(json.loads((options.out / "clone.json").read_text()))
+        return
     targets = ["setup", "demo", *(["test"] if options.test else [])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "fedpick"
@@ -66,12 +98,11 @@ def main() -> None:
     text = "\n".join(lines)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "clone.md").write_text(text + "\n")
-    (options.out / "clone.json").write_text(json.dumps({"targets": rows, "megabytes": disk}, indent=1) + "\n")
-    (options.out / "manifest.json").write_text(json.dumps(manifest(vars(options) | {"out": ""}), indent=1) + "\n")
+    found = {"targets": rows, "megabytes": disk, "cores": os.cpu_count()}
+    (options.out / "clone.json").write_text(json.dumps(found, indent=1) + "\n")
+    (options.out / "manifest.json").write_text(json.dumps(manifest({"targets": targets}), indent=1) + "\n")
     if options.readme:
-        page = ROOT / "README.md"
-        pattern = re.compile(r"(<!-- clone:begin[^>]*-->).*?(<!-- clone:end -->)", re.S)
-        page.write_text(pattern.sub(lambda found: f"{found[1]}\n\n{text}\n\n{found[2]}", page.read_text()))
+        write_readme(found)
     print(text)
 
 

@@ -38,6 +38,8 @@ class Meter:
     rounds: int
     seconds: list[float] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)  # of a server's records
+    folder: Path | None = None
     last: tuple[int, float] = (0, 0.0)
 
     def tell(self, reached: int) -> None:
@@ -50,6 +52,8 @@ class Meter:
             now = time.process_time()  # of this process: others may be busy
             self.seconds.append((now - then) / (reached - before))
             self.memory.append(resident())
+            if self.folder is not None:
+                self.files.append(sum(1 for _ in self.folder.rglob("*")))
             self.last = (reached, time.process_time())
 
     def grown(self) -> tuple[float, float]:
@@ -108,7 +112,7 @@ def flower(rounds: int, folder: Path, churn: int = 1) -> Meter:
         set_run = create_message = send_and_receive = _not_used
         run = property(_not_used)
 
-    grid, meter = Instant(), Meter(rounds)
+    grid, meter = Instant(), Meter(rounds, folder=folder / "records")
     policy = fp.Guard(fp.OverSelect(fp.E3CS(8, quota=0.5), 1.25))
     base = FedAvg(fraction_evaluate=0.0)
     strategy = Selected(base, policy, state=folder / "state", records=folder / "records", forget_after=50, deadline=60)
@@ -161,6 +165,8 @@ def main() -> int:
         print(f"{name}: {rounds:,} rounds in {time.monotonic() - begun:.0f} s: {'GROWS' if bad else 'flat'}")
         print("  ms a round, tenth by tenth:", *(f"{1e3 * each:.2f}" for each in meter.seconds))
         print("  MB resident:               ", *(f"{each:.0f}" for each in meter.memory))
+        if meter.files:
+            print("  files of the records:      ", *meter.files)
         print(f"  second half of the first: {slower:.2f}x the time, {larger:+.1f} MB", flush=True)
     return int(grows)
 

@@ -33,6 +33,7 @@ def opened(address, width=1440, dark=False):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
         scheme = "dark" if dark else "light"
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.set_default_timeout(180_000)  # a machine may be busy
         page.said, page.asked = [], []
         page.on("console", lambda message: page.said.append(message.text))
         page.on("pageerror", lambda error: page.said.append(str(error)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from zoo import zoo
+from zoo import some_slow, zoo
 
 
 @pytest.mark.parametrize("m", [5, 60, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, 40))])
@@ -16,12 +16,12 @@ def test_every_policy_keeps_the_rules(name, m):
     assert len(rules) == 10
 
 
-@pytest.mark.parametrize("name", zoo(5))
+@pytest.mark.parametrize("name", some_slow(zoo(5), quick=2))
 def test_every_policy_copes_with_a_federation_of_one(name):
     fp.checks.check_policy(zoo(1)[name], clients=fp.Clients([3.0], features=[[1.0, 2.0]]))
 
 
-@pytest.mark.parametrize("name", zoo(5))
+@pytest.mark.parametrize("name", some_slow(zoo(5), quick=2))
 def test_clients_enrolled_in_round_50_are_chosen_in_time(name):
     """Newcomers enter every policy that does not know better (a prophet, or losses that never change)."""
     policy = zoo(5)[name]

@@ -1,4 +1,4 @@
-"""A scaled-down soak (`make soak` has the whole): neither memory nor time a round grows."""
+"""A scaled-down soak (`make soak` has the whole, and judges the time too): neither memory nor files grow."""
 
 import re
 import subprocess
@@ -21,6 +21,8 @@ def test_memory_does_not_grow() -> None:
     grown = [float(each) for each in re.findall(r"x the time, ([+-][0-9.]+) MB", done.stdout)]
     assert len(grown) == 2, done.stdout + done.stderr
     assert max(grown) <= 48.0, done.stdout  # MB, as in soak.py
+    (files,) = re.findall(r"files of the records: +([0-9 ]+)", done.stdout)
+    assert max(map(int, files.split())) <= 60, done.stdout  # of a server; a part for every write would be hundreds
 
 
 def test_growth_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

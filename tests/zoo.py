@@ -1,8 +1,10 @@
 """Every policy in every form that matters, for the tests that hold for all of them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fedpick as fp
 
@@ -18,6 +20,11 @@ def ones(clients: fp.Clients) -> np.ndarray:
 def spread(clients: fp.Clients) -> np.ndarray:
     x = np.arange(len(clients), dtype=float)
     return np.abs(x[:, None] - x[None, :])
+
+
+def some_slow(cases: Iterable[Any], quick: int) -> list[Any]:
+    """Cases of a test: every so manyth is quick, the others are slow."""
+    return [case if i % quick == 0 else pytest.param(case, marks=pytest.mark.slow) for i, case in enumerate(cases)]
 
 
 def zoo(m: int) -> dict[str, Any]:

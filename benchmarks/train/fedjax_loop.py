@@ -60,7 +60,7 @@ class Loop:
             fedjax.grad(loss),
             client_optimizer=fedjax.optimizers.sgd(task.work.lr),
             server_optimizer=fedjax.optimizers.sgd(1.0),
-            client_batch_hparams=fedjax.ShuffleRepeatBatchHParams(task.work.batch, num_steps=task.work.steps),
+            client_batch_hparams=fedjax.ShuffleRepeatBatchHParams(task.work.batch, num_steps=task.work.steps or 1),
         )
         self.key = jax.random.PRNGKey(0)
         self.reset()
@@ -75,7 +75,11 @@ class Loop:
         task = self.task
         for _ in range(rounds):
             plan = zip(*task.plan(self.round), strict=True)
-            clients = [(int(i), Planned(task.x[i], task.y[i], batches), self.key) for i, batches in plan]
+            sizes = task.work.sizes
+            clients = [
+                (int(i), Planned(task.x[i][: sizes[i]], task.y[i][: sizes[i]], batches), self.key)
+                for i, batches in plan
+            ]
             self.state, _ = self.algorithm.apply(self.state, clients)
             self.round += 1
         jax.block_until_ready(self.state.params)

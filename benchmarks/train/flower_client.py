@@ -6,7 +6,7 @@ import os
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch_model import Local
+from torch_model import Local, indices
 from workloads import Task, read
 
 app = ClientApp()
@@ -34,8 +34,8 @@ def train(message: Message, context: Context) -> Message:
     client = int(context.node_config["partition-id"])
     ids, batches = task.plan(int(message.content["config"]["round"]))
     local.model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    local.train(client, torch.from_numpy(batches[ids.tolist().index(client)]))
-    metrics = MetricRecord({"num-examples": task.work.held})
+    local.train(client, indices(batches[ids.tolist().index(client)]))
+    metrics = MetricRecord({"num-examples": int(task.work.sizes[client])})
     return Message(
         RecordDict({"arrays": ArrayRecord(local.model.state_dict()), "metrics": metrics}),
         reply_to=message,

@@ -45,13 +45,14 @@ class Loop:
     def __init__(self, task: Task) -> None:
         self.task, work = task, task.work
         x, y = task.x.reshape(-1, *work.inputs), task.y.reshape(-1)
-        starts = np.arange(len(task.x) + 1) * work.held
-        people = data.Federated(data.Dataset(work.title, x, y, classes=work.classes), np.arange(len(x)), starts)
+        starts = np.concatenate([[0], np.cumsum(work.sizes)])
+        held = np.concatenate([c * work.held + np.arange(size) for c, size in enumerate(work.sizes)])
+        people = data.Federated(data.Dataset(work.title, x, y, classes=work.classes), held, starts)
         if work.filters:
             model = learn.cnn(work.inputs, work.classes, channels=work.filters, hidden=work.hidden)
         else:
             model = learn.mlp(work.inputs, work.classes, hidden=work.hidden)
-        self.trainer = Planned(people, model, lr=work.lr, batch=work.batch, steps=work.steps)
+        self.trainer = Planned(people, model, lr=work.lr, batch=work.batch, steps=work.steps or None)
         self.reset()
 
     def reset(self) -> None:
@@ -68,9 +69,10 @@ class Loop:
         for _ in range(rounds):
             ids, steps, batches = self.task.cohort(self.round)
             used = steps > 0
-            self.trainer.plan = batches + ids[:, None, None] * np.int32(work.held)
+            self.trainer.plan = np.maximum(batches, 0) + ids[:, None, None] * np.int32(work.held)
+            epochs = steps // -(-work.sizes[ids] // work.batch) if work.least else steps / work.steps
             rng = fp.rng.stream(0, self.round + 1, "trainer")
-            updates = self.trainer.train(self.model, ids, used, steps / work.steps, self.round + 1, rng)
+            updates = self.trainer.train(self.model, ids, used, epochs.astype(float), self.round + 1, rng)
             status = np.where(used, fp.Status.DONE, fp.Status.LATE)
             outcome = fp.Outcome(status, np.ones(work.cohort), updates.loss)
             self.model = self.trainer.aggregate(self.model, fp.Choice(ids), outcome, updates)

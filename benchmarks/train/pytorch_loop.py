@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 import torch
 import torch.multiprocessing as mp
 from protocol import private_stdout, serve
-from torch_model import Local, from_torch, to_torch
+from torch_model import Local, from_torch, indices, to_torch
 from workloads import Params, Task, read
 
 
@@ -38,18 +38,19 @@ class Loop:
         """Add up what this share of the cohort ends with."""
         ids, batches = self.task.plan(self.round)
         torch._foreach_zero_(self.sum)
-        for client, own in zip(ids[share].tolist(), map(torch.from_numpy, batches[share]), strict=True):
+        weights = self.task.shares(self.round)[share].tolist()
+        for client, own, weight in zip(ids[share].tolist(), map(indices, batches[share]), weights, strict=True):
             self.local.load(self.server)
             self.local.train(client, own)
             with torch.no_grad():
-                torch._foreach_add_(self.sum, self.local.params)
+                torch._foreach_add_(self.sum, self.local.params, alpha=weight)
 
     def run(self, rounds: int) -> None:
-        """FedAvg; all clients hold as many examples."""
+        """FedAvg."""
         for _ in range(rounds):
             self.train(slice(None))
             for server, sum in zip(self.server, self.sum, strict=True):
-                torch.div(sum, len(self.task.plan(self.round)[0]), out=server)
+                server.copy_(sum)
             self.round += 1
 
     def params(self) -> Params:
@@ -84,7 +85,7 @@ class Shares(Loop):
                 pipe.recv()
                 torch._foreach_add_(self.sum, sum)
             for server, sum in zip(self.server, self.sum, strict=True):
-                torch.div(sum, len(self.task.plan(self.round)[0]), out=server)
+                server.copy_(sum)
             self.round += 1
 
 

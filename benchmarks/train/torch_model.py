@@ -1,5 +1,7 @@
 """The workloads' models and local training in PyTorch: used by the plain loop and inside Flower's clients."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -58,6 +60,11 @@ def tensors(task: Task) -> tuple[torch.Tensor, torch.Tensor]:
     return (x.movedim(-1, 2).contiguous() if task.work.filters else x), torch.from_numpy(task.y).long()
 
 
+def indices(batches: Any) -> Any:
+    """A client's batches as tensors."""
+    return [torch.from_numpy(b) for b in batches] if isinstance(batches, list) else torch.from_numpy(batches)
+
+
 class Local:
     """One client's local training, again and again with the same model object."""
 
@@ -76,8 +83,8 @@ class Local:
             for own, given in zip(self.params, params, strict=True):
                 own.copy_(given)
 
-    def train(self, client: int, batches: torch.Tensor) -> None:
-        """Plain SGD over (steps, batch) indices into the client's examples; leaves the result in `params`."""
+    def train(self, client: int, batches: Any) -> None:
+        """Plain SGD over a client's batches, each of indices into its examples; leaves the result in `params`."""
         x, y = self.x[client], self.y[client]
         for batch in batches:
             inputs = x[batch]

@@ -36,6 +36,13 @@ class Workload:
     classes: int = 10
     epochs: tuple[int, ...] = (1,)  # of a client in a round, drawn evenly; an epoch is `steps` long
     used: float = 1.0  # share of the cohort whose work is used: the others are late, or fail, and train nothing
+    least: int = 0  # examples of the smallest client; others have up to `held`, and an epoch is one pass; 0: all `held`
+    source: str = ""  # a data set of fedpick's, with labels of each client from Dirichlet(0.3); "": made here
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Examples of each client."""
+        return np.geomspace(self.least or self.held, self.held, CLIENTS).round().astype(np.int32)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -71,12 +78,16 @@ class Workload:
     def gflop(self) -> float:
         """Of one round's matrix products: forward, the weights' gradient, the inputs' in all layers but the first."""
         each = [2 * a * b * c for a, b, c in self.products]
-        return (3 * sum(each) - each[0]) * self.client_steps / 1e9
+        batches = self.client_steps
+        if self.least:  # the last batch of a pass is smaller
+            batches = self.cohort * self.used * float(np.mean(self.sizes) * np.mean(self.epochs)) / self.batch
+        return (3 * sum(each) - each[0]) * batches / 1e9
 
     @property
     def client_steps(self) -> float:
         """Steps of all clients in one round, on average."""
-        return self.steps * self.cohort * self.used * float(np.mean(self.epochs))
+        steps = float(np.mean(-(-self.sizes // self.batch))) if self.least else self.steps
+        return steps * self.cohort * self.used * float(np.mean(self.epochs))
 
 
 WORKLOADS = {
@@ -101,8 +112,43 @@ WORKLOADS = {
             epochs=(1, 2, 3, 4),
             used=0.5,
         ),
+        Workload(
+            "E",
+            "Fashion-MNIST, MLP 784-64-30-10, sizes 1:20",
+            (784,),
+            (),
+            (64, 30),
+            10,
+            0,
+            32,
+            400,
+            lr=0.05,
+            noise=0.0,
+            least=20,
+            source="fashion-mnist",
+        ),
     )
 }
+
+
+def _source(work: Workload, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Examples of each client (zeros beyond its size), and those that nobody trains on, of a data set of fedpick's."""
+    from fedpick import data  # only where the files are made
+
+    whole = data.load(work.source)
+
+    def ready(x: np.ndarray) -> np.ndarray:
+        scaled = (x.astype(np.float32) / 255.0 - np.float32(whole.mean)) / np.float32(whole.std)
+        return scaled.reshape(len(x), *work.inputs)
+
+    x = np.zeros((CLIENTS, work.held, *work.inputs), np.float32)
+    y = np.zeros((CLIENTS, work.held), np.int32)
+    pools = [np.flatnonzero(whole.y == label) for label in range(work.classes)]
+    for client, size in enumerate(work.sizes):
+        counts = rng.multinomial(size, rng.dirichlet(np.full(work.classes, 0.3)))
+        own = np.concatenate([rng.choice(pool, n, replace=False) for pool, n in zip(pools, counts, strict=True)])
+        x[client, :size], y[client, :size] = ready(whole.x[own]), whole.y[own]
+    return x, y, ready(whole.test_x[:TESTS]), whole.test_y[:TESTS].astype(np.int32)
 
 
 def make(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
@@ -123,8 +169,7 @@ def make(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
         noise = rng.standard_normal((*count, *work.inputs), dtype=np.float32)
         return (prototypes[y] + np.float32(work.noise) * noise) / np.float32(np.hypot(1.0, work.noise)), y
 
-    x, y = draw(CLIENTS, work.held)
-    test_x, test_y = draw(TESTS)
+    x, y, test_x, test_y = _source(work, rng) if work.source else (*draw(CLIENTS, work.held), *draw(TESTS))
     made = {"x": x, "y": y, "test_x": test_x, "test_y": test_y}
     for i, shape in enumerate(work.shapes):
         scale = np.sqrt(1.0 / np.prod(shape[:-1]))
@@ -133,7 +178,11 @@ def make(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
     made["ids"] = np.stack([rng.permutation(CLIENTS)[: work.cohort] for _ in range(PLANS)]).astype(np.int32)
     chosen = rng.random((PLANS, work.cohort)) < work.used if work.used < 1.0 else np.ones((PLANS, work.cohort), bool)
     times = rng.choice(work.epochs, (PLANS, work.cohort)) if len(work.epochs) > 1 else np.array(work.epochs)
-    made["steps"] = np.where(chosen, times * work.steps, 0).astype(np.int32)
+    each = -(-work.sizes // work.batch)[made["ids"]] if work.least else work.steps
+    made["steps"] = np.where(chosen, times * each, 0).astype(np.int32)
+    if work.least:
+        made["batches"] = _passes(work, made["ids"], made["steps"], rng)
+        return made
     most = max(work.epochs) * work.steps
     need = most * work.batch
     orders = rng.permuted(
@@ -144,6 +193,19 @@ def make(work: Workload, seed: int = 0) -> dict[str, np.ndarray]:
         orders.reshape(PLANS, work.cohort, -1)[..., :need].reshape(PLANS, work.cohort, most, work.batch)
     )
     return made
+
+
+def _passes(work: Workload, ids: np.ndarray, steps: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Batches of passes over what each client holds; -1 where there is no example."""
+    batches = np.full((*ids.shape, max(steps.max(), 1), work.batch), -1, np.int32)
+    for at in np.ndindex(ids.shape):
+        size = int(work.sizes[ids[at]])
+        each = -(-size // work.batch)
+        for first in range(0, int(steps[at]), each):
+            order = np.full(each * work.batch, -1, np.int32)
+            order[:size] = rng.permutation(size)
+            batches[at][first : first + each] = order.reshape(each, work.batch)
+    return batches
 
 
 def write(work: Workload, folder: Path) -> Path:
@@ -177,11 +239,17 @@ class Task:
         """All that are chosen in this round, their steps, 0 for those not used, and their batches."""
         return self.ids[round % PLANS], self.steps[round % PLANS], self.batches[round % PLANS]
 
-    def plan(self, round: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Who trains in this round, and on what: (steps, batch) for each."""
+    def plan(self, round: int) -> tuple[np.ndarray, list[Any]]:
+        """Who trains in this round, and on what: (steps, batch) for each, or a list where batches differ in length."""
         ids, steps, batches = self.cohort(round)
         at = np.flatnonzero(steps)
-        return ids[at], [batches[c, : steps[c]] for c in at]
+        own = [batches[c, : steps[c]] for c in at]
+        return ids[at], [[row[row >= 0] for row in rows] for rows in own] if self.work.least else own
+
+    def shares(self, round: int) -> np.ndarray:
+        """Each client's weight in the mean: its part of the examples of those who train."""
+        sizes = self.work.sizes[self.plan(round)[0]]
+        return sizes / sizes.sum()
 
 
 def read(folder: str | Path) -> Task:

@@ -37,7 +37,7 @@ def played(path: Path) -> nbformat.NotebookNode:
     if not kept.exists():
         notebook = nbformat.read(path, as_version=4)
         with tempfile.TemporaryDirectory() as folder:
-            client = NotebookClient(notebook, timeout=300, startup_timeout=180, resources={"metadata": {"path": folder}})
+            client = NotebookClient(notebook, timeout=900, startup_timeout=300, resources={"metadata": {"path": folder}})
             client.extra_arguments = ["--IPKernelApp.log_level=ERROR"]  # nothing about its port on this machine
             client.execute()
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ import probing
 
 import fedpick as fp
 from fedpick.policies.text import find_policy, policy_names
-from fedpick.studies.tournament._table import gap
+from fedpick.studies.tournament._table import gap, ranks
 
 __all__ = ["POLICIES", "facts", "needs_table", "on_page_markdown", "tournament"]
 
@@ -147,22 +147,34 @@ def _cost(name: str) -> str | None:
 
 
 def tournament(name: str, stored: Path = ROOT / "docs" / "studies" / "tournament") -> str:
-    """Where the policy was better or worse than the reference in the stored tournaments; empty if it was in none."""
-    said = []
+    """How the policy did in the stored tournaments; empty if it was in none."""
+    told, rows = "", []
     for file in sorted(stored.glob("*/result.json")):
         result = json.loads(file.read_text())
+        first, data = result["reference"], file.parent.name
+        over = {metric: ranks(result, metric) for metric in ("accuracy", "hours", "worst")}
         for called, text in result["policies"].items():
             maker = find_policy(text.split("(")[0])
-            if getattr(maker, "func", maker).__name__ != name or called == result["reference"]:
+            if getattr(maker, "func", maker).__name__ != name or called not in over["accuracy"]:
                 continue
-            gaps = {world: gap(result, world, called) for world in result["worlds"]}
-            won, lost = ([w for w, g in gaps.items() if above(g)] for above in (lambda g: g.low > 0, lambda g: g.high < 0))
-            said.append(
-                f"- `{called}` on [{file.parent.name}](../studies/tournament/{file.parent.name}/findings.md), in "
-                f"{len(gaps)} worlds with the same budget of messages: higher final accuracy than `{result['reference']}` "
-                f"in {', '.join(won) or 'none'}; lower in {', '.join(lost) or 'none'}; the rest is within chance"
+            gaps = {world: gap(result, world, called) for world in result["worlds"] if called != first}
+            cells = [
+                f"[{data}](../studies/tournament/{data}/findings.md)",
+                f"`{called}`",
+                ", ".join(world for world, each in gaps.items() if each.low > 0) or ("none" if gaps else "-"),
+                ", ".join(world for world, each in gaps.items() if each.high < 0) or ("none" if gaps else "-"),
+                *(f"{by[called].mean:.1f}" for by in over.values()),
+            ]
+            rows.append(f"| {' | '.join(cells)} |")
+            told = (
+                f"In the tournament all policies had the same budget of messages, in {len(result['worlds'])} worlds. "
+                f"Higher or lower: final accuracy against `{first}`, beyond chance for all policies together. Ranks are means "
+                f"over the worlds among {len(over['accuracy'])} policies; 1 is best."
             )
-    return "\n\n## When it won and lost\n\n" + "\n".join(said) if said else ""
+    if not rows:
+        return ""
+    head = "| data | as | higher in | lower in | rank by accuracy | by hours to a level | by the worst tenth of clients |"
+    return "\n".join(["\n\n## When it won and lost\n", told, "", head, "| --- " * 4 + "| ---: " * 3 + "|", *rows])
 
 
 def facts(name: str) -> str:

@@ -1,9 +1,17 @@
 """The site builds without a warning, and what it shows comes from its own host."""
 
+import functools
+import html
+import http.server
+import importlib.resources
+import importlib.util
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
@@ -160,3 +168,74 @@ def test_every_command_is_in_the_reference(site):
     page = (site / "reference" / "commands" / "index.html").read_text()
     for words in ("compare", "demo", "report", "data fetch", "policies", "verify"):
         assert f"fedpick {words}" in page
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+# Opens a page of the site in a frame, in light or dark, and writes down what is wrong with it.
+OPENED = """<!doctype html><meta charset="utf-8"><pre id="said"></pre>
+<iframe width="{width}" height="900" src="{address}"></iframe>
+<script>
+const frame = document.querySelector('iframe');
+frame.addEventListener('load', async () => {{
+  const inside = frame.contentDocument;
+  inside.body.dataset.mdColorScheme = '{scheme}';
+  const style = inside.createElement('style');
+  style.textContent = '* {{ transition: none !important; animation: none !important; }}';
+  inside.head.append(style);
+  await new Promise((done) => setTimeout(done, 500));
+  const found = {{ wide: inside.documentElement.scrollWidth - frame.clientWidth, text: inside.body.innerText.length }};
+  const script = inside.createElement('script');
+  script.src = '/axe.js';
+  inside.head.append(script);
+  script.addEventListener('load', async () => {{
+    const told = await frame.contentWindow.axe.run();
+    found.axe = told.violations.filter((each) => ['serious', 'critical'].includes(each.impact))
+      .map((each) => [each.id, each.nodes.length, each.nodes[0].html.slice(0, 150)]);
+    document.getElementById('said').textContent = JSON.stringify(found);
+  }});
+}});
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def served(site, tmp_path_factory):
+    """The address of the site on this machine, with axe beside it."""
+    missing = [] if CHROMIUM else ["chromium: apt-get install chromium"]
+    if importlib.util.find_spec("axe_playwright_python") is None:
+        missing.append("axe: pip install --no-deps axe-playwright-python")
+    if missing:
+        pytest.skip(f"no {', no '.join(missing)}")
+    folder = tmp_path_factory.mktemp("served") / "site"
+    shutil.copytree(site, folder)
+    axe = importlib.resources.files("axe_playwright_python") / "axe.min.js"
+    (folder / "axe.js").write_text(axe.read_text(encoding="utf-8"), encoding="utf-8")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "default"), (390, "slate")])
+@pytest.mark.parametrize("page", ["", "policies/e3cs/", "tutorials/first-comparison/", "reference/round/"])
+def test_a_browser_shows_a_page_and_axe_finds_nothing_serious(served, tmp_path, page, width, scheme):
+    """No other host can be reached: a page that asks for one says so on the console."""
+    folder, address = served
+    (folder / "opened.html").write_text(OPENED.format(width=width, scheme=scheme, address=f"/{page}"), encoding="utf-8")
+    done = subprocess.run(
+        [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-first-run", "--disable-component-update",
+         "--disable-background-networking", "--enable-logging=stderr", "--window-size=1600,1000",
+         "--virtual-time-budget=20000", "--dump-dom", f"{address}/opened.html"],
+        capture_output=True, text=True, timeout=180, check=True,
+    )  # fmt: skip
+    said = json.loads(html.unescape(re.search(r'<pre id="said">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    assert said["text"] > 500
+    assert said["wide"] <= 0
+    assert said["axe"] == []

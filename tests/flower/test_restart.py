@@ -50,7 +50,7 @@ def same(one, other) -> None:
         np.testing.assert_array_equal(pack(one.roster.state)[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("every", [1, 3, 20])
+@pytest.mark.parametrize("every", [3, *(pytest.param(every, marks=pytest.mark.slow) for every in (1, 20))])
 @pytest.mark.parametrize(
     "policy",
     [

@@ -114,7 +114,7 @@ def test_drawing_by_size_without_replacement_counts_size_once(
     np.testing.assert_allclose(expected, np.array(sizes) / sum(sizes), rtol=1e-12)
 
 
-@pytest.mark.parametrize("variant", ["pow-d", "cpow-d", "rpow-d"])
+@pytest.mark.parametrize("variant", ["pow-d", *(pytest.param(v, marks=pytest.mark.slow) for v in ("cpow-d", "rpow-d"))])
 def test_power_of_choice_draws_candidates_by_size_and_weighs_equally(variant: str) -> None:
     sizes = np.array([1, 1, 8, 2])
     for choice in seen_choices(fp.PowerOfChoice(2, 3, variant=variant), fp.Clients(sizes)).values():

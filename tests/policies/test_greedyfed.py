@@ -39,6 +39,9 @@ class Twin:
                 self.worth[k] = ((n - 1) * self.worth[k] + value) / n
             else:
                 self.worth[k] = self.memory * self.worth[k] + (1 - self.memory) * value
+        heard = [k for k, value in zip(chosen, values, strict=True) if np.isfinite(value)]
+        for k in set(chosen) - set(heard):
+            self.worth[k] = min([self.worth[k], *(self.worth[j] for j in heard or chosen)])
 
 
 @settings(max_examples=40, deadline=None)
@@ -78,6 +81,8 @@ def test_values_of_clients_that_failed_are_not_learned_and_newcomers_come_first(
     state = policy.observe(state, view(clients), choice, told(choice, [9.0, 1e300], np.array([2, 0])))
     assert state.worth.tolist() == [0.0, 0.0, 0.0]
     assert state.counts.tolist() == [1, 1, 0]
+    state = policy.observe(state, view(clients), choice, told(choice, [9.0, -0.5], np.array([2, 0])))
+    assert state.worth.tolist() == [-0.5, -0.5, 0.0]  # who failed ranks no higher than who was valued
     state = fp.admit(policy, fp.retire(policy, state, [1, 2]), fp.Clients([1.0]))
     for seed in range(10):
         assert policy.select(state, view(clients), np.random.default_rng(seed)).ids.tolist() == [1, 2]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
-from zoo import outcome, view, zoo
+from zoo import outcome, some_slow, view, zoo
 
 DONE, LATE, FAILED, SURPLUS = fp.Status
 
@@ -192,7 +192,7 @@ def test_a_probed_lie_is_worth_no_more_than_the_bound():
     np.testing.assert_allclose(asked["losses"], [1, 2, 3, 4, 5, bound, np.nan, 1e300])
 
 
-@pytest.mark.parametrize("name", [n for n, p in zoo(4).items() if not isinstance(p, fp.Guard)])
+@pytest.mark.parametrize("name", some_slow((n for n, p in zoo(4).items() if not isinstance(p, fp.Guard)), quick=4))
 def test_any_policy_can_be_guarded_and_its_traits_stay(name):
     bare = zoo(4)[name]
     guarded = fp.Guard(bare, cap=1.2, window=1)

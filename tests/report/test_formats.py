@@ -186,7 +186,7 @@ def test_a_world_in_which_nothing_takes_time_has_no_panel_for_it(tmp_path):
     assert len(plots.draw([plots.Panel("", {"uniform": [curve]})], "").axes) == 3
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["svg", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("png", "pdf"))])
 def test_the_same_figure_is_the_same_file(results, kind):
     files = [io.BytesIO(), io.BytesIO()]
     for file in files:

@@ -82,3 +82,8 @@ def test_marks_do_not_shift_the_numbers():
     lines = text(Sheet("", ["policy"], ["x"], rows), 80)
     ends = {line.rstrip("* ").__len__() for line in lines if "±" in line}
     assert len(ends) == 1
+
+
+def test_a_remark_in_brackets_is_not_torn():
+    assert fold("fedcs (oracle)", 12) == ["fedcs", "(oracle)"]
+    assert fold("over-select(fedcs, 1.3) (oracle)", 24) == ["over-select(fedcs, 1.3)", "(oracle)"]

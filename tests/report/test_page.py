@@ -3,13 +3,9 @@
 import base64
 import hashlib
 import html
-import importlib.resources
-import importlib.util
 import json
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -22,6 +18,7 @@ from made_runs import WORLD, make, record, study
 from typer.testing import CliRunner
 
 import fedpick as fp
+from browsers import CHROMIUM, axe, opened, require
 from fedpick import comparison
 from fedpick.cli.app import app
 from fedpick.experiment import Experiment
@@ -30,7 +27,6 @@ from fedpick.report.page import again
 from fedpick.report.page.verdict import verdict
 from fedpick.store import Tables
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 HOSTILE = "<script>alert(1)</script>'\"&{{7*7}}</style><!--\u202e\u2028" + "x" * 10_000
 
 
@@ -353,10 +349,7 @@ def test_without_jinja_the_message_says_what_to_install(results, monkeypatch):
 
 def browser(page, folder, *options):
     """Open a page headless; returns its DOM when the script has run, and what it said on the console."""
-    if CHROMIUM is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("no chromium: install it, so that the page is tested in a browser")
-        pytest.skip("no chromium: apt-get install chromium")
+    require()
     done = subprocess.run(
         [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
          "--no-first-run", "--disable-component-update", "--disable-background-networking", "--enable-logging=stderr",
@@ -436,19 +429,16 @@ def test_it_fits_the_width_and_its_texts_have_contrast(page, tmp_path, width):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(page, tmp_path, theme):
-    if importlib.util.find_spec("axe_playwright_python") is None:
-        pytest.skip("no axe: pip install --no-deps axe-playwright-python")
-    axe = (importlib.resources.files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
-    steps = f"""
-      document.documentElement.dataset.theme = '{theme}';
-      {axe.replace("</script", "<" + chr(92) + "/script")};
-      axe.run(document).then((found) => say(JSON.stringify(
-        found.violations.map((each) => [each.id, each.impact, each.nodes[0].html.slice(0, 100)]))));
-    """
-    said, console = open_with(page, tmp_path, steps, 390)
-    assert console == []
-    assert json.loads(said) == []
+@pytest.mark.parametrize("width", [390, 1440])
+def test_axe_finds_nothing(page, tmp_path, theme, width):
+    file = tmp_path / "page.html"
+    file.write_text(page, encoding="utf-8")
+    with opened(file.as_uri(), width, dark=theme == "dark") as shown:
+        shown.wait_for_selector("#f-curves .curve")
+        assert shown.evaluate("() => document.documentElement.dataset.theme") == theme
+        assert axe(shown) == []
+        assert shown.said == []
+        assert shown.asked == [file.as_uri()]
 
 
 @pytest.mark.slow

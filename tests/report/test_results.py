@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -495,3 +495,22 @@ def test_results_say_what_they_are(tmp_path):
     results = Results([read_info(run.folder) for run in find_runs(study(tmp_path, seeds=2))])
     assert repr(results) == "Results(6 runs: 3 policies, 2 seeds)"
     assert str(results) + "\n" == results.table("text") == str(results.table()) + "\n"
+
+
+def test_what_was_sent_has_a_unit_that_fits(tmp_path):
+    """A table with "GB sent 0" says nothing: small amounts are in megabytes, large ones in terabytes."""
+    results = fp.load(study(tmp_path, policies=("uniform", "e3cs"), seeds=2))
+    assert "GB sent" in results._sheet.heads  # 2.4
+    rows = results._rows
+    for factor, unit in ((1e-4, "MB sent"), (1e3, "TB sent")):
+        small = []
+        for row in rows:
+            each = row.scores["gigabytes"]
+            over = Interval(each.over.mean * factor, each.over.half * factor, each.over.n)
+            values = [value * factor for value in each.values]
+            small.append(replace(row, scores={**row.scores, "gigabytes": replace(each, values=values, over=over)}))
+        sheet = tables.make_sheet(small, "uniform", [])
+        assert unit in sheet.heads
+        at = sheet.heads.index(unit)
+        assert sheet.rows[0].cells[at].main == {"MB sent": "0.2", "TB sent": "2.4"}[unit]
+    assert results.data()["rows"][0]["scores"]["gigabytes"]["mean"] == pytest.approx(2.4)

@@ -116,7 +116,7 @@ def test_one_of_many_runs_is_what_anneal_gives(kind, problem):
 
 @each_kind
 @each_problem
-@pytest.mark.parametrize("steps", [3, 8])
+@pytest.mark.parametrize("steps", [8, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_last_cohort_is_distributed_as_the_markov_chain_says(kind, problem, steps):
     every = states(problem)
     chain = np.full(len(every), 1 / len(every))

@@ -188,6 +188,22 @@ def test_rounds_go_to_parts_while_it_runs_and_are_joined_at_the_end(tmp_path: Pa
     ]
 
 
+def test_slow_rounds_are_written_before_the_next_checkpoint_is_due(tmp_path: Path, monkeypatch) -> None:
+    """`fedpick watch` shows what is written; the tables at the end are the same."""
+    clock = [0.0]
+    monkeypatch.setattr(stores, "monotonic", lambda: clock[0])
+    what, seen = config("uniform", rounds=9, every=100), []
+    folder, run = begin(tmp_path / "slow", what)
+    with folder:
+        for record in run.rounds(what.rounds):
+            clock[0] += 4.0
+            folder.append(record, run.state)
+            seen.append(folder.saved)
+        folder.finish(run.state)
+    assert seen == [0, 0, 3, 3, 3, 6, 6, 6, 9]
+    assert contents(tmp_path / "slow") == whole(what)
+
+
 def test_the_tables_hold_what_the_records_say(tmp_path: Path) -> None:
     execute(config(), tmp_path)
     records = list(config().build().rounds(ROUNDS))
@@ -257,7 +273,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize("name", MEMORIES)
-@pytest.mark.parametrize("k", [3, 10, 22])
+@pytest.mark.parametrize("k", [10, *(pytest.param(k, marks=pytest.mark.slow) for k in (3, 22))])
 def test_a_run_left_at_any_round_ends_with_the_files_of_one_that_was_not(name: str, k: int, tmp_path: Path) -> None:
     play_to(tmp_path, MEMORIES[name], k)
     assert contents(execute(MEMORIES[name], tmp_path)) == whole(MEMORIES[name])

@@ -264,3 +264,15 @@ def test_thinning_keeps_the_ends():
     assert steps(5).tolist() == [1, 2, 3, 4, 5]
     assert rounded(np.array([[1.23456789]])) == [[1.2346]]
     assert rounded(np.array([3])) == [3]
+
+
+@pytest.mark.slow
+def test_the_page_of_a_study_s_runs_is_written_beside_them(tmp_path):
+    how = {"workers": 1, "seeds": 2, "out": tmp_path}
+    studies.reproduce("rbcs-f/fig4", rounds=5, **how)
+    studies.reproduce("rbcs-f/fig4", rounds=10, **how)  # the runs of other settings are not shown
+    page = (tmp_path / studies.JOBS / "rbcs-f/fig4" / "page.html").read_text(encoding="utf-8")
+    assert page.lstrip().startswith("<!doctype html>")
+    assert "10 rounds" in page
+    assert "the first 5" not in page
+    assert not list((tmp_path / "rbcs-f/fig4").glob("*.html"))  # not among what is kept for a repository

@@ -68,13 +68,19 @@ def compare(
     ] = None,
     num_clients: Annotated[
         int | None,
-        typer.Option("--num-clients", "-k", "--clients", help="Number of clients (default: the world's).", min=1),
+        typer.Option(
+            "--num-clients", "-k", "--clients", help="Number of clients (default: the world's).", min=1, metavar="N"
+        ),
     ] = None,
     cohort_size: Annotated[
         list[int] | None,
-        typer.Option("--cohort-size", "-m", help="Clients chosen per round (default: 20); repeatable.", min=1),
+        typer.Option(
+            "--cohort-size", "-m", help="Clients chosen per round (default: 20); repeatable.", min=1, metavar="N"
+        ),
     ] = None,
-    rounds: Annotated[int | None, typer.Option("--rounds", "-t", help="Rounds per run (default: 500).", min=1)] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", "-t", help="Rounds per run (default: 500).", min=1, metavar="N")
+    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -82,6 +88,7 @@ def compare(
             "-s",
             help="Number of seeds (default: 5); with the same seed, all policies get the same world.",
             min=1,
+            metavar="N",
         ),
     ] = None,
     data: Annotated[
@@ -169,7 +176,9 @@ def demo(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run or of comparisons.")],
-    rounds: Annotated[int | None, typer.Option(help="Continue to this round (default: as planned).", min=1)] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Continue to this round (default: as planned).", min=1, metavar="N")
+    ] = None,
     code: Annotated[
         list[str] | None,
         typer.Option("--policy", "-p", "--own", help="Your own code that the runs use, as 'FILE.py:Name'; repeatable."),

@@ -7,15 +7,9 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.table import Column
+from rich.text import Text
 
 from fedpick.errors import FedpickError
 
@@ -35,6 +29,26 @@ def plain(text: object) -> str:
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in str(text))
 
 
+class _Speed(ProgressColumn):
+    """Rounds a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if not speed else f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s", no_wrap=True)
+
+
+class _Left(ProgressColumn):
+    """The time left, or until it is known the time so far."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        left = task.time_remaining
+        seconds = int(task.elapsed or 0) if left is None else int(left)
+        clock = f"{seconds // 60}:{seconds % 60:02}" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+        return Text(clock if left is None else f"{clock} left", no_wrap=True)
+
+
 @contextmanager
 def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterator[Callable[[int, int], None]]:
     """Show one bar for all rounds of all runs, and one for each run in progress.
@@ -44,8 +58,11 @@ def progress_of(names: list[str], rounds: list[int], begun: list[int]) -> Iterat
         rounds: number of rounds of each run.
         begun: rounds that each run already has.
     """
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bars = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
+    name = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
+    columns = (name, BarColumn(bar_width=12), MofNCompleteColumn(), _Speed(), _Left())
+    bars = Progress(*columns, console=err, transient=True, expand=err.width < 100)
     whole = bars.add_task(f"{len(names)} runs, rounds", total=sum(rounds), completed=sum(begun))
     reached = list(begun)
     shown: dict[int, TaskID] = {}

@@ -18,7 +18,7 @@ from fedpick.worlds import WORLDS
 __all__ = ["app"]
 
 app = typer.Typer()
-Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen per round.", min=1)]
+Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen per round.", min=1, metavar="N")]
 
 
 @app.command()

@@ -50,7 +50,7 @@ def _studies() -> Iterable[str]:
 
 complete_policy, complete_world, complete_data, complete_study = map(_complete, (_policies, _worlds, _data, _studies))
 
-Workers = Annotated[int | None, typer.Option(help="Number of processes (default: one per core).", min=1)]
+Workers = Annotated[int | None, typer.Option(help="Number of processes (default: one per core).", min=1, metavar="N")]
 Executor = Annotated[
     str,
     typer.Option(

@@ -23,8 +23,10 @@ def reproduce(
         list[str] | None, typer.Argument(help="Names of studies (default: all).", autocompletion=complete_study)
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and seeds.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds (default: the study's).", min=1)] = None,
-    seed0: Annotated[int, typer.Option("--seed0", help="The first seed.", min=0)] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds (default: the study's).", min=1, metavar="N")
+    ] = None,
+    seed0: Annotated[int, typer.Option("--seed0", help="The first seed.", min=0, metavar="N")] = 0,
     folder: Annotated[Path, typer.Option("--out", help="Folder for results and plots.")] = Path("fedpick-studies"),
     workers: Workers = None,
     executor: Executor = "auto",
@@ -70,7 +72,10 @@ def reproduce(
             table.add_row(f"(ours) {claim}" if finding.own else claim, paper, ours, verdict, why)
         if outcome.findings:
             console.out.print(table)
-        console.out.print(f"written to {escape(str(folder / name))}")
+        console.out.print(f"written to {escape(str(folder / name))}", soft_wrap=True)
+        report = folder / studies.JOBS / name / "page.html"
+        if report.is_file():
+            console.out.print(f"a page with all runs: {escape(str(report))}", soft_wrap=True)
     if not study:
         console.out.print(f"all of them: {studies.save_index(outcomes, folder)}")
 

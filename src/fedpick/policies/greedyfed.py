@@ -5,8 +5,9 @@ IEEE Networking Letters, Algorithm 1. In the first rounds every client is chosen
 Shapley value, which is the mean over the rounds that a client took part in, or an exponential average.
 
 The round's values come as the report "shapley", which the server computes: GTG-Shapley, of minus the validation loss.
-Clients never tried come first, in random order (in the paper by their number). A client that was chosen but never
-valued has the value 0, with which all begin.
+Clients never tried come first, in random order (in the paper by their number). A client that was chosen but not valued,
+because it failed, counts as the lowest of its cohort, or what it had if that is lower: with the 0 that all begin with,
+it would rank above clients of negative value.
 
 Trusts: no report; the updates themselves are valued. The validation data must be like what the model is for.
 """
@@ -16,7 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import solvers
-from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present, valid_losses
+from fedpick.policies._common import (
+    ByValue,
+    check_cohort_size,
+    check_number,
+    nobody,
+    present,
+    unheard_lowest,
+    valid_losses,
+)
 from fedpick.protocol import ReportSpec, check_outcome
 from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
@@ -81,4 +90,5 @@ class GreedyFed(ByValue):
             state.worth[ids] += (new - state.worth[ids]) / state.valued[ids]
         else:
             state.worth[ids] = self.memory * state.worth[ids] + (1.0 - self.memory) * new
+        state.worth[choice.ids] = unheard_lowest(state.worth[choice.ids], heard)
         return GreedyFedState(state.counts, state.valued, state.worth)

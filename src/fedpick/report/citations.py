@@ -151,6 +151,27 @@ _PAPERS = {
         2019,
         "booktitle = {Machine Learning and Systems (MLSys)}",
     ),
+    "tang2022fedcor": (
+        "inproceedings",
+        "Tang, Minxue and others",
+        "{FedCor}: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated Learning",
+        2022,
+        "booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)}",
+    ),
+    "singhal2024greedy": (
+        "article",
+        "Singhal, Pranava and Pandey, Shashi Raj and Popovski, Petar",
+        "Greedy {Shapley} Client Selection for Communication-Efficient Federated Learning",
+        2024,
+        "journal = {IEEE Networking Letters}",
+    ),
+    "nagalapatti2021game": (
+        "inproceedings",
+        "Nagalapatti, Lokesh and Narayanam, Ramasuri",
+        "Game of Gradients: Mitigating Irrelevant Clients in Federated Learning",
+        2021,
+        "booktitle = {AAAI Conference on Artificial Intelligence}",
+    ),
     "xiao2017fashion": (
         "article",
         "Xiao, Han and Rasul, Kashif and Vollgraf, Roland",
@@ -212,6 +233,9 @@ POLICIES = {
     "HiCS": ("chen2024heterogeneity",),
     "MinSeparation": ("kairouz2021practical",),
     "OverSelect": ("bonawitz2019towards",),
+    "FedCor": ("tang2022fedcor",),
+    "GreedyFed": ("singhal2024greedy",),
+    "SFedAvg": ("nagalapatti2021game",),
 }
 OURS = ("Guard",)  # of no paper
 WORLDS = {

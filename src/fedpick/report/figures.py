@@ -117,7 +117,7 @@ def write_pgf(figure: Any, out: IO[str]) -> None:
     agg, mixed, pgf = (needed(f"matplotlib.backends.backend_{each}", "PGF", "report") for each in BACKENDS)
     parent: Any = pgf.RendererPgf
 
-    class Pgf(parent):
+    class Pgf(parent):  # type: ignore[misc]
         measured = agg.RendererAgg(1, 1, figure.dpi)
 
         def get_text_width_height_descent(self, s: str, prop: Any, ismath: Any) -> Any:

@@ -60,7 +60,7 @@ def fold(text: str, width: int) -> list[str]:
 def _pieces(text: str, width: int) -> list[str]:
     """The pieces of a name between possible breaks; a call such as "e3cs(quota=0.5)," is one piece if it fits."""
     found: list[str] = []
-    for piece in re.findall(r"[^\s(,]+\([^()]*\)[,)]*\s*|[^\s(,]*[(,]+\s*|[^\s(,]+\s*", text):
+    for piece in re.findall(r"[^\s(,]*\([^()]*\)[,)]*\s*|[^\s(,]*[(,]+\s*|[^\s(,]+\s*", text):
         small = re.findall(r"[^\s(,]*[(,]+\s*|[^\s(,]+\s*", piece)
         found += [piece] if len(piece.rstrip()) <= width else small
     return found

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedpick.report.formats import Shown
@@ -14,6 +15,7 @@ __all__ = [
     "cell_of",
     "columns_of",
     "finite",
+    "fitting",
     "group_name",
     "make_sheet",
     "number",
@@ -29,7 +31,7 @@ COLUMNS = {  # score -> heading, digits; `as_data` has the other scores, too
     "hours": ("simulated hours", 2),
     "jain": ("fairness (Jain)", 2),
     "never": ("never chosen", 2),
-    "gigabytes": ("GB sent", 1),
+    "gigabytes": ("{sent}", 1),
 }
 TRAINED = {  # the columns if a model was trained; `as_data` has losses and gigabytes, too
     "accuracy": ("test accuracy", 3),
@@ -110,8 +112,13 @@ def percent(target: float | None) -> str:
     return "target" if target is None else f"{100 * target:.4g}%"
 
 
-def columns_of(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
-    """The scores that all rows have and that are not all 0, with their headings."""
+def columns_of(rows: Sequence[Summary], sent: str = "GB sent") -> dict[str, tuple[str, int]]:
+    """The scores that all rows have and that are not all 0, with their headings.
+
+    Args:
+        rows: of the table.
+        sent: heading of what was sent, see `fitting`.
+    """
     common = {name for name in rows[0].scores if all(name in row.scores for row in rows)}
     shown = TRAINED if {"accuracy", "test_loss"} & common else COLUMNS
     left_out = {"test_loss"} if "accuracy" in common else set()
@@ -121,11 +128,34 @@ def columns_of(rows: Sequence[Summary]) -> dict[str, tuple[str, int]]:
     targets = {row.target for row in rows}
     target = percent(targets.pop()) if len(targets) == 1 else "target"
     real = any(row.group.block.engine != "simulator" for row in rows)
+    if "gigabytes" in common and max(row.scores["gigabytes"].over.mean for row in rows) >= 100:
+        shown = shown | {"gigabytes": ("{sent}", 0)} if "gigabytes" in shown else shown
     return {
-        name: (heading.format(target=target).removeprefix("simulated " if real else ""), digits)
+        name: (heading.format(target=target, sent=sent).removeprefix("simulated " if real else ""), digits)
         for name, (heading, digits) in shown.items()
         if name in common - left_out
     }
+
+
+def fitting(rows: Sequence[Summary]) -> tuple[list[Summary], str]:
+    """The rows with what was sent in the unit that fits the largest, megabytes to terabytes; and that unit."""
+    sent = [row.scores["gigabytes"].over.mean for row in rows if "gigabytes" in row.scores]
+    most = max((value for value in sent if math.isfinite(value)), default=1.0)
+    factor, unit = (1e3, "MB sent") if most < 1.0 else (1.0, "GB sent") if most < 1e3 else (1e-3, "TB sent")
+    if factor == 1.0:
+        return list(rows), unit
+
+    def times(over: Interval | None) -> Any:
+        return over and Interval(factor * over.mean, factor * over.half, over.n)
+
+    def scaled(score: Score) -> Score:
+        values = [factor * value for value in score.values]
+        return replace(score, values=values, over=times(score.over), difference=times(score.difference))
+
+    return [
+        replace(row, scores={name: scaled(each) if name == "gigabytes" else each for name, each in row.scores.items()})
+        for row in rows
+    ], unit
 
 
 def number(value: float, half: float, digits: int, sign: str = "", clear: bool = False) -> str:
@@ -233,7 +263,8 @@ def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], gi
         notes: shown below the legend.
         given: whether the user gave the target, so that the legend need not explain it.
     """
-    columns, places = columns_of(rows), [_place(row.group) for row in rows]
+    rows, unit = fitting(rows)
+    columns, places = columns_of(rows, unit), [_place(row.group) for row in rows]
     varies = [key for key in places[0] if len({place[key] for place in places}) > 1]
     targets = len({row.target for row in rows}) > 1 and "rounds_to" in columns
     fixed = {key: value for key, value in places[0].items() if key not in varies}

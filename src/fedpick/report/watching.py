@@ -26,7 +26,7 @@ __all__ = ["Watch", "find_leniently", "serve", "states_of"]
 
 LOCKS = Path("/proc/locks")  # of Linux
 RECENT, SILENT = 10.0, 120.0  # seconds since the last write of a run that surely, or perhaps, goes on
-SHARE = 5.0  # times as long as reading took, until the folder is read again
+SHARE = 5.0  # times the processor time of reading, until the folder is read again
 LISTED = 200  # runs
 OPEN = 15.0  # seconds since it last asked, of a page that is still open
 PORT = 8642
@@ -172,7 +172,7 @@ class Watch:
 
     def _look(self) -> None:
         """Read the folder if something has changed."""
-        self._looked = begun = time.monotonic()
+        self._looked, spent = time.monotonic(), time.thread_time()
         infos, broken = find_leniently(self.folder)
         stamps = {info.folder: sorted(_stamps(info.folder)) for info in infos}
         seen, changed = states_of(infos, stamps)
@@ -181,7 +181,7 @@ class Watch:
             content, live = self._read(infos, broken, seen, changed)
             self._answers = _answers(content, live)
             self._print = found
-        self._next = time.monotonic() + SHARE * (time.monotonic() - begun)
+        self._next = time.monotonic() + SHARE * (time.thread_time() - spent)
 
     def _read(
         self, infos: Sequence[RunInfo], broken: dict[Path, str], seen: dict[Path, tuple[str, int]], changed: float
@@ -276,7 +276,7 @@ def _said(states: Sequence[str], waiting: int, folder: Path) -> tuple[str, str]:
         said += " A silent one has written nothing for two minutes or more; it may have stopped."
     if state == "stopped" or (waiting and state != "running"):
         state = "stopped"
-        said += f" Nobody works on it now; continue a comparison with: fedpick resume {printable(str(folder))}"
+        said += f" No process works on them now; continue a comparison with: fedpick resume {printable(str(folder))}"
     return state, said
 
 

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from fedpick.errors import StoreError, unknown_name
-from fedpick.studies._jobs import conduct
+from fedpick.studies._jobs import JOBS, conduct, runs_of
 from fedpick.studies._progress import Progress
-from fedpick.studies._save import save, save_guide, save_index, save_page, save_summary
+from fedpick.studies._save import save, save_guide, save_index, save_page, save_runs, save_summary
 from fedpick.studies._study import Finding, Reproduction, Study
 
 __all__ = [
+    "JOBS",
     "STUDIES",
     "Finding",
     "Progress",
@@ -157,6 +158,7 @@ def reproduce(
     outcome = conduct(study, settings, **how)
     if place is not None:
         save(outcome, place / id)
+        save_runs(runs_of(study, settings, place, executor, device))
     return outcome
 
 

@@ -25,13 +25,14 @@ from fedpick import atomic, devices
 from fedpick._version import __version__
 from fedpick.errors import MissingError, StateError, StoreError
 from fedpick.experiment import executors
+from fedpick.store.manifest import MANIFEST
 from fedpick.store.tables import covers, reached
 from fedpick.studies import _kept
 from fedpick.studies._progress import Estimate, Progress
 from fedpick.studies._runs import Played
 from fedpick.studies._study import Found, Item, Job, Measurement, Reproduction, Study, canonical
 
-__all__ = ["JOBS", "conduct", "folder_of", "key"]
+__all__ = ["JOBS", "conduct", "folder_of", "key", "runs_of"]
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,17 @@ def conduct(
     # Through JSON, so that a result scores and plots the same when it is read back from its file.
     result = json.loads(json.dumps(study.gather(settings, found)))
     return Reproduction(study, settings, result, study.score(result))
+
+
+def runs_of(
+    study: Study, settings: dict[str, Any], out: Path, executor: str = "auto", device: str = "auto"
+) -> list[Path]:
+    """The folders of the runs that a study has made, in the order of its items; none if its jobs are no runs."""
+    if not isinstance(study.job, Played):
+        return []
+    kind = _kind(study, executors.check_names(executor, device), device)
+    made = [folder_of(study, item, out / JOBS, kind) for item in study.items(settings)]
+    return [folder for folder in dict.fromkeys(made) if (folder / MANIFEST).is_file()]
 
 
 def _kind(study: Study, executor: str, device: str) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedpick import atomic, store
-from fedpick.errors import StoreError
+from fedpick.errors import MissingError, StoreError
+from fedpick.report.results import Results
 from fedpick.studies import _plots
 from fedpick.studies._index import index_page, summary
 from fedpick.studies._study import Reproduction
 
-__all__ = ["save", "save_guide", "save_index", "save_page", "save_summary"]
+__all__ = ["save", "save_guide", "save_index", "save_page", "save_runs", "save_summary"]
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> Path:
@@ -60,6 +61,17 @@ def save_page(outcome: Reproduction, folder: str | os.PathLike[str]) -> Path:
         parts.append(f'<details markdown="1">\n<summary>Notes and thresholds</summary>\n\n{notes}\n</details>\n')
     text = "\n".join(part for part in parts if part)
     return _replace(Path(folder) / "findings.md", lambda path: path.write_text(text))
+
+
+def save_runs(runs: Sequence[Path]) -> Path | None:
+    """Write page.html, the report of these runs, beside their folders; None if it cannot be made."""
+    if not runs:
+        return None
+    try:
+        text = Results(list(runs)).page()
+    except (MissingError, StoreError):  # no Jinja2, or files that were removed: the result is whole without it
+        return None
+    return _replace(runs[0].parent / "page.html", lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def save_guide(outcomes: Sequence[Reproduction], folder: Path, page: str | os.PathLike[str]) -> Path | None:

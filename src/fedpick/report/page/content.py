@@ -11,7 +11,7 @@ from fedpick.report.intervals import band
 from fedpick.report.played import Played, selections_until
 from fedpick.report.plots import LABELS, Curve, Panel, ranked
 from fedpick.report.scores import ended
-from fedpick.report.tables import cell_of, columns_of, finite, group_name, printable
+from fedpick.report.tables import cell_of, columns_of, finite, fitting, group_name, printable
 from fedpick.types import Floats, Status
 
 __all__ = ["setting"]
@@ -133,7 +133,8 @@ def _counts(seeds: Sequence[Curve], points: int) -> dict[str, Any]:
 def _differences(rows: Sequence[Summary]) -> list[dict[str, Any]]:
     """The paired differences to the reference, by score."""
     found = []
-    for name, (heading, digits) in columns_of(rows).items():
+    rows, unit = fitting(rows)
+    for name, (heading, digits) in columns_of(rows, unit).items():
         entries = []
         for i, row in enumerate(rows):
             gap = row.scores[name].difference

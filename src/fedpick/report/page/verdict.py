@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedpick.report.groups import Score, Summary
-from fedpick.report.tables import cell_of, columns_of, group_name, percent
+from fedpick.report.tables import cell_of, columns_of, fitting, group_name, percent
 
 __all__ = ["verdict"]
 
@@ -19,7 +19,7 @@ _MAIN = (
 )
 _SIDES = {  # what a better policy may cost: how a sentence calls it, whether more is better, digits
     "hours": ("hours", False, 2),
-    "gigabytes": ("GB sent", False, 1),
+    "gigabytes": ("{sent}", False, 1),
     "worst_decile": ("accuracy of the worst tenth of clients", True, 3),
     "jain": ("fairness (Jain)", True, 2),
     "never": ("share of clients never chosen", False, 2),
@@ -36,6 +36,7 @@ class _Compared(NamedTuple):
 
 def verdict(rows: Sequence[Summary]) -> list[str]:
     """Sentences about the rows of one block, the most important first."""
+    rows, sent = fitting(rows)
     main = next((each for each in _MAIN if all(each[0] in row.scores for row in rows)), None)
     if main is None:
         return []
@@ -47,7 +48,7 @@ def verdict(rows: Sequence[Summary]) -> list[str]:
         return _without(rows, score, called, more, digits)
     said, best = _compared(ours, reference, main)
     said += _sooner(ours, reference)
-    said += [words for row in best[:2] for words in _costs(row, reference)]
+    said += [words for row in best[:2] for words in _costs(row, reference, sent)]
     if len(ours) >= MANY:
         said.append(
             f"Each is a 95% interval by itself: of {len(ours)} such differences, one in twenty excludes 0 by chance."
@@ -157,7 +158,7 @@ def _sooner(rows: Sequence[Summary], reference: Summary) -> list[str]:
     return said
 
 
-def _costs(row: Summary, reference: Summary) -> list[str]:
+def _costs(row: Summary, reference: Summary, sent: str) -> list[str]:
     """What else is clearly different for a better policy: the worst-off clients, and fairness."""
     texts = []
     for score, (called, more, digits) in _SIDES.items():
@@ -165,5 +166,5 @@ def _costs(row: Summary, reference: Summary) -> list[str]:
         if found is None or score not in reference.scores or found.difference is None or not found.difference.clear:
             continue
         word = "better" if (found.difference.mean > 0) == more else "worse"
-        texts.append(f"{called} {cell_of(found, digits).below} ({word})")
+        texts.append(f"{called.format(sent=sent)} {cell_of(found, digits).below} ({word})")
     return [f"With {_short(row)}, compared with {_short(reference)}: {'; '.join(texts)}."] if texts else []
