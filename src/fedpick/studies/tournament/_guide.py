@@ -141,8 +141,8 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         f"data sets here, about {0.05 * len(some['worlds']) * len(results):.1f} would name some policy by chance "
         "alone. Over-select was taken out of the comparison after its results were seen, for the reason on those "
         "pages. What is true of these data and worlds need not be true of yours: `fedpick compare` tells. Policies "
-        "that ask many clients before they choose (fedcor, optimal, pow-d) have far fewer rounds for the same messages, "
-        "which is why they end low here.\n",
+        "that ask many clients before they choose (fedcor, optimal, pow-d) have far fewer rounds for the same "
+        "messages, which is why they end low here.\n",
         "## By what troubles you\n",
     ]
     for world, asked in ASKED.items():
