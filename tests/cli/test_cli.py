@@ -391,12 +391,16 @@ def test_a_mistake_is_one_line_and_exit_code_2(call, tmp_path, arguments, says):
 
 
 def test_stored_studies_are_judged_again(call, tmp_path):
+    from fedpick import studies
+
     names = ("Random", *(f"RBCS-F({v})" for v in (1, 10, 50, 100)), "FedCS(3)")
     least = {name: [0.16, 0.17, 0.19] for name in names}
     spread = {name: [0.1, 0.3, 0.2 + i] for i, name in enumerate(names)}
     (tmp_path / "all/rbcs-f/fig4").mkdir(parents=True)
-    (tmp_path / "all/rbcs-f/fig4/manifest.json").write_text('{"settings": {}}')
-    result = {"rounds": 500, "guarantee": 0.15, "least": least, "spread": spread}
+    manifest = {"settings": dict(studies.STUDIES["rbcs-f/fig4"].settings)}
+    (tmp_path / "all/rbcs-f/fig4/manifest.json").write_text(json.dumps(manifest))
+    result = {"rounds": 500, "longer": 10_000, "guarantee": 0.15, "least": least, "least_later": least}
+    result |= {"spread": spread}
     (tmp_path / "all/rbcs-f/fig4/result.json").write_text(json.dumps(result))
     (tmp_path / "page.md").write_text("<!-- studies:begin -->\n<!-- studies:end -->\n")
     code, out, _ = call("judge", "--out", "all", "--page", "page.md")

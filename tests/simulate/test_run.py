@@ -595,3 +595,31 @@ def test_under_the_debug_switch_an_old_state_is_ruined_and_the_run_is_the_same(m
     all_same(due, records)
     assert np.isnan(old.log_weights).all()
     assert np.isfinite(run.state.policy.log_weights).all()
+
+
+class NobodyTrains:
+    """A trainer that is asked for the updates of clients none of which answers."""
+
+    reports = ("update_norm",)
+
+    def init(self, seed):
+        return np.zeros(1)
+
+    def train(self, model, ids, used, epochs, round, rng):
+        assert not used.any()
+        return Updates(np.full(len(ids), np.nan))
+
+    def part(self, updates, positions):
+        return Updates(updates.loss[positions])
+
+    def evaluate(self, model, round):
+        return {}
+
+
+def test_a_round_of_two_phases_goes_on_when_nobody_answers():
+    people = fp.Clients(np.ones(6))
+    world = fp.World(people, volatility=fp.worlds.SuccessRates((0.0,)), availability=fp.worlds.Always())
+    run = fp.Run(fp.OptimalSampling(2), world, seed=0, trainer=NobodyTrains())
+    records = list(run.rounds(2))
+    assert [record.round for record in records] == [1, 2]
+    assert not any((record.status == fp.Status.DONE).any() for record in records)

@@ -105,7 +105,7 @@ def test_quick_changes_rounds_and_seeds_only(id):
 
 @pytest.mark.slow
 def test_figures_are_the_same_bytes_again(tmp_path):
-    outcome = studies.reproduce("rbcs-f/fig4", workers=1, rounds=20, seeds=2)
+    outcome = studies.reproduce("rbcs-f/fig4", workers=1, rounds=20, longer=30, seeds=2)
     first, second = studies.save(outcome, tmp_path / "a"), studies.save(outcome, tmp_path / "b")
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes()
@@ -113,7 +113,7 @@ def test_figures_are_the_same_bytes_again(tmp_path):
 
 @pytest.mark.slow
 def test_parallel_and_serial_runs_agree():
-    tiny = {"rounds": 20, "seeds": 2}
+    tiny = {"rounds": 20, "longer": 30, "seeds": 2}
     serial = studies.reproduce("rbcs-f/fig3", workers=1, **tiny)
     parallel = studies.reproduce("rbcs-f/fig3", workers=2, **tiny)
     assert serial.result == parallel.result
@@ -128,7 +128,7 @@ def test_unknown_ids_and_settings_say_what_there_is(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
-    outcome = studies.reproduce("rbcs-f/fig4", workers=1, rounds=10, seeds=2)
+    outcome = studies.reproduce("rbcs-f/fig4", workers=1, rounds=10, longer=20, seeds=2)
     with pytest.raises(StoreError, match="cannot make the folder"):
         studies.save(outcome, tmp_path / "file" / "out")
 
@@ -138,7 +138,8 @@ def test_a_table_keeps_its_columns():
     finding = Finding("a | b", "none", "1", Judged("undecided", ("A > B is undecided",), 12), "a note")
     page = Reproduction(studies.STUDIES["e3cs/fig3"], {}, {}, [ours, finding])
     rows = page.table().splitlines()
-    assert rows[2] == "| a \\| b | none | 1 | **undecided**: about 12 seeds would decide. A > B is undecided |"
+    assert rows[2] == "| a \\| b | none | 1 | **undecided** |"
+    assert page.why() == "- *undecided*: a | b. about 12 seeds would decide. A > B is undecided.\n"
     assert rows[3] == "| (ours) b | none | 2 | **reproduced** |"
     assert "- a | b: a note." in page.notes()
     assert "- dozens, at least: 12 (a dozen)" in page.notes()
@@ -173,11 +174,13 @@ RBCSF = {name: [base + x for x in (0.0, 0.1, -0.1, 0.05)] for name, base in
 
 def stored(folder, limits=None):
     """A result of rbcs-f/fig4 as `reproduce` stores it."""
-    result = {"rounds": 500, "guarantee": 0.15, "spread": RBCSF, "least": RBCSF, "pulls": {}}
+    result = {"rounds": 500, "longer": 10_000, "guarantee": 0.15, "spread": RBCSF, "pulls": {}}
+    result |= {"least": RBCSF, "least_later": RBCSF}
     at = folder / "rbcs-f/fig4"
     at.mkdir(parents=True)
     (at / "result.json").write_text(json.dumps(result))
-    manifest = {"settings": {"seeds": 4}} | ({} if limits is None else {"limits": limits})
+    settings = dict(studies.STUDIES["rbcs-f/fig4"].settings) | {"seeds": 4}
+    manifest = {"settings": settings} | ({} if limits is None else {"limits": limits})
     (at / "manifest.json").write_text(json.dumps(manifest))
     return at
 
@@ -192,6 +195,11 @@ def test_stored_results_are_judged_anew_without_running(tmp_path):
     assert "some of them set or changed after the run" in page
     assert (at / "manifest.json").read_text() == before  # it tells of the run, not of the judging
     assert studies.judge("rbcs-f/fig3", tmp_path) is None
+    other = json.loads(before)
+    other["settings"]["cohort_size"] = 4  # of earlier settings: its page would say what was not done
+    (at / "manifest.json").write_text(json.dumps(other))
+    assert studies.judge("rbcs-f/fig4", tmp_path) is None
+    (at / "manifest.json").write_text(before)
     (at / "result.json").write_text("{")
     with pytest.raises(StoreError, match=r"cannot read the result .* repeat `fedpick reproduce rbcs-f/fig4 --out"):
         studies.judge("rbcs-f/fig4", tmp_path)

@@ -137,9 +137,12 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         "`fedpick judge` writes this page from the tournament's results: every policy in nine worlds, with the same "
         f"budget of messages ({seeds}). Its pages have all figures: {pages}. A policy is called better or worse than "
         f"{first} if the paired interval excludes 0 at a level ({chance(some):.1%}) at which all policies together are "
-        "right in 95% of such comparisons. What is true of these data and worlds need not be true of yours: "
-        "`fedpick compare` tells. Policies that ask many clients before they choose (fedcor, optimal, pow-d) have far "
-        "fewer rounds for the same messages, which is why they end low here.\n",
+        f"right in 95% of such comparisons, within one world: of the {len(some['worlds']) * len(results)} worlds and "
+        f"data sets here, about {0.05 * len(some['worlds']) * len(results):.1f} would name some policy by chance "
+        "alone. Over-select was taken out of the comparison after its results were seen, for the reason on those "
+        "pages. What is true of these data and worlds need not be true of yours: `fedpick compare` tells. Policies "
+        "that ask many clients before they choose (fedcor, optimal, pow-d) have far fewer rounds for the same "
+        "messages, which is why they end low here.\n",
         "## By what troubles you\n",
     ]
     for world, asked in ASKED.items():

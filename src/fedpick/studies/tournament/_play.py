@@ -85,7 +85,7 @@ ABOUT = (
     "settings. Left out: genie, which needs speeds that these worlds do not tell; guard, since nobody lies here; "
     "fixed-probabilities, which is uniform without a vector. Over-select is shown, but not ranked: where devices are "
     "equal, times differ by the microseconds that more data takes, so that the clients with the most data always come "
-    "last and never count"
+    "last and never count. This was decided after the results were seen"
 )
 
 # name: (in words, whether more is better, decimals)
