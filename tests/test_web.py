@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+import threading
 
 import pytest
 
@@ -91,8 +92,8 @@ def test_a_short_token_and_a_port_in_use_are_explained(server):
         Server("no such host", 0, lambda path: None)
 
 
-def test_too_many_connections_are_closed(server, monkeypatch):
-    monkeypatch.setattr(server._server, "_free", __import__("threading").BoundedSemaphore(1))
+def test_too_many_connections_are_closed(server):
+    server._server._free = threading.BoundedSemaphore(1)
     with socket.create_connection(("127.0.0.1", server.port)) as first:
         first.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert first.recv(20).startswith(b"HTTP/1.1 200")

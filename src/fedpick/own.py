@@ -10,8 +10,9 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from fedpick.errors import ConfigError, unknown_name
@@ -100,6 +101,13 @@ def sources(names: Iterable[str]) -> dict[str, bytes]:
     return {_source(each).name: _source(each).read_bytes() for each in names if _split(each)[0].endswith(".py")}
 
 
+class _Fresh(SourceFileLoader):
+    """Compiles the file as it is; bytecode that Python keeps counts as current if time (in seconds) and size agree."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _module(reference: str) -> ModuleType:
     where, _ = _split(reference)
     if not where.endswith(".py"):
@@ -110,7 +118,7 @@ def _module(reference: str) -> ModuleType:
     name = f"fedpick_own_{path.stem}_{key}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Fresh(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

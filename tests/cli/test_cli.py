@@ -445,7 +445,7 @@ def test_help_shows_what_an_argument_is(capsys):
     """With Click 8.5, Typer 0.20 drops the help of arguments and suggests a command twice."""
     with pytest.raises(SystemExit):
         cli.app.app(["reproduce", "--help"])
-    assert "Name of a study (default: all)." in capsys.readouterr().out
+    assert "Names of studies (default: all)." in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.app.app(["repoduce"])
     assert capsys.readouterr().err.count("'reproduce'") == 1

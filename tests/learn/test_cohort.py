@@ -154,7 +154,7 @@ def test_the_form_for_gpus_masks_what_is_beyond_a_clients_steps(steps: int | Non
 def test_clients_that_have_finished_are_left_out_of_later_stages() -> None:
     ids, epochs = np.arange(40) % len(SIZES), 1.0 + np.arange(40) % 4
     trainer = make("floats", "vmap", momentum=0.9, steps=2)
-    assert cohort._stages(np.sort(2 * epochs)[::-1], 8) == (2, [40, 32, 32, 16])
+    assert cohort._stages(np.sort(2 * epochs)[::-1], 8) == (2, [40, 32, 32, 32])
     check(trainer, twin.Network(), ids, epochs != 2, epochs)
 
 
