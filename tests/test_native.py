@@ -1,6 +1,9 @@
 """Functions that Numba compiles at their first call."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 from numba import njit
 
 from fedpick.native import Native, native
@@ -35,3 +38,11 @@ def test_compiled_functions_call_each_other() -> None:
 
     assert outer(np.arange(4.0)) == 36.0
     assert Native(four_times.function, nogil=True)(np.arange(4.0)) == 24.0
+
+
+def test_where_compiled_code_cannot_be_kept_it_is_compiled_all_the_same() -> None:
+    there: dict[str, Any] = {}
+    exec(compile("def double(x):\n    return 2 * x", "nowhere", "exec"), there)  # no file: Numba cannot keep it
+    with pytest.raises(RuntimeError, match="cannot cache function"):
+        njit(cache=True)(there["double"])
+    assert Native(there["double"])(3) == 6

@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class Native(Generic[P, R]):
-    """A function that is compiled at its first call; compiled code is kept beside the source file.
+    """A function that is compiled at its first call; compiled code is kept beside the source file if possible.
 
     Args:
         function: that Numba can compile.
@@ -30,7 +30,10 @@ class Native(Generic[P, R]):
         """Numba's form of the function."""
         from numba import njit  # here, because it loads slowly
 
-        return njit(cache=True, nogil=self.nogil)(self.function)
+        try:
+            return njit(cache=True, nogil=self.nogil)(self.function)
+        except RuntimeError:  # neither the source's folder nor the user's cache folder can be written to
+            return njit(nogil=self.nogil)(self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Compile it if this is the first call, and call it."""
