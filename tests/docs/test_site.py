@@ -18,6 +18,8 @@ from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
 
+import browsers
+
 ROOT = Path(__file__).parent.parent.parent
 LOADED = {
     **dict.fromkeys(
@@ -170,7 +172,6 @@ def test_every_command_is_in_the_reference(site):
         assert f"fedpick {words}" in page
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 # Opens a page of the site in a frame, in light or dark, and writes down what is wrong with it.
 OPENED = """<!doctype html><meta charset="utf-8"><pre id="said"></pre>
 <iframe width="{width}" height="900" src="{address}"></iframe>
@@ -202,11 +203,7 @@ frame.addEventListener('load', async () => {{
 @pytest.fixture(scope="module")
 def served(site, tmp_path_factory):
     """The address of the site on this machine, with axe beside it."""
-    missing = [] if CHROMIUM else ["chromium: apt-get install chromium"]
-    if importlib.util.find_spec("axe_playwright_python") is None:
-        missing.append("axe: pip install --no-deps axe-playwright-python")
-    if missing:
-        pytest.skip(f"no {', no '.join(missing)}")
+    browsers.require("axe_playwright_python")
     folder = tmp_path_factory.mktemp("served") / "site"
     shutil.copytree(site, folder)
     axe = importlib.resources.files("axe_playwright_python") / "axe.min.js"
@@ -230,7 +227,7 @@ def test_a_browser_shows_a_page_and_axe_finds_nothing_serious(served, tmp_path, 
     folder, address = served
     (folder / "opened.html").write_text(OPENED.format(width=width, scheme=scheme, address=f"/{page}"), encoding="utf-8")
     done = subprocess.run(
-        [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+        [browsers.CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
          "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-first-run", "--disable-component-update",
          "--disable-background-networking", "--enable-logging=stderr", "--window-size=1600,1000",
          "--virtual-time-budget=20000", "--dump-dom", f"{address}/opened.html"],
