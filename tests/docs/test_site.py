@@ -4,7 +4,6 @@ import functools
 import html
 import http.server
 import importlib.resources
-import importlib.util
 import json
 import os
 import re
@@ -227,7 +226,8 @@ def test_a_browser_shows_a_page_and_axe_finds_nothing_serious(served, tmp_path, 
     folder, address = served
     (folder / "opened.html").write_text(OPENED.format(width=width, scheme=scheme, address=f"/{page}"), encoding="utf-8")
     done = subprocess.run(
-        [browsers.CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+        [browsers.CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu",
+         f"--user-data-dir={tmp_path / 'profile'}",
          "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-first-run", "--disable-component-update",
          "--disable-background-networking", "--enable-logging=stderr", "--window-size=1600,1000",
          "--virtual-time-budget=20000", "--dump-dom", f"{address}/opened.html"],
