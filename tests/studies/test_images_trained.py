@@ -1,5 +1,9 @@
 """The studies that train networks on images, with small digits in the place of the papers' images."""
 
+import json
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -20,6 +24,7 @@ IMAGES = {
     "rbcs-f/fig6-cifar10": {"partition": "dirichlet-labels(alpha={gamma}, size=30)"},
     "rbcs-f/fig6-fashion-mnist": {"partition": "dirichlet-labels(alpha={gamma}, size=30)"},
 }
+STORED = Path(__file__).parents[2] / "docs" / "studies"
 SMALL = {"data": "digits", "model": "mlp(hidden=(8,))", "rounds": 20, "seeds": 1}
 
 
@@ -84,3 +89,10 @@ def test_schemes_of_table_iii_are_all_judged_by_their_printed_numbers():
     assert [finding.verdict for finding in findings] == ["reproduced"] * len(findings)
     result["final"]["FedCS"] = near(70, 0.05)
     assert study.score(result)[3].verdict == "contradicted"
+
+
+@pytest.mark.parametrize("id", ["e3cs/table3-non-iid", "bsfl/fig10", "rbcs-f/fig6-cifar10"])
+def test_what_was_measured_on_a_gpu_is_kept_and_needs_none_to_be_read(id, tmp_path):
+    shutil.copytree(STORED / ".jobs" / id, tmp_path / ".jobs" / id)
+    outcome = studies.reproduce(id, seeds=1, device="gpu", out=tmp_path)
+    assert outcome.result == json.loads((STORED / id / "result.json").read_text())

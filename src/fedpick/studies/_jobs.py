@@ -191,7 +191,7 @@ def _play(ledger: _Ledger, job: Played, executor: str) -> None:
         whole = ledger.folders[i] / "rounds.parquet"
         return whole.is_file() and covers(whole) >= runs[i].config.rounds
 
-    if ledger.study.trains:
+    if ledger.study.trains and runs:  # what is stored needs no device
         _take(ledger.kind)
     for i in runs:
         if is_over(i):  # the study was stopped before it was read
