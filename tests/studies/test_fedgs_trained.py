@@ -33,10 +33,10 @@ def verdicts(result):
 @pytest.mark.slow
 def test_every_method_meets_every_mode(outcome):
     loss = outcome.result["loss"]
-    assert list(loss) == ["IDL", "LN", "SLN", "LDF", "MDF"]
+    assert list(loss) == ["IDL", "LN", "SLN", "LDF", "MDF", "MDF, beta = 0.7"]
     assert all(list(of) == list(study.STUDY.settings["methods"]) for of in loss.values())
     assert np.isfinite([values for of in loss.values() for values in of.values()]).all()
-    assert len(outcome.findings) == 8 + 5
+    assert len(outcome.findings) == 8 + 6
     assert outcome.result["present"]["IDL"] == [8.0, 8.0]
     assert max(outcome.result["present"]["SLN"]) < 8.0
 

@@ -269,8 +269,8 @@ def test_thinning_keeps_the_ends():
 @pytest.mark.slow
 def test_the_page_of_a_study_s_runs_is_written_beside_them(tmp_path):
     how = {"workers": 1, "seeds": 2, "out": tmp_path}
-    studies.reproduce("rbcs-f/fig4", rounds=5, **how)
-    studies.reproduce("rbcs-f/fig4", rounds=10, **how)  # the runs of other settings are not shown
+    studies.reproduce("rbcs-f/fig4", rounds=5, longer=5, **how)
+    studies.reproduce("rbcs-f/fig4", rounds=10, longer=10, **how)  # the runs of other settings are not shown
     page = (tmp_path / studies.JOBS / "rbcs-f/fig4" / "page.html").read_text(encoding="utf-8")
     assert page.lstrip().startswith("<!doctype html>")
     assert "10 rounds" in page
