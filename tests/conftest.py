@@ -63,11 +63,14 @@ def quick_disk() -> Iterator[None]:
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A figure is made, but its file is empty."""
+    """A figure is made, but nothing is drawn into it and its file is empty."""
     from matplotlib.figure import Figure
+
+    from fedpick.report import plots
 
     def savefig(self: Figure, fname: object, **how: object) -> None:
         with open(str(fname), "wb"):
             pass
 
     monkeypatch.setattr(Figure, "savefig", savefig)
+    monkeypatch.setattr(plots, "draw", lambda panels, title, metric=None: plots._figure(1.0, 1.0))
