@@ -7,7 +7,8 @@ Shapley value, which is the mean over the rounds that a client took part in, or 
 The round's values come as the report "shapley", which the server computes: GTG-Shapley, of minus the validation loss.
 Clients never tried come first, in random order (in the paper by their number). A client that was chosen but not valued,
 because it failed, counts as the lowest of its cohort, or what it had if that is lower: with the 0 that all begin with,
-it would rank above clients of negative value.
+it would rank above clients of negative value. If it is the server that failed to value an update that it had (its
+function raised or gave NaN), nothing changes for that client, and one never valued still comes first.
 
 Trusts: no report; the updates themselves are valued. The validation data must be like what the model is for.
 """
@@ -27,14 +28,14 @@ from fedpick.policies._common import (
     valid_losses,
 )
 from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["GreedyFed", "GreedyFedState"]
 
 
 @dataclass
 class GreedyFedState:
-    """How often each client was chosen and how often valued, and its average value."""
+    """How often each client was tried (chosen, and not left without a value by the server) and valued; its average."""
 
     counts: Ints
     valued: Ints
@@ -81,14 +82,16 @@ class GreedyFed(ByValue):
     def observe(self, state: GreedyFedState, view: View, choice: Choice, outcome: Outcome) -> GreedyFedState:
         """Average the values of this round."""
         check_outcome(view, choice, outcome)
-        state.counts[choice.ids] += 1
         told = np.asarray(outcome.reports.get("shapley", np.full(len(choice), np.nan)), dtype=np.float64)
         heard = outcome.succeeded & valid_losses(told)
+        state.counts[choice.ids[heard | (outcome.status != Status.DONE)]] += 1
         ids, new = choice.ids[heard], told[heard]
         state.valued[ids] += 1
         if self.memory is None:
             state.worth[ids] += (new - state.worth[ids]) / state.valued[ids]
         else:
             state.worth[ids] = self.memory * state.worth[ids] + (1.0 - self.memory) * new
-        state.worth[choice.ids] = unheard_lowest(state.worth[choice.ids], heard)
+        judged = heard | ~outcome.succeeded  # the others answered: that they have no value is not their doing
+        ids = choice.ids[judged]
+        state.worth[ids] = unheard_lowest(state.worth[ids], heard[judged])
         return GreedyFedState(state.counts, state.valued, state.worth)
