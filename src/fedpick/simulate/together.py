@@ -16,8 +16,9 @@ import numpy as np
 
 from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError
+from fedpick.learn.batches import Drawn
 from fedpick.learn.cohort import Trained
-from fedpick.learn.trainer import Drawn, Trainer
+from fedpick.learn.trainer import Trainer
 from fedpick.simulate import late
 from fedpick.simulate.round import Work, choose, delay, judge, settle, work
 from fedpick.simulate.run import Run
