@@ -135,5 +135,5 @@ def test_a_server_that_cannot_value_updates_moves_no_client(clock: Clock, caplog
     with caplog.at_level(logging.WARNING, logger="flwr"):
         strategy.start(FakeGrid(clock, {k: trains(value=VALUES[k]) for k in range(3)}), model(1.0, 1.0), num_rounds=1)
     assert strategy.roster.state.worth.tolist() == [0.0, 0.0, 0.0]
-    assert strategy.roster.state.counts.tolist() == [0, 0, 0]
+    assert strategy.roster.state.excused.tolist() == [1, 1, 1]
     assert "value() failed on 3 updates" in caplog.text
