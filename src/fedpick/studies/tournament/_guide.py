@@ -140,9 +140,9 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         f"right in 95% of such comparisons, within one world: of the {len(some['worlds']) * len(results)} worlds and "
         f"data sets here, about {0.05 * len(some['worlds']) * len(results):.1f} would name some policy by chance "
         "alone. The comparison after as many rounds was added, and times were made to differ by chance where devices "
-        "are equal, after the results of a first tournament were seen. What is true of these data and worlds need not be true of yours: `fedpick compare` tells. Policies "
-        "that ask many clients before they choose (fedcor, optimal, pow-d) have far fewer rounds for the same "
-        "messages, which is why they end low here.\n",
+        "are equal, after the results of a first tournament were seen. What is true of these data and worlds need not "
+        "be true of yours: `fedpick compare` tells. Policies that ask many clients before they choose (fedcor, "
+        "optimal, pow-d) have far fewer rounds for the same messages, which is why they end low here.\n",
         "## By what troubles you\n",
     ]
     for world, asked in ASKED.items():
