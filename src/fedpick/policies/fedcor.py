@@ -15,7 +15,7 @@ the authors approach by gradient steps.
 
 The paper's clients are always there. Here, a client that was away when the round began has as its change that since it
 was last asked, divided by the rounds in between (where two halves take turns, nobody is there in two rounds in a row);
-one away when the round ended has none. Of clients without any, the change found at the beginning of a round counts, too.
+one away when the round ended has none. Of clients without any, the change found when a round begins counts, too.
 Those asked fewer than two times are chosen last.
 
 Trusts: the losses that clients report. A client whose loss jumps looks as if it told the most, and is chosen until its
