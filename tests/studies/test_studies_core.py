@@ -36,6 +36,10 @@ TINY = {
     "oort/time": {"rounds": 8, "seeds": 2},
     "fedcor/rounds": {"rounds": 20, "seeds": 2},
     "clustered/rounds": {"rounds": 8, "seeds": 2},
+    "divfl/rounds": {"rounds": 12, "seeds": 2},
+    "optimal/bits": {"rounds": 8, "seeds": 2},
+    "refl/device-hours": {"rounds": 8, "seeds": 2},
+    "fedau/participation": {"rounds": 8, "seeds": 2},
 }
 
 

@@ -110,6 +110,10 @@ STUDIES: Mapping[str, Study] = _Studies(
         "oort/time": "baselines.oort",
         "fedcor/rounds": "baselines.fedcor",
         "clustered/rounds": "baselines.clustered",
+        "divfl/rounds": "baselines.divfl",
+        "optimal/bits": "baselines.optimal",
+        "refl/device-hours": "baselines.refl",
+        "fedau/participation": "baselines.fedau",
         "tournament/synthetic": "tournament.synthetic",
         "tournament/fashion-mnist": "tournament.fashion",
     }
