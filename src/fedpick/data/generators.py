@@ -158,7 +158,7 @@ class FedGSSynthetic:
     def _made(self, num_clients: int) -> tuple[NDArray[np.float32], NDArray[np.int32], Ints, Floats]:
         check_whole("FedGSSynthetic: num_clients", num_clients, 1)
         dim, classes = 60, 10
-        draw = np.random.RandomState(self.seed)  # noqa: NPY002 - the numbers of that generator are what is wanted
+        draw = np.random.RandomState(self.seed)  # its numbers are what is wanted
         draw.normal(0, 1, (dim, classes))  # a global model, drawn but not used in this variant
         draw.normal(0, 1, classes)
         model_mean = draw.normal(0, self.alpha, num_clients)

@@ -113,18 +113,18 @@ def _rising(of: dict[str, dict[str, list[float]]], what: str, digits: int) -> li
     return checks
 
 
-def _by_skew(of: dict[str, dict[str, list[float]]]) -> dict[str, Floats]:
-    """The mean over gamma_2, for each gamma_1."""
-    return {gamma: np.mean(list(row.values()), axis=0) for gamma, row in of.items()}
+def _by_skew(data: str, of: dict[str, dict[str, list[float]]]) -> dict[str, Floats]:
+    """The mean over gamma_2 for each gamma_1, the most skewed data first."""
+    return {f"{data}, gamma_1 = {gamma}": np.mean(list(of[gamma].values()), axis=0) for gamma in sorted(of, key=float)}
 
 
 def _score(result: Result) -> list[Finding]:
     final, same = result["final"], LIMITS["the same effect"].value
     gains = {data: {gamma: _gain(row) for gamma, row in of.items()} for data, of in final.items()}
     how = (
-        f"{result['cohort_size']} of {result['clients']} clients a round, 500 images each, {result['rounds']} rounds, SGD "
-        "0.01 with momentum 0.9, batches of 40, one pass a round; the values of gamma_1 and gamma_2 and the training's "
-        "settings are not printed: ours. A new vector for each seed"
+        f"{result['cohort_size']} of {result['clients']} clients a round, 500 images each, {result['rounds']} rounds, "
+        "SGD 0.01 with momentum 0.9, batches of 40, one pass a round; the values of gamma_1 and gamma_2 and the "
+        "training's settings are not printed: ours. A new vector for each seed"
     )
     findings = [
         Finding(
@@ -161,12 +161,9 @@ def _score(result: Result) -> list[Finding]:
     for data, of in gains.items():
         low, high = _ends(of)
         alike.append(within(of[low] - of[high], f"{data}: difference of the gains", low=-same, high=same, digits=1))
-        area, unsteady = _by_skew(result["area"][data]), _by_skew(result["unsteady"][data])
-        named = [f"{data}, gamma_1 = {gamma}" for gamma in sorted(area, key=float)]
-        slower += order(dict(zip(named, (area[g] for g in sorted(area, key=float)), strict=True)),
-                        " > ".join(reversed(named)), digits=1).checks  # fmt: skip
-        jitter += order(dict(zip(named, (unsteady[g] for g in sorted(area, key=float)), strict=True)),
-                        " > ".join(named), digits=2).checks  # fmt: skip
+        area, unsteady = (_by_skew(data, result[key][data]) for key in ("area", "unsteady"))
+        slower += order(area, " > ".join(reversed(area)), digits=1).checks
+        jitter += order(unsteady, " > ".join(unsteady), digits=2).checks
     return [
         *findings,
         Finding(
@@ -180,20 +177,17 @@ def _score(result: Result) -> list[Finding]:
             "The smaller gamma_1, the more rounds to converge and the more jitter",
             "curves only: 'more jitters on the curve and more rounds underwent before convergence'",
             "; ".join(
-                f"{data}: "
-                + ", ".join(
-                    f"gamma_1 = {gamma} mean accuracy {show(area, 1, '%')}, change {show(change, 2)} points"
-                    for (gamma, area), change in zip(
-                        _by_skew(result["area"][data]).items(),
-                        _by_skew(result["unsteady"][data]).values(),
-                        strict=True,
-                    )
-                )
+                f"{name} mean accuracy {show(area, 1, '%')}, change {show(change, 2)} points"
                 for data in gains
+                for (name, area), change in zip(
+                    _by_skew(data, result["area"][data]).items(),
+                    _by_skew(data, result["unsteady"][data]).values(),
+                    strict=True,
+                )
             ),
             judge([*slower, *jitter]),
-            "a mean over the rounds is lower for a curve that rises later; the change is between successive evaluations "
-            "in the second half; both are means over gamma_2",
+            "a mean over the rounds is lower for a curve that rises later; the change is between successive "
+            "evaluations in the second half; both are means over gamma_2",
         ),
         Finding(
             "The smaller gamma_2, the more unequally clients are chosen",
