@@ -8,9 +8,9 @@ The papers: FedProx (https://arxiv.org/abs/1812.06127), Power-of-Choice (https:/
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedpick.data.federated import Dataset, Federated
 from fedpick.data.partitions.held_out import hold_out
@@ -120,11 +120,13 @@ class FedGSSynthetic:
         beta: as in `Synthetic`.
         seed: of NumPy's legacy generator.
 
-    >>> split = FedGSSynthetic()(30, np.random.default_rng(0))
-    >>> split.sizes[:4], len(split.dataset.test_x)
-    (array([580,  38, 119,  41]), 888)
+    >>> split = FedGSSynthetic()(2, np.random.default_rng(0))
+    >>> split.sizes, len(split.dataset.test_x)
+    (array([60, 62]), 17)
     """
 
+    _DIM: ClassVar[int] = 60
+    _CLASSES: ClassVar[int] = 10
     alpha: float = 0.5
     beta: float = 0.5
     seed: int = 97
@@ -136,7 +138,13 @@ class FedGSSynthetic:
 
     def __call__(self, num_clients: int, rng: np.random.Generator) -> Federated:
         """Make the data of this many clients; `rng` is not used."""
-        x, y, sizes, _ = self._made(num_clients)
+        draw, w, b = self._drawn(num_clients)
+        centres = [draw.normal(mean, 1, self._DIM) for mean in draw.normal(0, self.beta, num_clients)]
+        sizes: Ints = draw.lognormal(4, 2, num_clients).astype(np.int64) + 50
+        spread = np.diag(np.arange(1, self._DIM + 1) ** -1.2)
+        inputs = [draw.multivariate_normal(centres[k], spread, int(sizes[k])) for k in range(num_clients)]
+        x = np.concatenate(inputs).astype(np.float32)
+        y = np.concatenate([np.argmax(inputs[k] @ w[k] + b[k], axis=1) for k in range(num_clients)]).astype(np.int32)
         starts = _starts(sizes)
         first, last = (0.75 * sizes).astype(np.int64), (0.9 * sizes).astype(np.int64)
         train = [np.arange(start, start + count) for start, count in zip(starts, first, strict=False)]
@@ -144,7 +152,7 @@ class FedGSSynthetic:
         held_all = np.concatenate(held)
         name = f"fedgs-synthetic({self.alpha:g}, {self.beta:g})"
         return Federated(
-            Dataset(name, x, y, x[held_all], y[held_all], classes=10),
+            Dataset(name, x, y, x[held_all], y[held_all], classes=self._CLASSES),
             np.concatenate(train),
             _starts(first),
             held_all,
@@ -153,24 +161,18 @@ class FedGSSynthetic:
 
     def models(self, num_clients: int) -> Floats:
         """(K, 610) the clients' true models, weights and biases: what the authors' oracle graph compares."""
-        return self._made(num_clients)[3]
+        _, w, b = self._drawn(num_clients)
+        return np.array([np.vstack([w[k], b[k]]).ravel() for k in range(num_clients)])
 
-    def _made(self, num_clients: int) -> tuple[NDArray[np.float32], NDArray[np.int32], Ints, Floats]:
+    def _drawn(self, num_clients: int) -> tuple[np.random.RandomState, list[Floats], list[Floats]]:
+        """The generator after the models were drawn, and each client's weights and biases."""
         check_whole("FedGSSynthetic: num_clients", num_clients, 1)
-        dim, classes = 60, 10
         draw = np.random.RandomState(self.seed)  # its numbers are what is wanted
-        draw.normal(0, 1, (dim, classes))  # a global model, drawn but not used in this variant
-        draw.normal(0, 1, classes)
-        model_mean = draw.normal(0, self.alpha, num_clients)
-        w = [draw.normal(mean, 1, (dim, classes)) for mean in model_mean]
-        b = [draw.normal(mean, 1, classes) for mean in model_mean]
-        centres = [draw.normal(mean, 1, dim) for mean in draw.normal(0, self.beta, num_clients)]
-        sizes: Ints = draw.lognormal(4, 2, num_clients).astype(np.int64) + 50
-        spread = np.diag(np.arange(1, dim + 1) ** -1.2)
-        inputs = [draw.multivariate_normal(centres[k], spread, int(sizes[k])) for k in range(num_clients)]
-        labels = [np.argmax(inputs[k] @ w[k] + b[k], axis=1) for k in range(num_clients)]
-        models = np.array([np.vstack([w[k], b[k]]).ravel() for k in range(num_clients)])
-        return np.concatenate(inputs).astype(np.float32), np.concatenate(labels).astype(np.int32), sizes, models
+        draw.normal(0, 1, (self._DIM, self._CLASSES))  # a global model, drawn but not used in this variant
+        draw.normal(0, 1, self._CLASSES)
+        means = draw.normal(0, self.alpha, num_clients)
+        w = [draw.normal(mean, 1, (self._DIM, self._CLASSES)) for mean in means]
+        return draw, w, [draw.normal(mean, 1, self._CLASSES) for mean in means]
 
 
 @dataclass(frozen=True)

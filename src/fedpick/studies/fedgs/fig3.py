@@ -100,13 +100,13 @@ def _score(result: Result) -> list[Finding]:
         ours = {} if sigma2 == PRINTED else {"own": True}
         findings += [
             Finding(
-                f"The farther a cohort's clients on the graph, the closer its labels to those of all (sigma^2 = {sigma2})",
+                f"The farther apart a cohort on the graph, the closer its labels to those of all (sigma^2 = {sigma2})",
                 "Theorem 1, for a complete graph and one local step: 'a more approximate full model update'",
                 f"rank correlation of distance and closeness: {show(-np.asarray(one['correlation']), 2)}",
                 judge([above(-np.asarray(one["correlation"]), "closer if farther")]),
                 "with one local step, a cohort's update differs from that of all clients by its labels; mean distance "
-                f"of {result['draws']:,} random cohorts of {result['cohort_size']} clients, Euclidean distance of label "
-                "shares",
+                f"of {result['draws']:,} random cohorts of {result['cohort_size']} clients, Euclidean distance of "
+                "label shares",
                 **ours,
             ),
             Finding(

@@ -38,8 +38,8 @@ def _levels(result: Result) -> list[Finding]:
                 ", ".join(f"{name} {value:.3f}" for name, value in paper.items()),
                 "; ".join(f"{name} {show(loss[name], 3)}" for name in paper),
                 judge(checks),
-                "beta of MDF is not printed: 0.5 is judged, 0.7 of the authors' configurations stands beside it. FedProx "
-                "is here with mu = 0.01 as printed; the authors' code has 0.1 by default"
+                "beta of MDF is not printed: 0.5 is judged, 0.7 of the authors' configurations stands beside it. "
+                "FedProx is here with mu = 0.01 as printed; the authors' code has 0.1 by default"
                 if mode.startswith("MDF")
                 else "",
                 own="," in mode,

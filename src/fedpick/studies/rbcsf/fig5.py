@@ -104,18 +104,18 @@ def _gain(row: dict[str, list[float]]) -> Floats:
     return np.subtract(row[high], row[low])
 
 
-def _rising(of: dict[str, dict[str, list[float]]], what: str, digits: int) -> list[Check]:
+def _rising(of: dict[str, dict[str, list[float]]], digits: int) -> list[Check]:
     """That the values rise with gamma_2, for every gamma_1."""
     checks = []
     for gamma, row in of.items():
-        named = {f"gamma_2 = {name} ({what}, gamma_1 = {gamma})": values for name, values in row.items()}
-        checks += order(named, " > ".join(sorted(named, key=lambda n: -float(n.split()[2]))), digits=digits).checks
+        named = {f"gamma_2 {name} at gamma_1 {gamma}": values for name, values in row.items()}
+        checks += order(named, " > ".join(sorted(named, key=lambda n: -float(n.split()[1]))), digits=digits).checks
     return checks
 
 
 def _by_skew(data: str, of: dict[str, dict[str, list[float]]]) -> dict[str, Floats]:
     """The mean over gamma_2 for each gamma_1, the most skewed data first."""
-    return {f"{data}, gamma_1 = {gamma}": np.mean(list(of[gamma].values()), axis=0) for gamma in sorted(of, key=float)}
+    return {f"{data} at gamma_1 {gamma}": np.mean(list(of[gamma].values()), axis=0) for gamma in sorted(of, key=float)}
 
 
 def _score(result: Result) -> list[Finding]:
@@ -135,7 +135,7 @@ def _score(result: Result) -> list[Finding]:
                 f"gamma_1 = {gamma}: " + ", ".join(f"gamma_2 = {n} {show(x, 1, '%')}" for n, x in row.items())
                 for gamma, row in of.items()
             ),
-            judge(_rising(of, "accuracy", 1)),
+            judge(_rising(of, 1)),
             how,
         )
         for data, of in final.items()
