@@ -114,7 +114,8 @@ def _score(result: Result) -> list[Finding]:
                 "Theorem 1; no figure",
                 f"distance of label shares: farthest {show(one['farthest'], 3)}, random {show(result['random'], 3)}",
                 judge([above(gap, "random > farthest", digits=3)]),
-                "distances as fractions of the longest",
+                "a sum of distances is also large for two groups that are far from each other, each with labels in "
+                "common, so that the farthest cohort of some divisions is not balanced",
                 **ours,
             ),
         ]
@@ -193,7 +194,7 @@ STUDY = Study(
         "draws": 2000,
         "epsilon": 0.1,
         "sigma2": [0.01, 0.3],
-        "seeds": 10,
+        "seeds": 40,
     },
     quick={"seeds": 3},
     items=_items,
