@@ -8,7 +8,7 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
-from fedpick.studies._stats import rounded, show
+from fedpick.studies._stats import band, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Job, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import reached
 from fedpick.studies._verdicts import Limit
@@ -61,7 +61,16 @@ def _gather(settings: Settings, found: Found, more: Mapping[str, More]) -> Resul
     }
     levels = [share * float(run["accuracy"][-LAST:].mean()) for run in runs["uniform"]]
     result: Result = {name: settings[name] for name in ("rounds", "clients", "cohort_size", "seeds")}
-    result |= {"rounds_to": {}, "hours_to": {}, "final": {}, "unsteady": {}, "reached": {}, "curve": {}, "hours": {}}
+    result |= {
+        "rounds_to": {},
+        "hours_to": {},
+        "final": {},
+        "unsteady": {},
+        "reached": {},
+        "curve": {},
+        "half": {},
+        "hours": {},
+    }
     for name, part in runs.items():
         at = np.array([reached(run["at"], run["accuracy"], level) for run, level in zip(part, levels, strict=True)])
         clock = [reached(run["clock"], run["accuracy"], level) / 3600 for run, level in zip(part, levels, strict=True)]
@@ -72,7 +81,8 @@ def _gather(settings: Settings, found: Found, more: Mapping[str, More]) -> Resul
         result["final"][name] = rounded([float(run["accuracy"][-LAST:].mean()) for run in part])
         half = len(part[0]["at"]) // 2
         result["unsteady"][name] = rounded([float(np.abs(np.diff(run["accuracy"][half:])).mean()) for run in part])
-        result["curve"][name] = rounded(np.mean([run["accuracy"] for run in part], axis=0))
+        mean, wide = band([run["accuracy"] for run in part])
+        result["curve"][name], result["half"][name] = rounded(mean), rounded(wide)
         result["hours"][name] = rounded(np.mean([run["clock"] for run in part], axis=0) / 3600)
     for key, number in more.items():
         result[key] = {
@@ -121,7 +131,11 @@ def study(
     def plot(result: Result) -> "Figure":
         figure, axes = _plots.figure(6, 3.8)
         for i, (name, curve) in enumerate(result["curve"].items()):
-            axes[0][0].plot(result["hours"][name] if time else result["at"], curve, label=name, **_plots.line(i))
+            at, mean, look = result["hours"][name] if time else result["at"], np.asarray(curve), _plots.line(i)
+            axes[0][0].plot(at, mean, label=name, **look)
+            if "half" in result:  # results of earlier versions have none
+                half = np.asarray(result["half"][name])
+                axes[0][0].fill_between(at, mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
         axes[0][0].set_xlabel("simulated hours (means)" if time else "rounds")
         axes[0][0].set_ylabel("test accuracy")
         axes[0][0].legend()
