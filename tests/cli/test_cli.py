@@ -134,6 +134,8 @@ def test_compare_trains_and_goes_on_to_more_rounds(call, tmp_path):
         assert found[name]["accuracy"]["mean"] > 0.5
         assert {"rounds_to", "hours_to", "worst_decile", "spread", "train_loss", "test_loss"} <= set(found[name])
     first = runs_in(tmp_path / "cmp")["uniform", 0] / "rounds.parquet"
+    each = np.sort(pq.read_table(first.parent / "clients.parquet")["accuracy"].to_numpy())
+    assert each[:2].mean() == pytest.approx(pq.read_table(first)["worst_decile"].drop_null()[-1].as_py(), rel=1e-6)
     before = first.read_bytes()
     code, _, _ = call("resume", "cmp", "--rounds", 30, "--workers", 1)
     assert code == 0

@@ -474,6 +474,22 @@ class Trainer:
             test = evaluation.launch(self.model, params, self._arrays, self.data.held)
         return Launched(own, test)
 
+    def _by_client(self, hits: Floats) -> Floats:
+        """Accuracy of each client on its held-out examples, or where no client has any on its training examples."""
+        held = len(self.data.held) > 0
+        own, starts = (self.data.held, self.data.held_starts) if held else (self.data.examples, self.data.starts)
+        return evaluation.segment_means(hits[own], starts)
+
+    def accuracies(self, model: Any, round: int) -> Floats | None:
+        """Accuracy of each client, NaN without examples; None if no evaluation up to this round computes it."""
+        every = self.evaluate_every if self.spread_every is None else self.spread_every
+        if not every or round < every or not self.data.dataset.classes:
+            return None
+        everyone = np.arange(len(self.data.dataset))
+        return self._by_client(
+            evaluation.score(self.model, self._spread_params(model["params"]), self._arrays, everyone)[1]
+        )
+
     def figures(self, launched: "Launched") -> dict[str, float]:
         """What an evaluation found; nothing if none was due."""
         found: dict[str, float] = {}
@@ -490,9 +506,7 @@ class Trainer:
             if dataset.classes:
                 found["accuracy"] = float(right.mean())
         if hits is not None and dataset.classes:
-            held = len(self.data.held) > 0  # otherwise on their training examples
-            own, starts = (self.data.held, self.data.held_starts) if held else (self.data.examples, self.data.starts)
-            each = evaluation.segment_means(hits[own], starts)
+            each = self._by_client(hits)
             each = np.sort(each[np.isfinite(each)])
             found["spread"] = float(each.std())
             found["worst_decile"] = float(each[: max(1, len(each) // 10)].mean())
