@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +34,7 @@ def presence(available: Bools) -> bytes | None:
         return None
     bins = min(BINS, len(available))
     edges = -(-np.arange(bins + 1) * len(available) // bins)
-    counts = [np.count_nonzero(available[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    counts = [np.count_nonzero(available[a:b]) for a, b in pairwise(edges)]
     return np.rint(255.0 * np.array(counts) / np.diff(edges)).astype(np.uint8).tobytes()
 
 
