@@ -238,10 +238,10 @@ class Tables:
         with self._careful("the clients' names"):
             write_sealed(self.path / "clients.parquet", table, Label("clients", self.run, 0, 0))
 
-    def describe_clients(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Write clients.parquet of a simulated run: a row per client, with "size" and what else is known."""
+    def describe_clients(self, columns: Mapping[str, NDArray[Any]], round: int = 0) -> None:
+        """Write clients.parquet of a simulated run: "size" of each client and what else is known, after this round."""
         with self._careful("the table of clients"):
-            write_sealed(self.path / "clients.parquet", pa.table(dict(columns)), Label("clients", self.run, 0, 0))
+            write_sealed(self.path / "clients.parquet", pa.table(dict(columns)), Label("clients", self.run, 0, round))
 
     @property
     def reached(self) -> int:

@@ -285,10 +285,12 @@ def read_clients(path: str | os.PathLike[str]) -> list[str] | None:
 
 
 def read_census(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """What is recorded of each client of a simulated run, arrays by name: see `simulate.census`, and "accuracy"."""
+    """What is recorded of each client of a simulated run, arrays by name: `simulate.census`, and its final accuracy."""
     file = Path(path) / "clients.parquet"
     if not file.is_file():
         return {}
-    table = _checked(file, "clients").table()
-    known = ("size", "label", "success", "seconds", "accuracy")
+    sealed = _checked(file, "clients")
+    table, known = sealed.table(), ["size", "label", "success", "seconds"]
+    if sealed.reached >= reached(Path(path)):  # otherwise the run went on
+        known.append("accuracy")
     return {name: table[name].to_numpy() for name in known if name in table.column_names}

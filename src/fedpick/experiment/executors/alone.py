@@ -99,7 +99,8 @@ class Seat:
         tell = getattr(self.run.trainer, "accuracies", None)
         each = None if tell is None else tell(self.run.state.model, self.round)
         if each is not None:
-            self.store.describe_clients(census(self.run.world, self.run.seed) | {"accuracy": each.astype(np.float32)})
+            found = census(self.run.world, self.run.seed) | {"accuracy": each.astype(np.float32)}
+            self.store.describe_clients(found, self.round)
             self.listen.saved(self.number, self.round)
         self.store.finish(self.run.state)
         self.store.close()
