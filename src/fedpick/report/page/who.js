@@ -153,9 +153,11 @@
     for (const [a, b] of g.links) svg.append(make("line", { class: "link", x1: at[a][0], y1: at[a][1], x2: at[b][0], y2: at[b][1] }));
     const size = g.client.length > 120 ? 5 : 9;
     g.client.forEach((_, k) => {
-      const fill = shade(stops, g.times[k] / most), bright = 0.3 * fill[0] + 0.59 * fill[1] + 0.11 * fill[2] > 140;
-      svg.append(make("circle", { class: "node", cx: at[k][0], cy: at[k][1], r: size, fill: `rgb(${fill.join(" ")})` }));
-      if (g.label.length && size > 5) svg.append(make("text", { class: "inside", x: at[k][0], y: at[k][1] + 3.5, style: `fill:${bright ? "#000" : "#fff"}` }, String(g.label[k])));
+      const fill = shade(stops, g.times[k] / most), paint = `rgb(${fill.join(" ")})`;
+      const [r, green, b] = fill.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+      const ink = 0.2126 * r + 0.7152 * green + 0.0722 * b > 0.179 ? "#000" : "#fff";  // whichever has more contrast
+      svg.append(make("g", { style: `background-color:${paint}` }, make("circle", { class: "node", cx: at[k][0], cy: at[k][1], r: size, fill: paint }),
+        g.label.length && size > 5 ? make("text", { class: "inside", x: at[k][0], y: at[k][1] + 3.5, style: `fill:${ink}` }, String(g.label[k])) : null));
     });
     const ring = make("circle", { r: size + 4, fill: "none", stroke: "var(--ink)", "stroke-width": 2, visibility: "hidden" });
     svg.append(ring);
