@@ -110,7 +110,7 @@ def test_compare_pairs_by_seed_and_keeps_everything(call_and_draw, tmp_path):
     options = shlex.split("--world volatile --num-clients 20 -m 5 -t 40 -s 3 --workers 1 -d none --out cmp")
     code, out, _ = call("compare", "-p", "uniform", "-p", "e3cs(quota=0)", *options)
     assert code == 0
-    assert "± is a 95% interval over seeds; second lines are differences to uniform" in " ".join(out.split())
+    assert "± is a 95% interval over seeds; differences are to uniform" in " ".join(out.split())
     found = scores(tmp_path / "cmp")
     a, b = found["uniform"]["returned"], found["e3cs(quota=0)"]["returned"]
     assert b["difference"]["mean"] == pytest.approx(b["mean"] - a["mean"])

@@ -298,5 +298,3 @@ def _apart(points: Floats, steps: int = 80) -> Floats:
         push = np.maximum(0.0, room - far) / far
         points = points + 0.25 * (gap * push[:, :, None]).sum(axis=1)
     return _unit(points)
-
-
