@@ -84,7 +84,7 @@ class _Column:
 
 
 def _columns(sheet: Sheet) -> list[list[_Column]]:
-    """For each score its column, and that of the differences if there are any, with "*" where the interval excludes 0."""
+    """For each score its column, and that of its differences if there are any ("*": the interval excludes 0)."""
     found = []
     for j, head in enumerate(sheet.heads):
         cells = [row.cells[j] for row in sheet.rows]

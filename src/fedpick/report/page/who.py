@@ -233,7 +233,7 @@ def away(policies: Sequence[Sequence[Told]], last: int, seeds: int, columns: int
 
 
 def graph(runs: Sequence[Told]) -> dict[str, Any] | None:
-    """The clients as FedGS's distances place them, in the first run's checkpoint; None if there are none or too many."""
+    """The clients as FedGS's distances in the first run's checkpoint place them; None if there are none or too many."""
     first = runs[0]
     if "fedgs" not in first.run.info.policy.lower() or first.clients > MOST_NODES:
         return None
@@ -296,5 +296,5 @@ def _apart(points: Floats, steps: int = 80) -> Floats:
         gap = points[:, None] - points[None]
         far = np.sqrt((gap**2).sum(axis=2)) + np.eye(len(points))
         push = np.maximum(0.0, room - far) / far
-        points = points + 0.25 * (gap * push[:, :, None]).sum(axis=1)
+        points += 0.25 * (gap * push[:, :, None]).sum(axis=1)
     return _unit(points)
