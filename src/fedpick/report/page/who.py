@@ -290,8 +290,8 @@ def _unit(points: Floats) -> Floats:
 def _apart(points: Floats, steps: int = 80) -> Floats:
     """Push points apart that lie on one another, as clients with the same data do."""
     room = 0.8 / np.sqrt(len(points))
-    turn: Floats = 2.4 * np.arange(len(points))
-    points = points + 1e-3 * np.column_stack([np.cos(turn), np.sin(turn)])
+    turn: Floats = np.multiply(2.4, np.arange(len(points)))
+    points = points + 1e-3 * np.array([np.cos(turn), np.sin(turn)], dtype=np.float64).T
     for _ in range(steps):
         gap = points[:, None] - points[None]
         far = np.sqrt((gap**2).sum(axis=2)) + np.eye(len(points))
