@@ -13,7 +13,7 @@ from fedpick.protocol import Policy, TrainerLike, check_reports, traits
 from fedpick.simulate import late
 from fedpick.state import observe
 from fedpick.store.checkpoint import RunState
-from fedpick.store.records import Record
+from fedpick.store.records import Record, presence
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
 from fedpick.worlds import Draw, Timing, World, WorldState
 
@@ -230,4 +230,5 @@ def settle(
         + _reported(policy, chosen.view.clients, outcome),
         metrics={} if trainer is None else trainer.evaluate(state.model, chosen.round),
         wall={"selection": chosen.wall, "training": wall},
+        there=presence(chosen.view.available),
     )
