@@ -28,6 +28,9 @@ TINY = {
     "e3cs/theorem1": {"rounds": 40, "seeds": 2},
     "bsfl/fig4": {"steps": 200, "batch": 3, "seeds": 2},
     "bsfl/regret": {"rounds": 60, "seeds": 2},
+    "bsfl/theorem2": {"sizes": [[6, 3]], "steps": 300, "seeds": 2},
+    "bsfl/weights": {"rounds": 60, "seeds": 2, "alphas": [0.1, 1.0], "betas": [1.0]},
+    "bsfl/quality": {"rounds": 60, "seeds": 2},
     "fedgs/fig4-counts": {"rounds": 12, "seeds": 2},
     "power-of-choice/quadratic": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
     "power-of-choice/quadratic-centred": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
@@ -99,7 +102,7 @@ def test_a_study_runs_scores_plots_and_saves(id, tmp_path):
 @pytest.mark.parametrize("id", TINY)
 def test_quick_changes_rounds_and_seeds_only(id):
     study = studies.STUDIES[id]
-    assert set(study.quick) <= {"rounds", "seeds", "longer"}
+    assert set(study.quick) <= {"rounds", "steps", "seeds", "longer"}
     assert all(study.quick[name] <= study.settings[name] for name in study.quick)
 
 

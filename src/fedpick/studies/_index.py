@@ -79,7 +79,7 @@ PAPERS: dict[str, tuple[Entry, ...]] = {
     "BSFL (Ben Ami et al. 2023)": (
         Entry("Fig. 1", "the scheme of communication", (), DRAWING),
         Entry("Fig. 2", "g for several beta", (), FORMULA),
-        Entry("Fig. 3", "graphs of states", (), DRAWING),
+        Entry("Fig. 3", "graphs of states", ("bsfl/theorem2",)),
         Entry("Fig. 4", "energy over steps, ALSA and SA", ("bsfl/fig4",)),
         Entry("Fig. 5", "linear regression, iid", ("bsfl/fig5", "bsfl/regret")),
         Entry("Fig. 6", "Fashion-MNIST, iid", ("bsfl/fig6",)),
@@ -88,7 +88,9 @@ PAPERS: dict[str, tuple[Entry, ...]] = {
         Entry("Fig. 9", "Fashion-MNIST, non-iid", ("bsfl/fig9",)),
         Entry("Fig. 10", "CIFAR-10, non-iid", ("bsfl/fig10",)),
         Entry("Theorem 1", "bound of the regret", ("bsfl/regret",)),
-        Entry("Theorem 2", "convergence of ALSA", (), NOT_REACHED),
+        Entry("Theorem 2", "convergence of ALSA", ("bsfl/theorem2",)),
+        Entry("Section III-B", "quality of data in g", ("bsfl/quality",)),
+        Entry("Section III-C", "what alpha and beta do", ("bsfl/weights",)),
     ),
     "RBCS-F (Huang et al. 2021)": (
         Entry("Fig. 1", "federated learning", (), DRAWING),
