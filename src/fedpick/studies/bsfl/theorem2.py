@@ -67,7 +67,7 @@ def proposals(value: Floats, bonus: Floats, states: Bools, neighbours: str) -> F
 
 def _step(proposed: Floats, gap: Floats, spread: float, step: float) -> Floats:
     """Transition matrix (16) at temperature spread / log(step + 1)."""
-    moves = proposed * np.exp(np.minimum(gap, 0.0) * (np.log(step + 1.0) / spread))
+    moves: Floats = proposed * np.exp(np.minimum(gap, 0.0) * (np.log(step + 1.0) / spread))
     np.fill_diagonal(moves, 1.0 - moves.sum(axis=1))
     return moves
 
@@ -223,8 +223,8 @@ def _score(result: Result) -> list[Finding]:
             f"probability of the optimum after {result['steps']:,} steps: {told('ALSA', 'end')}",
             judge(limit),
             f"exact law of the walk, {result['problems']} problems a size, one a seed. Its distance from the law at "
-            f"rest at the last temperature, which tends to the optimum: {told('ALSA', 'off')}. That law has the optimum with "
-            f"probability {sure:g} after (median) {decades} steps. {silent}",
+            f"rest at the last temperature, which tends to the optimum: {told('ALSA', 'off')}. That law has the "
+            f"optimum with probability {sure:g} after (median) {decades} steps. {silent}",
         ),
         Finding(
             "With ALSA, solving (13) becomes efficient",
