@@ -58,6 +58,11 @@ TRAINED = {
     "bsfl/fig5",
     "bsfl/fig8",
     "e3cs/letters-quick",
+    "e3cs/table2-non-iid",
+    "e3cs/table2-iid",
+    "e3cs/table2-non-iid-fedprox",
+    "e3cs/table2-iid-fedprox",
+    "e3cs/fig7",
     "e3cs/table3-non-iid",
     "e3cs/table3-iid",
     "e3cs/table3-non-iid-fedprox",
@@ -123,7 +128,7 @@ def test_parallel_and_serial_runs_agree():
 
 
 def test_unknown_ids_and_settings_say_what_there_is(tmp_path):
-    with pytest.raises(UnknownNameError, match=r"unknown study 'e3cs/fig5'; did you mean 'e3cs/fig[34]'"):
+    with pytest.raises(UnknownNameError, match=r"unknown study 'e3cs/fig5'; did you mean 'e3cs/fig[347]'"):
         studies.reproduce("e3cs/fig5")
     with pytest.raises(UnknownNameError, match="unknown setting of e3cs/fig4 'round'; did you mean 'rounds'"):
         studies.reproduce("e3cs/fig4", round=3)

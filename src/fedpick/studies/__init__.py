@@ -98,6 +98,11 @@ STUDIES: Mapping[str, Study] = _Studies(
         "bsfl/fig5": "bsfl.fig5",
         "bsfl/fig8": "bsfl.fig8",
         "e3cs/letters-quick": "e3cs.letters",
+        "e3cs/table2-non-iid": "e3cs.table2_non_iid",
+        "e3cs/table2-iid": "e3cs.table2_iid",
+        "e3cs/table2-non-iid-fedprox": "e3cs.table2_non_iid_fedprox",
+        "e3cs/table2-iid-fedprox": "e3cs.table2_iid_fedprox",
+        "e3cs/fig7": "e3cs.fig7",
         "e3cs/table3-non-iid": "e3cs.table3_non_iid",
         "e3cs/table3-iid": "e3cs.table3_iid",
         "e3cs/table3-non-iid-fedprox": "e3cs.table3_non_iid_fedprox",
@@ -148,7 +153,7 @@ def reproduce(
 
     >>> reproduce("e3cs/fig5")
     Traceback (most recent call last):
-    fedpick.errors.UnknownNameError: unknown study 'e3cs/fig5'; did you mean 'e3cs/fig4'? There are: ...
+    fedpick.errors.UnknownNameError: unknown study 'e3cs/fig5'; did you mean 'e3cs/fig7'? There are: ...
     """
     if id not in STUDIES:
         raise unknown_name("study", id, list(STUDIES))
