@@ -49,6 +49,7 @@ TRAINED = {
     "power-of-choice/table2",
     "power-of-choice/fig8",
     "power-of-choice/fig5",
+    "power-of-choice/fig9",
     "power-of-choice/fig11",
     "power-of-choice/fig12",
     "power-of-choice/fig14",

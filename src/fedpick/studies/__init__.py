@@ -91,6 +91,7 @@ STUDIES: Mapping[str, Study] = _Studies(
         "power-of-choice/table2": "power_of_choice.table2",
         "power-of-choice/fig8": "power_of_choice.fig8",
         "power-of-choice/fig5": "power_of_choice.fig5",
+        "power-of-choice/fig9": "power_of_choice.fig9",
         "power-of-choice/fig11": "power_of_choice.fig11",
         "power-of-choice/fig12": "power_of_choice.fig12",
         "power-of-choice/fig14": "power_of_choice.fig14",

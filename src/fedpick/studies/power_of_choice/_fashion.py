@@ -1,4 +1,4 @@
-"""Power-of-Choice on Fashion-MNIST: shared by Tables 1 and 2 and Fig. 8.
+"""Power-of-Choice on Fashion-MNIST and digits: shared by Tables 1 and 2, Fig. 8 and the figures about gains.
 
 What the paper does not print (layers, dropout, weight decay) is as in its authors' code.
 """
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "ABOUT",
     "BIG",
     "FASHION",
     "MOMENTS",
+    "NAMES",
     "PRINTED_RATE",
     "SCHEMES",
+    "about",
     "early_gains",
     "for_good",
     "gain",
@@ -42,14 +43,15 @@ __all__ = [
 PRINTED_RATE = "0.005"  # learning rate; what we did with another is no claim of the paper
 BIG = "rand, C=0.1"
 MOMENTS = (50, 100, 150, 200, 300)  # rounds at which gains are compared
-ABOUT = (
-    "Fashion-MNIST is divided among 100 clients by a Dirichlet distribution over labels, anew for each seed. A network "
+_ABOUT = (
+    "{name} is divided among {clients} clients by a Dirichlet distribution over labels, anew for each seed. A network "
     "with hidden layers of 64 and 30 and dropout is trained; clients do {steps} local steps with batches of {batch}, "
     "and the server takes the plain mean. Layers, dropout, weight decay and the scaling of pixels (with MNIST's "
     "constants) are those of the authors' code. Two learning rates: 0.005 as printed, and 0.0005, with which the "
     "accuracies are like the printed ones; only what is found at the printed rate counts as the paper's claim"
 )
-FASHION = {
+NAMES = {"fashion-mnist": "Fashion-MNIST", "mnist": "MNIST digits"}
+FASHION: dict[str, Any] = {
     "data": "fashion-mnist",
     "clients": 100,
     "model": "mlp(hidden=(64, 30), dropout=0.5)",
@@ -86,6 +88,12 @@ SHARED = (
     "evaluate_every",
     "loss_every",
 )
+
+
+def about(settings: Settings) -> str:
+    """What was done, with these settings."""
+    told = {name: settings[name] for name in ("clients", "steps", "batch")}
+    return _ABOUT.format(name=NAMES[settings["data"]], **told)
 
 
 def _rows(settings: Settings) -> list[tuple[str, str, float]]:
