@@ -378,3 +378,18 @@ def test_fig9_claims():
     for moments in one["at_moments"].values():
         moments.clear()  # as in a run of a few rounds
     assert verdicts(FIG9, slower)[1] == "reproduced"
+
+
+def test_figures_mark_what_is_printed():
+    table = table_result(*PRINTED)
+    (rates,) = table["partitions"].values()
+    marks = _fashion.printed_marks(table, "alpha = 0.3", rates["0.005"])
+    assert marks["pow-d"] == [(89, 60.0), (400, 76.47)]
+    one = {"accuracy": {"rand": [60.0, 62.0], "pow-d": [70.0, 71.0]}}
+    fig8_marks = _fashion.printed_marks({"rounds": 400, "paper": FIG8.settings["paper"]}, "alpha = 2", one)
+    assert fig8_marks == {"pow-d": [(400, 71.0)], "rpow-d": [(400, 66.0)]}
+    digits = fig9_result(True)  # no size is printed there
+    assert _fashion.printed_marks(digits, "alpha = 2", digits["partitions"]["alpha = 2"]["0.005"]) == {}
+    sized = {"rounds": 300, "paper": FIG5.settings["paper"]}
+    one = {"accuracy": {"rand": [60.0, 62.0], "afl": [64.0, 66.0], "d=6": [70.0, 71.0]}}
+    assert _fashion.printed_marks(sized, "alpha = 2", one) == {"d=6": [(300, 71.0), (300, 70.0)]}

@@ -203,6 +203,7 @@ def test_stored_results_are_judged_anew_without_running(tmp_path):
     assert outcome.table() in page
     assert "some of them set or changed after the run" in page
     assert (at / "manifest.json").read_text() == before  # it tells of the run, not of the judging
+    assert not (at / "figure.png").exists()
     assert studies.judge("rbcs-f/fig3", tmp_path) is None
     other = json.loads(before)
     other["settings"]["cohort_size"] = 4  # of earlier settings: its page would say what was not done
@@ -214,6 +215,23 @@ def test_stored_results_are_judged_anew_without_running(tmp_path):
         studies.judge("rbcs-f/fig4", tmp_path)
     with pytest.raises(UnknownNameError, match="unknown study 'rbcs-f/fig9'"):
         studies.judge("rbcs-f/fig9", tmp_path)
+
+
+def test_figures_are_drawn_anew_if_asked(tmp_path):
+    id = "power-of-choice/fig1"
+    curves = {name: {"mean": [0.5, 0.2], "half": [0.1, 0.1]} for name in ("random", "higher loss")}
+    far = {"random": [0.5, 0.6, 0.7], "higher loss": [0.1, 0.2, 0.25]}
+    (tmp_path / id).mkdir(parents=True)
+    result = {"rounds": 2, "first": 2, "far": far, "curves": curves}
+    (tmp_path / id / "result.json").write_text(json.dumps(result))
+    (tmp_path / id / "manifest.json").write_text(json.dumps({"settings": dict(studies.STUDIES[id].settings)}))
+    assert studies.judge(id, tmp_path, draw=True).findings
+    first = (tmp_path / id / "figure.svg").read_bytes()
+    assert (tmp_path / id / "figure.png").is_file()
+    curves["random"]["half"] = [0.0, 0.0]
+    (tmp_path / id / "result.json").write_text(json.dumps(result))
+    studies.judge(id, tmp_path, draw=True)
+    assert (tmp_path / id / "figure.svg").read_bytes() != first
 
 
 def test_a_page_tells_that_its_thresholds_were_fixed_before(tmp_path):

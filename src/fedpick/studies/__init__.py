@@ -23,7 +23,7 @@ from typing import Any
 from fedpick.errors import StoreError, unknown_name
 from fedpick.studies._jobs import JOBS, conduct, runs_of
 from fedpick.studies._progress import Progress
-from fedpick.studies._save import save, save_guide, save_index, save_page, save_runs, save_summary
+from fedpick.studies._save import save, save_figure, save_guide, save_index, save_page, save_runs, save_summary
 from fedpick.studies._study import Finding, Reproduction, Study
 
 __all__ = [
@@ -171,7 +171,7 @@ def reproduce(
     return outcome
 
 
-def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
+def judge(id: str, out: str | os.PathLike[str], *, draw: bool = False) -> Reproduction | None:
     """Judge a stored result anew and write its findings.md; nothing runs.
 
     None if the folder has no such result, or one with settings that the study no longer has (of seeds and rounds there
@@ -180,6 +180,7 @@ def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
     Args:
         id: one of `STUDIES`.
         out: the folder that `reproduce` wrote to.
+        draw: draw its figures anew, too.
     """
     if id not in STUDIES:
         raise unknown_name("study", id, list(STUDIES))
@@ -198,6 +199,8 @@ def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
     same = manifest.get("limits") == {name: limit.value for name, limit in study.limits.items()}
     outcome = Reproduction(study, settings, result, study.score(result), limits_first=same or not study.limits)
     save_page(outcome, at)
+    if draw:
+        save_figure(outcome, at)
     return outcome
 
 

@@ -142,9 +142,7 @@ def _plot(result: Result) -> "Figure":
     for axis, kind in zip(axes[0], kinds, strict=True):
         at = np.arange(1, len(result["target"][kind]) + 1)
         for i, (name, rates) in enumerate(result["rates"][kind].items()):
-            mean, half, look = np.asarray(rates["mean"]), np.nan_to_num(np.asarray(rates["half"])), _plots.line(i)
-            axis.plot(at, mean, label=name, **look)
-            axis.fill_between(at, mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+            _plots.banded(axis, at, rates["mean"], rates["half"], i, name)
         target = result["target"][kind]
         axis.plot(at, target, linestyle="none", marker="_", markersize=9, color="black", label="rate that (4) asks for")
         axis.set_title(kind, fontsize=10)

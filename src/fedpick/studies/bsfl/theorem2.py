@@ -220,11 +220,12 @@ def _score(result: Result) -> list[Finding]:
         Finding(
             "The energy of ALSA's state converges to that of the optimum",
             "Theorem 2: in the limit the probability of the optimum is 1",
-            f"probability of the optimum after {result['steps']:,} steps: {told('ALSA', 'end')}",
+            f"probability of the optimum after {result['steps']:,} steps: {told('ALSA', 'end')}. It would be "
+            f"{sure:g} after (median) {decades} steps",
             judge(limit),
             f"exact law of the walk, {result['problems']} problems a size, one a seed. Its distance from the law at "
-            f"rest at the last temperature, which tends to the optimum: {told('ALSA', 'off')}. That law has the "
-            f"optimum with probability {sure:g} after (median) {decades} steps. {silent}",
+            f"rest at the last temperature, which tends to the optimum: {told('ALSA', 'off')}; the number of "
+            f"steps is that law's. {silent}",
         ),
         Finding(
             "With ALSA, solving (13) becomes efficient",
@@ -305,10 +306,7 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(4.4 * len(result["sizes"]), 3.6, columns=len(result["sizes"]), sharey=True)
     for axis, (size, one) in zip(axes[0], result["sizes"].items(), strict=True):
         for i, name in enumerate(WALKS):
-            mean, half, look = np.asarray(one[name]["curve"]["mean"]), one[name]["curve"]["half"], _plots.line(i)
-            half = np.nan_to_num(np.asarray(half, dtype=np.float64))
-            axis.plot(one["at"], mean, label=name, **look)
-            axis.fill_between(one["at"], mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+            _plots.banded(axis, one["at"], one[name]["curve"]["mean"], one[name]["curve"]["half"], i, name)
         axis.axhline(1.0, color="grey", linewidth=1, linestyle=":", label="limit (Theorem 2)")
         axis.axvline(one["selections"], color="black", linewidth=0.8, linestyle="--", label="number of selections")
         axis.set_xscale("log")

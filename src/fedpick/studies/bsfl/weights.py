@@ -8,7 +8,7 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import Played, column, play_scheme
-from fedpick.studies._stats import interval, rounded, show
+from fedpick.studies._stats import band, interval, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of, table
 from fedpick.studies._verdicts import judge, order
 from fedpick.studies.bsfl._common import LIMITS, PAPER, exponent, linear, logarithmic, mean_speeds, regret_of
@@ -193,11 +193,7 @@ def _plot(result: Result) -> "Figure":
 
 def _draw(axis: Any, alphas: Sequence[float], values: Sequence[Any], label: str, i: int) -> None:
     """Means with their intervals over alpha."""
-    seen, look = [interval(one) for one in values], _plots.line(i)
-    mean, half = np.array([one.mean for one in seen]), np.array([one.half for one in seen])
-    half = np.where(np.isfinite(half), half, 0.0)
-    axis.plot(alphas, mean, label=label, marker=_plots.MARKERS[i], markersize=4, **look)
-    axis.fill_between(alphas, mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+    _plots.banded(axis, alphas, *band(np.array(values).T), i, label)
 
 
 STUDY = Study(

@@ -210,8 +210,39 @@ def gather(settings: Settings, found: Found) -> Result:
     return result
 
 
+def printed_marks(result: Result, partition: str, one: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
+    """What the paper prints, as points (round, accuracy in %) by scheme; printed gains start from our other scheme."""
+    paper, end = result["paper"], result["rounds"]
+    if "R60" in paper:
+        level = 100 * result["level"]
+        return {name: [(paper["R60"][name], level), (end, paper["accuracy"][name][0])] for name in paper["R60"]}
+    claims = paper[partition]
+    gains = (
+        [(name, "rand", size) for name, size in claims.items()]  # Fig. 8
+        if isinstance(claims, dict)
+        else [tuple(gain) for claim in claims for gain in claim.get("gains", [])]
+    )
+    found: dict[str, list[tuple[float, float]]] = {}
+    for a, b, size in gains:
+        if size is not None:
+            found.setdefault(a, []).append((end, float(np.mean(one["accuracy"][b])) + size))
+    return found
+
+
+def _mark(axis: Any, result: Result, partition: str, one: Mapping[str, Any]) -> None:
+    marks = printed_marks(result, partition, one)
+    for i, name in enumerate(one["accuracy"]):
+        for at, percent in marks.get(name, []):
+            look = {"marker": _plots.MARKERS[i % len(_plots.MARKERS)], "color": _plots.line(i)["color"]}
+            axis.plot([at], [percent], linestyle="none", markersize=5, **look)
+    if marks:
+        axis.set_ylabel(axis.get_ylabel() + " (marks: printed)")
+    if "R60" in result["paper"]:
+        axis.axhline(100 * result["level"], color="grey", linewidth=0.8)
+
+
 def plot(result: Result) -> "Figure":
-    """Accuracy and training loss over rounds."""
+    """Accuracy and training loss over rounds, and in the first what the paper prints."""
     partitions = result["partitions"]
     rates = list(next(iter(partitions.values())))
     metrics = [("accuracy", "test accuracy, %", 100.0), ("train_loss", "training loss", 1.0)]
@@ -226,7 +257,6 @@ def plot(result: Result) -> "Figure":
                 axis.set_title(f"{partition}, learning rate {rate}", fontsize=10)
                 axis.set_xlabel("communication round")
                 axis.set_ylabel(label)
-            if "R60" in result["paper"]:
-                row[2 * j].axhline(100 * result["level"], color="grey", linewidth=0.8)
+            _mark(row[2 * j], result, partition, by_rate[rate])
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     return figure

@@ -320,7 +320,10 @@ def _plot(result: Result) -> "Figure":
             log = np.asarray(curve["log10"])
             axis = axes[0][column]
             label = {"ada": "adapow-d"}.get(name, f"pow-d, {name}" if name.startswith("d=") else name)
-            axis.plot(result["at"], 10**log, label=label, **_plots.line(i))
+            half, look = np.nan_to_num(np.asarray(curve["half"])), _plots.line(i)
+            axis.plot(result["at"], 10**log, label=label, **look)
+            ends = 10 ** (log - half), 10 ** (log + half)
+            axis.fill_between(result["at"], *ends, color=look["color"], alpha=0.2, linewidth=0)
         axis.set_yscale("log")
         axis.set_ylim(top=40)  # room for the legend
         axis.set_title(f"Fig. 2: K = {K}, C = 0.1", fontsize=10)
