@@ -159,7 +159,7 @@ STUDY = Study(
     settings={
         "clients": 20,
         "cohort_size": 5,
-        "rounds": 5000,
+        "rounds": 2000,
         "seeds": 8,
         "world": "bsfl",
         "alpha": 1.0,
