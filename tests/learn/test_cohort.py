@@ -13,7 +13,8 @@ import fedpick as fp
 from fedpick import learn, schedules
 from fedpick.data import Dataset
 from fedpick.learn import batches, cohort
-from fedpick.learn.trainer import Drawn, Trainer
+from fedpick.learn.batches import Drawn
+from fedpick.learn.trainer import Trainer
 from fedpick.rng import stream
 
 IDS = np.array([4, 2, 0, 1, 6])

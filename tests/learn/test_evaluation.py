@@ -1,8 +1,7 @@
-"""What is measured, against NumPy: losses, accuracy, spread over clients, probes, and what clients report."""
+"""What is measured, against NumPy: losses, accuracy, spread over clients and probes."""
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 import twin
@@ -116,44 +115,6 @@ def test_segment_means(parts: list[list[float]]) -> None:
     starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     wanted = [np.mean(part) if part else np.nan for part in parts]
     np.testing.assert_allclose(evaluation.segment_means(values, starts), wanted, rtol=1e-12, atol=1e-12)
-
-
-# ---- what clients tell
-
-
-def test_updates_and_embeddings_are_reported() -> None:
-    """The update itself, flat; and the mean output of the local model on noise like the held-out inputs."""
-    reports = ("update", "embedding")
-    trainer = Trainer(people("images"), model_of("images"), lr=0.1, batch=BATCH, reports=reports)
-    model = trainer.init(5)
-    ids, used = np.array([4, 2, 0]), np.array([True, False, True])
-    updates = trainer.train(model, ids, used, np.ones(3), 1, stream(1, 1, "train"))
-    assert set(updates.reports) == set(reports)
-    slow = twin.train(trainer, twin.Network(), model["params"], ids, used, [1, 1, 1], 1, stream(1, 1, "train"))
-    noise = np.asarray(trainer._noise, np.float64)
-    for place, client in slow.items():
-        flat = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(client.delta)])
-        np.testing.assert_allclose(updates.reports["update"][place], flat, atol=1e-5)
-        local = jax.tree.map(lambda w, d: w + d, twin.double(model["params"]), client.delta)
-        wanted = twin.Network().outputs(local, noise).mean(axis=0)
-        np.testing.assert_allclose(updates.reports["embedding"][place], wanted, atol=1e-5)
-    for name in reports:
-        assert np.isnan(updates.reports[name][1]).all()
-        assert updates.reports[name].shape[0] == 3
-
-
-def test_the_noise_of_embeddings_has_the_inputs_mean_and_covariance() -> None:
-    rng = np.random.default_rng(0)
-    mixing = rng.normal(size=(4, 4))
-    x = (rng.normal(size=(500, 4)) @ mixing + 3.0).astype(np.float32)
-    data = Federated(Dataset("like", x, rng.normal(size=500).astype(np.float32)), np.arange(500), np.array([0, 500]))
-    noise = np.asarray(Trainer(data, learn.linear((4,)))._noise, np.float64)
-    count = len(noise)
-    variance = np.cov(x.T.astype(np.float64), bias=True)
-    error = np.sqrt(np.diag(variance) / count)
-    assert (np.abs(noise.mean(axis=0) - x.mean(axis=0)) < 4 * error).all()
-    spread = np.sqrt((variance**2 + np.outer(np.diag(variance), np.diag(variance))) / count)  # of Wishart's entries
-    assert (np.abs(np.cov(noise.T) - variance) < 4.5 * spread).all()
 
 
 def test_sizes_are_ragged() -> None:

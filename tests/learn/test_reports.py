@@ -1,13 +1,18 @@
 """Reports that clients can give beside their loss: what they are, and what they cost."""
 
+import jax
 import numpy as np
 import pytest
-from people import SIZES, model_of, people
+import twin
+from people import BATCH, SIZES, model_of, people
 
 import fedpick as fp
 from fedpick import learn
+from fedpick.data import Dataset, Federated
 from fedpick.flower.telling import reports as flower_reports
 from fedpick.learn import evaluation
+from fedpick.learn.reports import noise_of
+from fedpick.rng import stream
 from fedpick.simulate.round import _reported
 from fedpick.worlds import Always, PerClient, Reliable, World
 
@@ -71,7 +76,6 @@ def test_a_round_of_oort_is_charged_for_its_numbers():
 
 def test_what_a_flower_client_tells_is_what_the_trainer_reports(trained):
     trainer, model, updates = trained
-    import jax
 
     before = [np.asarray(leaf) for leaf in jax.tree.leaves(model["params"])]
     flat = np.concatenate([leaf.ravel() for leaf in before]) + updates.reports["update"][0]
@@ -85,3 +89,38 @@ def test_what_a_flower_client_tells_is_what_the_trainer_reports(trained):
     assert sorted(told) == ["accuracy", "sketch_5", "squared_loss", "update_norm"]
     for name, value in told.items():
         np.testing.assert_allclose(value, updates.reports[name][0], rtol=1e-4, atol=1e-6)
+
+
+def test_updates_and_embeddings_are_reported() -> None:
+    """The update itself, flat; and the mean output of the local model on noise like the held-out inputs."""
+    reports = ("update", "embedding")
+    trainer = learn.Trainer(people("images"), model_of("images"), lr=0.1, batch=BATCH, reports=reports)
+    model = trainer.init(5)
+    ids, used = np.array([4, 2, 0]), np.array([True, False, True])
+    updates = trainer.train(model, ids, used, np.ones(3), 1, stream(1, 1, "train"))
+    assert set(updates.reports) == set(reports)
+    slow = twin.train(trainer, twin.Network(), model["params"], ids, used, [1, 1, 1], 1, stream(1, 1, "train"))
+    noise = np.asarray(noise_of(trainer.data.dataset), np.float64)
+    for place, client in slow.items():
+        flat = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(client.delta)])
+        np.testing.assert_allclose(updates.reports["update"][place], flat, atol=1e-5)
+        local = jax.tree.map(lambda w, d: w + d, twin.double(model["params"]), client.delta)
+        wanted = twin.Network().outputs(local, noise).mean(axis=0)
+        np.testing.assert_allclose(updates.reports["embedding"][place], wanted, atol=1e-5)
+    for name in reports:
+        assert np.isnan(updates.reports[name][1]).all()
+        assert updates.reports[name].shape[0] == 3
+
+
+def test_the_noise_of_embeddings_has_the_inputs_mean_and_covariance() -> None:
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(4, 4))
+    x = (rng.normal(size=(500, 4)) @ mixing + 3.0).astype(np.float32)
+    data = Federated(Dataset("like", x, rng.normal(size=500).astype(np.float32)), np.arange(500), np.array([0, 500]))
+    noise = np.asarray(noise_of(data.dataset), np.float64)
+    count = len(noise)
+    variance = np.cov(x.T.astype(np.float64), bias=True)
+    error = np.sqrt(np.diag(variance) / count)
+    assert (np.abs(noise.mean(axis=0) - x.mean(axis=0)) < 4 * error).all()
+    spread = np.sqrt((variance**2 + np.outer(np.diag(variance), np.diag(variance))) / count)  # of Wishart's entries
+    assert (np.abs(np.cov(noise.T) - variance) < 4.5 * spread).all()

@@ -10,6 +10,7 @@ from people import model_of, people
 import fedpick as fp
 from fedpick import learn
 from fedpick.learn import evaluation
+from fedpick.learn.reports import judged, of_server, validation
 from fedpick.simulate.round import _reported
 from fedpick.simulate.together import play_together
 from fedpick.worlds import Always, PerClient, Reliable, World
@@ -26,6 +27,7 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
     updates = trainer.train(model, ids, used, np.ones(4), 1, np.random.default_rng(0))
     delta, at, slots = updates.payload
     data = trainer.data.dataset
+    valued = validation(trainer.reports, data)
 
     def value(members):
         params = model["params"]
@@ -33,7 +35,7 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
             sizes = trainer.data.sizes[ids[at[list(members)]]]
             for share, i in zip(sizes / sizes.sum(), members, strict=True):
                 params = jax.tree.map(lambda w, d, share=share, i=i: w + share * d[slots[i]], params, delta)
-        loss, _ = evaluation.score(trainer.model, trainer._spread_params(params), trainer._test, trainer._validation)
+        loss, _ = evaluation.score(trainer.model, trainer._spread_params(params), trainer._test, valued)
         return -loss.mean()
 
     wanted = np.full(4, np.nan)
@@ -43,18 +45,18 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
         wanted[at[i]] = np.mean(adds)
     np.testing.assert_allclose(updates.reports["shapley"], wanted, rtol=1e-3, atol=1e-5)
     assert len(data.test_x) == 11
-    assert len(trainer._validation) == 5
+    assert len(valued) == 5
 
 
 def test_what_it_values_on_is_not_what_it_is_tested_on():
     trainer, plain = make(), make(("update_norm",))
-    assert set(trainer._judged) | set(trainer._validation) == set(range(11))
-    assert not set(trainer._judged) & set(trainer._validation)
-    assert len(plain._judged) == 11
+    data = trainer.data.dataset
+    tested, valued = judged(trainer.reports, data), validation(trainer.reports, data)
+    assert set(tested) | set(valued) == set(range(11))
+    assert not set(tested) & set(valued)
+    assert len(judged(plain.reports, data)) == 11
     model = trainer.init(0)
-    loss, right = evaluation.score(
-        trainer.model, trainer._spread_params(model["params"]), trainer._test, trainer._judged
-    )
+    loss, right = evaluation.score(trainer.model, trainer._spread_params(model["params"]), trainer._test, tested)
     found = trainer.evaluate(model, 10)
     assert found["test_loss"] == pytest.approx(loss.mean())
     assert found["accuracy"] == pytest.approx(right.mean())
@@ -67,9 +69,17 @@ def test_an_update_that_is_no_number_has_no_value_and_spoils_no_other():
     delta, at, slots = updates.payload
     broken = jax.tree.map(lambda leaf: leaf.at[slots[1]].set(np.nan), delta)
     spoiled = fp.types.Updates(updates.loss, {}, (broken, at, slots), np.array([True, False, True]))
-    found = trainer._worth(model["params"], spoiled, ids, 1)
+    found = of_server(trainer.reports, trainer.model, trainer.data, model["params"], spoiled, ids, 1)["shapley"]
     assert np.isnan(found[1])
     assert np.isfinite(found[[0, 2]]).all()
+
+
+def test_nothing_is_valued_if_the_model_that_was_sent_has_no_loss():
+    trainer = make()
+    model, ids = trainer.init(0), np.array([4, 0, 3])
+    updates = trainer.train(model, ids, np.ones(3, bool), np.ones(3), 1, np.random.default_rng(0))
+    lost = jax.tree.map(lambda leaf: leaf * np.nan, model["params"])
+    assert np.isnan(trainer._worth(lost, updates, ids, 1)).all()
 
 
 def runs():

@@ -171,7 +171,7 @@ def test_it_says_whom_it_forgets_and_by_default_forgets_only_after_long(tmp_path
 
 
 def test_a_policy_that_keeps_pairs_has_room_for_fewer(monkeypatch) -> None:
-    monkeypatch.setattr("fedpick.server.session.MOST_PAIRED", 40)
+    monkeypatch.setattr("fedpick.server.roster.MOST_PAIRED", 40)
     rng = np.random.default_rng(0)
     for policy, enrolled in ((fp.FedGS(2), 50 - 10 - 2), (fp.FedGS(2, alpha=0.0), 50)):
         session = fp.Session(policy)

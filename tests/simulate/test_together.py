@@ -10,6 +10,7 @@ import fedpick as fp
 from fedpick import data
 from fedpick.errors import SettingError
 from fedpick.learn import logistic
+from fedpick.learn.reports import vectors as real_vectors
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import together
 from fedpick.simulate.together import RunError, play_together
@@ -73,14 +74,13 @@ def test_memory_that_runs_out_is_nobodys_error() -> None:
 def test_vectors_are_those_of_the_runs_own_clients(report: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of three clients beside one of five, of which only one reports vectors."""
     seen: list[int] = []
-    real = Trainer._vectors
 
-    def vectors(self: Trainer, sent: Any, delta: Any) -> Any:
+    def vectors(asked: Any, model: Any, dataset: Any, sent: Any, delta: Any) -> Any:
         if delta is not None:
             seen.append(len(jax.tree.leaves(delta)[0]))
-        return real(self, sent, delta)
+        return real_vectors(asked, model, dataset, sent, delta)
 
-    monkeypatch.setattr(Trainer, "_vectors", vectors)
+    monkeypatch.setattr("fedpick.learn.trainer.vectors", vectors)
     heard: dict[str, Any] = {}
 
     class Listening(fp.Uniform):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from fedpick.data.federated import Federated
 from fedpick.native import Native
 from fedpick.types import Floats, Ints
 
-__all__ = ["Batches", "draw", "steps_of"]
+__all__ = ["Batches", "Drawn", "draw", "steps_of"]
 
 Int32s = NDArray[np.int32]
 
@@ -38,6 +38,20 @@ class Batches:
     def parts(self) -> tuple[Int32s, Int32s, Int32s]:
         """All arrays."""
         return self.index, self.count, self.steps
+
+
+class Drawn(NamedTuple):
+    """What a cohort's local training needs besides the model, padded to a shape that stays the same."""
+
+    batches: Batches
+    keys: NDArray[np.uint32]  # (clients, 2), for dropout
+    lr: NDArray[np.float32]  # (clients)
+
+    @classmethod
+    def empty(cls, clients: int, steps: int, batch: int) -> "Drawn":
+        """For so many clients, of whom none trains yet."""
+        made = Batches.empty(clients, steps, batch)
+        return cls(made, np.zeros((clients, 2), np.uint32), np.zeros(clients, np.float32))
 
 
 def steps_of(sizes: Ints, epochs: Ints, batch: int, steps: int | None) -> Ints:

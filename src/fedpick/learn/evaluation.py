@@ -1,19 +1,20 @@
-"""Loss and correctness of a model on each example; callers average them as they need."""
+"""Loss and correctness of a model on each example, and the figures of a round that are made of them."""
 
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from fedpick.data.federated import Federated
 from fedpick.learn.models import Model
 from fedpick.learn.objective import Affine, correct, losses, prepare
 from fedpick.learn.placement import Arrays, mesh
 from fedpick.types import Floats, Ints
 
-__all__ = ["fetch", "launch", "score", "segment_means"]
+__all__ = ["Launched", "fetch", "figures", "launch", "score", "segment_means"]
 
 WIDER = 16  # times the examples in one call on a GPU: there a call costs more than what it computes
 
@@ -66,3 +67,40 @@ def segment_means(values: Floats, starts: Ints) -> Floats:
     with np.errstate(invalid="ignore"):
         means: Floats = np.bincount(owner, weights=values, minlength=len(counts)) / counts
     return means
+
+
+class Launched(NamedTuple):
+    """An evaluation that is under way on the device."""
+
+    own: list[Any] | None = None  # on all the examples that clients hold
+    test: list[Any] | None = None  # on those held out
+
+
+def figures(data: Federated, launched: Launched, tested: int) -> dict[str, float]:
+    """What an evaluation found; nothing if none was due.
+
+    Args:
+        data: of all clients.
+        launched: the evaluation.
+        tested: on how many of the data set's test examples; 0: on what the clients hold out.
+    """
+    found: dict[str, float] = {}
+    hits = None
+    test, right = np.empty(0), np.empty(0)
+    if launched.own is not None:
+        loss, hits = fetch(launched.own, len(data.dataset))
+        found["train_loss"] = float(loss[data.examples].mean())
+    if launched.test is not None:
+        test, right = fetch(launched.test, tested or len(data.held))
+    if len(test):
+        found["test_loss"] = float(test.mean())
+        if data.dataset.classes:
+            found["accuracy"] = float(right.mean())
+    if hits is not None and data.dataset.classes:
+        held = len(data.held) > 0  # otherwise on their training examples
+        own, starts = (data.held, data.held_starts) if held else (data.examples, data.starts)
+        each = segment_means(hits[own], starts)
+        each = np.sort(each[np.isfinite(each)])
+        found["spread"] = float(each.std())
+        found["worst_decile"] = float(each[: max(1, len(each) // 10)].mean())
+    return found

@@ -17,11 +17,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedpick.errors import require
+from fedpick.data.federated import Dataset
+from fedpick.errors import SettingError, require
 from fedpick.learn import convolution
 from fedpick.text import Makers, make
 
-__all__ = ["MODELS", "Model", "cnn", "linear", "logistic", "mlp", "model"]
+__all__ = ["MODELS", "Model", "check_outputs", "cnn", "linear", "logistic", "mlp", "model"]
 
 Params = Any
 
@@ -211,3 +212,30 @@ def model(text: str, inputs: tuple[int, ...], outputs: int) -> Model:
     """
     made: Model = make(text, "model", MODELS, values={}, example="mlp(hidden=(64, 30))", inputs=inputs, outputs=outputs)
     return made
+
+
+@lru_cache  # a comparison makes a trainer for every run
+def _shapes(model: Model, inputs: tuple[int, ...]) -> tuple[Any, Any]:
+    """Shapes of a model's parameters, and of its outputs for two inputs."""
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    given = jax.ShapeDtypeStruct((2, *inputs), jnp.float32)
+    return shapes, jax.eval_shape(lambda params, x: model.apply(params, x, None), shapes, given).shape
+
+
+def check_outputs(model: Model, dataset: Dataset) -> list[tuple[int, ...]]:
+    """Raise unless the model takes these inputs and gives an output per label; returns its parameters' shapes."""
+    wanted = (2, dataset.classes) if dataset.classes else (2, 1)
+    try:
+        shapes, found = _shapes(model, dataset.inputs)
+    except (TypeError, ValueError) as error:
+        raise SettingError(
+            f"the model {model.name!r} cannot take the inputs of {dataset.name}, of shape "
+            f"{dataset.inputs}: {error}; make it for this shape"
+        ) from None
+    if found != wanted and not (not dataset.classes and found == (2,)):
+        says = f"{dataset.classes} labels" if dataset.classes else "one target"
+        raise SettingError(
+            f"the model {model.name!r} gives outputs of shape {found} for 2 inputs, but {dataset.name} has "
+            f"{says}: it must give {wanted}; make it with outputs={wanted[1]}"
+        )
+    return [tuple(leaf.shape) for leaf in jax.tree.leaves(shapes)]

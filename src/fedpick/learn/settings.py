@@ -17,7 +17,8 @@ from fedpick import data, schedules
 from fedpick.data.settings import known_name
 from fedpick.errors import ConfigError, unknown_name
 from fedpick.learn.models import model
-from fedpick.learn.trainer import Trainer, gives
+from fedpick.learn.reports import gives
+from fedpick.learn.trainer import Trainer
 from fedpick.text import Makers, make
 
 __all__ = ["DEFAULTS", "build_trainer"]

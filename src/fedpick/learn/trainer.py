@@ -1,84 +1,40 @@
 """The trainer of `fedpick.simulate.round`: data, a model, and how clients and server learn."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import NDArray
 
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
-from fedpick.errors import ContractError, SettingError, require, unknown_name
-from fedpick.graph import sketch
-from fedpick.learn import aggregation, batches, cohort, evaluation, late, placement, valuation
-from fedpick.learn.models import Model
-from fedpick.learn.objective import affine_of, prepare
-from fedpick.solvers import shapley
+from fedpick.errors import ContractError, require, unknown_name
+from fedpick.learn import aggregation, batches, cohort, evaluation, late, placement
+from fedpick.learn.batches import Drawn
+from fedpick.learn.models import Model, check_outputs
+from fedpick.learn.reports import (
+    OF_DATA,
+    REPORTS,
+    check_reports,
+    gives,
+    judged,
+    needs_vectors,
+    of_data,
+    of_server,
+    vectors,
+)
 from fedpick.text import make
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
-__all__ = ["Trainer", "gives"]
-
-NOISE = 256  # number of random inputs for a functional embedding
-# All reports that a trainer can give; and "sketch_32" for a sketch of any width.
-REPORTS = ("update_norm", "embedding", "update", "output_update", "squared_loss", "accuracy", "shapley")
-VALIDATION = 1000  # test examples that the server values updates on, at most half of them
-_SKETCH = re.compile(r"sketch_([1-9][0-9]{0,5})")
-
-
-def gives(report: str) -> bool:
-    """Whether a trainer can give this report."""
-    return report in REPORTS or _SKETCH.fullmatch(report) is not None
-
-
-@lru_cache  # a comparison makes a trainer for every run
-def _shapes(model: Model, inputs: tuple[int, ...]) -> tuple[Any, Any]:
-    """Shapes of a model's parameters, and of its outputs for two inputs."""
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    given = jax.ShapeDtypeStruct((2, *inputs), jnp.float32)
-    return shapes, jax.eval_shape(lambda params, x: model.apply(params, x, None), shapes, given).shape
+__all__ = ["Trainer"]
 
 
 @lru_cache
 def _initial(model: Model) -> Callable[[jax.Array], Any]:
     return jax.jit(model.init)
-
-
-@partial(jax.jit, static_argnums=0)
-def _embed(model: Model, sent: Any, delta: Any, noise: jax.Array) -> jax.Array:
-    """Mean output of each local model on the noise."""
-
-    def one(update: Any) -> jax.Array:
-        return model.apply(jax.tree.map(jnp.add, sent, update), noise, None).mean(axis=0)
-
-    return jax.lax.map(one, delta)
-
-
-class Drawn(NamedTuple):
-    """What a cohort's local training needs besides the model, padded to a shape that stays the same."""
-
-    batches: batches.Batches
-    keys: NDArray[np.uint32]  # (clients, 2), for dropout
-    lr: NDArray[np.float32]  # (clients)
-
-    @classmethod
-    def empty(cls, clients: int, steps: int, batch: int) -> "Drawn":
-        """For so many clients, of whom none trains yet."""
-        made = batches.Batches.empty(clients, steps, batch)
-        return cls(made, np.zeros((clients, 2), np.uint32), np.zeros(clients, np.float32))
-
-
-class Launched(NamedTuple):
-    """An evaluation that is under way on the device."""
-
-    own: list[Any] | None = None  # on all the examples that clients hold
-    test: list[Any] | None = None  # on those held out
 
 
 @dataclass(eq=False)
@@ -159,18 +115,9 @@ class Trainer:
         empty = np.flatnonzero(self.data.sizes == 0)
         if len(empty):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
-        self._check_outputs()
-        shapes = [tuple(leaf.shape) for leaf in jax.tree.leaves(_shapes(self.model, self.data.dataset.inputs)[0])]
-        if "output_update" in self.reports and (self._outputs,) not in shapes:
-            raise SettingError(
-                f"the report 'output_update' is of the output layer's biases, but the model {self.model.name!r} has no "
-                f"array of shape {(self._outputs,)}; use a model with such biases"
-            )
-        if "shapley" in self.reports and len(self.data.dataset.test_x) < 2:
-            raise SettingError(
-                f"the report 'shapley' values updates on the server's examples, but {self.data.dataset.name} has "
-                "no test examples; use data that has, or a policy that does not ask for it"
-            )
+        shapes = check_outputs(self.model, self.data.dataset)
+        self._size = sum(int(np.prod(shape)) for shape in shapes)
+        check_reports(self.reports, self.model, shapes, self.data.dataset)
         if self.form == "auto":
             self.form = "scan" if jax.default_backend() == "cpu" else "vmap"
         self._local = cohort.Local(self.momentum, self.weight_decay, self.prox, self.precision)
@@ -178,36 +125,10 @@ class Trainer:
 
     # ---- the model
 
-    @cached_property
-    def _size(self) -> int:
-        shapes, _ = _shapes(self.model, self.data.dataset.inputs)
-        return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
-
-    @property
-    def _outputs(self) -> int:
-        return self.data.dataset.classes or 1
-
     @property
     def megabytes(self) -> float:
         """Size of one message that carries the model, in units of 1e6 bytes."""
         return 4.0 * self._size / 1e6
-
-    def _check_outputs(self) -> None:
-        dataset = self.data.dataset
-        wanted = (2, dataset.classes) if dataset.classes else (2, 1)
-        try:
-            _, found = _shapes(self.model, dataset.inputs)
-        except (TypeError, ValueError) as error:
-            raise SettingError(
-                f"the model {self.model.name!r} cannot take the inputs of {dataset.name}, of shape "
-                f"{dataset.inputs}: {error}; make it for this shape"
-            ) from None
-        if found != wanted and not (not dataset.classes and found == (2,)):
-            says = f"{dataset.classes} labels" if dataset.classes else "one target"
-            raise SettingError(
-                f"the model {self.model.name!r} gives outputs of shape {found} for 2 inputs, but {dataset.name} has "
-                f"{says}: it must give {wanted}; make it with outputs={wanted[1]}"
-            )
 
     def init(self, seed: int) -> Any:
         """The model before the first round, and the server's state."""
@@ -278,7 +199,7 @@ class Trainer:
         times = np.array([epochs[at].max(initial=1)]).astype(np.int64)
         return int(batches.steps_of(np.array([self.data.sizes.max()]), times, self.batch, self.steps)[0])
 
-    def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> "Drawn":
+    def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> Drawn:
         """Batches, dropout keys and rates of the clients that train, padded to the largest shape seen so far."""
         clients = -(-len(ids) // self.devices) * self.devices
         self._padded = max(clients, self._padded[0]), max(self.longest(at, epochs), self._padded[1])
@@ -287,7 +208,7 @@ class Trainer:
         return drawn
 
     def draw_into(
-        self, drawn: "Drawn", place: slice, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator
+        self, drawn: Drawn, place: slice, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator
     ) -> None:
         """The same, written to these places of what is there."""
         drawn.lr[place] = self.lr(round) if callable(self.lr) else self.lr
@@ -295,7 +216,7 @@ class Trainer:
         batches.draw(self.data, ids[at], epochs[at].astype(np.int64), self.batch, self.steps, rng, mine)
         drawn.keys[place] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
 
-    def train_all(self, params: Any, drawn: "Drawn", owner: Any = None) -> cohort.Trained:
+    def train_all(self, params: Any, drawn: Drawn, owner: Any = None) -> cohort.Trained:
         """Train on what `draw` returned; with an `owner`, from several stacked models (see `cohort.train`)."""
         return cohort.train(self.model, self._local, self.form, self._arrays, params, *drawn, owner)
 
@@ -304,7 +225,7 @@ class Trainer:
         loss, norm = np.full(chosen, np.nan), np.full(chosen, np.nan)
         loss[at], norm[at] = np.asarray(trained.loss)[slots], np.asarray(trained.norm)[slots]
         reports: dict[str, Any] = {"update_norm": norm} if "update_norm" in self.reports else {}
-        for name, found in self._vectors(sent, trained.delta).items():
+        for name, found in vectors(self.reports, self.model, self.data.dataset, sent, trained.delta).items():
             reports[name] = np.full((chosen, found.shape[1]), np.nan)
             reports[name][at] = found[slots]
         return Updates(loss, reports, payload=(trained.delta, at, slots), valid=np.isfinite(norm))
@@ -325,75 +246,17 @@ class Trainer:
     @property
     def needs_vectors(self) -> bool:
         """Whether a report is made of the updates themselves."""
-        of_updates = ("update", "embedding", "output_update", "shapley")
-        return any(name in of_updates or _SKETCH.fullmatch(name) for name in self.reports)
+        return needs_vectors(self.reports)
 
     def examined(self, sent: Any, updates: Updates, ids: Ints, at: Ints, round: int) -> Updates:
         """The updates with the reports that take a pass over data: the clients', or the server's for validation."""
-        if "shapley" in self.reports:
-            updates = replace(updates, reports={**updates.reports, "shapley": self._worth(sent, updates, ids, round)})
-        asked = {"squared_loss", "accuracy"} & set(self.reports)
-        if not asked:
-            return updates
-        held = [self.data.examples_of(int(client)) for client in ids[at]]
-        starts = np.concatenate([[0], np.cumsum([len(part) for part in held])])
-        each, hits = evaluation.score(self.model, self._spread_params(sent), self._arrays, np.concatenate(held))
-        reports = dict(updates.reports)
-        for name, values in (("squared_loss", np.square(each)), ("accuracy", hits)):
-            if name in asked:
-                reports[name] = np.full(len(ids), np.nan)
-                reports[name][at] = evaluation.segment_means(values, starts)
-        return replace(updates, reports=reports)
-
-    def _worth(self, sent: Any, updates: Updates, ids: Ints, round: int) -> Floats:
-        """Shapley values of the usable updates; NaN for the others."""
-        at, slots = late.usable(updates)
-        kept = placement.place(self.data.dataset, "test", 1)
-        data = replace(kept, x=kept.x[self._validation], y=kept.y[self._validation])
-        sizes = self.data.sizes[ids[at]].astype(np.float64)
-        value = valuation.coalitions(self.model, sent, updates.payload[0], slots, sizes, data)
-        found = np.full(len(ids), np.nan)
-        found[at] = shapley(value, len(at), rngs.stream(0, round, "shapley"))  # one set of orders for all runs
-        return found
-
-    @cached_property
-    def _validation(self) -> Ints:
-        """Test examples on which the server values updates."""
-        count = len(self.data.dataset.test_x) if "shapley" in self.reports else 0
-        drawn = rngs.stream(0, 0, "validation").permutation(count)[: min(VALIDATION, count // 2)]
-        return np.sort(drawn).astype(np.int64)
-
-    @cached_property
-    def _judged(self) -> Ints:
-        """Test examples that the model is tested on: the others."""
-        return np.setdiff1d(np.arange(len(self.data.dataset.test_x)), self._validation)
-
-    def _vectors(self, sent: Any, delta: Any) -> dict[str, Any]:
-        """A vector per client: the update itself (FedGS (11)), a sketch of it, or a functional embedding (12)."""
-        found: dict[str, Any] = {}
-        widths = [int(match[1]) for name in self.reports if (match := _SKETCH.fullmatch(name))]
-        if "update" in self.reports or widths:
-            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(delta)]
-            vectors = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
-            found |= {f"sketch_{width}": sketch(vectors, width) for width in widths}
-            found |= {"update": vectors} if "update" in self.reports else {}
-        if "output_update" in self.reports:
-            biases = [leaf for leaf in jax.tree.leaves(delta) if leaf.shape[1:] == (self._outputs,)]
-            found["output_update"] = np.asarray(biases[-1], dtype=np.float64)
-        if "embedding" in self.reports:
-            found["embedding"] = np.asarray(_embed(self.model, sent, delta, self._noise))
-        return found
-
-    @cached_property
-    def _noise(self) -> jax.Array:
-        """Gaussian inputs with the held-out data's mean and covariance: random mixtures of its deviations."""
-        dataset = self.data.dataset
-        some = (dataset.test_x if len(dataset.test_x) else dataset.x)[:2000]
-        inputs = np.asarray(prepare(jnp.asarray(some), affine_of(dataset))).reshape(len(some), -1)
-        mean = inputs.mean(axis=0)
-        mixtures = rngs.stream(0, 0, "embedding noise").standard_normal((NOISE, len(some))) / np.sqrt(len(some))
-        rows = mean + mixtures @ (inputs - mean)
-        return jnp.asarray(rows.reshape(NOISE, *dataset.inputs), jnp.float32)
+        found = of_server(self.reports, self.model, self.data, sent, updates, ids, round)
+        if any(name in OF_DATA for name in self.reports):
+            params = self._spread_params(sent)
+            for name, values in of_data(self.reports, self.model, self.data, self._arrays, params, ids[at]).items():
+                found[name] = np.full(len(ids), np.nan)
+                found[name][at] = values
+        return replace(updates, reports={**updates.reports, **found})
 
     @property
     def remembers(self) -> bool:
@@ -458,10 +321,10 @@ class Trainer:
         """Test loss and accuracy; global training loss, and the spread of accuracy over clients (worst decile)."""
         return self.figures(self.launch(model, round))
 
-    def launch(self, model: Any, round: int) -> "Launched":
+    def launch(self, model: Any, round: int) -> evaluation.Launched:
         """Begin an evaluation on the device, if one is due in this round; `figures` waits for it."""
         if round % self.evaluate_every:
-            return Launched()
+            return evaluation.Launched()
         params = self._spread_params(model["params"])
         dataset = self.data.dataset
         every = self.evaluate_every if self.spread_every is None else self.spread_every
@@ -469,31 +332,11 @@ class Trainer:
         if every and round % every == 0:
             own = evaluation.launch(self.model, params, self._arrays, np.arange(len(dataset)))
         if len(dataset.test_x):
-            test = evaluation.launch(self.model, params, self._test, self._judged)
+            test = evaluation.launch(self.model, params, self._test, judged(self.reports, dataset))
         elif len(self.data.held):
             test = evaluation.launch(self.model, params, self._arrays, self.data.held)
-        return Launched(own, test)
+        return evaluation.Launched(own, test)
 
-    def figures(self, launched: "Launched") -> dict[str, float]:
+    def figures(self, launched: evaluation.Launched) -> dict[str, float]:
         """What an evaluation found; nothing if none was due."""
-        found: dict[str, float] = {}
-        dataset = self.data.dataset
-        hits = None
-        test, right = np.empty(0), np.empty(0)
-        if launched.own is not None:
-            loss, hits = evaluation.fetch(launched.own, len(dataset))
-            found["train_loss"] = float(loss[self.data.examples].mean())
-        if launched.test is not None:
-            test, right = evaluation.fetch(launched.test, len(self._judged) or len(self.data.held))
-        if len(test):
-            found["test_loss"] = float(test.mean())
-            if dataset.classes:
-                found["accuracy"] = float(right.mean())
-        if hits is not None and dataset.classes:
-            held = len(self.data.held) > 0  # otherwise on their training examples
-            own, starts = (self.data.held, self.data.held_starts) if held else (self.data.examples, self.data.starts)
-            each = evaluation.segment_means(hits[own], starts)
-            each = np.sort(each[np.isfinite(each)])
-            found["spread"] = float(each.std())
-            found["worst_decile"] = float(each[: max(1, len(each) // 10)].mean())
-        return found
+        return evaluation.figures(self.data, launched, len(judged(self.reports, self.data.dataset)))

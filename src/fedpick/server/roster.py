@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from fedpick.protocol import Policy
-from fedpick.state import admit, observe, retire
+from fedpick.state import _walk, admit, observe, retire
 from fedpick.types import Choice, Clients, Ints, Outcome, View
 
 __all__ = ["Newcomers", "Roster"]
 
 Newcomers = tuple[list[str], Clients | None]  # clients enrolled together; None: clients forgotten together
+MOST, MOST_PAIRED = 1_000_000, 4_000  # clients enrolled by default; FedGS's state takes 128 MB for 4,000
 BATCH = 20  # clients are forgotten when they are one in so many of those enrolled: each time the state is copied
 
 
@@ -83,14 +84,18 @@ class Roster:
         self.retire(names)
         self.newcomers.append((names, None))
 
-    def stale(self, there: Collection[str], after: int | None, most: int) -> list[str]:
+    def stale(self, there: Collection[str], after: int | None, most: int | None) -> list[str]:
         """The clients to forget, those away longest first.
 
         Args:
             there: names of the clients that are available now; none of them is forgotten.
             after: rounds that a client may be away; None: any number.
-            most: how many may be enrolled, including the newcomers in `there`.
+            most: how many may be enrolled, including the newcomers in `there`; None: a million, or 4,000 if the state
+                grows with the square.
         """
+        if most is None:
+            pairs = self.state is not None and any(kind == "pairs" and len(v) for _, kind, v in _walk(self.state))
+            most = MOST_PAIRED if pairs else MOST
         away = np.ones(len(self.names), dtype=np.bool_)
         here = [self.index[name] for name in there if name in self.index]
         away[here] = False

@@ -13,27 +13,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick import rng as rngs
-from fedpick.errors import ContractError, MissingError, require
+from fedpick.errors import ContractError, require
 from fedpick.policies.text import label
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.arrival import Delay
-from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.measures import columns
 from fedpick.server.metrics import Metrics
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
-from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn
-from fedpick.state import _walk
+from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn, check_needs
+from fedpick.server.viewing import listed, view_of
 from fedpick.store.records import Record
-from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
+from fedpick.types import Clients, Outcome, Status
 
 __all__ = ["Session"]
 
 DURATIONS = ("arrival", "reported")
-LONGEST_NAME = 500  # characters
-MOST, MOST_PAIRED = 1_000_000, 4_000  # clients enrolled by default; FedGS's state takes 128 MB for 4,000
 
 
 class Session:
@@ -101,18 +98,7 @@ class Session:
             require(least is None or least >= 1, f"{owner}: {name}", least, "a whole number >= 1, or None")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
         self.policy, self.traits = policy, traits(policy)
-        if "context" in self.traits.needs and context is None:
-            raise MissingError(f"{owner}: {type(policy).__name__} needs a context: pass context=function")
-        if (valued := self.traits.valued & self.traits.needs) and value is None:
-            raise MissingError(
-                f"{owner}: {type(policy).__name__} needs {', '.join(sorted(valued))}, which the server computes from "
-                "the updates: pass value=function"
-            )
-        if "norms" in self.traits.needs:
-            raise MissingError(
-                f"{owner}: {type(policy).__name__} needs rounds in two phases (all train and tell the length of their "
-                "update, some send it), which a session does not have; use it in simulated runs"
-            )
+        check_needs(policy, context, value, owner)
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.forget_after, self.most_clients = forget_after, most_clients
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
@@ -221,10 +207,10 @@ class Session:
             self.open()
             self._settle()
             begun = monotonic()
-            there = self._there(available)
+            there = listed(available, self.owner, self.log)
             self._forget(there)
             self._enrol(there)
-            view, meter = self._view(there, probe)
+            view, meter = view_of(self.roster, there, self.context, self.traits.context, probe, self.owner)
             before = perf_counter()
             choice = self.policy.select(self.roster.state, view, rngs.stream(self.seed, view.round, "policy"))
             wall = perf_counter() - before - meter[1]
@@ -273,31 +259,10 @@ class Session:
 
     # -- the steps of a round, in order ------------------------------------------------------------------------------
 
-    def _there(self, available: Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
-        """The available clients' descriptions by name, checked."""
-        if isinstance(available, str):
-            raise ContractError(f"{self.owner}: available is the text {available!r:.80}, but must be a list of names")
-        said = dict(available) if isinstance(available, Mapping) else dict.fromkeys(available)
-        for name in [name for name in said if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME]:
-            if not isinstance(name, str):
-                raise ContractError(f"{self.owner}: available holds {name!r:.80}, but clients are known by strings")
-            self.log.warning(
-                "ignored a client whose name has %d characters, not 1 to %d: %s ...",
-                len(name),
-                LONGEST_NAME,
-                reading.printable(name)[:40],
-            )
-            del said[name]  # no error: a client may have made it up
-        if not said:
-            raise NotEnoughClientsError("no client is available, so nobody can train; wait until one is connected")
-        return said
-
     def _forget(self, there: dict[str, Any]) -> None:
         """Forget clients that were away too long, or longest if too many are enrolled."""
         roster = self.roster
-        pairs = roster.state is not None and any(kind == "pairs" and len(v) for _, kind, v in _walk(roster.state))
-        most = self.most_clients or (MOST_PAIRED if pairs else MOST)
-        if gone := roster.stale(there, self.forget_after, most):
+        if gone := roster.stale(there, self.forget_after, self.most_clients):
             away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
             if self._recording is not None:
                 self._recording.note_names()  # before they are gone
@@ -324,38 +289,6 @@ class Session:
                 f"{self.owner}: describe() returned {len(found)} clients for {len(names)} names; return one for each"
             )
         return found
-
-    def _view(self, there: dict[str, Any], probe: ProbeFn | None) -> tuple[View, list[float]]:
-        """The policy's view, and a count of its probes: clients asked, seconds."""
-        roster, number, meter = self.roster, self.roster.round + 1, [0.0, 0.0]
-        assert roster.clients is not None
-        available = np.zeros(len(roster.names), dtype=np.bool_)
-        available[[roster.index[name] for name in there]] = True
-
-        def metered(ids: Ints, /, *, batch: int | None = None) -> Floats:
-            assert probe is not None
-            before, ids = perf_counter(), np.asarray(ids)
-            losses = np.asarray(probe([roster.names[k] for k in ids], batch), dtype=np.float64)
-            if losses.shape != ids.shape:
-                raise ContractError(
-                    f"{self.owner}: probe returned losses of shape {losses.shape}, but {len(ids)} clients were asked"
-                )
-            meter[0] += len(ids)
-            meter[1] += perf_counter() - before
-            return losses
-
-        context = None
-        if self.context is not None:
-            idle = np.ones(len(roster.names), dtype=np.bool_)
-            idle[roster.last] = False
-            context = np.asarray(self.context(number, list(roster.names), idle), dtype=np.float64)
-            width = self.traits.context
-            if width is not None and context.shape != (len(idle), width):
-                raise ContractError(
-                    f"{self.owner}: context returned shape {context.shape}, but must return {(len(idle), width)}: "
-                    f"for each client the {width} columns that the policy reads"
-                )
-        return View(number, available, roster.clients, context, None if probe is None else metered), meter
 
     def _ended(self, round: Round) -> None:
         if self._round is round:

@@ -81,21 +81,26 @@ class Seat:
     def keep(self, record: Record) -> None:
         """Store a round."""
         self.store.append(record, self.run.state)
-        self._tell()
+        self.tell()
 
     def save(self) -> None:
         """Write a checkpoint now."""
         self.store.flush(self.run.state)
-        self._tell()
+        self.tell()
 
     def end(self) -> None:
         """Write the final files; `listen.saved` is called for the last part before the parts are joined."""
         self.save()
-        self.store.finish(self.run.state)
-        self.store.close()
+        self.finish()
         self.listen.tick(self.number, self.round)
 
-    def _tell(self) -> None:
+    def finish(self) -> None:
+        """Write the final files, and close the folder."""
+        self.store.finish(self.run.state)
+        self.store.close()
+
+    def tell(self) -> None:
+        """Call `listen.saved` if a checkpoint was written since the last call."""
         if self.store.saved != self._sent:
             self._sent = self.store.saved
             self.listen.saved(self.number, self._sent)
