@@ -33,8 +33,9 @@ class Task(NamedTuple):
         model: the network.
         rounds: of a run.
         every: rounds from one evaluation to the next.
-        levels: accuracies whose first round is printed.
+        levels: accuracies whose first round is measured.
         printed: the table.
+        printed_levels: the accuracies whose first round is printed.
         instead: what stands in for the paper's data; "": nothing.
     """
 
@@ -47,11 +48,21 @@ class Task(NamedTuple):
     every: int
     levels: tuple[float, float, float]
     printed: Table
+    printed_levels: tuple[float, float, float]
     instead: str = ""
 
 
 CIFAR10 = Task(
-    "table3", "Table III and Fig. 6", "CIFAR-10", "cifar10", "cifar-cnn", 2500, 5, (0.45, 0.55, 0.65), TABLE3
+    "table3",
+    "Table III and Fig. 6",
+    "CIFAR-10",
+    "cifar10",
+    "cifar-cnn",
+    2500,
+    5,
+    (0.45, 0.55, 0.65),
+    TABLE3,
+    (0.45, 0.55, 0.65),
 )
 LETTERS = Task(
     "table2",
@@ -62,10 +73,13 @@ LETTERS = Task(
     "cnn(channels=(10, 10), hidden=(1280, 256), padding='same')",
     400,
     1,
-    (0.65, 0.75, 0.85),
+    (0.45, 0.55, 0.65),
     TABLE2,
+    (0.65, 0.75, 0.85),
     "Handwritten letters of the OCR data set (52,152 of 16 x 8 pixels, 26 classes) stand in for EMNIST-Letters, which "
-    "could not be had",
+    "could not be had. They are harder: in one run with a seed that is not among these (Random, non-iid, FedAvg) the "
+    "accuracy after 400 rounds was 76%, where the paper has 87%. So the levels are 20 points below the printed ones, "
+    "and ratios of rounds are compared with those printed for the latter",
 )
 SMALL = "cnn(channels=(4, 4), hidden=(16,), padding='same')"
 TRAIN = {"lr": 0.01, "momentum": 0.9, "batch": 40, "steps": 0, "aggregation": "o2"}
@@ -111,6 +125,12 @@ def _printed(value: float | None) -> str:
     return "never" if value is None else str(value)
 
 
+def _with(task: Task, level: int) -> str:
+    """The printed level, if ours is another one."""
+    same = task.levels == task.printed_levels
+    return "" if same else f" (with {task.printed_levels[level]:.0%})"
+
+
 def _in_print(printed: dict[str, Row], column: int, links: Sequence[str]) -> list[tuple[str, float | None]]:
     """Those of these links "A > B" that hold in a column of the table, with the ratio A/B where both are printed."""
     found: list[tuple[str, float | None]] = []
@@ -139,7 +159,7 @@ def _score(task: Task, result: Result) -> list[Finding]:
         findings.append(
             Finding(
                 f"More participation makes training faster: first round with {task.levels[level]:.0%}",
-                ", ".join(f"{name} {_printed(row[level])}" for name, row in printed.items()),
+                ", ".join(f"{name} {_printed(row[level])}" for name, row in printed.items()) + _with(task, level),
                 "; ".join(f"{name} {when(first[name], end)}" for name in printed),
                 judge(_faster(first, printed, level, links)),
                 "by ratios of rounds, with the printed ratio as the size" + (f". {notes}" if level == 0 else ""),
@@ -151,7 +171,7 @@ def _score(task: Task, result: Result) -> list[Finding]:
     findings.append(
         Finding(
             f"Which schemes never reach {top}",
-            ", ".join(f"{name} {_printed(row[2])}" for name, row in printed.items()),
+            ", ".join(f"{name} {_printed(row[2])}" for name, row in printed.items()) + _with(task, 2),
             "; ".join(f"{name} {when(last[name], end)}" for name in printed),
             not_testable(f"{top} on other data is another level") if task.instead else judge(never or some),
             "judged for those that never do in print" if never else "",
@@ -181,7 +201,7 @@ def _score(task: Task, result: Result) -> list[Finding]:
     findings.append(
         Finding(
             "E3CS-inc is good at both: early as E3CS-0, at the end as the fair schemes",
-            f"{low} in round {a[0]} (Random {b[0]}), finally {a[3]}% (Random {b[3]}%)",
+            f"{task.printed_levels[0]:.0%} in round {a[0]} (Random {b[0]}), finally {a[3]}% (Random {b[3]}%)",
             f"{low} in round {when(first_of(result['first'], 0)['E3CS-inc'], end)}; finally less Random's: "
             f"{show(gap, 1)} points",
             judge(both),
@@ -216,7 +236,7 @@ def _plot(task: Task, result: Result) -> "Figure":
     axis, printed = axes[0][0], task.printed[result["kind"], result["prox"]]
     for i, (name, curve) in enumerate(result["curves"].items()):
         _plots.banded(axis, result["at"], curve["mean"], curve["half"], i, name)
-        marks = [(row, 100 * level) for row, level in zip(printed[name], task.levels, strict=False) if row]
+        marks = [(row, 100 * level) for row, level in zip(printed[name], task.printed_levels, strict=False) if row]
         marks.append((result["rounds"], printed[name][3]))
         colour = _plots.line(i)["color"]
         axis.plot(*zip(*marks, strict=True), linestyle="none", marker=_plots.MARKERS[i], color=colour)

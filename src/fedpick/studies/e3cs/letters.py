@@ -274,7 +274,9 @@ def _plot(result: Result) -> "Figure":
             _plots.banded(axis, result["at"][part], 100 * np.asarray(curve), half, i, name)
         if part == PAPERS:
             for i, row in enumerate(PRINTED[name] for name in result["curves"][part]):
-                marks = [(first, 100 * level) for first, level in zip(row, LETTERS.levels, strict=False) if first]
+                marks = [
+                    (first, 100 * level) for first, level in zip(row, LETTERS.printed_levels, strict=False) if first
+                ]
                 marks.append((LETTERS.rounds, row[3]))
                 look = {"marker": _plots.MARKERS[i], "color": _plots.line(i)["color"], "markersize": 4}
                 axis.plot(*zip(*marks, strict=True), linestyle="none", **look)
