@@ -145,7 +145,7 @@ def test_cohorts_of_appendix_b():
 @pytest.mark.parametrize("task", [CIFAR10, LETTERS], ids=lambda task: task.id)
 def test_the_networks_fit_the_images(task):
     shape, classes = {"cifar10": ((32, 32, 3), 10), "ocr-letters": ((16, 8, 1), 26)}[task.data]
-    for text in (task.model, SMALL_NETWORK):
+    for text in (task.model, SMALL_NETWORK[task.data]):
         network = learn.model(text, shape, classes)
         params = jax.eval_shape(network.init, jax.random.key(0))
         images = jax.ShapeDtypeStruct((3, *shape), np.float32)

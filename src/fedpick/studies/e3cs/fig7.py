@@ -141,7 +141,7 @@ STUDY = Study(
         "train": {**TRAIN, "evaluate_every": CIFAR10.every},
         "schemes": {name: SCHEMES[name] for name in ("FedCS", "E3CS-0", "E3CS-0.5", "E3CS-inc", "Random")},
     },
-    quick={"rounds": 5, "seeds": 1, "model": SMALL},
+    quick={"rounds": 2, "seeds": 1, "model": SMALL[CIFAR10.data]},
     items=_items,
     job=play_training,
     gather=_gather,
