@@ -146,6 +146,7 @@ def _plot(result: Result) -> "Figure":
         target = result["target"][kind]
         axis.plot(at, target, linestyle="none", marker="_", markersize=9, color="black", label="rate that (4) asks for")
         axis.set_title(kind, fontsize=10)
+        axis.set_xticks(at[::5])
         axis.set_xlabel("client, by rising quality")
     axes[0][0].set_ylabel("rate of selection")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
