@@ -352,6 +352,7 @@ def test_fig9_has_the_paper_s_clients_and_candidates():
     assert {item["policy"] for item in items} >= {"pow-d(candidates=75)", "rpow-d(candidates=250)"}
     assert FIG9.about.startswith("MNIST digits, of which there are 60,000, stand in for the digits of EMNIST")
     assert "divided among 500 clients" in FIG9.about
+    assert (FIG9.quick["rounds"], FIG5.quick["rounds"]) == (2, 10)
 
 
 def fig9_result(good):
