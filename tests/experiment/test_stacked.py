@@ -154,15 +154,15 @@ def test_a_run_that_has_no_room_even_alone_is_said(tmp_path: Path, monkeypatch: 
 
 
 def test_an_error_of_one_run_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Folder.append
+    real = Folder.add
 
-    def append(self: Folder, record: Any, state: Any) -> None:
+    def add(self: Folder, record: Any) -> None:
         if self.path.name == "1" and record.round == 7:
             raise ZeroDivisionError("in round 7")
-        real(self, record, state)
+        real(self, record)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "append", append)
+        patch.setattr(Folder, "add", add)
         with pytest.raises(ZeroDivisionError, match="in round 7") as caught:
             play(jobs([run(seed=seed) for seed in range(3)], tmp_path), executor="stacked")
     assert "in the run of uniform, seed 1" in caught.value.__notes__[0]
@@ -170,6 +170,23 @@ def test_an_error_of_one_run_is_its_own(tmp_path: Path, monkeypatch: pytest.Monk
         same(tmp_path / str(i), run(seed=i), tmp_path)
     execute(run(seed=1), tmp_path / "1")  # from its last checkpoint, and its folder is free
     same(tmp_path / "1", run(seed=1), tmp_path)
+
+
+def test_an_error_while_one_run_is_written_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Folder.flush
+
+    def flush(self: Folder, state: Any) -> None:
+        if self.path.name == "1" and state.round >= 5:
+            raise ZeroDivisionError("no room")
+        real(self, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "flush", flush)
+        with pytest.raises(ZeroDivisionError, match="no room") as caught:
+            play(jobs([run(seed=seed) for seed in range(3)], tmp_path), executor="stacked")
+    assert "in the run of uniform, seed 1" in caught.value.__notes__[0]
+    for i in (0, 2):
+        same(tmp_path / str(i), run(seed=i), tmp_path)
 
 
 def test_told_to_stop_all_runs_of_the_stack_keep_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,3 +127,13 @@ def test_updates_are_valued_on_what_the_server_knows(clock: Clock) -> None:
     assert sorted(found.values()) == pytest.approx(sorted(wanted), rel=1e-5)
     with pytest.raises(fp.MissingError, match="Selected: GreedyFed needs shapley"):
         Selected(FedAvg(), fp.GreedyFed(3))
+
+
+@pytest.mark.parametrize("broken", [lambda arrays: float("nan"), lambda arrays: 1 / 0])
+def test_a_server_that_cannot_value_updates_moves_no_client(clock: Clock, caplog, broken) -> None:
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.GreedyFed(3), value=broken)
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        strategy.start(FakeGrid(clock, {k: trains(value=VALUES[k]) for k in range(3)}), model(1.0, 1.0), num_rounds=1)
+    assert strategy.roster.state.worth.tolist() == [0.0, 0.0, 0.0]
+    assert strategy.roster.state.excused.tolist() == [1, 1, 1]
+    assert "value() failed on 3 updates" in caplog.text

@@ -74,6 +74,14 @@ def test_an_update_that_is_no_number_has_no_value_and_spoils_no_other():
     assert np.isfinite(found[[0, 2]]).all()
 
 
+def test_nothing_is_valued_if_the_model_that_was_sent_has_no_loss():
+    trainer = make()
+    model, ids = trainer.init(0), np.array([4, 0, 3])
+    updates = trainer.train(model, ids, np.ones(3, bool), np.ones(3), 1, np.random.default_rng(0))
+    lost = jax.tree.map(lambda leaf: leaf * np.nan, model["params"])
+    assert np.isnan(trainer._worth(lost, updates, ids, 1)).all()
+
+
 def runs():
     data = people("floats")
     world = World(

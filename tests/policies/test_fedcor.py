@@ -143,6 +143,47 @@ def test_clients_away_in_a_sampled_round_and_newcomers_are_learned_when_they_are
     assert state.vectors.any(axis=1).all()
 
 
+def halves(t):
+    return np.arange(8) % 2 == t % 2
+
+
+@pytest.mark.parametrize("there", [halves, lambda t: np.random.default_rng(t).random(8) < 0.5])
+def test_the_change_of_a_client_that_was_away_is_that_since_it_was_last_asked_by_round(there):
+    """Against a loop with dictionaries; with halves that take turns, nobody is asked in two rounds in a row."""
+    policy, clients = fp.FedCor(2, warmup=6, interval=5, samples=6, dimension=6), fp.Clients(np.ones(8))
+    losses = np.cumsum(np.random.default_rng(0).normal(size=(40, 8)), axis=0)
+    state, choices, probed = play(policy, lambda t: losses[t], 38, clients, there)
+    asked, columns = {}, {}  # client -> (round, loss); round -> client -> change
+    for t in probed:
+        now = {int(k): losses[t][k] for k in np.flatnonzero(there(t))}
+        rate = {k: (loss - asked[k][1]) / (t - asked[k][0]) for k, loss in now.items() if k in asked}
+        if policy.samples_in(t - 1) and rate:
+            columns[t - 1] = rate
+            columns = {s: columns[s] for s in sorted(columns)[-6:]}
+        elif columns:
+            newest = columns[max(columns)]
+            newest |= {k: each for k, each in rate.items() if not any(k in column for column in columns.values())}
+        asked |= {k: (t, loss) for k, loss in now.items()}
+    assert sorted(state.when.tolist()) == sorted(columns)
+    for at, t in enumerate(state.when.tolist()):
+        wanted = [columns[t].get(k, np.nan) for k in range(8)]
+        np.testing.assert_allclose(state.changes[:, at], wanted)
+    assert state.vectors.any(axis=1).all()  # all are learned
+    greedy_rounds = [t for t, choice in enumerate(choices, 1) if choice.inclusion is None]
+    assert greedy_rounds == [t for t in range(8, 39) if not policy.samples_in(t)]
+
+
+def test_halves_that_take_turns_are_chosen_from_by_what_was_learned():
+    """0, 2 move as one, as do 4, 6 in the one half; 1, 3 and 5, 7 in the other: a cohort has one of each pair."""
+    policy, clients = fp.FedCor(2, warmup=20, interval=50, dimension=4), fp.Clients(np.ones(8))
+    rng = np.random.default_rng(4)
+    pair = np.cumsum(rng.normal(size=(60, 4)), axis=0)
+    losses = pair[:, [0, 1, 0, 1, 2, 3, 2, 3]] + 0.001 * rng.normal(size=(60, 8)) + 50.0
+    _, choices, _ = play(policy, lambda t: losses[t], 50, clients, halves)
+    for choice in choices[21:]:
+        assert choice.ids[0] < 4 <= choice.ids[1]
+
+
 def test_the_authors_fault_a_leave_one_out_sum_over_groups_misses_the_clients():
     """Their loop counts groups of changes: with one group of six clients, it judges the first client alone."""
     rng = np.random.default_rng(5)

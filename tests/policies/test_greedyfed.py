@@ -19,6 +19,7 @@ class Twin:
 
     def __init__(self, count, memory):
         self.memory, self.worth, self.seen, self.tried = memory, dict.fromkeys(range(count), 0.0), {}, set()
+        self.excused = dict.fromkeys(range(count), 0)
 
     def agrees(self, chosen, there, m):
         fresh = [k for k in there if k not in self.tried]
@@ -29,19 +30,24 @@ class Twin:
         old = sorted((self.worth[k] for k in chosen if k in self.tried), reverse=True)
         return old == pytest.approx(rest[: len(chosen) - len(new)])
 
-    def learn(self, chosen, values):
-        self.tried |= set(chosen)
+    def learn(self, chosen, values, status):
+        heard = [k for k, value, code in zip(chosen, values, status, strict=True) if code == 0 and np.isfinite(value)]
+        excused = {k for k, code in zip(chosen, status, strict=True) if code == 0} if not heard else set()
+        failed = [k for k, code in zip(chosen, status, strict=True) if code != 3 and k not in {*heard, *excused}]
+        for k in excused:
+            self.excused[k] += 1
+        self.tried |= set(chosen) - excused | {k for k in excused if self.excused[k] == 3}
         for k, value in zip(chosen, values, strict=True):
-            if not np.isfinite(value):
+            if k not in heard:
                 continue
             n = self.seen[k] = self.seen.get(k, 0) + 1
             if self.memory is None:
                 self.worth[k] = ((n - 1) * self.worth[k] + value) / n
             else:
                 self.worth[k] = self.memory * self.worth[k] + (1 - self.memory) * value
-        heard = [k for k, value in zip(chosen, values, strict=True) if np.isfinite(value)]
-        for k in set(chosen) - set(heard):
-            self.worth[k] = min([self.worth[k], *(self.worth[j] for j in heard or chosen)])
+        lowest = [self.worth[k] for k in heard or failed]
+        for k in failed:
+            self.worth[k] = min([self.worth[k], *lowest])
 
 
 @settings(max_examples=40, deadline=None)
@@ -54,10 +60,10 @@ def test_choices_are_the_papers(seed, m, memory):
         seen = view(clients, t, rng.random(9) < 0.7)
         choice = policy.select(state, seen, rng)
         assert twin.agrees(choice.ids.tolist(), np.flatnonzero(seen.available).tolist(), m)
-        values = rng.normal(size=len(choice))
-        values[rng.random(len(choice)) < 0.2] = np.nan
-        state = policy.observe(state, seen, choice, told(choice, values))
-        twin.learn(choice.ids.tolist(), values)
+        values, status = rng.normal(size=len(choice)), rng.choice(4, len(choice), p=[0.7, 0.1, 0.1, 0.1])
+        values[(rng.random(len(choice)) < 0.2) | (status > 0)] = np.nan  # who is not DONE is not valued
+        state = policy.observe(state, seen, choice, told(choice, values, status))
+        twin.learn(choice.ids.tolist(), values, status.tolist())
         np.testing.assert_allclose(state.worth, [twin.worth[k] for k in range(9)], atol=1e-12)
 
 
@@ -80,12 +86,38 @@ def test_values_of_clients_that_failed_are_not_learned_and_newcomers_come_first(
     choice = fp.Choice([0, 1])
     state = policy.observe(state, view(clients), choice, told(choice, [9.0, 1e300], np.array([2, 0])))
     assert state.worth.tolist() == [0.0, 0.0, 0.0]
-    assert state.counts.tolist() == [1, 1, 0]
+    assert state.counts.tolist() == [1, 0, 0]  # the server could value nobody
     state = policy.observe(state, view(clients), choice, told(choice, [9.0, -0.5], np.array([2, 0])))
     assert state.worth.tolist() == [-0.5, -0.5, 0.0]  # who failed ranks no higher than who was valued
     state = fp.admit(policy, fp.retire(policy, state, [1, 2]), fp.Clients([1.0]))
     for seed in range(10):
         assert policy.select(state, view(clients), np.random.default_rng(seed)).ids.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("reports", [{}, {"shapley": [np.nan] * 3}, {"shapley": [1e300, np.inf, np.nan]}])
+def test_a_server_that_cannot_value_moves_nobody(reports):
+    """Clients that answered, before and after a round whose values are missing: the same ranks, tried or not."""
+    policy, clients = fp.GreedyFed(3), fp.Clients(np.ones(5))
+    state = policy.init(clients)
+    first = fp.Choice([0, 1])
+    state = policy.observe(state, view(clients), first, told(first, [0.5, -0.5]))
+    choice = fp.Choice([0, 1, 2])
+    state = policy.observe(state, view(clients), choice, fp.Outcome([0, 0, 0], np.ones(3), np.ones(3), reports))
+    assert state.worth.tolist() == [0.5, -0.5, 0.0, 0.0, 0.0]
+    assert state.counts.tolist() == [1, 1, 0, 0, 0]
+    assert policy.select(state, view(clients, 3), np.random.default_rng(0)).ids.tolist() == [2, 3, 4]
+    # An update may be made to break the server's function: not for ever before the others.
+    for _ in range(2):
+        state = policy.observe(state, view(clients), choice, fp.Outcome([0, 0, 0], np.ones(3), np.ones(3), reports))
+    assert policy.select(state, view(clients, 3), np.random.default_rng(0)).ids.tolist() == [0, 3, 4]
+
+
+def test_who_answers_when_enough_others_had_is_not_valued_and_not_lowered_but_who_alone_has_no_value_is():
+    policy, clients = fp.GreedyFed(3), fp.Clients(np.ones(3))
+    state, choice = policy.init(clients), fp.Choice([0, 1, 2])
+    state = policy.observe(state, view(clients), choice, told(choice, [-0.5, np.nan, np.nan], np.array([0, 3, 0])))
+    assert state.worth.tolist() == [-0.5, 0.0, -0.5]
+    assert state.counts.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("memory", [1.0, -0.1])

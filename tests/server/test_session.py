@@ -684,7 +684,7 @@ def test_the_server_s_values_reach_the_policy_and_clients_cannot_fake_them(caplo
     assert session.roster.state.worth.tolist() == [0.25, 0.75]
     with session.round(["ada", "bob"]) as r:
         r.done("ada", loss=1.0, update="no number", reports={"shapley": 1e6})
-    assert session.roster.state.worth.tolist() == [0.25, 0.25]  # neither was heard: both stand as the lower did
+    assert session.roster.state.worth.tolist() == [0.25, 0.75]  # bob is late, and stands no higher than he did
     assert "value() failed on 1 updates: ValueError" in caplog.text
 
 

@@ -13,6 +13,11 @@ from fedpick.worlds import Always, Bernoulli, PerClient, Reliable, Replayed, Rep
 DONE, LATE, FAILED, SURPLUS = fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, fp.Status.SURPLUS
 
 
+def lots(count, seed=0, round=1):
+    """What decides between clients with equal times."""
+    return fp.rng.stream(seed, round, "ties").random(count)
+
+
 def slow_close(ids, times, works, deadline, keep):
     """Status and duration of each chosen client, and the length of a round in which someone was there."""
     status, duration, answers = [], [], []
@@ -26,10 +31,10 @@ def slow_close(ids, times, works, deadline, keep):
         else:
             status.append(DONE)
             duration.append(times[k])
-            answers.append((times[k], place))  # ties in time: as they stand in the choice
+            answers.append((times[k], lots(len(times))[k], place))  # ties in time: by lot
     answers.sort()
     if keep is not None and len(answers) >= keep:
-        for _, place in answers[keep:]:
+        for *_, place in answers[keep:]:
             status[place] = SURPLUS
         return status, duration, answers[keep - 1][0]  # the last reply that is needed
     if not ids:
@@ -94,9 +99,35 @@ def test_no_more_are_kept_than_needed_and_they_are_the_first():
     assert timing.seconds == 3.0
 
 
-def test_of_equal_times_those_that_stand_first_in_the_choice_are_kept():
-    timing, _ = close(make([2.0] * 4, [1] * 4), [3, 1, 0, 2], keep=2)
-    assert timing.status.tolist() == [DONE, DONE, SURPLUS, SURPLUS]
+def test_of_equal_times_those_are_kept_that_the_lot_of_the_round_names():
+    world = make([2.0] * 4, [1] * 4)
+    timing, _ = close(world, [3, 1, 0, 2], keep=2)
+    lot = lots(4)[[3, 1, 0, 2]]
+    assert timing.status.tolist() == np.where(lot < np.sort(lot)[2], DONE, SURPLUS).tolist()
+    again, _ = close(world, [0, 1, 2, 3], keep=2)  # whatever the order of the choice
+    assert again.status.tolist() == timing.status[[2, 1, 3, 0]].tolist()
+
+
+def test_with_equal_devices_over_selection_uses_everyone_alike():
+    run = fp.Run(fp.OverSelect(fp.Uniform(10), 1.5), fp.worlds.named("ideal", 15), seed=0)
+    used = np.zeros(15)
+    for record in run.rounds(300):
+        used[record.ids[record.status == DONE]] += 1
+    assert used.sum() == 3000
+    # 10 of 15 each round: 200 of 300 rounds each, with a standard deviation of 8.2.
+    assert np.abs(used - 200).max() < 4 * 8.2
+
+
+def test_lots_are_drawn_only_where_times_are_equal(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("no lot is needed")
+
+    world = make([5.0, 1.0, 3.0], [1] * 3)
+    state = world.init(0)
+    draw = world.draw(state, 0, 1)
+    monkeypatch.setattr(fp.rng, "stream", refuse)
+    timing = world.close(state, draw, fp.Choice(np.arange(3)), keep=2)
+    assert timing.status.tolist() == [SURPLUS, DONE, DONE]
 
 
 def test_an_answer_at_the_deadline_is_in_time():

@@ -48,6 +48,8 @@ def worth(
 
     def values(rows: Bools) -> Floats:
         found = np.array([float(value(mean(row))) for row in rows])
+        if not np.isfinite(found[~rows.any(axis=1)]).all():  # no client has a part in this model
+            raise ValueError("the value of the model that was sent is no number, so that no update can be valued")
         return np.where(np.abs(found) <= 1e6, found, -1e6)  # a model that is no use at all
 
     found = shapley(values, len(names), rngs.stream(seed, round, "shapley"))

@@ -13,6 +13,7 @@ Clients may start from different models (several runs stacked into one call).
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ WORTH = 50_000_000
 Params = Any
 Batch = tuple[jax.Array, jax.Array]  # examples and their labels, or targets
 Carry = tuple[Params, Params, jax.Array]  # the model, its velocity, the sum of losses
+Form = tuple[Any, tuple[jax.ShapeDtypeStruct, ...]]  # of a function's arguments: their tree, and each leaf's form
 
 
 @dataclass(frozen=True)
@@ -221,8 +223,8 @@ def _ends(local: Local, stacked: bool) -> tuple[Callable[..., Any], Callable[...
 
 
 @lru_cache
-def _stage(model: Model, local: Local, stacked: bool, lanes: int, length: int) -> Callable[..., Carry]:
-    """So many steps, from step `first` on, of the first `lanes` clients."""
+def _stage(model: Model, local: Local, stacked: bool, lanes: int, length: int, form: Form) -> Callable[..., Carry]:
+    """So many steps, from step `first` on, of the first `lanes` clients; compiled for arguments of this form."""
 
     def stage(
         carry: Carry, first: Any, sent: Params, affine: Affine, x: Any, y: Any, clients: tuple[Any, ...]
@@ -239,7 +241,26 @@ def _stage(model: Model, local: Local, stacked: bool, lanes: int, length: int) -
         some, those = jax.tree.map(lambda part: part[:lanes], (carry, clients))
         return jax.tree.map(lambda all, part: all.at[:lanes].set(part), carry, jax.vmap(client)(some, *those))
 
-    return jax.jit(stage, donate_argnums=0)
+    compiled: Callable[..., Carry] = jax.jit(stage, donate_argnums=0).lower(*jax.tree.unflatten(*form)).compile()
+    return compiled
+
+
+@lru_cache
+def _compiled_stages(
+    model: Model, local: Local, stacked: bool, widths: frozenset[int], length: int, form: Form
+) -> dict[int, Callable[..., Carry]]:
+    """A stage for each width; compiled side by side, since a large network takes most of a minute on a GPU."""
+    with ThreadPoolExecutor() as pool:
+        made = pool.map(lambda lanes: _stage(model, local, stacked, lanes, length, form), widths)
+        return dict(zip(widths, made, strict=True))
+
+
+def _form(arguments: Any) -> Form:
+    """What a function is compiled for: the shapes, types and places of its arguments."""
+    leaves, tree = jax.tree.flatten(arguments)
+    return tree, tuple(
+        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=getattr(leaf, "sharding", None)) for leaf in leaves
+    )
 
 
 def _stages(steps: Any, padded: int) -> tuple[int, list[int]]:
@@ -265,10 +286,12 @@ def _side_by_side(
     begin, end = _ends(local, stacked)
     carry = begin(sent, clients[0])
     length, widths = _stages(steps[order], clients[1].shape[1])
+    rest = (sent, arrays.affine, arrays.x, arrays.y, clients)
+    form = _form((carry, np.int32(0), *rest))
+    stages = _compiled_stages(model, local, stacked, frozenset(widths) - {0}, length, form)
     for k, lanes in enumerate(widths):
         if lanes:
-            stage = _stage(model, local, stacked, lanes, length)
-            carry = stage(carry, np.int32(k * length), sent, arrays.affine, arrays.x, arrays.y, clients)
+            carry = stages[lanes](carry, np.int32(k * length), *rest)
     out = end(sent, carry, clients[0], clients[2])
     back = np.argsort(order)
     return Trained(*jax.tree.map(lambda leaf: leaf[back], out))

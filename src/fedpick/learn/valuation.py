@@ -16,7 +16,7 @@ from fedpick.types import Bools, Floats
 __all__ = ["coalitions"]
 
 BLOCK = 8  # coalitions in one compiled call
-WORST = 1e6  # larger losses, and those that are no number, count as this
+WORST = 1e6  # larger losses of clients' means, and those that are no number, count as this
 
 
 @partial(jax.jit, static_argnums=0)
@@ -56,7 +56,9 @@ def coalitions(
         batch = (data.affine, data.x, data.y)
         parts = [_losses(model, sent, delta, part, batch) for part in weights.reshape(-1, BLOCK, weights.shape[1])]
         found = np.concatenate(jax.device_get(parts))[: len(rows)].astype(np.float64)
-        worth: Floats = -np.where(np.abs(found) <= WORST, found, WORST)
+        # No client has a part in the model that was sent: if it has no loss, nothing can be said of the updates.
+        bad = np.where(rows.any(axis=1) | np.isfinite(found), WORST, np.nan)
+        worth: Floats = -np.where(np.abs(found) <= WORST, found, bad)
         return worth
 
     return value

@@ -10,8 +10,13 @@ alpha_k = beta^(number of times chosen since X was learned).
 Changes need the loss of all clients in two rounds in a row, which is a probe of all: in the first `warmup` rounds, and
 then every `interval` rounds. In those rounds the cohort is uniform. The authors train that cohort beside the round's
 own, and drop it; here it is the round's. The mean of the changes is their discounted mean, as in the authors' commands.
-Of clients away in one of the two rounds the change is missing: X maximises the likelihood of what was seen. With all
-changes seen this is the eigenvectors' solution (Tipping & Bishop 1999), which the authors approach by gradient steps.
+X maximises the likelihood of the changes seen: with all seen, the eigenvectors' solution (Tipping & Bishop 1999), which
+the authors approach by gradient steps.
+
+The paper's clients are always there. Here, a client that was away when the round began has as its change that since it
+was last asked, divided by the rounds in between (where two halves take turns, nobody is there in two rounds in a row);
+one away when the round ended has none. Of clients without any, the change found when a round begins counts, too.
+Those asked fewer than two times are chosen last.
 
 Trusts: the losses that clients report. A client whose loss jumps looks as if it told the most, and is chosen until its
 annealing outweighs that.
@@ -119,14 +124,14 @@ def greedy(vectors: Floats, noise: float, p: Floats, alpha: Floats, able: Ints, 
 
 @dataclass
 class FedCorState:
-    """What was probed last, the changes that are remembered, and what was learned from them."""
+    """The last losses, the changes that are remembered, and what was learned from them."""
 
-    losses: Floats  # NaN: not known
+    losses: Floats  # NaN: never asked
+    heard: Ints  # the rounds of the losses
     changes: Floats  # (K, samples); NaN: missing
     vectors: Floats  # (K, dimension): the rows of X
     counts: Ints  # how often chosen since X was learned
     when: Ints = shared_field()  # (samples): the rounds of the changes; 0: none
-    asked: int = shared_field(default=0)  # the round of `losses`
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +181,7 @@ class FedCor(ByValue):
         number = len(clients)
         return FedCorState(
             np.full(number, np.nan),
+            np.zeros(number, dtype=np.int64),
             np.full((number, self.samples), np.nan),
             np.zeros((number, self.dimension)),
             np.zeros(number, dtype=np.int64),
@@ -215,16 +221,22 @@ class FedCor(ByValue):
     def observe(self, state: FedCorState, view: View, choice: Choice, outcome: Outcome) -> FedCorState:
         """Keep what was probed; where it ends a round that is learned from, keep the change and learn."""
         check_outcome(view, choice, outcome)
-        losses, asked, vectors, counts = state.losses, state.asked, state.vectors, state.counts
+        losses, heard, changes, when = state.losses, state.heard, state.changes, state.when
+        vectors, counts = state.vectors, state.counts
         counts[choice.ids] += 1
-        round = view.round
-        if choice.probed is not None:
-            if asked == round - 1 and self.samples_in(asked):
-                at = int(np.argmin(state.when))  # the oldest gives way
-                state.changes[:, at], state.when[at] = choice.probed - losses, asked
-            if not self.samples_in(round) and state.when.any():
-                weights = np.where(state.when > 0, self.gamma ** (round - state.when), 0.0)
-                vectors = embed(state.changes, weights, self.dimension, self.noise)
+        round, told = view.round, choice.probed
+        if told is not None:
+            rate = (told - losses) / np.maximum(round - heard, 1)
+            if self.samples_in(round - 1) and np.isfinite(rate).any():
+                at = int(np.argmin(when))  # the oldest gives way
+                changes[:, at], when[at] = rate, round - 1
+            elif when.any():
+                unknown = ~np.isfinite(changes).any(axis=1)
+                changes[unknown, int(np.argmax(when))] = rate[unknown]
+            if not self.samples_in(round) and when.any():
+                weights = np.where(when > 0, self.gamma ** (round - when), 0.0)
+                vectors = embed(changes, weights, self.dimension, self.noise)
                 counts[:] = 0
-            losses, asked = choice.probed.copy(), round
-        return FedCorState(losses, state.changes, vectors, counts, state.when, asked)
+            known = np.isfinite(told)
+            losses[known], heard[known] = told[known], round
+        return FedCorState(losses, heard, changes, vectors, counts, when)

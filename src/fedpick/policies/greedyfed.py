@@ -7,7 +7,9 @@ Shapley value, which is the mean over the rounds that a client took part in, or 
 The round's values come as the report "shapley", which the server computes: GTG-Shapley, of minus the validation loss.
 Clients never tried come first, in random order (in the paper by their number). A client that was chosen but not valued,
 because it failed, counts as the lowest of its cohort, or what it had if that is lower: with the 0 that all begin with,
-it would rank above clients of negative value.
+it would rank above clients of negative value. If the server could value nobody (its function raised, or gave NaN),
+nothing changes for those who answered, and clients never valued still come first; but only three times, because an
+update may be made to break the server's function.
 
 Trusts: no report; the updates themselves are valued. The validation data must be like what the model is for.
 """
@@ -27,17 +29,20 @@ from fedpick.policies._common import (
     valid_losses,
 )
 from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["GreedyFed", "GreedyFedState"]
+
+EXCUSES = 3  # rounds without a value after which a client no longer counts as never tried
 
 
 @dataclass
 class GreedyFedState:
-    """How often each client was chosen and how often valued, and its average value."""
+    """How often each client was tried, valued, and excused because the server could value nobody; its average value."""
 
     counts: Ints
     valued: Ints
+    excused: Ints
     worth: Floats
 
 
@@ -68,27 +73,32 @@ class GreedyFed(ByValue):
     def init(self, clients: Clients) -> GreedyFedState:
         """Return the state before the first round."""
         none = np.zeros(len(clients), dtype=np.int64)
-        return GreedyFedState(none, none.copy(), np.zeros(len(clients)))
+        return GreedyFedState(none, none.copy(), none.copy(), np.zeros(len(clients)))
 
     def select(self, state: GreedyFedState, view: View, rng: np.random.Generator) -> Choice:
         """Clients never tried first; then those of the highest value, ties at random."""
         ids = present(view)
         if len(ids) == 0:
             return nobody()
-        rank = np.where(state.counts[ids] == 0, np.inf, state.worth[ids])
+        fresh = (state.counts[ids] == 0) & (state.excused[ids] < EXCUSES)
+        rank = np.where(fresh, np.inf, state.worth[ids])
         return Choice(np.sort(ids[solvers.top(rank, self.cohort_size, rng)]))
 
     def observe(self, state: GreedyFedState, view: View, choice: Choice, outcome: Outcome) -> GreedyFedState:
         """Average the values of this round."""
         check_outcome(view, choice, outcome)
-        state.counts[choice.ids] += 1
         told = np.asarray(outcome.reports.get("shapley", np.full(len(choice), np.nan)), dtype=np.float64)
         heard = outcome.succeeded & valid_losses(told)
+        excused = (outcome.status == Status.DONE) & ~heard.any()
+        state.counts[choice.ids[~excused]] += 1
+        state.excused[choice.ids[excused]] += 1
         ids, new = choice.ids[heard], told[heard]
         state.valued[ids] += 1
         if self.memory is None:
             state.worth[ids] += (new - state.worth[ids]) / state.valued[ids]
         else:
             state.worth[ids] = self.memory * state.worth[ids] + (1.0 - self.memory) * new
-        state.worth[choice.ids] = unheard_lowest(state.worth[choice.ids], heard)
-        return GreedyFedState(state.counts, state.valued, state.worth)
+        judged = ~excused & (heard | (outcome.status != Status.SURPLUS))  # surplus updates are never valued
+        ids = choice.ids[judged]
+        state.worth[ids] = unheard_lowest(state.worth[ids], heard[judged])
+        return GreedyFedState(state.counts, state.valued, state.excused, state.worth)

@@ -5,8 +5,9 @@ Abdelmoniem, Sahu, Canini & Fahmy (2023), "REFL: Resource-Efficient Federated Le
 now, ties at random. The paper asks clients for a forecast, and its code reads the trace of the simulation; here the
 forecast is learned from the availability in earlier rounds, by a Markov chain of two states for each client.
 
-REFL's other part, the use of late updates, belongs to aggregation and is not implemented. Its pause of a few rounds
-after each participation is `MinSeparation(REFL(m), rounds)`.
+Where all clients are always available all forecasts are equal, and the choice is uniform. REFL's other part, the use of
+late updates, is a setting of the world (`World.late`). Its pause of a few rounds after each participation is
+`MinSeparation(REFL(m), rounds)`.
 
 Trusts: which clients are available. A client that often comes and goes is chosen whenever it is available.
 """

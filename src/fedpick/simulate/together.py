@@ -5,6 +5,7 @@ Seeds, policies, partitions and worlds may differ; the data set, the model and t
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpick import devices
 from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError
 from fedpick.learn.batches import Drawn
@@ -113,10 +115,15 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
     longest = max(trainer.longest(at, job.epochs) for trainer, at, job in zip(trainers, ats, jobs, strict=True))
     drawn = Drawn.empty(*_kept_shape(first, (max(int(starts[-1]), 1), longest)), first.batch)
     owner = np.zeros(len(drawn.keys), np.int32)
-    for r, (trainer, at, (_, ids, _, epochs, round, rng)) in enumerate(zip(trainers, ats, jobs, strict=True)):
-        own = slice(starts[r], starts[r + 1])
-        trainer.draw_into(drawn, own, ids, at, epochs, round, rng)
+
+    def draw(r: int) -> None:
+        own, job = slice(starts[r], starts[r + 1]), jobs[r]
+        trainers[r].draw_into(drawn, own, job.ids, ats[r], job.epochs, job.round, job.rng)
         owner[own] = r
+
+    with ThreadPoolExecutor(devices.cores()) as pool:  # each run has its own stream, and its own part of the arrays
+        for _ in pool.map(draw, range(len(jobs))):
+            pass
     sent = _stack(tuple(job.model["params"] for job in jobs))
     trained = first.train_all(sent, drawn, owner)
     loss, norm = jax.device_get((trained.loss, trained.norm))

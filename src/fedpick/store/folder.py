@@ -3,7 +3,7 @@
     manifest.json         config, seed, versions, git commit, machine
     rounds.parquet        a row per round                      } written when the run ends;
     selections.parquet    a row per chosen client and round    } until then in parts/, one pair per checkpoint
-    clients.parquet       names of the clients, where they have names (a deployment)
+    clients.parquet       a row per client: its name (a deployment), or its data, class and final accuracy (simulated)
     checkpoint.npz        the state after the last checkpoint; later rounds are played again
     run.lock              held while a process works in the folder
 
@@ -119,6 +119,12 @@ class Folder(Tables):
 
     def append(self, record: Record, state: RunState) -> None:
         """Add a record; after every `every` rounds, or ten seconds, write a part and a checkpoint."""
+        self.add(record)
+        if self.due:
+            self.flush(state)
+
+    def add(self, record: Record) -> None:
+        """Add a record, which `flush` will write."""
         if record.round != self._next or (self._next == 1 and (self.path / "checkpoint.npz").exists()):
             raise StoreError(
                 f"{self.path}: got round {record.round}, which is not the next; call restore first, and continue from "
@@ -127,8 +133,11 @@ class Folder(Tables):
         self._next += 1
         self._records.append(record)
         self._metrics += [name for name in record.metrics if name not in self._metrics]
-        if record.round % self.every == 0 or monotonic() - self._flushed >= OFTEN:
-            self.flush(state)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write a part and a checkpoint."""
+        return (self._next - 1) % self.every == 0 or monotonic() - self._flushed >= OFTEN
 
     def flush(self, state: RunState) -> None:
         """Write the waiting records, then the checkpoint."""

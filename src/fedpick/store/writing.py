@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from fedpick import atomic
 from fedpick.errors import StoreError
@@ -206,6 +207,11 @@ class Tables:
         table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
         with self._careful("the clients' names"):
             write_sealed(self.path / "clients.parquet", table, Label("clients", self.run, 0, 0))
+
+    def describe_clients(self, columns: Mapping[str, NDArray[Any]], round: int = 0) -> None:
+        """Write clients.parquet of a simulated run: "size" of each client and what else is known, after this round."""
+        with self._careful("the table of clients"):
+            write_sealed(self.path / "clients.parquet", pa.table(dict(columns)), Label("clients", self.run, 0, round))
 
     @property
     def reached(self) -> int:

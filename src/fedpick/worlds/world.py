@@ -50,6 +50,18 @@ class Draw:
     presence: NDArray[Any]
     works: Bools
     latency: Mapping[str, NDArray[Any]]
+    seed: int = 0
+
+    def first(self, took: Floats, ids: Ints) -> Ints:
+        """These answers as they come in; of equal times, in a random order of the clients, the same for every policy.
+
+        In the order of the clients' numbers, a world of equal devices would never use the last clients' work.
+        """
+        order: Ints = np.argsort(took, kind="stable")
+        if (np.diff(took[order]) == 0.0).any():
+            number = int(ids.max()) + 1
+            order = np.lexsort((rngs.stream(self.seed, self.round, "ties").random(number)[ids], took))
+        return order
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +163,7 @@ class World:
             self.availability.draw(state.availability, clients, round, rngs.stream(seed, round, "availability")),
             self.volatility.draw(state.volatility, clients, round, rngs.stream(seed, round, "volatility")),
             self.latency.draw(state.latency, clients, round, rngs.stream(seed, round, "latency")),
+            seed,
         )
 
     def view(self, state: WorldState, draw: Draw, probe: Probe | None = None) -> View:
@@ -202,7 +215,7 @@ class World:
             state: its clock and its last cohort are updated.
             draw: of this round.
             choice: of the policy.
-            keep: number of answers that are needed; later ones are SURPLUS. None: all.
+            keep: number of answers that are needed; later ones are SURPLUS, of equal times at random. None: all.
             spent: seconds that probes took before.
         """
         ids = choice.ids
@@ -218,7 +231,7 @@ class World:
         done = np.flatnonzero(status == Status.DONE)
         seconds = 0.0
         if keep is not None and len(done) >= keep > 0:
-            in_time = done[np.argsort(took[done], kind="stable")]
+            in_time = done[draw.first(took[done], ids[done])]
             status[in_time[keep:]] = Status.SURPLUS
             seconds = float(took[in_time[keep - 1]])  # the round closes with the last answer that is needed
         elif len(ids):

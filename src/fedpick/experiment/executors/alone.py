@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedpick import devices
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors.stopping import Stop, patient
+from fedpick.simulate.census import census
 from fedpick.store import Folder, Record
 
 __all__ = ["Job", "Listener", "Seat", "execute", "play_alone"]
@@ -77,25 +80,42 @@ class Seat:
         """Write to the manifest where and how the run is executed."""
         device = "cpu" if self.run.trainer is None else devices.describe()
         self.store.note(self.job.config.about(self.run) | self.job.about | {"device": device, "played": played})
+        if not (self.store.path / "clients.parquet").is_file():
+            self.store.describe_clients(census(self.run.world, self.run.seed))
 
     def keep(self, record: Record) -> None:
         """Store a round."""
         self.store.append(record, self.run.state)
-        self._tell()
+        self.tell()
 
     def save(self) -> None:
         """Write a checkpoint now."""
         self.store.flush(self.run.state)
-        self._tell()
+        self.tell()
 
     def end(self) -> None:
         """Write the final files; `listen.saved` is called for the last part before the parts are joined."""
         self.save()
-        self.store.finish(self.run.state)
-        self.store.close()
+        self.measure()
+        self.finish()
         self.listen.tick(self.number, self.round)
 
-    def _tell(self) -> None:
+    def measure(self) -> None:
+        """Add each client's accuracy at the end to the table of clients, if the trainer computes it."""
+        tell = getattr(self.run.trainer, "accuracies", None)
+        each = None if tell is None else tell(self.run.state.model, self.round)
+        if each is not None:
+            found = census(self.run.world, self.run.seed) | {"accuracy": each.astype(np.float32)}
+            self.store.describe_clients(found, self.round)
+            self.listen.saved(self.number, self.round)
+
+    def finish(self) -> None:
+        """Write the final files, and close the folder."""
+        self.store.finish(self.run.state)
+        self.store.close()
+
+    def tell(self) -> None:
+        """Call `listen.saved` if a checkpoint was written since the last call."""
         if self.store.saved != self._sent:
             self._sent = self.store.saved
             self.listen.saved(self.number, self._sent)

@@ -4,10 +4,12 @@ Runs that can be stacked form a group. In a group, runs with fewer rounds are ex
 of others; then they continue together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import jax
 
+from fedpick import devices
 from fedpick.errors import FedpickError
 from fedpick.experiment.executors.alone import Job, Listener, Seat
 from fedpick.experiment.executors.stopping import Stop
@@ -115,16 +117,42 @@ def _play_stack(stack: Sequence[Seat], until: int, stop: Stop, listen: Listener)
             listen.tick(seat.number, seat.round)  # the first round compiles, which may take seconds
     runs = [seat.run for seat in stack]
     rounds = ([record] for record in runs[0].rounds(until)) if len(runs) == 1 else play_together(runs, until)
-    for records in rounds:
-        for i, (seat, record) in enumerate(zip(stack, records, strict=True)):
+    with ThreadPoolExecutor(devices.cores()) as pool:
+        for records in rounds:
+            for i, (seat, record) in enumerate(zip(stack, records, strict=True)):
+                with blame(i):
+                    seat.store.add(record)
+            _write(pool, stack, [i for i, seat in enumerate(stack) if seat.store.due])
+            if stop.came is not None:
+                break
+            if listen.due():
+                for seat in stack:
+                    listen.tick(seat.number, seat.round)
+        _write(pool, stack, range(len(stack)))  # other runs may be next
+        over = [i for i, seat in enumerate(stack) if seat.round >= seat.job.config.rounds]
+        for i in over:
             with blame(i):
-                seat.keep(record)
-        if stop.came is not None:
-            break
-        if listen.due():
-            for seat in stack:
-                listen.tick(seat.number, seat.round)
-    for i, seat in enumerate(stack):
-        with blame(i):
-            seat.end() if seat.round >= seat.job.config.rounds else seat.save()  # other runs may be next
+                stack[i].measure()
+        _each(pool, over, lambda i: stack[i].finish())
+        for i in over:
+            listen.tick(stack[i].number, stack[i].round)
     stop.obey()
+
+
+def _write(pool: Executor, stack: Sequence[Seat], some: Sequence[int]) -> None:
+    """Write checkpoints of these runs."""
+    _each(pool, some, lambda i: stack[i].store.flush(stack[i].run.state))
+    for i in some:
+        with blame(i):
+            stack[i].tell()
+
+
+def _each(pool: Executor, some: Sequence[int], write: Callable[[int], None]) -> None:
+    """Write files of these runs side by side: most of the time is spent waiting for the disk."""
+
+    def blamed(i: int) -> None:
+        with blame(i):
+            write(i)
+
+    for _ in pool.map(blamed, some):
+        pass
