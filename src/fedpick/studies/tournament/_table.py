@@ -145,7 +145,8 @@ def plot(result: Result) -> "Figure":
     worlds, names = list(result["worlds"]), [n for n in result["policies"] if n != result["reference"]]
     seen = np.array([[gap(result, world, name).mean for world in worlds] for name in names])
     clear = np.array([[gap(result, world, name).clear for world in worlds] for name in names])
-    figure, axes = _plots.figure(1.6 + 0.75 * len(worlds), 1.2 + 0.24 * len(names))
+    halves = np.array([[gap(result, world, name).half for world in worlds] for name in names])
+    figure, axes = _plots.figure(1.6 + 0.9 * len(worlds), 1.2 + 0.24 * len(names))
     axis = axes[0][0]
     most = max(float(np.abs(seen).max()), 1e-9)
     image = axis.imshow(seen, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
@@ -155,10 +156,10 @@ def plot(result: Result) -> "Figure":
             axis.text(
                 j,
                 i,
-                f"{value:+.1f}",
+                f"{value:+.1f}" + (f" ± {halves[i, j]:.1f}" if np.isfinite(halves[i, j]) else ""),
                 ha="center",
                 va="center",
-                fontsize=7,
+                fontsize=6.5,
                 color="white" if dark else "black",
                 weight="bold" if clear[i, j] else "normal",
             )
