@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedpick import rng as rngs
-from fedpick.data.generators import LinearRegression, Quadratic, Synthetic, generate
+from fedpick.data.generators import FedGSSynthetic, LinearRegression, Quadratic, Synthetic, generate
 from fedpick.data.partitions import LogNormalSizes
 from fedpick.errors import SettingError, UnknownNameError
 from fedpick.studies.power_of_choice import _problem as study
@@ -138,6 +138,27 @@ def test_the_quadratic_data_is_the_problem_of_the_study(K, v):
     assert np.abs(p - problem.p).max() < 0.01 / K  # whole copies, 100 on average
 
 
+def test_the_data_of_fedgs_is_the_same_for_every_seed_and_has_its_authors_draws():
+    one, other = (FedGSSynthetic()(4, rng(seed)) for seed in (1, 2))
+    np.testing.assert_array_equal(one.dataset.x, other.dataset.x)
+    # By their order: a global model, the models' means, then each model, drawn with the seed 97.
+    legacy = np.random.RandomState(97)
+    legacy.normal(size=60 * 10 + 10)
+    means = legacy.normal(0, 0.5, 4)
+    first = legacy.normal(means[0], 1, (60, 10))
+    models = FedGSSynthetic().models(4)
+    np.testing.assert_allclose(models[0, :600], first.ravel())
+    # Labels are those of the client's own model, and the last tenth is held out.
+    for k in range(4):
+        mine = one.examples[one.starts[k] : one.starts[k + 1]]
+        w, b = models[k, :600].reshape(60, 10), models[k, 600:]
+        right = np.argmax(one.dataset.x[mine] @ w + b, axis=1) == one.dataset.y[mine]
+        assert right.mean() > 0.99  # stored in single precision
+        held = one.held[one.held_starts[k] : one.held_starts[k + 1]]
+        total = held[-1] + 1 - mine[0]
+        assert (len(mine), len(held)) == (int(0.75 * total), total - int(0.9 * total))
+
+
 @pytest.mark.parametrize("text", ["synthetic(size=20)", "linear-regression(shift=1)", "quadratic"])
 def test_the_same_seed_is_the_same_data(text):
     one, again, other = (generate(text, 5, rng(seed)) for seed in (1, 1, 2))
@@ -148,6 +169,8 @@ def test_the_same_seed_is_the_same_data(text):
 
 
 ERRORS = [
+    ("fedgs-synthetic(-1)", 3, "FedGSSynthetic: alpha = -1, but must be in [0, 1e6]; this is a standard deviation"),
+    ("fedgs-synthetic(seed=-1)", 3, "FedGSSynthetic: seed = -1, but must be an integer >= 0"),
     ("synthetic(-1)", 3, "Synthetic: alpha = -1, but must be in [0, 1e6]; this is a standard deviation"),
     ("synthetic(1, -1)", 3, "Synthetic: beta = -1, but must be in [0, 1e6]"),
     ("synthetic(dim=0)", 3, "Synthetic: dim = 0, but must be an integer >= 1"),

@@ -20,7 +20,7 @@ def outcome():
 def made_up(change=lambda mode, name, value: value):
     """A result with the printed losses, each changed as told, and a little noise that methods share."""
     loss = {
-        mode: {name: (change(mode, name, value) + SEEDS).tolist() for name, value in study._printed(mode).items()}
+        mode: {name: (change(mode, name, value) + SEEDS).tolist() for name, value in study.printed(mode).items()}
         for mode in study.PARTS
     }
     return {"rounds": 300, "clients": 30, "cohort_size": 6, "loss": loss, "present": {m: [9.0] * 5 for m in loss}}

@@ -114,3 +114,29 @@ def test_pages_hold_every_world_and_policy(tmp_path):
     again = copy.deepcopy(result)
     again["worlds"]["ideal"]["policies"]["oort"]["hours"] = [None] * 6
     assert "| oort | never |" in _table.body(again)
+
+
+def test_a_tournament_of_fewer_worlds_is_told_apart():
+    small = made_up(pow_d=5.0)
+    small["worlds"] = {"ideal": small["worlds"]["ideal"]}
+    whole, part = (
+        Reproduction(studies.STUDIES[id], {}, result, [])
+        for id, result in (("tournament/synthetic", made_up()), ("tournament/cifar10", small))
+    )
+    page = _guide.guide([whole, part], {one.study.id: "there.md" for one in (whole, part)})
+    assert "every policy in nine worlds, and on CIFAR-10 4 policies in 1 of these worlds, with the same" in page
+    assert "of the 3 worlds and data sets here, about 0.2 would" in page
+    assert "*CIFAR-10.* **pow-d** ends +5.0" in page
+    assert page.count("*CIFAR-10.*") == 1  # the other world was not played there
+    assert "On CIFAR-10, among 3 policies in ideal:" in page
+
+
+def test_cifar10_has_six_policies_in_three_worlds():
+    study = studies.STUDIES["tournament/cifar10"]
+    settings = study.choose(data={"name": "digits", "partition": "dirichlet(alpha=0.3, at_least=2)"})
+    items = study.items(settings)
+    assert len(items) == study.jobs(settings) == 6 * 3 * 3
+    assert {item["budget"] for item in items} == {2 * 10 * 250}
+    run = study.job.config({**items[-1], "train": {"model": "logistic"}}).build()
+    assert len(run.world.clients) == 100
+    assert run.world.deadline == 8.0  # all troubles

@@ -7,7 +7,7 @@
 """
 
 from fedpick.data.federated import Dataset, Federated
-from fedpick.data.generators import GENERATORS, LinearRegression, Quadratic, Synthetic, generate
+from fedpick.data.generators import GENERATORS, FedGSSynthetic, LinearRegression, Quadratic, Synthetic, generate
 from fedpick.data.partitions import (
     IID,
     PARTITIONS,
@@ -30,6 +30,7 @@ __all__ = [
     "Dataset",
     "Dirichlet",
     "DirichletLabels",
+    "FedGSSynthetic",
     "Federated",
     "LabelsPerClient",
     "LinearRegression",

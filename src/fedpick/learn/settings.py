@@ -28,6 +28,7 @@ _IMAGES = {"model": "mlp(hidden=(200, 200))", "lr": 0.05, "batch": 64, "steps": 
 OWN: dict[str, Any] = {"model": "mlp(hidden=(64,))", "lr": 0.05, "batch": 32, "steps": 0}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "synthetic": {"model": "logistic", "lr": 0.05, "batch": 50, "steps": 30},  # Power-of-Choice, Fig. 4
+    "fedgs-synthetic": {"model": "logistic", "lr": 0.1, "batch": 10, "steps": 10},  # FedGS, Table 2
     "linear-regression": {"model": "linear", "lr": 0.01, "batch": 20, "steps": 10},
     "quadratic": {"model": "linear", "lr": 0.001, "batch": 20, "steps": 2},
     "digits": {

@@ -11,8 +11,9 @@ from fedpick.store.manifest import machine, read_manifest
 from fedpick.store.records import ROUND_COLUMNS, Record
 
 if TYPE_CHECKING:
-    from fedpick.store.folder import Folder, Tables
-    from fedpick.store.tables import read_clients, read_rounds, read_selections
+    from fedpick.store.folder import Folder
+    from fedpick.store.tables import read_census, read_clients, read_presence, read_rounds, read_selections
+    from fedpick.store.writing import Tables
 
 __all__ = [
     "ROUND_COLUMNS",
@@ -21,14 +22,16 @@ __all__ = [
     "RunState",
     "Tables",
     "machine",
+    "read_census",
     "read_clients",
     "read_manifest",
+    "read_presence",
     "read_rounds",
     "read_selections",
 ]
 
-_PARQUET = {"Folder": "folder", "Tables": "folder"} | dict.fromkeys(
-    ("read_clients", "read_rounds", "read_selections"), "tables"
+_PARQUET = {"Folder": "folder", "Tables": "writing"} | dict.fromkeys(
+    ("read_census", "read_clients", "read_presence", "read_rounds", "read_selections"), "tables"
 )
 
 

@@ -116,7 +116,8 @@ play_scheme = Played(_config, _read)
 def _training(item: Item) -> Config:
     """A run that trains; with each seed the clients' data is drawn anew."""
     world = {"name": item["world"], "num_clients": item["clients"], **item.get("world_settings", {})}
-    data = {"name": item["data"], "partition": item["partition"], **item.get("data_settings", {})}
+    parted = {"partition": item["partition"]} if item["partition"] else {}  # generated data has none
+    data = {"name": item["data"], **parted, **item.get("data_settings", {})}
     return Config(
         policy=item["policy"],
         cohort_size=item["cohort_size"],

@@ -16,7 +16,7 @@ from fedpick.studies.fedgs._common import PAPER
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["study"]
+__all__ = ["availability", "study"]
 
 Printed = Mapping[str, tuple[float, ...]]
 BASELINES = ("UniformSample", "MDSample", "Power-of-Choice", "FedProx")
@@ -42,9 +42,7 @@ def _item(settings: Settings, mode: str, method: str, seed: int) -> dict[str, An
     how = dict(settings["methods"][method])
     shared["policy"] = how.pop("policy").replace("{clients}", str(settings["clients"]))
     shared["train"] = {**settings["train"], **how, "model": settings["model"]}
-    beta = settings["modes"][mode]
-    part = {} if mode == "IDL" else {"world_settings": {"availability": f"{_PARTS[mode]}(beta={beta})"}}
-    return {**shared, "world": WORLDS[mode], **part, "seed": seed}
+    return {**shared, **availability(mode, settings["modes"][mode]), "seed": seed}
 
 
 _PARTS = {
@@ -55,6 +53,12 @@ _PARTS = {
     "YMF": "y-max-first",
     "YC": "y-cycle",
 }
+
+
+def availability(mode: str, beta: float) -> dict[str, Any]:
+    """The fields of an item that say who is there: the world of this mode, with this degree of absence."""
+    part = {} if mode == "IDL" else {"world_settings": {"availability": f"{_PARTS[mode]}(beta={beta})"}}
+    return {"world": WORLDS[mode], **part}
 
 
 def _items(settings: Settings) -> Sequence[Item]:

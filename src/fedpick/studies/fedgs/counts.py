@@ -7,7 +7,7 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_scheme, scheme_items, scheme_runs
-from fedpick.studies._stats import rounded, show
+from fedpick.studies._stats import interval, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study
 from fedpick.studies._verdicts import Limit, above, judge, order, within
 from fedpick.studies.fedgs._common import PAPER
@@ -103,8 +103,9 @@ def _score(result: Result) -> list[Finding]:
 def _plot(result: Result) -> "Figure":
     modes = list(result["counts"])
     names = list(result["counts"][modes[0]])
-    figure, axes = _plots.figure(11, 3.4, columns=len(modes), sharey=True)
-    for axis, mode in zip(axes[0], modes, strict=True):
+    figure, axes = _plots.figure(11, 5.6, columns=len(modes), rows=2, sharey="row", height_ratios=(1.5, 1.0))
+    mean = result["cohort_size"] * result["rounds"] / result["clients"]
+    for axis, below, mode in zip(*axes, modes, strict=True):
         boxes = axis.boxplot(
             [result["counts"][mode][name] for name in names],
             patch_artist=True,
@@ -116,11 +117,22 @@ def _plot(result: Result) -> "Figure":
             box.set_facecolor(colour)
         axis.set_xticks([])
         axis.set_title(mode, fontsize=10)
+        for i, name in enumerate(names):
+            seen = interval(np.sqrt(result["variance"][mode][name]) / mean)
+            bar = seen.half if np.isfinite(seen.half) else 0.0
+            below.errorbar(i + 1, seen.mean, bar, color=_plots.COLOURS[i], marker=_plots.MARKERS[i], capsize=2)
+        below.axhline(LIMITS["uniform"].value, color="black", linewidth=1.0)
+        below.set_yscale("log")
+        below.set_xticks([])
     # MDSample's largest clients would press everything else flat.
     most = max(max(result["counts"][mode]["UniformSample"]) for mode in modes)
     axes[0][0].set_ylim(-0.03 * most, 1.1 * most)
     axes[0][0].set_ylabel(f"times sampled in {result['rounds']} rounds")
-    figure.suptitle("sampling counts by availability mode (some outliers of MDSample are beyond the axis)", fontsize=9)
+    axes[1][0].set_ylabel("deviation over mean\n(line: read as uniform)")
+    figure.suptitle(
+        "above: sampling counts of the first seed (some outliers of MDSample are beyond the axis); below: all seeds",
+        fontsize=9,
+    )
     figure.legend(boxes["boxes"], names, loc="outside lower center", ncols=len(names))
     return figure
 

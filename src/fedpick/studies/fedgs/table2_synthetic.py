@@ -1,6 +1,7 @@
 """FedGS, Table 2, on Synthetic(0.5, 0.5): the lowest test loss of nine methods under five modes of availability."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ from scipy.special import stdtrit
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.schedules import Decay
 from fedpick.studies import _plots
-from fedpick.studies._stats import interval, rounded, show, steps
+from fedpick.studies._stats import band, interval, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import ideal_world, play_trained, split
 from fedpick.studies._verdicts import Limit, Order, above, judge, most, not_testable, order, within
-from fedpick.studies.fedgs._common import PAPER
+from fedpick.studies.fedgs._common import PAPER, true_models
 from fedpick.types import Floats
 from fedpick.worlds import World
 from fedpick.worlds.availability import Always, LessDataFirst, LogNormal, MoreDataFirst, SinLogNormal
@@ -23,7 +24,7 @@ from fedpick.worlds.availability import Always, LessDataFirst, LogNormal, MoreDa
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["STUDY"]
+__all__ = ["STUDY", "claims", "printed"]
 
 PARTS = {"IDL": Always, "LN": LogNormal, "SLN": SinLogNormal, "LDF": LessDataFirst, "MDF": MoreDataFirst}
 # Table 2, Synthetic(0.5, 0.5): IDL, LN, SLN, LDF, MDF.
@@ -75,6 +76,8 @@ def _job(item: Item, _: Path) -> Measurement:
         policy = policy_from_text(
             method["policy"].replace("{clients}", str(item["clients"])), cohort_size=item["cohort_size"]
         )
+        if method.get("graph") == "true models":
+            policy = replace(policy, graph=true_models(policy, item["clients"]))
         trainer = learn.Trainer(
             people,
             model,
@@ -93,13 +96,15 @@ def _job(item: Item, _: Path) -> Measurement:
 def _gather(settings: Settings, found: Found) -> Result:
     at = steps(settings["rounds"], 60)
     result: Result = {name: settings[name] for name in ("rounds", "clients", "cohort_size", "seeds")}
-    result |= {"at": rounded(at), "loss": {}, "present": {}, "curves": {}}
+    result |= {"at": rounded(at), "loss": {}, "present": {}, "curves": {}, "halves": {}}
     for mode in settings["modes"]:
         part = [found[_item(settings, mode, seed)] for seed in seeds_of(settings)]
         curves = {name: np.array([one["loss"][name] for one in part]) for name in settings["methods"]}
         result["loss"][mode] = {name: rounded(np.nanmin(y, axis=1)) for name, y in curves.items()}
         result["present"][mode] = rounded([one["present"] for one in part])
-        result["curves"][mode] = {name: rounded(y.mean(axis=0)[at - 1]) for name, y in curves.items()}
+        bands = {name: band(y[:, at - 1]) for name, y in curves.items()}
+        result["curves"][mode] = {name: rounded(mean) for name, (mean, _) in bands.items()}
+        result["halves"][mode] = {name: rounded(half) for name, (_, half) in bands.items()}
     return result
 
 
@@ -124,26 +129,27 @@ def _mode(name: str) -> str:
     return name.partition(",")[0]
 
 
-def _printed(mode: str) -> dict[str, float]:
+def printed(mode: str) -> dict[str, float]:
+    """The column of the table."""
     return {name: row[list(PARTS).index(_mode(mode))] for name, row in PRINTED.items()}
 
 
 def _levels(mode: str, loss: Mapping[str, list[float]], present: list[float], size: int) -> Finding:
     """The printed losses beside ours."""
-    printed = {name: value for name, value in _printed(mode).items() if name in loss}
-    base, own = printed["UniformSample"], loss["UniformSample"]
+    paper = {name: value for name, value in printed(mode).items() if name in loss}
+    base, own = paper["UniformSample"], loss["UniformSample"]
     low, high = _spread(own)
     outside = []
     if not low <= base <= high:
         outside.append(f"UniformSample: one data set lies between {low:.2f} and {high:.2f}")
-    for name, value in printed.items():
+    for name, value in paper.items():
         if name == "UniformSample":
             continue
         ratio = np.divide(loss[name], own)
         low, high = _spread(ratio)
         if not low <= value / base <= high:
             outside.append(f"{name}: {value / base:.2f} printed, {_ratio(loss[name], own)} here")
-    apart = [name for name, value in printed.items() if abs(np.mean(loss[name]) - value) > interval(loss[name]).half]
+    apart = [name for name, value in paper.items() if abs(np.mean(loss[name]) - value) > interval(loss[name]).half]
     judged = not_testable(
         "the level goes with the data, and the paper's one data set is not at hand (UniformSample over ours: "
         f"{min(own):.2f} to {max(own):.2f})"
@@ -162,8 +168,8 @@ def _levels(mode: str, loss: Mapping[str, list[float]], present: list[float], si
         notes.append(f"FedGS(1) with scale and sigma^2 as printed: {show(loss['FedGS(1), printed'], 3)}")
     return Finding(
         f"Lowest test loss under {mode}, {size} clients a round",
-        ", ".join(f"{name} {value:.3f}" for name, value in printed.items()),
-        "; ".join(f"{name} {show(loss[name], 3)}" for name in printed),
+        ", ".join(f"{name} {value:.3f}" for name, value in paper.items()),
+        "; ".join(f"{name} {show(loss[name], 3)}" for name in paper),
         judged,
         ". ".join(notes),
         own="," in mode,
@@ -180,18 +186,21 @@ def _worst(loss: Mapping[str, Mapping[str, list[float]]], name: str) -> tuple[Fl
 def _beaten(mode: str, loss: Mapping[str, list[float]], claim: str) -> Order:
     """An order of two by their ratio, with the printed size where the paper's numbers have this order."""
     a, b = claim.split(" > ")
-    size = float(np.log(_printed(mode)[a] / _printed(mode)[b]))
+    size = float(np.log(printed(mode)[a] / printed(mode)[b]))
     return order(loss, claim, digits=3, ratio=True, sizes={claim: size} if size > 0 else None)
 
 
-def _score(result: Result) -> list[Finding]:
+SPLIT = "Their oracle graph compares the clients' true models, ours label shares; each seed draws data of its own"
+
+
+def claims(result: Result, data: str = SPLIT) -> list[Finding]:
+    """What the text claims of the table; `data` says in words how the data was made."""
     loss = {mode: of for mode, of in result["loss"].items() if "," not in mode}
     gs = [name for name in PRINTED if name.startswith("FedGS")]
     silent = (
         f"{result['rounds']} rounds and {result['cohort_size']} of {result['clients']} clients (the authors' "
         "configurations have 300 and 6; the paper's appendix is not at hand). UniformSample and FedGS average by data "
-        "size, MDSample, FedProx and Power-of-Choice equally, as in their code. Their oracle graph compares the "
-        "clients' true models, ours label shares; each seed draws data of its own"
+        f"size, MDSample, FedProx and Power-of-Choice equally, as in their code. {data}"
     )
     worst = {name: _worst(loss, name) for name in PRINTED}
     allowed = float(np.log(LIMITS["about as good"].value))
@@ -278,8 +287,12 @@ def _score(result: Result) -> list[Finding]:
             "by the geometric mean over alpha > 0. " + ". ".join(check.seen for check in helped),
         ),
     ]
+    return findings
+
+
+def _score(result: Result) -> list[Finding]:
     every = result["loss"].items()
-    return findings + [_levels(mode, of, result["present"][mode], result["cohort_size"]) for mode, of in every]
+    return claims(result) + [_levels(mode, of, result["present"][mode], result["cohort_size"]) for mode, of in every]
 
 
 def _plot(result: Result) -> "Figure":
@@ -288,18 +301,23 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(11, 5.4, columns=len(modes), rows=2, sharey="row")
     for column, mode in enumerate(modes):
         for i, name in enumerate(names):
-            axes[0][column].plot(result["at"], result["curves"][mode][name], label=name, **_plots.line(i))
+            curve, look = np.asarray(result["curves"][mode][name]), _plots.line(i)
+            axes[0][column].plot(result["at"], curve, label=name, **look)
+            if "halves" in result:  # results of earlier versions have none
+                half = np.asarray(result["halves"][mode][name])
+                low = np.maximum(curve - half, 0.5 * curve)  # the axis is logarithmic
+                axes[0][column].fill_between(result["at"], low, curve + half, color=look["color"], alpha=0.15, lw=0)
             found = interval(result["loss"][mode][name])
-            half = found.half if np.isfinite(found.half) else 0.0
+            bar = found.half if np.isfinite(found.half) else 0.0
             axes[1][column].errorbar(
-                i, found.mean, half, color=_plots.COLOURS[i], marker=_plots.MARKERS[i], markersize=5, capsize=2
+                i, found.mean, bar, color=_plots.COLOURS[i], marker=_plots.MARKERS[i], markersize=5, capsize=2
             )
-            axes[1][column].plot(i, _printed(mode)[name], marker="_", color="black", markersize=12)
+            axes[1][column].plot(i, printed(mode)[name], marker="_", color="black", markersize=12)
         axes[0][column].set_title(mode, fontsize=10)
         axes[0][column].set_yscale("log")
         axes[0][column].set_xlabel("rounds")
         axes[1][column].set_xticks([])
-    axes[0][0].set_ylabel("test loss, mean of seeds")
+    axes[0][0].set_ylabel("test loss, mean and 95% interval")
     axes[1][0].set_ylabel("lowest test loss (bar: printed)")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names))
     return figure

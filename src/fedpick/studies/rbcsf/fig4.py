@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedpick.studies import _plots
-from fedpick.studies._stats import rounded, show
+from fedpick.studies._stats import interval, rounded, show
 from fedpick.studies._study import Finding, Found, Result, Settings
 from fedpick.studies._verdicts import Limit, above, judge, not_testable, order, within
 from fedpick.studies.rbcsf._common import SCHEMES, by_name, study
@@ -82,13 +82,31 @@ def _score(result: Result) -> list[Finding]:
 
 def _plot(result: Result) -> "Figure":
     names = list(result["pulls"])
-    figure, axes = _plots.figure(7, 3)
-    axis = axes[0][0]
+    figure, axes = _plots.figure(9.5, 3, columns=2, width_ratios=(1.7, 1.0), sharey=True)
+    axis, share = axes[0]
     image = axis.imshow([result["pulls"][name] for name in names], aspect="auto", cmap="cividis", vmin=0)
     axis.set_yticks(range(len(names)), names)
     axis.set_xlabel("client, in ascending order of pulls")
     axis.grid(False)
     figure.colorbar(image, ax=axis, label=f"pulls in {result['rounds']} rounds")
+    for i, (rounds, least) in enumerate(
+        ((result["rounds"], result["least"]), (result["longer"], result["least_later"]))
+    ):
+        seen = [interval(least[name]) for name in names]
+        share.errorbar(
+            [one.mean for one in seen],
+            np.arange(len(names)) + 0.2 * (i - 0.5),
+            xerr=[one.half if np.isfinite(one.half) else 0.0 for one in seen],
+            color=_plots.COLOURS[i],
+            marker=_plots.MARKERS[i],
+            markersize=4,
+            linestyle="none",
+            capsize=2,
+            label=f"{rounds:,} rounds",
+        )
+    share.axvline(result["guarantee"], color="black", linewidth=1.0, label=f"the paper's beta = {result['guarantee']}")
+    share.set_xlabel("share of the least chosen client")
+    share.legend(fontsize=7)
     return figure
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.protocol import traits
 from fedpick.studies._study import Reproduction, Result, table
-from fedpick.studies.tournament._play import METRICS, ORACLES
+from fedpick.studies.tournament._play import METRICS, ORACLES, UNRANKED
 from fedpick.studies.tournament._table import better, chance, cost, gap, ranks, speedup
 
 __all__ = ["guide"]
@@ -79,7 +79,7 @@ def _sentence(result: Result, world: str, name: str) -> str:
 
 def _advice(result: Result, world: str, data: str) -> str:
     first, won = result["reference"], better(result, world)
-    names = [name for name in result["policies"] if name not in (*ORACLES, first)]
+    names = [name for name in result["policies"] if name not in (*UNRANKED, first)]
     lost = sorted((n for n in names if gap(result, world, n).high < 0), key=lambda n: gap(result, world, n).mean)
     lines = [_sentence(result, world, name) for name in won[:3]]
     if not won:
@@ -129,20 +129,26 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
     """
     results = {one.study.title.rpartition("on ")[2]: one.result for one in outcomes}
     some = next(iter(results.values()))
-    first = some["reference"]
+    first, cases = some["reference"], sum(len(result["worlds"]) for result in results.values())
+    whole = {data: result for data, result in results.items() if len(result["worlds"]) == len(some["worlds"])}
+    part = {data: result for data, result in results.items() if data not in whole}
+    fewer = "".join(
+        f", and on {data} {len(result['policies'])} policies in {len(result['worlds'])} of these worlds"
+        for data, result in part.items()
+    )
     pages = "; ".join(f"[{one.study.title}]({link[one.study.id]})" for one in outcomes)
     seeds = ", ".join(f"{result['seeds']} seeds on {data}" for data, result in results.items())
     parts = [
         "# Which policy should I use?\n",
-        "`fedpick judge` writes this page from the tournament's results: every policy in nine worlds, with the same "
-        f"budget of messages ({seeds}). Its pages have all figures: {pages}. A policy is called better or worse than "
-        f"{first} if the paired interval excludes 0 at a level ({chance(some):.1%}) at which all policies together are "
-        f"right in 95% of such comparisons, within one world: of the {len(some['worlds']) * len(results)} worlds and "
-        f"data sets here, about {0.05 * len(some['worlds']) * len(results):.1f} would name some policy by chance "
-        "alone. The comparison after as many rounds was added, and times were made to differ by chance where devices "
-        "are equal, after the results of a first tournament were seen. What is true of these data and worlds need not "
-        "be true of yours: `fedpick compare` tells. Policies that ask many clients before they choose (fedcor, "
-        "optimal, pow-d) have far fewer rounds for the same messages, which is why they end low here.\n",
+        f"`fedpick judge` writes this page from the tournament's results: every policy in nine worlds{fewer}, with the "
+        f"same budget of messages ({seeds}). Its pages have all figures: {pages}. A policy is called better or worse "
+        f"than {first} if the paired interval excludes 0 at a level ({chance(some):.1%} for all policies) at which all "
+        f"that are compared are right together in 95% of such comparisons, within one world: of the {cases} worlds and "
+        f"data sets here, about {0.05 * cases:.1f} would name some policy by chance alone. Over-select was taken "
+        "out of the comparison after its results were seen, for the reason on those pages. What is true of these data "
+        "and worlds need not be true of yours: `fedpick compare` tells. Policies that ask many clients before they "
+        "choose (fedcor, optimal, pow-d) have far fewer rounds for the same messages, which is why they end low "
+        "here.\n",
         "## By what troubles you\n",
     ]
     for world, asked in ASKED.items():
@@ -152,7 +158,11 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         "## Over all nine worlds\n",
         f"Mean ranks among {len(ranks(some, 'accuracy'))} policies; 1 is best.\n",
     ]
-    parts += ["\n".join(line for data, result in results.items() for line in _overall(result, data)) + "\n"]
+    parts += ["\n".join(line for data, result in whole.items() for line in _overall(result, data)) + "\n"]
+    for data, result in part.items():
+        worlds = ", ".join(result["worlds"])
+        parts.append(f"On {data}, among {len(ranks(result, 'accuracy'))} policies in {worlds}:\n")
+        parts.append("\n".join(_overall(result, data)) + "\n")
     rows = [
         ["policy", "what it must be told", "messages a round in the ideal world, uniform = 1"],
         ["---", "---", "---:"],

@@ -1,0 +1,181 @@
+"""FedGS on graphs that are built from the models of clients, beside the oracle's graph (appendix B)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedpick.studies import _plots
+from fedpick.studies._runs import play_training
+from fedpick.studies._stats import band, interval, rounded, show, steps
+from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
+from fedpick.studies._verdicts import Limit, above, judge, within
+from fedpick.studies.fedgs._common import PAPER
+from fedpick.studies.fedgs._images import availability
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["study"]
+
+ORACLE, BUILT = "FedGS(1), oracle", ("FedGS(1), func-sim", "FedGS(1), cos-sim")
+LIMITS = {
+    "about as good": Limit(1.05, "times the oracle's loss: as in fedgs/table2-synthetic, what the paper calls little")
+}
+
+
+def _item(settings: Settings, mode: str, method: str, seed: int) -> dict[str, Any]:
+    left_out = ("modes", "methods", "seeds", "seed0", "model")
+    shared = {name: value for name, value in settings.items() if name not in left_out}
+    shared["train"] = {**settings["train"], "aggregation": "fedavg", "model": settings["model"]}
+    part = availability(mode, settings["modes"][mode])
+    return {**shared, **part, "policy": settings["methods"][method], "seed": seed}
+
+
+def _items(settings: Settings) -> Sequence[Item]:
+    return [
+        _item(settings, mode, method, seed)
+        for seed in seeds_of(settings)
+        for mode in settings["modes"]
+        for method in settings["methods"]
+    ]
+
+
+def _gather(settings: Settings, found: Found) -> Result:
+    result: Result = {name: settings[name] for name in ("data", "rounds", "clients", "cohort_size", "seeds", "model")}
+    result |= {"loss": {}, "curves": {}}
+    for mode in settings["modes"]:
+        runs = {
+            name: [found[_item(settings, mode, name, seed)] for seed in seeds_of(settings)]
+            for name in settings["methods"]
+        }
+        result["loss"][mode] = {name: rounded([np.nanmin(one["loss"]) for one in part]) for name, part in runs.items()}
+        result["curves"][mode] = {}
+        for name, part in runs.items():
+            at = part[0]["at"]
+            shown = steps(len(at), 50) - 1
+            mean, half = band(np.array([one["loss"][shown] for one in part]))
+            result["at"] = rounded(at[shown])
+            result["curves"][mode][name] = {"mean": rounded(mean), "half": rounded(half)}
+    return result
+
+
+def _score(result: Result) -> list[Finding]:
+    allowed, loss = float(np.log(LIMITS["about as good"].value)), result["loss"]
+    shown = "; ".join(
+        f"{mode}: " + ", ".join(f"{name} {show(x, 3)}" for name, x in of.items()) for mode, of in loss.items()
+    )
+    findings = [
+        Finding(
+            f"On the graph built with {built[10:]}, FedGS loses little against the oracle's graph",
+            "in appendix B, which is not at hand",
+            shown,
+            judge(
+                [
+                    within(np.log(of[built]) - np.log(of[ORACLE]), f"{mode}: {built} over the oracle's", high=allowed,
+                           ratio=True)
+                    for mode, of in loss.items()
+                ]
+            ),
+            "clients report as they take part, and the graph is refined from round to round"
+            + ("" if result["data"].startswith("synthetic") else "; updates of networks as sketches of 1,024 numbers"),
+            own=True,
+        )
+        for built in BUILT
+    ]  # fmt: skip
+    better = [
+        above(np.log(of["UniformSample"]) - np.log(of[BUILT[0]]), f"{mode}: UniformSample > {BUILT[0]}", ratio=True)
+        for mode, of in loss.items()
+    ]
+    findings.append(
+        Finding(
+            "FedGS on the graph built with func-sim has a lower loss than UniformSample",
+            "in appendix B, which is not at hand",
+            shown,
+            judge(better),
+            own=True,
+        )
+    )
+    return findings
+
+
+def _plot(result: Result) -> "Figure":
+    modes = list(result["curves"])
+    figure, axes = _plots.figure(3.4 * len(modes) + 1, 5.4, columns=len(modes), rows=2, sharey="row")
+    for column, mode in enumerate(modes):
+        for i, (name, curve) in enumerate(result["curves"][mode].items()):
+            mean, half, look = np.asarray(curve["mean"]), np.nan_to_num(np.asarray(curve["half"])), _plots.line(i)
+            axes[0][column].plot(result["at"], mean, label=name, **look)
+            axes[0][column].fill_between(result["at"], mean - half, mean + half, color=look["color"], alpha=0.2, lw=0)
+            seen = interval(result["loss"][mode][name])
+            bar = seen.half if np.isfinite(seen.half) else 0.0
+            axes[1][column].errorbar(i, seen.mean, bar, color=look["color"], marker=_plots.MARKERS[i], capsize=2)
+        axes[0][column].set_title(mode, fontsize=10)
+        axes[0][column].set_xlabel("rounds")
+        axes[1][column].set_xticks([])
+    axes[0][0].set_ylabel("test loss")
+    axes[1][0].set_ylabel("lowest test loss")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def study(
+    data: str,
+    partition: str,
+    model: str,
+    small: str,
+    modes: dict[str, float],
+    train: dict[str, Any],
+    *,
+    update: str = "sketch_1024",
+    **more: Any,
+) -> Study:
+    """A data set of Table 2.
+
+    Args:
+        data: its name.
+        partition: what each client holds.
+        model: the network.
+        small: a network for a quick check of the form.
+        modes: of availability, with their degree of absence.
+        train: settings of the training.
+        update: the report that cos-sim is computed from.
+        more: settings that differ.
+    """
+    return Study(
+        id=f"fedgs/built-{data.partition('(')[0]}",
+        title=f"FedGS on graphs built from models, on {data}",
+        paper=f"{PAPER}, section 4.4 and appendix B",
+        settings={
+            "data": data,
+            "partition": partition,
+            "clients": 100,
+            "cohort_size": 10,
+            "rounds": 500,
+            "seeds": 3,
+            "model": model,
+            "train": {"momentum": 0.0, "steps": 10, "evaluate_every": 10, **train},
+            "modes": modes,
+            "methods": {
+                "UniformSample": "uniform",
+                "FedGS(0)": "fedgs(alpha=0.0)",
+                ORACLE: "fedgs(alpha=1.0, graph='features')",
+                BUILT[0]: "fedgs(alpha=1.0, graph='embedding')",
+                BUILT[1]: f"fedgs(alpha=1.0, graph='{update}')",
+            },
+            **more,
+        },
+        quick={"rounds": 10, "seeds": 1, "model": small},
+        items=_items,
+        job=play_training,
+        gather=_gather,
+        score=_score,
+        plot=_plot,
+        limits=LIMITS,
+        about="FedGS(1) with the oracle's graph (label shares), and with graphs that grow from what clients send: "
+        "the cosine of their updates (11, cos-sim) or of their models' mean outputs on Gaussian noise (12, func-sim). "
+        "The paper builds the graph once, with everyone there; here it is built and refined as clients take part, "
+        "which needs no such round. Data, networks and learning rates as in Table 2; the cohort, the rounds and the "
+        "degrees of absence are our choice",
+        trains=True,
+    )
