@@ -1,12 +1,11 @@
 """The time of a choice: every policy, select + observe, from a thousand to a million clients.
 
 Absolute times mean little on a shared machine, so each is measured alternating with one `numpy.argsort` of K random
-floats and given as a ratio to it; both are processor times, so that what else runs there does not count. Writes
-table, plot and manifest to benchmarks/results/select/.
+floats and given as a ratio to it. All are processor times of one thread, in one run, so that what else runs there
+counts little. Writes table, plot and manifest to benchmarks/results/select/.
 
     python benchmarks/bench_select.py            all sizes, about ten minutes
     python benchmarks/bench_select.py --quick    up to 10,000 clients, a smoke test
-    python benchmarks/bench_select.py --missing  policies that the results lack; the others keep their figures
 """
 
 import argparse
@@ -32,6 +31,7 @@ from fedpick.policies.f3ast import F3ASTState
 from fedpick.policies.guard import GuardState
 
 RESULTS = Path(__file__).parent / "results" / "select"
+ONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 console = Console()
 
 
@@ -174,9 +174,9 @@ def measure(entry: Entry, count: int, repeats: int) -> dict[str, Any]:
     """Median time of a round and of an argsort, measured in turn, and the memory a round takes beside the state."""
     policy = entry.make(max(10, count // 1000) if count < 10_000 else max(100, count // 1000))
     parts = scene(count, policy)
-    started = time.perf_counter()
+    started = time.process_time()
     state = policy.init(parts[0])
-    init = time.perf_counter() - started
+    init = time.process_time() - started
     season(state, count)
     floats = fp.rng.stream(0, 0, "argsort").random(count)
     rounds, sorts = [], []
@@ -195,7 +195,6 @@ def measure(entry: Entry, count: int, repeats: int) -> dict[str, Any]:
         "policy": entry.name,
         "clients": count,
         "cohort": policy.cohort_size,
-        "time": "processor",
         "init_ms": 1e3 * init,
         "round_ms": 1e3 * float(np.median(rounds[1:])),
         "argsort_ms": 1e3 * float(np.median(sorts[1:])),
@@ -205,16 +204,16 @@ def measure(entry: Entry, count: int, repeats: int) -> dict[str, Any]:
 
 
 def first_rounds() -> dict[str, float]:
-    """Seconds of each policy's first round in this process."""
+    """Processor seconds of each policy's first round in this process."""
     seconds = {}
     for entry in ENTRIES:
         policy = entry.make(5)
         parts = scene(50, policy)
-        started = time.perf_counter()
+        started = time.process_time()
         state = policy.init(parts[0])
         season(state, 50)
         play(policy, state, 101, parts)
-        seconds[entry.name] = time.perf_counter() - started
+        seconds[entry.name] = time.process_time() - started
     return seconds
 
 
@@ -241,10 +240,9 @@ def table(rows: list[dict[str, Any]], compile_times: dict[str, dict[str, float]]
     counts = sorted({row["clients"] for row in rows})
     by = {(row["policy"], row["clients"]): row for row in rows}
     largest = counts[-1]
-    elapsed = list(dict.fromkeys(row["policy"] for row in rows if row.get("time") != "processor"))
     lines = [
-        "Time of one round (select + observe) as a multiple of one `numpy.argsort` of K floats, medians of pairs of",
-        "processor times" + (f" (from {elapsed[0]} to {elapsed[-1]}: elapsed times)." if elapsed else "."),
+        "Time of one round (select + observe) as a multiple of one `numpy.argsort` of K floats: medians of pairs. All",
+        "times are processor times of one thread, measured in one run.",
         "",
         "| policy | "
         + " | ".join(f"K={c:,}" for c in counts)
@@ -272,6 +270,8 @@ def table(rows: list[dict[str, Any]], compile_times: dict[str, dict[str, float]]
         "",
         f"FedGS with its graph of {fedgs['clients']:,} clients: {fedgs['round_ms']:.0f} ms a choice; building it, "
         f"once: {fedgs['init_ms'] / 1e3:.1f} s.",
+        "",
+        "First call: a round of 50 clients in a new process, which compiles functions, or finds them in the cache.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -317,18 +317,20 @@ def write_readme(rows: list[dict[str, Any]]) -> None:
     after = rest.split("<!-- speed:end -->", 1)[1]
     most = max(row["clients"] for row in rows)
     by = {row["policy"]: row for row in rows if row["clients"] == most}
-    fedgs = [row for row in rows if row["policy"] == "FedGS"][-1]
+    fedgs, divfl = ([row for row in rows if row["policy"] == name][-1] for name in ("FedGS", "DivFL, sketches of 32"))
     names = ["Uniform", "SizeWeighted", "rpow-d", "E3CS", "ActiveFL", "CS-UCB", "BSFL", "RBCS-F"]
+    names += ["Oort", "TiFL", "F3AST", "MinSeparation(Oort)"]
     lines = [
         f"One round (select + observe), {by['Uniform']['cohort']:,} of {most:,} clients, beside one `numpy.argsort` of",
-        "as many floats in the same run:",
+        "as many floats, in processor time of one thread:",
         "",
         "| " + " | ".join(names) + " |",
         "|" + " ---: |" * len(names),
         "| " + " | ".join(f"{by[name]['ratio']:.2f}x" for name in names) + " |",
         "| " + " | ".join(f"{by[name]['round_ms']:.1f} ms" for name in names) + " |",
         "",
-        f"FedGS chooses {fedgs['cohort']} of {fedgs['clients']:,} clients on its graph in {fedgs['round_ms']:.0f} ms.",
+        f"FedGS chooses {fedgs['cohort']} of {fedgs['clients']:,} clients on its graph in {fedgs['round_ms']:.0f} ms, "
+        f"DivFL {divfl['cohort']} of {divfl['clients']:,} by sketches of 32 numbers in {divfl['round_ms']:.0f} ms.",
         "[All policies and sizes](benchmarks/results/select/select.md), with memory and compile times.",
     ]
     readme.write_text(f"{before}<!-- speed:begin{head}-->\n\n" + "\n".join(lines) + f"\n\n<!-- speed:end -->{after}")
@@ -338,32 +340,23 @@ def main() -> None:
     """Measure, then write table, plot and manifest."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="up to 10,000 clients and few repeats: a smoke test")
-    parser.add_argument("--missing", action="store_true", help="measure only policies that the results lack")
     parser.add_argument("--repeats", type=int, default=15, help="rounds that are measured")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for table, plot and manifest")
     options = parser.parse_args()
+    if any(os.environ.get(name) != value for name, value in ONE.items()):  # read when NumPy is imported
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE})
     counts = [1_000, 10_000] if options.quick else [1_000, 10_000, 100_000, 1_000_000]
     repeats = 3 if options.quick else options.repeats
-    kept: list[dict[str, Any]] = []
-    if options.missing:
-        kept = json.loads((options.out / "select.json").read_text())["rows"]
-    known = {row["policy"] for row in kept}
-    entries = [entry for entry in ENTRIES if entry.name not in known]
-    jobs = [(entry, count) for count in counts for entry in entries if count <= entry.most]
+    jobs = [(entry, count) for count in counts for entry in ENTRIES if count <= entry.most]
     rows = [measure(e, c, repeats) for e, c in track(jobs, "measuring", console=console)]
-    order = [entry.name for entry in ENTRIES]
-    rows = sorted(kept + rows, key=lambda row: (row["clients"], order.index(row["policy"])))
     console.print("first calls, in new processes ...")
     compile_times = first_calls()
-    if options.missing:
-        earlier = json.loads((options.out / "select.json").read_text())["first_call_s"]
-        compile_times = {kind: {**found, **earlier[kind]} for kind, found in compile_times.items()}
     options.out.mkdir(parents=True, exist_ok=True)
     text = table(rows, compile_times)
     (options.out / "select.md").write_text(text)
     (options.out / "select.json").write_text(json.dumps({"rows": rows, "first_call_s": compile_times}, indent=1) + "\n")
     (options.out / "manifest.json").write_text(
-        json.dumps(manifest({"quick": options.quick, "repeats": repeats, "kept": sorted(known)}), indent=1) + "\n"
+        json.dumps(manifest({"quick": options.quick, "repeats": repeats, "threads": 1}), indent=1) + "\n"
     )
     plot(rows, options.out)
     if not options.quick:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -109,7 +110,7 @@ def test_compare_pairs_by_seed_and_keeps_everything(call_and_draw, tmp_path):
     options = shlex.split("--world volatile --num-clients 20 -m 5 -t 40 -s 3 --workers 1 -d none --out cmp")
     code, out, _ = call("compare", "-p", "uniform", "-p", "e3cs(quota=0)", *options)
     assert code == 0
-    assert "± is a 95% interval over seeds; second lines are differences to uniform" in " ".join(out.split())
+    assert "± is a 95% interval over seeds; differences are to uniform" in " ".join(out.split())
     found = scores(tmp_path / "cmp")
     a, b = found["uniform"]["returned"], found["e3cs(quota=0)"]["returned"]
     assert b["difference"]["mean"] == pytest.approx(b["mean"] - a["mean"])
@@ -134,6 +135,8 @@ def test_compare_trains_and_goes_on_to_more_rounds(call, tmp_path):
         assert found[name]["accuracy"]["mean"] > 0.5
         assert {"rounds_to", "hours_to", "worst_decile", "spread", "train_loss", "test_loss"} <= set(found[name])
     first = runs_in(tmp_path / "cmp")["uniform", 0] / "rounds.parquet"
+    each = np.sort(pq.read_table(first.parent / "clients.parquet")["accuracy"].to_numpy())
+    assert each[:2].mean() == pytest.approx(pq.read_table(first)["worst_decile"].drop_null()[-1].as_py(), rel=1e-6)
     before = first.read_bytes()
     code, _, _ = call("resume", "cmp", "--rounds", 30, "--workers", 1)
     assert code == 0

@@ -20,7 +20,11 @@ def folders(path: Path, count: int = 6) -> list[Path]:
 
 
 def contents(paths: list[Path]) -> list[bytes]:
-    return [(path / name).read_bytes() for path in paths for name in ("rounds.parquet", "selections.parquet")]
+    return [
+        (path / name).read_bytes()
+        for path in paths
+        for name in ("rounds.parquet", "selections.parquet", "clients.parquet")
+    ]
 
 
 def jobs(configs: list[Config], path: Path) -> list[Job]:

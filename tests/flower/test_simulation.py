@@ -101,3 +101,13 @@ def test_the_same_clients_as_without_flower(told, name: str) -> None:
         nothing = np.full(len(choice), np.nan)
         state = policy.observe(state, view, choice, fp.Outcome(status, nothing, nothing))
     assert sorted(told[name]["names"]) == sorted(f"partition:{k}" for k in choice.ids)
+
+
+def test_a_reply_after_the_deadline_is_used_in_the_next_round(tmp_path) -> None:
+    """The slow one's update comes a round late, and moves the model by its share and its weight of 1/2 beside two."""
+    script = Path(__file__).with_name("simulate_late.py")
+    finished([str(script), str(tmp_path / "told.json")], tmp_path)
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told["0"]["w"] == [0.0, 0.0]  # dropped
+    assert told["2"]["status"][0] == [DONE, DONE, LATE]
+    assert told["2"]["w"] == pytest.approx([0.2, 0.2])

@@ -41,7 +41,9 @@ def test_evaluation(kind: str, held: int) -> None:
     wanted = {"test_loss": test.mean(), "train_loss": loss[data.examples].mean()}
     if dataset.classes:
         own = data.held_of if held else data.examples_of
-        rates = np.sort([hits[own(k)].mean() for k in range(len(data))])
+        rates = np.array([hits[own(k)].mean() for k in range(len(data))])
+        assert trainer.accuracies(model, 1) == pytest.approx(rates)
+        rates.sort()
         wanted |= {"accuracy": right.mean(), "spread": rates.std(), "worst_decile": rates[0]}
     assert found == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
@@ -78,6 +80,7 @@ def test_rounds_of_evaluation() -> None:
     trainer = Trainer(people("floats"), small_chunks("floats"), evaluate_every=2, spread_every=4)
     model = trainer.init(2)
     assert [sorted(trainer.evaluate(model, round)) for round in (1, 2, 3)] == [[], ["accuracy", "test_loss"], []]
+    assert [trainer.accuracies(model, round) is None for round in (3, 4)] == [True, False]
     assert sorted(trainer.evaluate(model, 4)) == ["accuracy", "spread", "test_loss", "train_loss", "worst_decile"]
 
 

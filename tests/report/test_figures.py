@@ -175,6 +175,10 @@ def test_every_policy_world_and_data_set_of_a_paper_is_known():
     assert entries.count("{") == entries.count("}")
     assert len(re.findall(r"^@", entries, flags=re.M)) == len(citations._PAPERS)
     assert entries.isascii()
+    assert "others" not in entries
+    for _, _, _, _, where in citations._PAPERS.values():  # a venue, and of a preprint its number
+        assert re.match(r"(journal|booktitle|institution|note) = \{[^{}]+\}", where), where
+        assert "preprint" not in where or re.search(r"arXiv:\d{4}\.\d{5}\}", where), where
 
 
 def test_the_command_writes_them(tmp_path):

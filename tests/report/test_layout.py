@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpick.report.layout import Cell, Row, Sheet, fold, lay
+from fedpick.report.layout import SAME, Cell, Row, Sheet, fold, lay
 
 names = st.text(alphabet="abcdef(),=0.5 -'", max_size=60)
 
@@ -57,24 +57,36 @@ def test_every_number_is_there_and_no_line_is_too_wide(width, columns):
     assert whole.count("+0.012 ±0.004") == 2 * columns
 
 
-def test_names_are_whole_in_80_columns():
-    lines = text(sheet(POLICIES), 80)
-    for name in POLICIES:
-        assert name in lines
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("policies", [POLICIES, ["uniform", "fedgs", "e3cs(quota=0.5)"]])
+def test_names_are_whole_and_a_difference_is_in_the_line_of_its_number(policies, width):
+    lines = text(sheet(policies), width)
+    for name in policies:
+        assert any(line == name or line.startswith(f"{name} ") for line in lines)
+    assert all(line.index("0.812") < line.index("+0.012") for line in lines if "+0.012" in line)
 
 
-def test_names_beside_the_numbers_fold_at_commas_and_brackets():
-    lines = text(sheet(POLICIES, 3), 76)
-    starts = [line[:26].strip() for line in lines]
-    assert "e3cs(quota=0.5," in starts
-    assert "sampler='pivotal')" in starts
+def test_short_names_stand_beside_their_numbers():
+    for width in (60, 80, 120):
+        lines = [line for line in text(sheet(["uniform", "fedgs", "e3cs(quota=0.5)"]), width) if "0.812" in line]
+        assert all(line.startswith(("uniform ", "fedgs ", "e3cs(quota=0.5) ")) for line in lines)
+
+
+def test_long_names_stand_above_where_the_columns_would_take_many_more_lines():
+    lines = text(sheet([name + ", " + "x" * 20 for name in POLICIES]), 100)
+    assert "uniform, " + "x" * 20 in lines
 
 
 def test_columns_that_do_not_fit_go_on_below_in_even_parts():
-    lines = text(sheet(POLICIES), 60)
-    assert lines.count("uniform") == 2
-    heads = [line for line in lines if "rounds to 80%" in line or "fairness" in line]
-    assert len(heads) == 2
+    lines = text(sheet(["uniform", "fedgs"]), 80)
+    heads = [line.count("difference") for line in lines if "difference" in line]
+    assert heads == [2, 2, 2]
+    assert sum(line.startswith("uniform ") for line in lines) == 3
+
+
+def test_a_column_without_differences_takes_no_room():
+    rows = [Row(["a"], [Cell("1,000")]), Row(["b"], [Cell("1,000", SAME)])]
+    assert text(Sheet("", ["policy"], ["x"], rows), 80)[0].split() == ["policy", "x"]
 
 
 def test_marks_do_not_shift_the_numbers():

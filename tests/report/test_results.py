@@ -323,7 +323,7 @@ def test_few_seeds_are_warned_of(tmp_path, seeds, says):
     assert all(says in note for note in warned)
     text = results.table("text")
     assert ("±" in text) == (seeds > 1)
-    assert ("paired by seed" in text) == (seeds > 1)
+    assert ("paired by seed" in " ".join(text.split())) == (seeds > 1)
     if seeds == 1:
         assert row(results, "uniform")["scores"]["returned"]["half"] is None
         assert "difference" not in row(results, "fedcs")["scores"]["returned"]

@@ -10,7 +10,7 @@ import pytest
 
 import fedpick as fp
 from fedpick import learn
-from fedpick.learn.late import late_weights
+from fedpick.lateness import late_weights
 from fedpick.simulate import late
 from fedpick.simulate.together import play_together
 from fedpick.store.checkpoint import pack_run, unpack_run
@@ -156,6 +156,41 @@ def test_a_round_of_late_updates_alone_moves_the_model():
     record = next(run.rounds(until=2))
     assert len(record.ids) == 0  # all are busy; the server waits for the first, and then has the updates
     assert (record.seconds, record.clock) == (0.5, 2.5)
+    assert np.abs(flat(run.state.model["params"]) - before).max() > 1e-4
+
+
+def test_in_two_phases_who_is_late_with_its_length_counts_with_its_share_when_its_update_comes():
+    """Of seven, 0, 1 and 3 are in time, and all are asked for; 2 and 4 come in round 2, with REFL's weight."""
+    run = fp.Run(fp.OptimalSampling(7), world(5), SEED, trainer(reports=("update_norm",)))
+    first = next(run.rounds(until=1))
+    assert first.ids.tolist() == [0, 1, 3]
+    assert run.state.late["client"].tolist() == [2, 4, 5, 6]
+    np.testing.assert_allclose(run.state.late["base"], SIZES[[2, 4, 5, 6]] / SIZES.sum())
+    # Seven are told the model and tell a length; three are asked for their update, and four will send theirs.
+    assert first.messages == 2 * 7 + 3 + 3 + 4
+    assert first.megabytes == pytest.approx(run.world.model_megabytes * (7 + 3 + 4) + 4e-6 * 7)
+    before, held = flat(run.state.model["params"]), dict(run.state.late)
+    own = trainer(reports=("update_norm",))
+    ids = np.array([0, 1, 3])
+    trained = own.train(run.state.model, ids, np.ones(3, bool), np.ones(3), 2, fp.rng.stream(SEED, 2, "train"))
+    second = next(run.rounds(until=2))
+    assert second.ids.tolist() == [0, 1, 3]  # the others are busy
+    share = SIZES[ids] / SIZES[ids].sum()
+    parts = [flat(trained.payload[0], slot) for slot in trained.payload[2]]
+    mean = share @ parts
+    came = [np.concatenate([held[f"delta/{i}"][row].ravel() for i in range(len(held) - 4)]) for row in (0, 1)]
+    weights = late_weights(np.ones(2), np.array([np.sum((v - mean) ** 2) for v in came]), 0.35)
+    wanted = before + mean + sum(w * b * v for w, b, v in zip(weights, held["base"], came, strict=False))
+    np.testing.assert_allclose(flat(run.state.model["params"]), wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_in_two_phases_with_everybody_late_the_updates_come_in_the_next_round():
+    slow = world(5, latency=PerClient(np.full(7, 2.5)))
+    run = fp.Run(fp.OptimalSampling(3), slow, SEED, trainer(reports=("update_norm",)))
+    before = flat(run.state.model["params"])
+    assert len(next(run.rounds(until=1)).ids) == 0
+    np.testing.assert_array_equal(flat(run.state.model["params"]), before)
+    next(run.rounds(until=2))
     assert np.abs(flat(run.state.model["params"]) - before).max() > 1e-4
 
 

@@ -29,11 +29,14 @@ from fedpick.errors import ContractError, SettingError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.experiment.playing import config_of
+from fedpick.simulate.census import census
 from fedpick.simulate.round import Record, Updates
 from fedpick.simulate.run import Run
-from fedpick.store import Folder, machine, read_manifest, read_rounds, read_selections
+from fedpick.store import Folder, machine, read_census, read_manifest, read_presence, read_rounds, read_selections
 from fedpick.store import folder as stores
 from fedpick.store.manifest import last_said
+from fedpick.store.records import presence
+from fedpick.store.verify import verify
 
 ROUNDS, EVERY = 23, 5
 
@@ -182,6 +185,7 @@ def test_rounds_go_to_parts_while_it_runs_and_are_joined_at_the_end(tmp_path: Pa
     assert list((tmp_path / "parts").iterdir()) == []
     assert sorted(p.name for p in tmp_path.iterdir() if p.suffix in (".parquet", ".npz", ".json", ".tmp")) == [
         "checkpoint.npz",
+        "clients.parquet",
         "manifest.json",
         "rounds.parquet",
         "selections.parquet",
@@ -744,6 +748,7 @@ def test_a_full_disk_is_said_and_what_was_written_before_is_whole(
     play_to(tmp_path, config(), 12)
     with Folder(tmp_path, None) as store:  # as `execute` does
         store.note(config().about(config().build()) | {"device": "cpu", "played": "alone"})
+        store.describe_clients(census(config().build().world, config().seed))
     before = files(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, full)
@@ -955,4 +960,45 @@ def test_a_run_of_the_last_release_is_read_and_goes_on(tmp_path: Path) -> None:
         execute(longer, tmp_path / "old")
     execute(longer, tmp_path / "new")
     read_selections(tmp_path / "old")  # and has sums now
-    assert contents(tmp_path / "old") == contents(tmp_path / "new")
+    assert contents(tmp_path / "old")[1] == contents(tmp_path / "new")[1]
+    assert read_rounds(tmp_path / "old").equals(read_rounds(tmp_path / "new"))
+    there = [read_presence(tmp_path / each)["there"].to_pylist() for each in ("old", "new")]
+    assert there[0] == [None] * 20 + there[1][20:]  # of the first rounds nobody wrote who was there
+    assert any(there[1][:20])
+
+
+def test_who_was_there_is_recorded(tmp_path: Path) -> None:
+    what = config(rounds=8, availability="markov")
+    execute(what, tmp_path)
+    run = what.build()
+    world, state = run.world, run.world.init(what.seed)
+    found = read_presence(tmp_path)
+    assert found is not None
+    for round, there in zip(found["round"].to_pylist(), found["there"].to_pylist(), strict=True):
+        mask = world.view(state, world.draw(state, what.seed, round)).available
+        assert (mask if there is None else np.frombuffer(there, np.uint8) == 255).tolist() == mask.tolist()
+    assert "there" not in read_rounds(tmp_path).column_names  # as bytes, it is no number of a round
+
+
+def test_the_table_of_clients_is_the_same_after_a_stop_and_its_damage_is_found(tmp_path: Path) -> None:
+    play_to(tmp_path / "stopped", config(), 12)
+    files = [execute(config(), tmp_path / each) / "clients.parquet" for each in ("stopped", "whole")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    found, run = read_census(tmp_path / "whole"), config().build()
+    assert found["size"].tolist() == run.world.clients.sizes.tolist()
+    assert len(found["seconds"]) == 20
+    assert all(each.whole for each in verify(tmp_path, str))
+    content = bytearray(files[0].read_bytes())
+    content[60] ^= 1
+    files[0].write_bytes(content)
+    assert [each.path for each in verify(tmp_path, str) if not each.whole] == [files[0]]
+
+
+@pytest.mark.parametrize("count", [1, 100, 101, 250, 12_345])
+def test_who_was_there_is_kept_in_at_most_a_hundred_bins(count: int) -> None:
+    mask = fp.rng.stream(1, count, "there").random(count) < 0.4
+    mask[0] = False
+    found = np.frombuffer(presence(mask) or b"", np.uint8)
+    bins = np.arange(count) * min(count, 100) // count  # as the maps of the page count
+    assert found.tolist() == np.rint(255 * np.bincount(bins, mask) / np.bincount(bins)).tolist()
+    assert presence(np.ones(count, dtype=bool)) is None

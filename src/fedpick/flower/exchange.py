@@ -4,7 +4,7 @@ A reply that Flower's strategies cannot aggregate (different keys or shapes, NaN
 with an exception. Here it counts as a failure of its client, and the base strategy does not get it.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,6 +128,10 @@ class Exchange:
             self.heard[node] = read(reply, sent=self.arrays, weight=weight, names=reports)
         return agree(list(self.heard.values()), usual)
 
+    def refused(self, message: Message) -> bool:
+        """Whether Flower did not send this message."""
+        return message.metadata.message_id in self._arrivals.refused
+
     def _expired(self, message: Message) -> bool:
         took = self._arrivals.took.get(message.metadata.message_id)
         return took is None or took >= 0.9 * message.metadata.ttl
@@ -150,7 +154,7 @@ class Exchange:
                 arrived=arrivals.took.get(self.messages[node].metadata.message_id),
             )
         for node, message in self.messages.items():
-            if message.metadata.message_id in arrivals.refused:
+            if self.refused(message):
                 round.failed(self.names[node], f"Flower refused the message (node {node})", answered=False)
         round.close()
 
@@ -164,13 +168,17 @@ class Exchange:
             found[self.names[node]] = float(said) if isinstance(said, int | float) and said > 0 else 1.0
         return found
 
-    def usable(self, weight: str | None) -> list[Message]:
+    def usable(self, weight: str | None, late: Sequence[tuple[Heard, float]] = ()) -> list[Message]:
         """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them.
 
         Args:
             weight: the metric by which the base averages; the policy's weights, where it has some, take its place.
+            late: replies of earlier rounds, and what each counts for.
         """
         handed, weights = [], None if weight is None else self.round.weights
+        total = (
+            1.0 if weights is None or self.round.choice.normalise else sum(weights.values()) + sum(w for _, w in late)
+        )
         for node, each in self.heard.items():
             if each.reply.has_error():
                 handed.append(each.reply)
@@ -179,9 +187,13 @@ class Exchange:
                 if share != 0.0:  # a weight of 0 is no update; Flower could not divide by a sum of 0
                     handed.append(each.reply)
                 if share and weight is not None and weights is not None:
-                    self._weigh(each.reply, weight, share, sum(weights.values()))
+                    self._weigh(each.reply, weight, share, total)
             elif self.status[node] == Status.FAILED:
                 handed.append(Message(Error(UNUSABLE, f"fedpick: {each.why}"), reply_to=self.messages[node]))
+        for each, share in late:
+            if share > 0.0 and weight is not None:
+                self._weigh(each.reply, weight, share, total)
+                handed.append(each.reply)
         return handed
 
     def _weigh(self, reply: Message, weight: str, share: float, total: float) -> None:

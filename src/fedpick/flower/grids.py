@@ -76,12 +76,22 @@ class Arrivals:
     limit: float | None = None  # seconds that were allowed
 
 
-def exchange(grid: Grid, messages: list[Message], limit: float | None, noted: Arrivals | None = None) -> list[Message]:
-    """Send messages; return the replies in the order of arrival, after all arrived or `limit` seconds have passed."""
+def exchange(
+    grid: Grid, messages: list[Message], limit: float | None, noted: Arrivals | None = None, lives: float = 1.0
+) -> list[Message]:
+    """Send messages; return the replies in the order of arrival, after all arrived or `limit` seconds have passed.
+
+    Args:
+        grid: to send with.
+        messages: to send.
+        limit: seconds to wait; None: no limit.
+        noted: gets the times of arrival.
+        lives: how many times the limit a message may be answered: late replies can be pulled later.
+    """
     replies, noted = list[Message](), noted or Arrivals()
     if limit is not None:
         for message in messages:  # else a slow client would work on old rounds for up to 12 h
-            message.metadata.ttl = min(message.metadata.ttl, limit)
+            message.metadata.ttl = min(message.metadata.ttl, lives * limit)
     begun = looked = monotonic()
     waiting = {name for name in grid.push_messages(messages) if name} if messages else set()
     refused = {message.metadata.message_id for message in messages} - waiting
@@ -109,9 +119,9 @@ def exchange(grid: Grid, messages: list[Message], limit: float | None, noted: Ar
 class Watched(_Around):
     """A grid that notes when replies arrive, and stops waiting at the deadline (seconds)."""
 
-    def __init__(self, grid: Grid, deadline: float | None) -> None:
+    def __init__(self, grid: Grid, deadline: float | None, late: int = 0) -> None:
         super().__init__(grid)
-        self.deadline = deadline
+        self.deadline, self.late = deadline, late  # late: for how many more rounds replies to training may come
         self.begin()
 
     def begin(self) -> None:
@@ -121,4 +131,6 @@ class Watched(_Around):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send and wait for replies, until the deadline or the caller's timeout, whichever is earlier."""
         bounds = [bound for bound in (timeout, self.deadline) if bound is not None]
-        return exchange(self.grid, list(messages), min(bounds, default=None), self.last)
+        sent = list(messages)
+        training = all(message.metadata.message_type.startswith("train") for message in sent)
+        return exchange(self.grid, sent, min(bounds, default=None), self.last, 1.0 + self.late * training)

@@ -11,11 +11,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, MissingError, require
+from fedpick.errors import ContractError, MissingError, SettingError, require
 from fedpick.flower.asking import ask_losses
 from fedpick.flower.base import Base
 from fedpick.flower.exchange import Exchange, read
 from fedpick.flower.grids import Restricted, Watched, own
+from fedpick.flower.late import Latecomers
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, retold
 from fedpick.flower.presence import Identity, Presence
 from fedpick.flower.valuing import worth
@@ -95,6 +96,12 @@ class Selected(Strategy):
         )
         self.gathering, self.wait = Gathering(too_few, "Selected", "start more SuperNodes", log), wait
         self._base = Base(base)
+        self._late = Latecomers(self.session.late)
+        if self.session.late.rounds and self._base.weight is None:
+            raise SettingError(
+                f"Selected: late = {self.session.late.rounds}, but {type(base).__name__} averages by no metric, so "
+                "that late updates cannot count for less; use one with weighted_by_key, such as FedAvg, or late=0"
+            )
         self._presence = Presence(self.session.roster, identity, describe == "ask")
         self._exchange: Exchange | None = None
         self._judged: Exchange | None = None  # whose updates are valued when its round is closed
@@ -122,7 +129,7 @@ class Selected(Strategy):
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Run the rounds with the base's start(); after a restart, num_rounds more."""
-        watched = Watched(grid, self.session.deadline)
+        watched = Watched(grid, self.session.deadline, self.session.late.rounds)
         bound = signature(self.base.start).bind(watched, *args, **options)  # a base may have a start() of its own
         named = bound.arguments
         for name, parameter in bound.signature.parameters.items():
@@ -165,7 +172,7 @@ class Selected(Strategy):
             self.session.current.abandon()  # aggregate_train was not called for it
         limit = self._timeout if self.session.deadline is None else min(self.session.deadline, self._timeout)
         want = self.session.traits.asks or 1
-        found = self.gathering.gather(want, self.wait, lambda: self._presence.connected(grid, limit))
+        found = self._free(grid, self.gathering.gather(want, self.wait, lambda: self._presence.connected(grid, limit)))
         available = self._presence.described(grid, found, limit)
 
         def probe(names: list[str], batch: int | None) -> Floats:
@@ -196,7 +203,7 @@ class Selected(Strategy):
             raise
         if self.session.deadline is not None:
             for message in messages:
-                message.metadata.ttl = min(message.metadata.ttl, self.session.deadline)
+                message.metadata.ttl = min(message.metadata.ttl, (1 + self.session.late.rounds) * self.session.deadline)
         self._exchange = Exchange(round=round, names=nodes, messages=by_node, arrays=arrays, grid=grid)
         return messages
 
@@ -211,11 +218,17 @@ class Selected(Strategy):
             return result
         usual = self._usual.get("train")
         self._usual["train"] = exchange.hear(replies, self._base.weight, self.session.reports, usual)
+        self._late.pull(own(exchange.grid), self._base.weight)
+        came = list(self.session.late.came)
         self._judged = exchange
         exchange.judge()
         self._judged = None
+        self._late.owe(exchange)
         try:
-            result = aggregate(exchange.round.number, exchange.usable(self._weight(exchange)))
+            weight = self._weight(exchange)
+            late = [] if weight is None or not came else self._late.join(exchange, came, weight)
+            self.session.late.used(came)
+            result = aggregate(exchange.round.number, exchange.usable(weight, late))
         except Exception as error:  # one client's update must not end the training of all
             log.exception(
                 "round %d: %s could not aggregate the updates of nodes %s; the model does not change",
@@ -228,6 +241,12 @@ class Selected(Strategy):
         self._aggregated = True
         self._measure(result[1], training=True)
         return result
+
+    def _free(self, grid: Grid, found: dict[str, int]) -> dict[str, int]:
+        """The nodes that do not still work on an earlier round, by identity; all of them if all do."""
+        self._late.pull(own(grid), self._base.weight)
+        busy = self._late.busy()
+        return {name: node for name, node in found.items() if node not in busy} or found
 
     def _worth(self, models: Mapping[str, ArrayRecord]) -> dict[str, float]:
         exchange = self._judged

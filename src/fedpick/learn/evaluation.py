@@ -14,7 +14,7 @@ from fedpick.learn.objective import Affine, correct, losses, prepare
 from fedpick.learn.placement import Arrays, mesh
 from fedpick.types import Floats, Ints
 
-__all__ = ["Launched", "fetch", "figures", "launch", "score", "segment_means"]
+__all__ = ["Launched", "by_client", "fetch", "figures", "launch", "score", "segment_means"]
 
 WIDER = 16  # times the examples in one call on a GPU: there a call costs more than what it computes
 
@@ -69,6 +69,17 @@ def segment_means(values: Floats, starts: Ints) -> Floats:
     return means
 
 
+def by_client(data: Federated, hits: Floats) -> Floats:
+    """Accuracy of each client on its held-out examples, or where no client has any on its training examples.
+
+    Args:
+        data: of all clients.
+        hits: 1 or 0 for each example of the data set.
+    """
+    own, starts = (data.held, data.held_starts) if len(data.held) else (data.examples, data.starts)
+    return segment_means(hits[own], starts)
+
+
 class Launched(NamedTuple):
     """An evaluation that is under way on the device."""
 
@@ -97,9 +108,7 @@ def figures(data: Federated, launched: Launched, tested: int) -> dict[str, float
         if data.dataset.classes:
             found["accuracy"] = float(right.mean())
     if hits is not None and data.dataset.classes:
-        held = len(data.held) > 0  # otherwise on their training examples
-        own, starts = (data.held, data.held_starts) if held else (data.examples, data.starts)
-        each = segment_means(hits[own], starts)
+        each = by_client(data, hits)
         each = np.sort(each[np.isfinite(each)])
         found["spread"] = float(each.std())
         found["worst_decile"] = float(each[: max(1, len(each) // 10)].mean())

@@ -340,3 +340,11 @@ class Trainer:
     def figures(self, launched: evaluation.Launched) -> dict[str, float]:
         """What an evaluation found; nothing if none was due."""
         return evaluation.figures(self.data, launched, len(judged(self.reports, self.data.dataset)))
+
+    def accuracies(self, model: Any, round: int) -> Floats | None:
+        """Accuracy of each client, NaN without examples; None if no evaluation up to this round computes it."""
+        every = self.evaluate_every if self.spread_every is None else self.spread_every
+        if not every or round < every or not self.data.dataset.classes:
+            return None
+        params, everyone = self._spread_params(model["params"]), np.arange(len(self.data.dataset))
+        return evaluation.by_client(self.data, evaluation.score(self.model, params, self._arrays, everyone)[1])

@@ -10,11 +10,13 @@ alpha_k = beta^(number of times chosen since X was learned).
 Changes need the loss of all clients in two rounds in a row, which is a probe of all: in the first `warmup` rounds, and
 then every `interval` rounds. In those rounds the cohort is uniform. The authors train that cohort beside the round's
 own, and drop it; here it is the round's. The mean of the changes is their discounted mean, as in the authors' commands.
-X maximises the likelihood of the changes seen: with all seen this is the eigenvectors' solution (Tipping & Bishop 1999),
-which the authors approach by gradient steps. The paper's clients are always there. Here a client that was away when the
-round began has as its change that since it was last asked, divided by the rounds in between; one away when it ended has
-none. (Where two halves take turns nobody is there in two rounds in a row, and nothing else could be learned.) Of whom no
-change is remembered, that at the beginning of a round counts, too. Who was asked fewer than two times is chosen last.
+X maximises the likelihood of the changes seen: with all seen, the eigenvectors' solution (Tipping & Bishop 1999), which
+the authors approach by gradient steps.
+
+The paper's clients are always there. Here, a client that was away when the round began has as its change that since it
+was last asked, divided by the rounds in between (where two halves take turns, nobody is there in two rounds in a row);
+one away when the round ended has none. Of clients without any, the change found when a round begins counts, too.
+Those asked fewer than two times are chosen last.
 
 Trusts: the losses that clients report. A client whose loss jumps looks as if it told the most, and is chosen until its
 annealing outweighs that.

@@ -50,14 +50,16 @@ _PAPERS = {
         "Huang, Tiansheng and Lin, Weiwei and Shen, Li and Li, Keqin and Zomaya, Albert Y.",
         "Stochastic Client Selection for Federated Learning with Volatile Clients",
         2022,
-        "journal = {arXiv preprint arXiv:2011.08756}",
+        "journal = {IEEE Internet of Things Journal},\n  volume = {9},\n  number = {20},\n"
+        "  doi = {10.1109/JIOT.2022.3172113}",
     ),
     "huang2021efficiency": (
         "article",
         "Huang, Tiansheng and Lin, Weiwei and Wu, Wentai and He, Ligang and Li, Keqin and Zomaya, Albert Y.",
         "An Efficiency-Boosting Client Selection Scheme for Federated Learning with Fairness Guarantee",
         2021,
-        "journal = {IEEE Transactions on Parallel and Distributed Systems},\n  doi = {10.1109/TPDS.2020.3040887}",
+        "journal = {IEEE Transactions on Parallel and Distributed Systems},\n  volume = {32},\n  number = {7},\n"
+        "  pages = {1552--1564},\n  doi = {10.1109/TPDS.2020.3040887}",
     ),
     "benami2023client": (
         "article",
@@ -71,14 +73,15 @@ _PAPERS = {
         "Xia, Wenchao and Quek, Tony Q. S. and Guo, Kun and Wen, Wanli and Yang, Howard H. and Zhu, Hongbo",
         "Multi-Armed Bandit-Based Client Scheduling for Federated Learning",
         2020,
-        "journal = {arXiv preprint arXiv:2007.02315}",
+        "journal = {IEEE Transactions on Wireless Communications},\n  doi = {10.1109/TWC.2020.3008091}",
     ),
     "wang2023fedgs": (
-        "article",
-        "Wang, Zheng and others",
+        "inproceedings",
+        "Wang, Zheng and Fan, Xiaoliang and Qi, Jianzhong and Jin, Haibing and Yang, Peizhen and Shen, Siqi and "
+        "Wang, Cheng",
         "{FedGS}: Federated Graph-Based Sampling with Arbitrary Client Availability",
         2023,
-        "journal = {arXiv preprint arXiv:2211.13975}",
+        "booktitle = {AAAI Conference on Artificial Intelligence}",
     ),
     "lai2021oort": (
         "inproceedings",
@@ -96,7 +99,8 @@ _PAPERS = {
     ),
     "chai2020tifl": (
         "inproceedings",
-        "Chai, Zheng and others",
+        "Chai, Zheng and Ali, Ahsan and Zawad, Syed and Truex, Stacey and Anwar, Ali and Baracaldo, Nathalie and "
+        "Zhou, Yi and Ludwig, Heiko and Yan, Feng and Cheng, Yue",
         "{TiFL}: A Tier-based Federated Learning System",
         2020,
         "booktitle = {International Symposium on High-Performance Parallel and Distributed Computing (HPDC)}",
@@ -116,12 +120,12 @@ _PAPERS = {
         2021,
         "booktitle = {International Conference on Machine Learning (ICML)}",
     ),
-    "ribero2022federated": (
+    "ribero2023federated": (
         "article",
         "Ribero, M{\\'o}nica and Vikalo, Haris and {de Veciana}, Gustavo",
         "Federated Learning Under Intermittent Client Availability and Time-Varying Communication Constraints",
-        2022,
-        "journal = {arXiv preprint}",
+        2023,
+        "journal = {IEEE Journal of Selected Topics in Signal Processing},\n  doi = {10.1109/JSTSP.2022.3224590}",
     ),
     "chen2022optimal": (
         "article",
@@ -139,21 +143,23 @@ _PAPERS = {
     ),
     "kairouz2021practical": (
         "inproceedings",
-        "Kairouz, Peter and others",
+        "Kairouz, Peter and McMahan, Brendan and Song, Shuang and Thakkar, Om and Thakurta, Abhradeep and Xu, Zheng",
         "Practical and Private (Deep) Learning Without Sampling or Shuffling",
         2021,
         "booktitle = {International Conference on Machine Learning (ICML)}",
     ),
     "bonawitz2019towards": (
         "inproceedings",
-        "Bonawitz, Keith and others",
+        "Bonawitz, Keith and Eichner, Hubert and Grieskamp, Wolfgang and Huba, Dzmitry and Ingerman, Alex and "
+        "Ivanov, Vladimir and Kiddon, Chlo{\\'e} and Kone{\\v{c}}n{\\'y}, Jakub and Mazzocchi, Stefano and "
+        "McMahan, Brendan and {Van Overveldt}, Timon and Petrou, David and Ramage, Daniel and Roselander, Jason",
         "Towards Federated Learning at Scale: System Design",
         2019,
         "booktitle = {Machine Learning and Systems (MLSys)}",
     ),
     "tang2022fedcor": (
         "inproceedings",
-        "Tang, Minxue and others",
+        "Tang, Minxue and Ning, Xuefei and Wang, Yitu and Sun, Jingwei and Wang, Yu and Li, Hai and Chen, Yiran",
         "{FedCor}: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated Learning",
         2022,
         "booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)}",
@@ -228,7 +234,7 @@ POLICIES = {
     "TiFL": ("chai2020tifl",),
     "DivFL": ("balakrishnan2022diverse",),
     "Clustered": ("fraboni2021clustered",),
-    "F3AST": ("ribero2022federated",),
+    "F3AST": ("ribero2023federated",),
     "OptimalSampling": ("chen2022optimal",),
     "HiCS": ("chen2024heterogeneity",),
     "MinSeparation": ("kairouz2021practical",),

@@ -55,7 +55,7 @@ def _markdown(sheet: Sheet) -> str:
         "| " + " | ".join([*["---"] * len(sheet.names), *["---:"] * len(sheet.heads)]) + " |",
         *("| " + " | ".join([*map(safe, row.names), *map(cell, row.cells)]) + " |" for row in sheet.rows),
     ]
-    notes = [f"- {safe(note)}".replace("second lines are", "in brackets are") for note in sheet.notes]
+    notes = [f"- {safe(note)}".replace("differences are", "in brackets are differences") for note in sheet.notes]
     return "\n".join([safe(sheet.title), "", *lines, *(["", *notes] if notes else [])]) + "\n"
 
 

@@ -1,22 +1,22 @@
-"""Lay out a table as lines of text that fit a terminal: long names are broken into lines, numbers never."""
+"""Lay out a table as lines of text that fit a terminal: a policy, its numbers and its differences are in one line."""
 
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
-__all__ = ["Cell", "Line", "Row", "Sheet", "fold", "lay"]
+__all__ = ["SAME", "Cell", "Line", "Row", "Sheet", "fold", "lay"]
 
 Line = list[tuple[str, str]]  # pieces of text with their styles: "", "bold", "dim"
 GAP = 2  # blanks between columns
-NARROWEST = 12  # of a column of names beside the numbers
-MOST_LINES = 3  # of a heading, and of a name beside the numbers
+MOST_LINES = 3  # of a heading
+LONGER = 1.6  # times as many lines as with names above the numbers are worth having them beside
+SAME = "same"  # a difference of 0; a column of such differences is left out
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number as text, the difference below it, and whether the difference's interval excludes 0."""
+    """A number as text, its difference (in some formats below it), and whether the difference's interval excludes 0."""
 
     main: str
     below: str = ""
@@ -66,39 +66,62 @@ def _pieces(text: str, width: int) -> list[str]:
     return found
 
 
-def _column(sheet: Sheet, j: int) -> list[tuple[str, str]]:
-    """A column's numbers and differences, with "*" where the interval excludes 0, and padded elsewhere."""
-    cells = [row.cells[j] for row in sheet.rows]
-    blank = " " if any(cell.clear for cell in cells) else ""
-    return [(c.main + blank, c.below + ("*" if c.clear else blank if c.below else "")) for c in cells]
+@dataclass(frozen=True)
+class _Column:
+    """A column of numbers: heading, a text and its style for each row, and its width."""
+
+    head: str
+    texts: list[str]
+    styles: list[str]
+
+    @property
+    def width(self) -> int:
+        """Of the longest number or the longest word of the heading."""
+        width = max(*map(len, self.texts), *(len(word) for word in self.head.split()), 1)
+        while len(textwrap.wrap(self.head, width)) > MOST_LINES:
+            width += 1
+        return width
 
 
-def _widths(sheet: Sheet) -> list[int]:
-    """Widths of the columns of numbers: the longest number or the longest word of the heading."""
+def _columns(sheet: Sheet) -> list[list[_Column]]:
+    """For each score its column, and that of its differences if there are any ("*": the interval excludes 0)."""
     found = []
     for j, head in enumerate(sheet.heads):
-        numbers = [len(text) for pair in _column(sheet, j) for text in pair]
-        width = max(*numbers, *(len(word) for word in head.split()), 1)
-        while len(textwrap.wrap(head, width)) > MOST_LINES:
-            width += 1
-        found.append(width)
+        cells = [row.cells[j] for row in sheet.rows]
+        columns = [_Column(head, [cell.main for cell in cells], [""] * len(cells))]
+        if {cell.below for cell in cells} - {"", SAME}:
+            blank = " " if any(cell.clear for cell in cells) else ""
+            texts = [cell.below + ("*" if cell.clear else blank) for cell in cells]
+            columns.append(_Column("difference", texts, ["bold" if cell.clear else "dim" for cell in cells]))
+        found.append(columns)
     return found
 
 
-def _beside(sheet: Sheet, left: int) -> list[int] | None:
-    """Widths of the columns of names if they fit into `left` characters, with the widest folded; else None."""
-    widths = [max(len(head), *(len(row.names[i]) for row in sheet.rows), 1) for i, head in enumerate(sheet.names)]
-    spare = left - sum(widths) - GAP * (len(widths) - 1)
-    if spare >= 0:
-        return widths
-    widest = widths.index(max(widths))
-    widths[widest] += spare
-    room = widths[widest]
-    if room < max(NARROWEST, len(sheet.names[widest])):
+def _wide(columns: Sequence[_Column]) -> int:
+    return sum(column.width for column in columns) + GAP * (len(columns) - 1)
+
+
+def _panels(scores: list[list[_Column]], width: int) -> list[list[_Column]] | None:
+    """Divide the columns into as few parts as possible that fit the width, with about equally many; None if none does.
+
+    A score and its differences stay together.
+    """
+
+    def parts(most: int) -> list[list[_Column]]:
+        found: list[list[_Column]] = [[]]
+        inside = 0
+        for score in scores:
+            if found[-1] and (_wide([*found[-1], *score]) > width or inside == most):
+                found.append([])
+                inside = 0
+            found[-1] += score
+            inside += 1
+        return found
+
+    if any(_wide(score) > width for score in scores):
         return None
-    pieces = [piece for row in sheet.rows for piece in _pieces(row.names[widest], room)]
-    short = all(len(fold(row.names[widest], room)) <= MOST_LINES for row in sheet.rows)
-    return widths if short and all(len(piece.rstrip()) <= room for piece in pieces) else None
+    fewest = len(parts(len(scores)))
+    return next((found for most in range(1, len(scores)) if len(found := parts(most)) == fewest), parts(len(scores)))
 
 
 def _heading(heads: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> Iterator[Line]:
@@ -120,52 +143,24 @@ def _spaced(line: Line) -> Line:
     return out
 
 
-def _numbers(sheet: Sheet, columns: Sequence[int], widths: Sequence[int]) -> list[list[Line]]:
-    """For each row the lines of its numbers: means, then differences if there are any."""
-    shown = [_column(sheet, j) for j in columns]
-    rows = []
-    for i, row in enumerate(sheet.rows):
-        lines: list[Line] = [[(column[i][0].rjust(w), "") for column, w in zip(shown, widths, strict=True)]]
-        if any(column[i][1] for column in shown):
-            styles = ["bold" if row.cells[j].clear else "dim" for j in columns]
-            below = [column[i][1].rjust(w) for column, w in zip(shown, widths, strict=True)]
-            lines.append(list(zip(below, styles, strict=True)))
-        rows.append(lines)
-    return rows
-
-
-def _panels(widths: Sequence[int], width: int) -> list[list[int]]:
-    """Divide the columns into as few parts as possible that fit the width, with about equally many columns."""
-
-    def parts(most: int) -> list[list[int]]:
-        found: list[list[int]] = [[]]
-        for j, w in enumerate(widths):
-            used = sum(widths[i] + GAP for i in found[-1])
-            if found[-1] and (used + GAP + w > width or len(found[-1]) == most):
-                found.append([])
-            found[-1].append(j)
-        return found
-
-    fewest = len(parts(len(widths)))
-    return next(found for most in range(1, len(widths) + 1) if len(found := parts(most)) == fewest)
-
-
 def lay(sheet: Sheet, width: int) -> Iterator[Line]:
-    """The lines of a table no wider than `width`: names beside the numbers, or above them if they do not fit.
+    """The lines of a table no wider than `width`: a policy's numbers and differences are in one line, beside its name.
 
-    If even the numbers do not fit, the columns continue below.
+    Columns that do not fit continue below. If names beside the numbers take much room, they stand above them.
     """
     for text in textwrap.wrap(sheet.title, width):
         yield [(text, "bold")]
-    widths = _widths(sheet)
-    names = _beside(sheet, width - sum(widths) - GAP * len(widths))
-    if names is not None:
-        yield from _rows_beside(sheet, names, widths)
+    scores = _columns(sheet)
+    names = [max(len(head), *(len(row.names[i]) for row in sheet.rows), 1) for i, head in enumerate(sheet.names)]
+    beside = _panels(scores, width - sum(names) - GAP * len(names))
+    above = _panels(scores, width - GAP) or [[column] for score in scores for column in score]
+    rows = len(sheet.rows)
+    if beside is not None and len(beside) * (5 + rows) <= LONGER * len(above) * (5 + 2 * rows):
+        made = [list(_rows_beside(sheet, names, columns)) for columns in beside]
     else:
-        for i, columns in enumerate(_panels(widths, width)):
-            if i:
-                yield []
-            yield from _rows_above(sheet, columns, [widths[j] for j in columns], width)
+        made = [list(_rows_above(sheet, columns, width)) for columns in above]
+    for i, lines in enumerate(made):
+        yield from [[], *lines] if i else lines
     for note in sheet.notes:
         for text in textwrap.wrap(note, width, break_on_hyphens=False):
             yield [(text, "dim")]
@@ -175,44 +170,34 @@ def _rule(width: int) -> Line:
     return [("─" * width, "dim")]
 
 
-def _rows_beside(sheet: Sheet, names: list[int], widths: list[int]) -> Iterator[Line]:
-    yield from _heading([*sheet.names, *sheet.heads], [*names, *widths], [True] * len(names) + [False] * len(widths))
-    rule = _rule(sum(names) + sum(widths) + GAP * (len(names) + len(widths) - 1))
+def _numbers(columns: Sequence[_Column], i: int) -> Line:
+    return [(column.texts[i].rjust(column.width), column.styles[i]) for column in columns]
+
+
+def _rows_beside(sheet: Sheet, names: list[int], columns: list[_Column]) -> Iterator[Line]:
+    widths = [*names, *(column.width for column in columns)]
+    heads = [*sheet.names, *(column.head for column in columns)]
+    yield from _heading(heads, widths, [True] * len(names) + [False] * len(columns))
+    rule = _rule(sum(widths) + GAP * (len(widths) - 1))
     yield rule
-    blocks = []
-    for row, numbers in zip(sheet.rows, _numbers(sheet, range(len(widths)), widths), strict=True):
-        folded = [fold(text, room) for text, room in zip(row.names, names, strict=True)]
-        named = [
-            [(text.ljust(room), "") for text, room in zip(part, names, strict=True)]
-            for part in zip_longest(*folded, fillvalue="")
-        ]
-        empty: Line = [(" " * room, "") for room in names]
-        none: Line = [(" " * room, "") for room in widths]
-        blocks.append([_spaced([*a, *b]) for a, b in _longest(named, numbers, empty, none)])
-    for i, block in enumerate(blocks):
-        if i and any(len(each) > 1 for each in blocks):
-            yield []
-        yield from block
+    for i, row in enumerate(sheet.rows):
+        named: Line = [(text.ljust(room), "bold") for text, room in zip(row.names, names, strict=True)]
+        yield _spaced([*named, *_numbers(columns, i)])
     yield rule
 
 
-def _longest(a: list[Line], b: list[Line], empty_a: Line, empty_b: Line) -> Iterator[tuple[Line, Line]]:
-    for x, y in zip_longest(a, b):
-        yield (empty_a if x is None else x), (empty_b if y is None else y)
-
-
-def _rows_above(sheet: Sheet, columns: list[int], widths: list[int], width: int) -> Iterator[Line]:
+def _rows_above(sheet: Sheet, columns: list[_Column], width: int) -> Iterator[Line]:
     indent: Line = [(" " * GAP, "")]
-    for line in _heading([sheet.heads[j] for j in columns], widths, [False] * len(widths)):
+    widths = [column.width for column in columns]
+    for line in _heading([column.head for column in columns], widths, [False] * len(widths)):
         yield indent + line
-    rule = _rule(GAP + sum(widths) + GAP * (len(widths) - 1))
+    rule = _rule(GAP + _wide(columns))
     yield rule
-    for row, numbers in zip(sheet.rows, _numbers(sheet, columns, widths), strict=True):
+    for i, row in enumerate(sheet.rows):
         named = (
             f"{head}: {name}" if name[:1].isdigit() else name for head, name in zip(sheet.names, row.names, strict=True)
         )
         for text in fold(" · ".join(name for name in named if name), width):
             yield [(text, "bold")]
-        for line in numbers:
-            yield indent + _spaced(line)
+        yield indent + _spaced(_numbers(columns, i))
     yield rule

@@ -40,11 +40,11 @@ def _last(rounds: "pa.Table") -> int:
     return int(rounds["round"].to_numpy().max(initial=0))
 
 
-def selections_until(info: RunInfo, last: int) -> "pa.Table":
-    """The selections of a run up to this round, with the columns that scores need."""
+def selections_until(info: RunInfo, last: int, *more: str) -> "pa.Table":
+    """The selections of a run up to this round, with the columns that scores need, and more where there are."""
     from fedpick import store
 
-    selections = store.read_selections(info.folder, SELECTIONS)
+    selections = store.read_selections(info.folder, [*SELECTIONS, *more])
     lacking = [name for name in SELECTIONS if name not in selections.column_names]
     if lacking:
         raise StoreError(

@@ -8,7 +8,7 @@ from typing import Any
 from fedpick.report.formats import Shown
 from fedpick.report.groups import Group, Score, Summary, span
 from fedpick.report.intervals import Interval
-from fedpick.report.layout import Cell, Row, Sheet
+from fedpick.report.layout import SAME, Cell, Row, Sheet
 
 __all__ = [
     "as_data",
@@ -180,7 +180,7 @@ def cell_of(score: Score, digits: int) -> Cell:
     if gap is None or not math.isfinite(gap.mean):
         return Cell(main)
     if gap.mean == gap.half == 0:
-        return Cell(main, "same")
+        return Cell(main, SAME)
     below = number(gap.mean, gap.half if gap.has_width else math.inf, digits, "+", gap.clear)
     return Cell(main, below, gap.clear)
 
@@ -227,7 +227,7 @@ def _legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given
     gaps = [cell.difference for cell in cells if cell.difference is not None]
     if gaps:
         said.append(
-            f"± is a 95% interval over seeds; second lines are differences to {printable(reference)}, paired by seed "
+            f"± is a 95% interval over seeds; differences are to {printable(reference)}, paired by seed "
             "(bold, *: the interval excludes 0)"
         )
     elif any(cell.over.has_width for cell in cells):

@@ -2,16 +2,18 @@
 
 import math
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedpick.errors import ContractError
 from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
+from fedpick.server.late import Came, Part, parts
 from fedpick.server.reports import Told
 from fedpick.store.records import Record
 from fedpick.types import Choice, Outcome, Status, View
@@ -59,6 +61,7 @@ class Round:
         self._names = session.roster.names
         self._index = {self._names[k]: k for k in dict.fromkeys(choice.ids.tolist())}
         self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
+        self._taken: list[Came] | None = None  # late updates that this round uses
         self._deaf = False  # answers are no longer accepted
         self._over = False
         self._changed = threading.Condition(session.guard)
@@ -102,6 +105,32 @@ class Round:
                 if k in sums:
                     sums[k] += share
             return {self._names[k]: total for k, total in sums.items()}
+
+    def parts(self, vector: Callable[[Any], ArrayLike] | None = None) -> list[Part]:
+        """All updates to aggregate with their weights, among them the late ones of earlier rounds (`Session.late`).
+
+        The model is to move by the sum of weight times update. Weights are the policy's, or the clients' sizes, times
+        REFL's factor for late ones, divided by their sum unless the policy's are used as they are. Call it once, when
+        no more answers are awaited: late updates that it returned are not returned in later rounds.
+
+        Args:
+            vector: update -> numbers, by which late updates are compared with those in time; None: updates are arrays,
+                or lists or mappings of arrays.
+        """
+        with self._changed:
+            late = self._session.late
+            if self._taken is None:
+                self._taken = [each for each in late.came if self.number - each.round <= late.rounds]
+            return parts(self, late, self._taken, vector)
+
+    @property
+    def index(self) -> Mapping[str, int]:
+        """The indices of the chosen clients by name."""
+        return self._index
+
+    def warn(self, text: str, *names: str) -> None:
+        """Write a line about this round to the session's log."""
+        self._session.log.warning(f"round %d: {text}", self.number, *map(reading.printable, names))
 
     @property
     def seconds(self) -> float:
@@ -207,6 +236,7 @@ class Round:
                     raise ContractError(f"round {self.number} was abandoned; call session.round() to play it again")
                 self._end()
                 self.record = self._session._learn(self, self._outcome())
+                self._session.late.used(self._taken or ())
             return self.record
 
     def abandon(self) -> None:

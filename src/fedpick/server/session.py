@@ -18,6 +18,7 @@ from fedpick.policies.text import label
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.arrival import Delay
+from fedpick.server.late import LateUpdates
 from fedpick.server.measures import columns
 from fedpick.server.metrics import Metrics
 from fedpick.server.reports import Reports
@@ -55,6 +56,9 @@ class Session:
             newcomer. None: never.
         most_clients: how many may be enrolled; if there are more, those away longest are forgotten, but none that is
             available. None: a million, or 4,000 if the policy's state grows with the square (FedGS).
+        late: how many rounds late an update may come (`keep`) and still be used (`Round.parts`), with a smaller weight;
+            0: late updates are dropped. They wait in memory only, so that a restart loses them.
+        late_beta: beta of the weight of late updates (REFL), in [0, 1]; with 0 they are not compared with the others.
         checkpoint_every: rounds between two checkpoints of the complete state; a journal keeps the rounds in between.
         seed: of the policy's random numbers.
         about: further entries of the records' manifest; an adapter puts its name under "engine".
@@ -85,6 +89,8 @@ class Session:
         value: ValueFn | None = None,
         forget_after: int | None = 1000,
         most_clients: int | None = None,
+        late: int = 0,
+        late_beta: float = 0.35,
         checkpoint_every: int = 20,
         seed: int = 0,
         about: Mapping[str, Any] | None = None,
@@ -107,6 +113,7 @@ class Session:
         self.guard = threading.RLock()
         self.roster, self.delay = Roster(policy), Delay()
         self.reports = Reports(self.roster, embed, self.log, value)
+        self.late = LateUpdates(late, late_beta, self.log, owner)
         self.last: Record | None = None  # the last round's; `measure` may still add metrics
         self.records = None if records is None else Path(records)
         self.memory: Any = None  # a Memory
@@ -234,6 +241,20 @@ class Session:
                 return
             self.last = replace(self.last, metrics={**self.last.metrics, **columns(metrics, training)})
 
+    def keep(self, name: str, update: Any, *, round: int) -> Status | None:
+        """Keep an update that comes after its round was closed, for the next round's `parts`.
+
+        Returns LATE if it is kept, and None if it is not: the client was not chosen in that round, had answered or
+        failed, or is more than `late` rounds late. Invalid values never raise.
+
+        Args:
+            name: of the client.
+            update: any object, as in `Round.done`.
+            round: number of the round in which the client was chosen.
+        """
+        with self.guard:
+            return self.late.keep(name, update, round)
+
     def retire(self, names: Collection[str]) -> None:
         """Delete clients and what was learned about them. Clients that are only away for a while need no call.
 
@@ -300,6 +321,7 @@ class Session:
         if self.memory is not None:
             self.memory.expect()
         newcomers = roster.learn(round.view, round.choice, outcome)
+        self.late.note(round.view, round.choice, outcome, roster.names)
         seconds = round.seconds
         roster.clock += seconds
         record = Record.of(

@@ -28,6 +28,8 @@ class Options(TypedDict, total=False):
     deadline: float | None
     durations: str
     context: ContextFn | None
+    late: int
+    late_beta: float
     checkpoint_every: int
     forget_after: int | None
     most_clients: int | None

@@ -2,6 +2,9 @@
 
 They wait in the run's state as arrays whose first axis is the update: "client", "round" (in which it was sent), "due"
 (the clock when it arrives), and what the trainer keeps of it. Until then its client is busy, and not available.
+
+In a round of two phases, who is late with the length of its update cannot be drawn by it: it is asked for its update as
+with probability 1, which makes its base weight its share of the data of all who were asked and did not fail.
 """
 
 from typing import Any
@@ -11,10 +14,10 @@ import numpy as np
 from fedpick import rng as rngs
 from fedpick.protocol import TrainerLike
 from fedpick.store.checkpoint import RunState
-from fedpick.types import Bools, Choice, Status
+from fedpick.types import Bools, Choice, Floats, Ints, Status
 from fedpick.worlds import Timing, World
 
-__all__ = ["busy", "take", "train", "wait"]
+__all__ = ["behind", "busy", "take", "train", "wait"]
 
 Kept = dict[str, Any]
 
@@ -25,6 +28,21 @@ def busy(state: RunState, clients: int) -> Bools:
     if state.late:
         mask[state.late["client"][state.late["due"] > state.world.clock]] = True
     return mask
+
+
+def behind(ids: Ints, asked: Timing, sizes: Floats) -> tuple[Choice, Timing]:
+    """Those of the first phase's clients who are late, as a choice with their times.
+
+    Args:
+        ids: of all who were asked.
+        asked: how that ended.
+        sizes: of all clients.
+    """
+    late, held = asked.status == Status.LATE, np.where(asked.status == Status.FAILED, 0.0, sizes[ids])
+    weights = held[late] / max(held.sum(), np.finfo(np.float64).tiny)
+    arrives = None if asked.arrives is None else asked.arrives[late]
+    timing = Timing(asked.status[late], asked.duration[late], asked.seconds, arrives)
+    return Choice(ids[late], weights=weights, normalise=False), timing
 
 
 def train(

@@ -13,7 +13,7 @@ from fedpick.protocol import Policy, TrainerLike, check_reports, traits
 from fedpick.simulate import late
 from fedpick.state import observe
 from fedpick.store.checkpoint import RunState
-from fedpick.store.records import Record
+from fedpick.store.records import Record, presence
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
 from fedpick.worlds import Draw, Timing, World, WorldState
 
@@ -51,14 +51,14 @@ class _FirstPhase:
     model: Any
     rng: np.random.Generator
     ids: Ints | None = None
+    asked: Timing | None = None  # who of them answers, and when
     updates: Updates | None = None
-    seconds: float = 0.0
 
     def __call__(self, ids: Ints, /) -> Floats:
         if self.ids is not None:
             raise ContractError("view.norms was called twice in a round, but clients train once: ask all at once")
-        asked = self.world.close(copy.deepcopy(self.state), self.draw, Choice(ids))  # who answers, and when
-        self.ids, self.seconds = np.asarray(ids), asked.seconds
+        asked = self.asked = self.world.close(copy.deepcopy(self.state), self.draw, Choice(ids))
+        self.ids = np.asarray(ids)
         epochs = self.state.epochs[self.ids]
         self.updates = self.trainer.train(self.model, self.ids, asked.used, epochs, self.draw.round, self.rng)
         usable = np.isfinite(self.updates.loss)
@@ -92,6 +92,7 @@ class Chosen:
     wall: float  # real seconds that the policy took
     asked: int = 0  # how many trained and told the length of their update, in a round of two phases
     sent: Updates | None = None  # then, what the chosen send
+    behind: tuple[Choice, Timing] | None = None  # then, those who were too late to be chosen, if their work is kept
 
 
 def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None = None) -> Record:
@@ -114,10 +115,9 @@ def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer:
 
 
 def delay(world: World, trainer: TrainerLike, state: RunState, seed: int, chosen: Chosen) -> late.Kept:
-    """The late updates of this round that are kept; none of a round in two phases."""
-    if chosen.sent is not None:
-        return {}
-    return late.train(world, trainer, state, seed, chosen.round, chosen.choice, chosen.timing)
+    """The late updates of this round that are kept."""
+    choice, timing = chosen.behind or (chosen.choice, chosen.timing)
+    return late.train(world, trainer, state, seed, chosen.round, choice, timing)
 
 
 def choose(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None) -> Chosen:
@@ -149,10 +149,12 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
     if first is None or first.ids is None:
         return Chosen(round, view, choice, timing, probes, wall)
     # The chosen have trained already, with all who were asked: the round lasts as long as those took.
-    longer = max(first.seconds - timing.seconds, 0.0)
+    assert first.asked is not None
+    longer = max(first.asked.seconds - timing.seconds, 0.0)
     state.world.clock += longer
     timing = replace(timing, seconds=timing.seconds + longer)
-    return Chosen(round, view, choice, timing, probes, wall, len(first.ids), first.part(choice.ids))
+    behind = late.behind(first.ids, first.asked, world.clients.sizes) if world.late else None
+    return Chosen(round, view, choice, timing, probes, wall, len(first.ids), first.part(choice.ids), behind)
 
 
 class Work(NamedTuple):
@@ -214,6 +216,7 @@ def settle(
     state.round = chosen.round
 
     answered = int(np.count_nonzero(timing.status != Status.FAILED))  # an unusable update is a message, too
+    answered += 0 if chosen.behind is None else len(chosen.behind[0])
     models = (chosen.asked or len(choice)) + answered + chosen.probes  # in two phases, all who are asked get the model
     return Record.of(
         chosen.view,
@@ -227,4 +230,5 @@ def settle(
         + _reported(policy, chosen.view.clients, outcome),
         metrics={} if trainer is None else trainer.evaluate(state.model, chosen.round),
         wall={"selection": chosen.wall, "training": wall},
+        there=presence(chosen.view.available),
     )

@@ -12,7 +12,7 @@ from fedpick.store.records import ROUND_COLUMNS, Record
 
 if TYPE_CHECKING:
     from fedpick.store.folder import Folder, Tables
-    from fedpick.store.tables import read_clients, read_rounds, read_selections
+    from fedpick.store.tables import read_census, read_clients, read_presence, read_rounds, read_selections
 
 __all__ = [
     "ROUND_COLUMNS",
@@ -21,14 +21,16 @@ __all__ = [
     "RunState",
     "Tables",
     "machine",
+    "read_census",
     "read_clients",
     "read_manifest",
+    "read_presence",
     "read_rounds",
     "read_selections",
 ]
 
 _PARQUET = {"Folder": "folder", "Tables": "folder"} | dict.fromkeys(
-    ("read_clients", "read_rounds", "read_selections"), "tables"
+    ("read_census", "read_clients", "read_presence", "read_rounds", "read_selections"), "tables"
 )
 
 

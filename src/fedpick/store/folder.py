@@ -3,7 +3,7 @@
     manifest.json         config, seed, versions, git commit, machine
     rounds.parquet        a row per round                      } written when the run ends;
     selections.parquet    a row per chosen client and round    } until then in parts/, one pair per checkpoint
-    clients.parquet       names of the clients, where they have names (a deployment)
+    clients.parquet       a row per client: its name (a deployment), or its data, class and final accuracy (simulated)
     checkpoint.npz        the state after the last checkpoint; later rounds are played again
     run.lock              held while a process works in the folder
 
@@ -237,6 +237,11 @@ class Tables:
         table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
         with self._careful("the clients' names"):
             write_sealed(self.path / "clients.parquet", table, Label("clients", self.run, 0, 0))
+
+    def describe_clients(self, columns: Mapping[str, NDArray[Any]], round: int = 0) -> None:
+        """Write clients.parquet of a simulated run: "size" of each client and what else is known, after this round."""
+        with self._careful("the table of clients"):
+            write_sealed(self.path / "clients.parquet", pa.table(dict(columns)), Label("clients", self.run, 0, round))
 
     @property
     def reached(self) -> int:

@@ -3,21 +3,39 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.types import Choice, Floats, Ints, Outcome, Status, View
+from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, View
 
-__all__ = ["ROUND_COLUMNS", "Record"]
+__all__ = ["BINS", "ROUND_COLUMNS", "Record", "presence"]
 
 # The columns of every table of rounds; no metric may have one of these names.
 ROUND_COLUMNS = (
     *("round", "clock", "seconds", "available", "chosen"),
     *(status.name.lower() for status in Status),
-    *("messages", "megabytes"),
+    *("messages", "megabytes", "there"),
 )
+BINS = 100  # of clients, at most, in `Record.there`
+
+
+def presence(available: Bools) -> bytes | None:
+    """The share of clients that are there, in 255ths, of each of at most 100 bins of clients; None if all are.
+
+    A bin holds clients with consecutive numbers; up to 100 clients have one each.
+
+    >>> presence(np.array([True, False, True]))
+    b'\\xff\\x00\\xff'
+    """
+    if available.all():
+        return None
+    bins = min(BINS, len(available))
+    edges = -(-np.arange(bins + 1) * len(available) // bins)
+    counts = [np.count_nonzero(available[a:b]) for a, b in pairwise(edges)]
+    return np.rint(255.0 * np.array(counts) / np.diff(edges)).astype(np.uint8).tobytes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +55,7 @@ class Record:
     loss: Floats
     metrics: Mapping[str, float] = field(default_factory=dict)
     wall: Mapping[str, float] = field(default_factory=dict)  # real seconds of "selection" and "training"; not stored
+    there: bytes | None = None  # who was there, see `presence`; None: all, or it is not known
 
     @classmethod
     def of(cls, view: View, choice: Choice, outcome: Outcome, **rest: Any) -> Self:

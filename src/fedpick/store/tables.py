@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from fedpick.errors import ContractError, StoreError
 from fedpick.store.manifest import MANIFEST, identity, read_manifest
@@ -28,7 +29,9 @@ __all__ = [
     "last_round",
     "parts_of",
     "reached",
+    "read_census",
     "read_clients",
+    "read_presence",
     "read_rounds",
     "read_selections",
     "rounds_table",
@@ -55,6 +58,7 @@ def rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
         columns[name.lower()] = pa.array(counts[:, i], pa.int64())
     columns["messages"] = pa.array([r.messages for r in records], pa.int64())
     columns["megabytes"] = pa.array([r.megabytes for r in records], pa.float64())
+    columns["there"] = pa.array([r.there for r in records], pa.binary())
     for name in metrics:
         if name in ROUND_COLUMNS:
             raise ContractError(f"the metric {name!r} has the name of a column of rounds.parquet; rename the metric")
@@ -250,9 +254,16 @@ def read_rounds(path: str | os.PathLike[str], columns: list[str] | None = None) 
 
     Args:
         path: of the run's folder.
-        columns: to read; those that do not exist are left out. None reads all.
+        columns: to read; those that do not exist are left out. None reads all but "there", which `read_presence` reads.
     """
-    return _read(path, "rounds", columns)
+    table = _read(path, "rounds", columns)
+    return table.drop_columns("there") if columns is None and "there" in table.column_names else table
+
+
+def read_presence(path: str | os.PathLike[str]) -> pa.Table | None:
+    """Who was there: columns "round" and "there" (`store.records.presence`) of a run; None if it was not recorded."""
+    table = _read(path, "rounds", ["round", "there"])
+    return table if "there" in table.column_names else None
 
 
 def read_selections(path: str | os.PathLike[str], columns: list[str] | None = None) -> pa.Table:
@@ -266,6 +277,20 @@ def read_clients(path: str | os.PathLike[str]) -> list[str] | None:
     if not file.is_file():
         return None
     table = _checked(file, "clients").table()
+    if "size" in table.column_names:  # of a simulated run, see `read_census`
+        return None
     if "name" not in table.column_names:
         raise StoreError(f"{file}: has no column 'name', so it is not a table of clients; restore it from a backup")
     return [str(name) for name in table["name"].to_pylist()]
+
+
+def read_census(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """What is recorded of each client of a simulated run, arrays by name: `simulate.census`, and its final accuracy."""
+    file = Path(path) / "clients.parquet"
+    if not file.is_file():
+        return {}
+    sealed = _checked(file, "clients")
+    table, known = sealed.table(), ["size", "label", "success", "seconds"]
+    if sealed.reached >= reached(Path(path)):  # otherwise the run went on
+        known.append("accuracy")
+    return {name: table[name].to_numpy() for name in known if name in table.column_names}

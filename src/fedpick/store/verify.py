@@ -11,7 +11,16 @@ import numpy as np
 from fedpick.archive import read_archive
 from fedpick.errors import FedpickError, StoreError
 from fedpick.store.manifest import MANIFEST, checked_json, identity, read_manifest
-from fedpick.store.tables import NUMBER, TABLES, last_part, read_clients, read_rounds, read_selections, table_files
+from fedpick.store.tables import (
+    NUMBER,
+    TABLES,
+    last_part,
+    read_census,
+    read_clients,
+    read_rounds,
+    read_selections,
+    table_files,
+)
 
 __all__ = ["Found", "verify"]
 
@@ -93,7 +102,7 @@ def _run(folder: Path) -> Iterator[Found]:
     if (folder / "checkpoint.npz").is_file():
         yield _try(folder / "checkpoint.npz", checkpoint)
     if (folder / "clients.parquet").is_file():
-        yield _try(folder / "clients.parquet", lambda: f"{len(read_clients(folder) or ())} names")
+        yield _try(folder / "clients.parquet", lambda: _clients(folder))
     tables = []
     for name in TABLES:
         if (folder / f"{name}.parquet").is_file() or list(folder.glob(f"parts/{name}-{NUMBER}.parquet")):
@@ -101,6 +110,11 @@ def _run(folder: Path) -> Iterator[Found]:
     yield from tables
     if tables and all(each.whole for each in tables):
         yield _try(folder, lambda: _together(folder))
+
+
+def _clients(folder: Path) -> str:
+    names = read_clients(folder)
+    return f"{len(read_census(folder)['size'])} clients" if names is None else f"{len(names)} names"
 
 
 def _table(folder: Path, name: str) -> str:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedpick import devices
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors.stopping import Stop, patient
+from fedpick.simulate.census import census
 from fedpick.store import Folder, Record
 
 __all__ = ["Job", "Listener", "Seat", "execute", "play_alone"]
@@ -77,6 +80,8 @@ class Seat:
         """Write to the manifest where and how the run is executed."""
         device = "cpu" if self.run.trainer is None else devices.describe()
         self.store.note(self.job.config.about(self.run) | self.job.about | {"device": device, "played": played})
+        if not (self.store.path / "clients.parquet").is_file():
+            self.store.describe_clients(census(self.run.world, self.run.seed))
 
     def keep(self, record: Record) -> None:
         """Store a round."""
@@ -91,8 +96,18 @@ class Seat:
     def end(self) -> None:
         """Write the final files; `listen.saved` is called for the last part before the parts are joined."""
         self.save()
+        self.measure()
         self.finish()
         self.listen.tick(self.number, self.round)
+
+    def measure(self) -> None:
+        """Add each client's accuracy at the end to the table of clients, if the trainer computes it."""
+        tell = getattr(self.run.trainer, "accuracies", None)
+        each = None if tell is None else tell(self.run.state.model, self.round)
+        if each is not None:
+            found = census(self.run.world, self.run.seed) | {"accuracy": each.astype(np.float32)}
+            self.store.describe_clients(found, self.round)
+            self.listen.saved(self.number, self.round)
 
     def finish(self) -> None:
         """Write the final files, and close the folder."""

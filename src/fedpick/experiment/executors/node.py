@@ -46,7 +46,7 @@ class Parcel:
 
 def pack(folder: Path, after: int = 0) -> dict[str, bytes]:
     """The files of a run's folder with the rounds after this one."""
-    names = ["manifest.json", CHECKPOINT, *(_WHOLE if after == 0 else ())]
+    names = ["manifest.json", "clients.parquet", CHECKPOINT, *(_WHOLE if after == 0 else ())]
     parts = [part for part in (folder / "parts").glob("*.parquet") if int(part.stem.rsplit("-", 1)[1]) > after]
     paths = [*(folder / name for name in names), *parts]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.is_file()}

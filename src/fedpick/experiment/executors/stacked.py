@@ -130,6 +130,9 @@ def _play_stack(stack: Sequence[Seat], until: int, stop: Stop, listen: Listener)
                     listen.tick(seat.number, seat.round)
         _write(pool, stack, range(len(stack)))  # other runs may be next
         over = [i for i, seat in enumerate(stack) if seat.round >= seat.job.config.rounds]
+        for i in over:
+            with blame(i):
+                stack[i].measure()
         _each(pool, over, lambda i: stack[i].finish())
         for i in over:
             listen.tick(stack[i].number, stack[i].round)

@@ -23,6 +23,8 @@ from fedpick.report.page.verdict import verdict
 from fedpick.report.plots import Panel
 from fedpick.store.manifest import read_manifest
 
+_SCRIPTS = ("parts.js", "figures.js", "who.js", "page.js")
+
 __all__ = ["Content", "Live", "make_news", "make_page"]
 
 
@@ -94,6 +96,11 @@ def _file(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
+def _script(*names: str) -> str:
+    """These files as one script, whose names no other script sees."""
+    return '"use strict";\n(() => {\n' + "".join(map(_file, names)) + "})();\n"
+
+
 def _environment() -> Any:
     jinja = needed("jinja2", "a page", "report")
     loader = jinja.FunctionLoader(_file)
@@ -109,7 +116,7 @@ def make_page(content: Content, live: Live | None = None) -> str:
     """
     jinja, environment = _environment()
     dumps = partial(json.dumps, separators=(",", ":"), allow_nan=False)
-    script = _file("page.js") + ("" if live is None else _file("live.js"))
+    script = _script(*_SCRIPTS) + ("" if live is None else _script("live.js"))
     return str(
         environment.get_template("page.html").render(
             **content.texts(),

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from fedpick.report.groups import Group, Summary
 from fedpick.report.intervals import band
+from fedpick.report.page import who
 from fedpick.report.played import Played, selections_until
 from fedpick.report.plots import LABELS, Curve, Panel, ranked
 from fedpick.report.scores import ended
@@ -48,7 +49,8 @@ def setting(panel: Panel, rows: Sequence[Summary], drawn: Sequence[Summary], pol
     seeds = max(1, min(SEEDS, ALL_MAPS // policies))
     names = [group_name(row.group) for row in rows]
     last = max(int(run.rounds["round"].to_numpy().max()) for row in drawn for run in row.group.runs)
-    chosen = [_chosen(row.group, last, seeds) for row in drawn]
+    known = [[who.told(run) for run in row.group.runs] for row in drawn]
+    chosen = [_chosen(row.group, runs, last, seeds) for row, runs in zip(drawn, known, strict=True)]
     found = {
         "title": panel.title,
         "policies": names,
@@ -64,6 +66,11 @@ def setting(panel: Panel, rows: Sequence[Summary], drawn: Sequence[Summary], pol
         "maps": [each["maps"] for each in chosen],
         "status": [each["status"] for each in chosen],
         "answers": [each["answers"] for each in chosen],
+        "stated": [each["stated"] for each in chosen],
+        "classes": who.by_class(known),
+        "accuracies": [who.accuracies(runs) for runs in known],
+        "away": who.away(known, last, seeds, ROUNDS),
+        "graphs": [who.graph(runs) for runs in known],
         "real": rows[0].group.block.engine != "simulator",
     }
     return dict(finite(found))
@@ -149,11 +156,12 @@ def _differences(rows: Sequence[Summary]) -> list[dict[str, Any]]:
 # ---- selections
 
 
-def _chosen(group: Group, last: int, seeds: int) -> dict[str, Any]:
+def _chosen(group: Group, known: Sequence[who.Told], last: int, seeds: int) -> dict[str, Any]:
     """Who was chosen when, how it ended, and how long the answers took; of all seeds but for the maps."""
-    maps, durations, status = [], [], np.zeros(len(Status), dtype=np.int64)
+    maps, durations, status, tables = [], [], np.zeros(len(Status), dtype=np.int64), []
     for i, run in enumerate(group.runs):
-        selections = selections_until(run.info, int(run.rounds["round"].to_numpy().max()))
+        selections = selections_until(run.info, int(run.rounds["round"].to_numpy().max()), "inclusion")
+        tables.append(selections.select([each for each in ("client", "inclusion") if each in selections.column_names]))
         if i < seeds:
             maps.append(_map(run, selections, last))
         status += [np.count_nonzero(ended(selections, each)) for each in Status]
@@ -164,6 +172,7 @@ def _chosen(group: Group, last: int, seeds: int) -> dict[str, Any]:
     rounds = np.concatenate([run.rounds["seconds"].to_numpy() for run in group.runs]).astype(np.float64)
     return {
         "maps": maps,
+        "stated": who.stated(known, tables),
         "status": {each.name.lower(): int(count) for each, count in zip(Status, status, strict=True)},
         "answers": {
             "percent": list(range(101)),

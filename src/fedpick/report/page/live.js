@@ -1,4 +1,3 @@
-(() => {
   // Ask for news once a second; the server answers with a page's worth only if something has changed.
   const by = (id) => document.getElementById(id), parser = new DOMParser(), kept = {};
   const sign = by("state"), since = by("since");
@@ -43,4 +42,3 @@
   }
   clock();
   ask();
-})();

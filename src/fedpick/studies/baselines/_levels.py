@@ -1,6 +1,7 @@
 """Rounds, or simulated hours, until a level of accuracy, beside other policies; and how unsteady the way there is."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,14 +9,16 @@ import numpy as np
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
 from fedpick.studies._stats import band, rounded, show
-from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
+from fedpick.studies._study import Finding, Found, Item, Job, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import reached
 from fedpick.studies._verdicts import Limit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ABOUT", "study", "texts"]
+__all__ = ["ABOUT", "More", "study", "texts"]
+
+More = Callable[[Measurement, float], float]  # a run and its level of accuracy -> a number
 
 LAST = 5  # evaluations whose mean is the final accuracy
 LIMITS = {"share of uniform's final accuracy that is the level": Limit(0.95, "as in the tournament")}
@@ -38,24 +41,23 @@ ABOUT = (
 )
 
 
-def _item(settings: Settings, policy: str, seed: int) -> dict[str, Any]:
-    left_out = ("schemes", "seeds", "seed0")
-    return {
-        **{name: value for name, value in settings.items() if name not in left_out},
-        "policy": policy,
-        "seed": seed,
-    }
+def _item(settings: Settings, scheme: str | Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """The run of a scheme: a policy, or settings that differ, of which those that are mappings are joined."""
+    item = {name: value for name, value in settings.items() if name not in ("schemes", "seeds", "seed0")}
+    for name, value in ({"policy": scheme} if isinstance(scheme, str) else scheme).items():
+        item[name] = {**item.get(name, {}), **value} if isinstance(value, Mapping) else value
+    return {**item, "seed": seed}
 
 
 def _items(settings: Settings) -> Sequence[Item]:
-    return [_item(settings, policy, seed) for policy in settings["schemes"].values() for seed in seeds_of(settings)]
+    return [_item(settings, scheme, seed) for scheme in settings["schemes"].values() for seed in seeds_of(settings)]
 
 
-def _gather(settings: Settings, found: Found) -> Result:
+def _gather(settings: Settings, found: Found, more: Mapping[str, More]) -> Result:
     share = LIMITS["share of uniform's final accuracy that is the level"].value
     runs = {
-        name: [found[_item(settings, policy, seed)] for seed in seeds_of(settings)]
-        for name, policy in settings["schemes"].items()
+        name: [found[_item(settings, scheme, seed)] for seed in seeds_of(settings)]
+        for name, scheme in settings["schemes"].items()
     }
     levels = [share * float(run["accuracy"][-LAST:].mean()) for run in runs["uniform"]]
     result: Result = {name: settings[name] for name in ("rounds", "clients", "cohort_size", "seeds")}
@@ -82,6 +84,11 @@ def _gather(settings: Settings, found: Found) -> Result:
         mean, wide = band([run["accuracy"] for run in part])
         result["curve"][name], result["half"][name] = rounded(mean), rounded(wide)
         result["hours"][name] = rounded(np.mean([run["clock"] for run in part], axis=0) / 3600)
+    for key, number in more.items():
+        result[key] = {
+            name: rounded([number(run, level) for run, level in zip(part, levels, strict=True)])
+            for name, part in runs.items()
+        }
     result["at"] = part[0]["at"].tolist()
     return result
 
@@ -95,11 +102,14 @@ def study(
     id: str,
     title: str,
     paper: str,
-    schemes: Mapping[str, str],
+    schemes: Mapping[str, str | Mapping[str, Any]],
     score: Callable[[Result], list[Finding]],
     *,
     about: str = "",
     time: bool = False,
+    job: Job = play_training,
+    more: Mapping[str, More] | None = None,
+    limits: Mapping[str, Limit] | None = None,
     **settings: Any,
 ) -> Study:
     """A study of these schemes, one of which is called "uniform".
@@ -108,10 +118,13 @@ def study(
         id: of the study.
         title: one line.
         paper: citation.
-        schemes: policies by name.
+        schemes: policies by name, or settings that differ from those of the study.
         score: result -> findings.
         about: further words for the page.
         time: whether the figure's axis is time instead of rounds.
+        job: item, folder -> what was measured: "at", "clock" and "accuracy" of each evaluation, and what `more` reads.
+        more: further numbers for each run, by name.
+        limits: further thresholds of the verdicts.
         settings: that differ.
     """
 
@@ -135,11 +148,11 @@ def study(
         settings={**BASE, **settings, "schemes": dict(schemes)},
         quick=QUICK,
         items=_items,
-        job=play_training,
-        gather=_gather,
+        job=job,
+        gather=partial(_gather, more=more or {}),
         score=score,
         plot=plot,
-        limits=LIMITS,
+        limits={**LIMITS, **(limits or {})},
         about=". ".join(part for part in (f"A headline claim of {paper}", ABOUT, about) if part),
         trains=True,
     )

@@ -1,0 +1,300 @@
+"""The numbers of the charts about clients: by class, accuracy, stated inclusion, who was away, FedGS's graph."""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedpick.report.intervals import band
+from fedpick.report.played import Played
+from fedpick.types import Bools, Floats
+
+__all__ = ["Told", "accuracies", "away", "by_class", "graph", "stated", "told"]
+
+MOST_GROUPS = 20  # of one kind, such as labels
+ALIKE = 1.2  # times as much as the least; less is no difference to speak of
+MOST_RATES = 8  # different success rates; if there are more, thirds are shown
+MOST_NODES = 300  # of a drawn graph
+NEAREST = 3  # neighbours that a node is joined with
+LEVELS = np.arange(101)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a run's folder tells of its clients.
+
+    Args:
+        run: its tables.
+        census: arrays with a value per client, by name.
+        there: (rounds, bins) share of the clients of each bin that were there; None: not recorded.
+    """
+
+    run: Played
+    census: Mapping[str, Any]
+    there: Floats | None
+
+    @property
+    def clients(self) -> int:
+        """How many there are."""
+        return self.run.info.num_clients or 1
+
+
+def told(run: Played) -> Told:
+    """Read what a run's folder tells of its clients; of real ones nothing."""
+    if not run.info.simulated:
+        return Told(run, {}, None)
+    from fedpick import store
+
+    clients = run.info.num_clients or 1
+    found = {name: each for name, each in store.read_census(run.info.folder).items() if len(each) == clients}
+    if len(run.all_rounds) > len(run.rounds):
+        found.pop("accuracy", None)  # it is of a later round than all that is shown
+    return Told(run, found, _there(run, store.read_presence(run.info.folder), clients))
+
+
+def _there(run: Played, recorded: Any, clients: int) -> Floats | None:
+    """The share of clients there, by round and bin; rounds without it are known only if nobody was away."""
+    from fedpick.store.records import BINS
+
+    shares = np.ones((len(run.rounds), min(BINS, clients)))
+    full = run.rounds["available"].to_numpy() == clients
+    rows = [None] * len(full) if recorded is None else recorded["there"].to_pylist()[: len(full)]
+    for t, row in enumerate(rows):
+        if row is not None and len(row) == shares.shape[1]:
+            shares[t] = np.frombuffer(row, np.uint8) / 255.0
+        elif not full[t]:
+            return None
+    return shares
+
+
+# ---- by class
+
+
+def _thirds(values: Floats, names: tuple[str, str, str], unit: str) -> list[tuple[str, Bools]]:
+    """A third of the clients each; none if they hardly differ."""
+    edges = np.quantile(values, [1 / 3, 2 / 3], method="lower")
+    group = np.searchsorted(edges, values)  # equal values are in one group, so that one may be empty
+    found = [(name, group == g) for g, name in enumerate(names) if (group == g).any()]
+    middles = [float(np.median(values[mask])) for _, mask in found]
+    if max(middles) <= ALIKE * min(middles):
+        return []
+    return [(f"{name}, about {middle:,.3g}{unit}", mask) for (name, mask), middle in zip(found, middles, strict=True)]
+
+
+def _sizes(census: Mapping[str, Any]) -> list[tuple[str, Bools]]:
+    return _thirds(census["size"], ("least data", "medium", "most data"), " examples")
+
+
+def _labels(census: Mapping[str, Any]) -> list[tuple[str, Bools]]:
+    return [(f"label {each}", census["label"] == each) for each in np.unique(census["label"]).tolist()]
+
+
+def _rates(census: Mapping[str, Any]) -> list[tuple[str, Bools]]:
+    rates = np.round(census["success"].astype(np.float64), 4)
+    if len(np.unique(rates)) > MOST_RATES:
+        return _thirds(rates, ("least reliable", "medium", "most reliable"), "")
+    return [(f"succeeds with {100 * each:g}%", rates == each) for each in np.unique(rates).tolist()]
+
+
+def _seconds(census: Mapping[str, Any]) -> list[tuple[str, Bools]]:
+    return _thirds(census["seconds"], ("fastest", "medium", "slowest"), " s")
+
+
+_KINDS: dict[str, tuple[str, Callable[[Mapping[str, Any]], list[tuple[str, Bools]]]]] = {
+    "success": ("success rate", _rates),
+    "seconds": ("speed", _seconds),
+    "label": ("most frequent label", _labels),
+    "size": ("amount of data", _sizes),
+}
+
+
+def by_class(policies: Sequence[Sequence[Told]]) -> list[dict[str, Any]]:
+    """For each way to group the clients: how often those of a group were chosen, and how accurate the model is."""
+    everyone = [each for runs in policies for each in runs]
+    found = []
+    for name, (label, split) in _KINDS.items():
+        if any(name not in each.census for each in everyone):
+            continue
+        groups = [split(each.census) for each in everyone]
+        count = max(map(len, groups))
+        if min(map(len, groups)) != count or not 2 <= count <= MOST_GROUPS:
+            continue
+        named = [text for text, _ in groups[0]]
+        masks = iter([np.array([mask for _, mask in each]) for each in groups])
+        rows = [_row(runs, [next(masks) for _ in runs]) for runs in policies]
+        sizes = [int(mask.sum()) for _, mask in groups[0]]
+        found.append({"label": label, "groups": named, "clients": sizes, "rows": rows})
+    return found
+
+
+def _row(runs: Sequence[Told], masks: Sequence[Any]) -> dict[str, Any]:
+    """Means over the clients of each group, and over seeds."""
+    chosen = [mask @ each.run.counts / mask.sum(axis=1) for each, mask in zip(runs, masks, strict=True)]
+    row = {"chosen": _over_seeds(chosen)}
+    if all("accuracy" in each.census for each in runs):
+        found = []
+        for each, mask in zip(runs, masks, strict=True):
+            known = np.isfinite(each.census["accuracy"])
+            hits = (mask & known) @ np.where(known, each.census["accuracy"], 0.0)
+            found.append(hits / np.maximum(1, (mask & known).sum(axis=1)))
+        row["accuracy"] = _over_seeds(found)
+    return row
+
+
+def _over_seeds(values: Sequence[Floats]) -> dict[str, Any]:
+    mean, half = band(np.array(values))
+    return {"mean": _short(mean), "half": _short(half) if len(values) > 1 else []}
+
+
+def _short(values: Any) -> list[float]:
+    return [float(f"{value:.5g}") for value in np.asarray(values, dtype=np.float64).tolist()]
+
+
+# ---- accuracy
+
+
+def accuracies(runs: Sequence[Told]) -> dict[str, Any] | None:
+    """The clients' accuracy at the end, worst first, as percentiles; the mean over seeds."""
+    found = [each.census["accuracy"].astype(np.float64) for each in runs if "accuracy" in each.census]
+    found = [each[np.isfinite(each)] for each in found]
+    if len(found) < len(runs) or not all(map(len, found)):
+        return None
+    return {"percent": LEVELS.tolist(), **_over_seeds([np.percentile(each, LEVELS) for each in found])}
+
+
+# ---- inclusion
+
+
+def stated(runs: Sequence[Told], selections: Sequence[Any]) -> dict[str, Any] | None:
+    """The probability that a policy states against how often it chose, by bin of clients; None where it states none.
+
+    A policy states the probability p of those whom it chose. Of a client that was there in A rounds and chosen in n of
+    them, the sum of 1/p over these n is A on average, so n over this sum is what was stated, and n/A what was done.
+    """
+    bins = {each.there.shape[1] if each.there is not None else 0 for each in runs}
+    if len(bins) > 1 or not min(bins) or len({each.clients for each in runs}) > 1:
+        return None
+    count, clients = bins.pop(), runs[0].clients
+    times, inverse, there = np.zeros(count), np.zeros(count), np.zeros(count)
+    for each, table in zip(runs, selections, strict=True):
+        p = table["inclusion"].to_numpy() if "inclusion" in table.column_names else np.empty(0)
+        if not len(p) or not (p > 0).all():  # NaN where it is not known
+            return None
+        at = table["client"].to_numpy() * count // clients
+        times += np.bincount(at, minlength=count)
+        inverse += np.bincount(at, weights=1.0 / p, minlength=count)
+        assert each.there is not None
+        there += each.there.sum(axis=0) * np.bincount(np.arange(clients) * count // clients, minlength=count)
+    seen = np.flatnonzero((times > 0) & (there > 0))
+    return {
+        "bin": seen.tolist(),
+        "bins": count,
+        "stated": _short(times[seen] / inverse[seen]),
+        "observed": _short(times[seen] / there[seen]),
+        "times": times[seen].astype(int).tolist(),
+    }
+
+
+# ---- availability
+
+
+def away(policies: Sequence[Sequence[Told]], last: int, seeds: int, columns: int) -> dict[str, Any] | None:
+    """Maps of the share of clients that were away; equal ones once. None if nobody was, or it is not known."""
+    maps: dict[bytes, int] = {}
+    of: list[list[int]] = []
+    for runs in policies:
+        of.append([])
+        for each in runs[:seeds]:
+            if each.there is None:
+                return None
+            width = min(last, columns)
+            at = np.maximum(each.run.rounds["round"].to_numpy() - 1, 0) * width // last
+            total = np.zeros((width, each.there.shape[1]))
+            np.add.at(total, at, 1.0 - each.there)
+            share = total / np.maximum(1, np.bincount(at, minlength=width))[:, None]
+            cells = np.rint(255.0 * share.T).astype(np.uint8).tobytes()
+            of[-1].append(maps.setdefault(cells, len(maps)))
+    if not any(any(cells) for cells in maps):
+        return None
+    first = policies[0][0]
+    assert first.there is not None
+    return {
+        "height": first.there.shape[1],
+        "width": min(last, columns),
+        "clients": first.clients,
+        "maps": [base64.b64encode(cells).decode() for cells in maps],
+        "of": of,
+    }
+
+
+# ---- FedGS's graph
+
+
+def graph(runs: Sequence[Told]) -> dict[str, Any] | None:
+    """The clients as FedGS's distances in the first run's checkpoint place them; None if there are none or too many."""
+    first = runs[0]
+    if "fedgs" not in first.run.info.policy.lower() or first.clients > MOST_NODES:
+        return None
+    distance = _distances(first)
+    if distance is None:
+        return None
+    placed = np.flatnonzero(~np.isnan(distance.diagonal()))
+    near = distance[np.ix_(placed, placed)].astype(np.float64)
+    if len(placed) < 3:
+        return None
+    where = _apart(_plane(near))
+    order = np.argsort(near + 2.0 * near.max() * np.eye(len(near)), axis=1, kind="stable")[:, :NEAREST]
+    links = {(min(a, b), max(a, b)) for a, row in enumerate(order.tolist()) for b in row}
+    labels = first.census.get("label")
+    return {
+        "seed": first.run.info.seed,
+        "client": placed.tolist(),
+        "x": _short(where[:, 0]),
+        "y": _short(where[:, 1]),
+        "links": sorted(map(list, links)),
+        "times": first.run.counts[placed].tolist(),
+        "label": [] if labels is None else labels[placed].tolist(),
+    }
+
+
+def _distances(told: Told) -> Any:
+    from fedpick.archive import read_archive
+
+    file = told.run.info.folder / "checkpoint.npz"
+    if not file.is_file():
+        return None
+    arrays = read_archive(file)[0]
+    shape = (told.clients, told.clients)
+    found = (each for name, each in arrays.items() if name.startswith("policy/") and name.endswith("distance"))
+    return next((each for each in found if each.shape == shape), None)
+
+
+def _plane(distance: Floats) -> Floats:
+    """Points in the unit square whose distances are close to these: classical scaling."""
+    square = distance**2
+    centred = square - square.mean(axis=0) - square.mean(axis=1)[:, None] + square.mean()
+    values, vectors = np.linalg.eigh(-centred / 2.0)
+    points: Floats = vectors[:, [-1, -2]] * np.sqrt(np.maximum(values[[-1, -2]], 0.0))
+    points *= np.sign(points[np.abs(points).argmax(axis=0), [0, 1]] + 1e-300)  # eigenvectors have no sign
+    return _unit(points)
+
+
+def _unit(points: Floats) -> Floats:
+    low, high = points.min(axis=0), points.max(axis=0)
+    found: Floats = (points - low) / np.where(high > low, high - low, 1.0)
+    return found
+
+
+def _apart(points: Floats, steps: int = 80) -> Floats:
+    """Push points apart that lie on one another, as clients with the same data do."""
+    room = 0.8 / np.sqrt(len(points))
+    turn: Floats = np.multiply(2.4, np.arange(len(points)))
+    points = points + 1e-3 * np.array([np.cos(turn), np.sin(turn)], dtype=np.float64).T
+    for _ in range(steps):
+        gap = points[:, None] - points[None]
+        far = np.sqrt((gap**2).sum(axis=2)) + np.eye(len(points))
+        push = np.maximum(0.0, room - far) / far
+        points += 0.25 * (gap * push[:, :, None]).sum(axis=1)
+    return _unit(points)

@@ -1,0 +1,58 @@
+"""DivFL: rounds to an accuracy, and how equal the clients' accuracies are."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fedpick.studies._runs import Played, column, play_training
+from fedpick.studies._study import Finding, Item, Measurement, Result
+from fedpick.studies._verdicts import above, judge
+from fedpick.studies.baselines._levels import LAST, study, texts
+
+__all__ = ["STUDY"]
+
+
+def _read(item: Item, folder: Path) -> Measurement:
+    spread = column(folder, "spread")
+    return {**play_training.read(item, folder), "spread": spread[np.isfinite(spread)]}
+
+
+def _score(result: Result) -> list[Finding]:
+    rounds, spread = result["rounds_to"], result["spread"]
+
+    def fewer(rival: str) -> Finding:
+        return Finding(
+            f"DivFL needs fewer rounds than {rival}",
+            "curves only: 'faster convergence' than random choice and Power-of-Choice",
+            f"rounds: {texts({name: rounds[name] for name in ('divfl', rival)}, 0)}",
+            judge([above(np.log(rounds[rival]) - np.log(rounds["divfl"]), f"{rival} > DivFL", ratio=True)]),
+            f"reached by {result['reached']['divfl']} and {result['reached'][rival]} of {result['seeds']} seeds",
+            own=True,
+        )
+
+    def fairer(rival: str) -> Finding:
+        gap = 100 * (np.asarray(spread[rival]) - spread["divfl"])
+        return Finding(
+            f"with DivFL the clients' accuracies differ less than with {rival}",
+            "'more uniform (i.e., fair) performance across clients'",
+            f"points: {texts({name: 100 * np.asarray(spread[name]) for name in ('divfl', rival)}, 1)}",
+            judge([above(gap, f"{rival} > DivFL", digits=1)]),
+            "standard deviation over the clients, at the end of the run",
+            own=True,
+        )
+
+    return [fewer("uniform"), fewer("pow-d"), fairer("uniform"), fairer("pow-d")]
+
+
+STUDY = study(
+    "divfl/rounds",
+    "Rounds to an accuracy, and how equal the clients' accuracies are",
+    "Balakrishnan et al. (2022), DivFL, section 5",
+    {"divfl": "divfl(width=None)", "uniform": "uniform", "pow-d": "pow-d(candidates=10)"},
+    _score,
+    about="DivFL compares whole updates, not sketches of them",
+    job=Played(play_training.config, _read),
+    more={"spread": lambda run, level: float(run["spread"][-LAST:].mean())},
+    seeds=8,
+    train={"evaluate_every": 2, "spread_every": 10},
+)

@@ -1,0 +1,140 @@
+"""Late updates of a session: who may still send one, their weights against the formula, what is dropped."""
+
+import numpy as np
+import pytest
+
+import fedpick as fp
+from fedpick.lateness import late_weights
+
+
+def sizes(**held):
+    return {name: float(size) for name, size in held.items()}
+
+
+PEOPLE = sizes(ada=1, bob=2, cyd=3, dan=4)
+
+
+class Own:
+    """Chooses everybody, with these weights."""
+
+    cohort_size = 4
+
+    def __init__(self, weights, normalise=True):
+        self.weights, self.normalise = weights, normalise
+
+    def init(self, clients):
+        return fp.Uniform(4).init(clients)
+
+    def select(self, state, view, rng):
+        ids = np.flatnonzero(view.available)
+        return fp.Choice(ids, weights=np.asarray(self.weights)[ids], normalise=self.normalise)
+
+    def observe(self, state, view, choice, outcome):
+        return fp.Uniform(4).observe(state, view, choice, outcome)
+
+
+def play(session, answers, people=PEOPLE):
+    """A round in which these answer with these updates; returns the parts by name."""
+    with session.round(people) as r:
+        for name, update in answers.items():
+            r.done(name, loss=1.0, update=update)
+        found = r.parts()
+    return {(part.name, part.rounds): (part.update, part.weight) for part in found}
+
+
+def test_late_updates_count_with_the_weight_of_the_formula():
+    session = fp.Session(fp.Uniform(4), late=3)
+    first = play(session, {"ada": np.array([1.0, 0.0]), "bob": np.array([0.0, 1.0])})
+    assert {key: weight for key, (_, weight) in first.items()} == pytest.approx({("ada", 0): 1 / 3, ("bob", 0): 2 / 3})
+    assert session.keep("cyd", np.array([2.0, 2.0]), round=1) == fp.Status.LATE
+    second = play(session, {"ada": np.array([1.0, 1.0]), "bob": np.array([3.0, 1.0])})
+    mean = np.array([1.0, 1.0]) / 3 + np.array([3.0, 1.0]) * 2 / 3
+    factor = late_weights(np.array([1]), np.array([np.sum((np.array([2.0, 2.0]) - mean) ** 2)]), 0.35)[0]
+    total = 1 + 2 + 3 * factor
+    wanted = {("ada", 0): 1 / total, ("bob", 0): 2 / total, ("cyd", 1): 3 * factor / total}
+    assert {key: weight for key, (_, weight) in second.items()} == pytest.approx(wanted)
+    assert session.keep("dan", np.array([0.0, 0.0]), round=1) == fp.Status.LATE  # two rounds late
+    assert session.keep("dan", np.array([9.0, 0.0]), round=2) == fp.Status.LATE
+    third = play(session, {"ada": np.array([1.0, 1.0])})
+    fresh = np.array([1.0, 1.0])
+    apart = np.array([np.sum((v - fresh) ** 2) for v in (np.zeros(2), np.array([9.0, 0.0]))])
+    factors = late_weights(np.array([2, 1]), apart, 0.35)
+    total = 1 + 4 * factors.sum()
+    assert third[("dan", 2)][1] == pytest.approx(4 * factors[0] / total)
+    assert third[("dan", 1)][1] == pytest.approx(4 * factors[1] / total)
+    assert ("cyd", 2) not in third  # used in round 2
+
+
+def test_a_policys_weights_are_the_base_and_stand_as_they_are_if_it_says_so():
+    for normalise in (True, False):
+        session = fp.Session(Own([0.1, 0.2, 0.3, 0.4], normalise), late=1, late_beta=0.0)
+        play(session, {"ada": 0})
+        session.keep("dan", 0, round=1)
+        found = play(session, {"ada": 0, "bob": 0})
+        total = 0.1 + 0.2 + 0.4 / 2 if normalise else 1.0
+        wanted = {("ada", 0): 0.1 / total, ("bob", 0): 0.2 / total, ("dan", 1): 0.2 / total}
+        assert {key: weight for key, (_, weight) in found.items()} == pytest.approx(wanted)
+
+
+def test_only_who_owes_an_update_may_send_one_late_and_only_so_many_rounds():
+    session = fp.Session(fp.Uniform(4), late=2)
+    with session.round(PEOPLE) as r:
+        r.done("ada", loss=1.0, update=np.ones(2))
+        r.failed("bob", "error")
+        assert session.keep("dan", np.ones(2), round=1) is None  # the round is still open
+    for name in ("ada", "bob", "eve", None):
+        assert session.keep(name, np.ones(2), round=1) is None
+    assert session.keep("cyd", np.ones(2), round=1) == fp.Status.LATE
+    assert session.keep("cyd", np.ones(2), round=1) is None  # once
+    assert session.keep("dan", np.ones(2), round=7) is None
+    play(session, {}, sizes(ada=1))
+    play(session, {}, sizes(ada=1))
+    assert session.keep("dan", np.ones(2), round=1) is None  # it would be three rounds late
+    assert session.keep("ada", np.ones(2), round=2) == fp.Status.LATE
+
+
+def test_an_abandoned_round_leaves_late_updates_for_its_repetition():
+    session = fp.Session(fp.Uniform(4), late=2)
+    play(session, {"ada": np.ones(2)})
+    session.keep("cyd", np.ones(2), round=1)
+    r = session.round(PEOPLE)
+    assert [part.name for part in r.parts()] == ["cyd"]
+    r.abandon()
+    assert ("cyd", 1) in play(session, {"ada": np.ones(2)})
+    assert ("cyd", 2) not in play(session, {"ada": np.ones(2)})
+
+
+@pytest.mark.parametrize("wrong", [np.ones(3), np.array([np.nan, 1.0]), "text", None, {"w": "x"}])
+def test_a_late_update_that_is_not_like_the_others_is_dropped_with_a_line_in_the_log(wrong, caplog):
+    session = fp.Session(fp.Uniform(4), late=2)
+    play(session, {"ada": np.ones(2)})
+    session.keep("cyd", wrong, round=1)
+    assert list(play(session, {"ada": np.ones(2)})) == [("ada", 0)]
+    assert "late update of cyd dropped" in caplog.text
+
+
+def test_updates_of_lists_and_mappings_and_a_function_for_others():
+    for update in ([np.ones(2), np.ones((2, 2))], {"a": np.ones(2), "b": np.ones(1)}):
+        session = fp.Session(fp.Uniform(4), late=2)
+        play(session, {"ada": update})
+        session.keep("cyd", update, round=1)
+        assert len(play(session, {"ada": update})) == 2
+    session = fp.Session(fp.Uniform(4), late=2)
+    play(session, {"ada": "xx"})
+    session.keep("cyd", "xxx", round=1)
+    with session.round(PEOPLE) as r:
+        r.done("ada", loss=1.0, update="xx")
+        with pytest.raises(fp.ContractError, match="give vector=function from an update to its numbers, or late_beta"):
+            r.parts()
+        assert len(r.parts(vector=lambda update: np.full(1, len(update)))) == 2
+
+
+def test_settings_out_of_bounds_and_a_session_that_keeps_none():
+    with pytest.raises(fp.SettingError, match="Session: late = -1, but must be a whole number of rounds >= 0"):
+        fp.Session(fp.Uniform(2), late=-1)
+    with pytest.raises(fp.SettingError, match=r"Session: late_beta = 1\.5, but must be in \[0, 1\]"):
+        fp.Session(fp.Uniform(2), late_beta=1.5)
+    with pytest.raises(fp.ContractError, match="Session: late = 0, so late updates are not kept"):
+        fp.Session(fp.Uniform(2)).keep("ada", None, round=1)
+    session = fp.Session(fp.Uniform(2))
+    assert play(session, {"ada": 1}, {"ada": 5.0, "bob": 5.0}) == {("ada", 0): (1, 1.0)}
