@@ -215,6 +215,12 @@ NO_SEEDS |= {
     "regret",
     "curve",
     "hours",
+    "halves",
+    "alphas",
+    "betas",
+    "qualities",
+    "target",
+    "rates",
 }  # what is not a number per seed
 STORED = Path(__file__).parents[2] / "docs" / "studies"
 OPPOSITE = {"reproduced": "contradicted", "contradicted": "reproduced"}
@@ -241,7 +247,7 @@ def current(id):
 @pytest.mark.parametrize("id", list(studies.STUDIES))
 def test_no_stored_verdict_turns_into_its_opposite_in_200_resamples(id):
     study = studies.STUDIES[id]
-    if study.body is not None or not current(id):
+    if id.startswith("tournament/") or not current(id):
         pytest.skip("no verdicts are stored")
     result = json.loads((STORED / id / "result.json").read_text())
     numbers = {json.loads((STORED / id / "manifest.json").read_text())["settings"]["seeds"]} | (
