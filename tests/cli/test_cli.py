@@ -189,24 +189,35 @@ def test_a_name_between_colons_is_no_emoji(call, tmp_path):
     assert "loop.py:Loop: this plan uses code of yours" in call("resume", "cmp")[2]
 
 
-def test_a_comparison_grows_and_only_what_is_missing_is_played(call, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("few", "many"), [(2, 3), pytest.param(5, 10, marks=pytest.mark.slow)])
+def test_a_comparison_grows_and_only_what_is_missing_is_played(call, tmp_path, monkeypatch, few, many):
     from fedpick.experiment import executors
 
     played = []
     play = executors.play
     monkeypatch.setattr(executors, "play", lambda jobs, **how: (played.append(len(jobs)), play(jobs, **how)))
     base = shlex.split("compare -p uniform -p e3cs -w volatile -k 20 -m 5 -t 20 --workers 1 -d none")
-    call(*base, "-s", 2, "--out", "a")
-    code, grown, _ = call(*base, "-s", 3, "--out", "a")
+    call(*base, "-s", few, "--out", "a")
+    code, grown, _ = call(*base, "-s", many, "--out", "a")
     assert code == 0
-    assert played == [4, 2]
-    _, fresh, _ = call(*base, "-s", 3, "--out", "b")
+    assert played == [2 * few, 2 * (many - few)]
+    _, fresh, _ = call(*base, "-s", many, "--out", "b")
     assert grown.replace("written to a:", "") == fresh.replace("written to b:", "")
     for name in ("results.json", "results.csv"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     for key, folder in runs_in(tmp_path / "a").items():
         for name in ("rounds.parquet", "selections.parquet"):
             assert (folder / name).read_bytes() == (runs_in(tmp_path / "b")[key] / name).read_bytes()
+
+
+def test_a_comparison_of_other_policies_worlds_or_fewer_seeds_shares_its_runs(call, tmp_path, monkeypatch):
+    from fedpick.experiment import executors
+
+    played = []
+    play = executors.play
+    monkeypatch.setattr(executors, "play", lambda jobs, **how: (played.append(len(jobs)), play(jobs, **how)))
+    base = shlex.split("compare -p uniform -p e3cs -w volatile -k 20 -m 5 -t 20 --workers 1 -d none")
+    call(*base, "-s", 3, "--out", "a")
     played.clear()
     call(*base, "-p", "bsfl", "-w", "ideal", "-s", 2, "--out", "a")  # another policy and world: what is new
     assert played == [2 * 3 * 2 - 2 * 2]
