@@ -100,8 +100,8 @@ studies: $(READY)  ## rerun the papers' experiments in full into docs/studies (w
 	$(BIN)/fedpick reproduce --out docs/studies
 	$(MAKE) judge
 
-judge: $(READY)  ## judge the stored results in docs/studies anew, and write the index, the advice and the README's numbers
-	$(BIN)/fedpick judge --out docs/studies --page README.md --guide docs/which-policy.md
+judge: $(READY)  ## judge the stored results in docs/studies anew, draw their figures, and write the index, the advice and the README's numbers
+	$(BIN)/fedpick judge --draw --out docs/studies --page README.md --guide docs/which-policy.md
 
 docs: $(READY)  ## build the documentation as a web site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -12,7 +12,8 @@ from zoo import some_slow, zoo
 @pytest.mark.parametrize("m", [5, 60, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, 40))])
 @pytest.mark.parametrize("name", zoo(5))
 def test_every_policy_keeps_the_rules(name, m):
-    rules = fp.checks.check_policy(zoo(m)[name], seed=m)
+    rounds = 12 if m < 40 else 6  # where all that are there are chosen, rounds are alike
+    rules = fp.checks.check_policy(zoo(m)[name], rounds=rounds, seed=m)
     assert len(rules) == 10
 
 

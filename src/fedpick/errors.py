@@ -19,6 +19,7 @@ What a *client* can cause (a NaN loss, a negative duration) is never an error: p
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -102,6 +103,7 @@ def require(holds: bool, what: str, value: object, bound: str, fix: str = "") ->
         raise SettingError(f"{what} = {value!r}, but must be {bound}" + (f"; {fix}" if fix else ""))
 
 
+@lru_cache(maxsize=4096)
 def bare_name(name: str) -> str:
     """A name's letters and digits in lower case, for comparisons: "RBCS-F", "rbcs_f" and "RBCSF" are the same.
 

@@ -31,6 +31,9 @@ class Status(IntEnum):
     SURPLUS = 3  # answered in time, but enough others had: a success for the policy, unused by the aggregator
 
 
+_FIRST, _LAST = int(min(Status)), int(max(Status))  # an enumeration takes longer to ask than all else of an Outcome
+
+
 class Probe(Protocol):
     """Asks clients for the loss of the current model on their data; costs time and messages."""
 
@@ -286,7 +289,7 @@ class Outcome:
             raise ContractError(
                 f"Outcome.status is {codes.dtype} of shape {codes.shape}, but must be a 1-d array of fp.Status"
             )
-        unknown = codes[(codes < min(Status)) | (codes > max(Status))]
+        unknown = codes[(codes < _FIRST) | (codes > _LAST)]
         if len(unknown):
             names = ", ".join(f"{s.name}={s.value}" for s in Status)
             raise ContractError(f"Outcome.status holds {int(unknown[0])}, but there are only {names}")

@@ -116,8 +116,18 @@ def test_a_cohort_is_dealt_out_where_that_is_worth_it(monkeypatch: pytest.Monkey
 # ---- against the twin
 
 
-@pytest.mark.parametrize("form", ["scan", "vmap"])
-@pytest.mark.parametrize("option", OPTIONS)
+# A local step is one function for both forms: the options that only change it, one at a time, are quick in one form.
+ONE_FORM = ("momentum", "weight_decay", "prox")
+
+
+@pytest.mark.parametrize(
+    ("option", "form"),
+    [
+        pytest.param(option, form, marks=[pytest.mark.slow] * (form == "scan" and option in ONE_FORM))
+        for option in OPTIONS
+        for form in ("scan", "vmap")
+    ],
+)
 def test_every_option_is_the_twins(option: str, form: str) -> None:
     check(make("floats", form, **OPTIONS[option]), twin.Network())
 
@@ -159,16 +169,25 @@ def test_clients_that_have_finished_are_left_out_of_later_stages() -> None:
     check(trainer, twin.Network(), ids, epochs != 2, epochs)
 
 
-@pytest.mark.parametrize(("padding", "form"), [("valid", "scan"), ("same", "vmap")])
-def test_a_convolutional_network(padding: str, form: str) -> None:
+# Every layer takes seconds to compile: one network has two convolutions and dropout, the quick others have one.
+@pytest.mark.parametrize(
+    ("padding", "form", "channels", "dropout"),
+    [
+        ("valid", "scan", (3, 4), 0.3),
+        ("same", "vmap", (3,), 0.0),
+        pytest.param("same", "vmap", (3, 4), 0.3, marks=pytest.mark.slow),
+    ],
+)
+def test_a_convolutional_network(padding: str, form: str, channels: tuple[int, ...], dropout: float) -> None:
     kernel = 2 if padding == "valid" else 3
-    model = learn.cnn((10, 9, 2), 4, channels=(3, 4), hidden=(6,), kernel=kernel, padding=padding, dropout=0.3)
+    model = learn.cnn((10, 9, 2), 4, channels=channels, hidden=(6,), kernel=kernel, padding=padding, dropout=dropout)
     trainer = Trainer(people("images"), model, lr=0.1, batch=BATCH, momentum=0.5, form=form)
-    check(trainer, twin.Network(dropout=0.3, padding=padding))
+    check(trainer, twin.Network(dropout=dropout, padding=padding))
 
 
-def test_a_convolutional_network_in_the_form_for_gpus(as_on_a_gpu: None) -> None:
-    model = learn.cnn((10, 9, 2), 4, channels=(3, 4), hidden=(6,), kernel=2)
+@pytest.mark.parametrize("channels", [(3,), pytest.param((3, 4), marks=pytest.mark.slow)])
+def test_a_convolutional_network_in_the_form_for_gpus(channels: tuple[int, ...], as_on_a_gpu: None) -> None:
+    model = learn.cnn((10, 9, 2), 4, channels=channels, hidden=(6,), kernel=2)
     check(Trainer(people("images"), model, lr=0.1, batch=BATCH, form="vmap"), twin.Network())
 
 
@@ -225,10 +244,10 @@ def test_clients_may_start_from_different_models() -> None:
 def test_how_many_steps_are_gathered_at_once_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make("floats", "scan").init(5)
     found = []
-    for bytes in (1, 2 * BATCH * 4 * people("floats").dataset.x.shape[1], 1 << 20):  # 1 step, 2 of 3 to 6, all
+    for bytes in (1, 2 * BATCH * 4 * people("floats").dataset.x.shape[1], 1 << 20):  # 1 step, 2 of 2 to 6, all
         cohort._compiled.cache_clear()
         monkeypatch.setattr(cohort, "GATHERED", bytes)
-        trainer = make("floats", "scan", steps=3, momentum=0.5)
+        trainer = make("floats", "scan", **OPTIONS["all"])
         found.append(trainer.train(model, IDS, USED, EPOCHS, 1, stream(1, 1, "train")))
     cohort._compiled.cache_clear()
     for other in found[1:]:

@@ -10,7 +10,7 @@ import fedpick as fp
 from fedpick import atomic
 from fedpick.errors import StoreError
 from fedpick.server import recording
-from fedpick.store import folder, read_rounds, read_selections, tables
+from fedpick.store import read_rounds, read_selections, tables, writing
 from fedpick.store.verify import verify
 
 NAMES = [f"phone-{k}" for k in range(6)]
@@ -41,18 +41,18 @@ def rounds_in(path: Path) -> list[int]:
 
 def test_a_round_reads_and_writes_as_much_after_many_rounds(tmp_path, monkeypatch) -> None:
     read, written = [0], [0]
-    real_read, real_write = tables.read_sealed, folder.write_sealed
+    real_read, real_write = tables.read_sealed, writing.write_sealed
 
     def reading(path: Path):
         read[0] += path.stat().st_size
         return real_read(path)
 
-    def writing(path: Path, *rest) -> None:
+    def noting(path: Path, *rest) -> None:
         real_write(path, *rest)
         written[0] += path.stat().st_size
 
     monkeypatch.setattr(tables, "read_sealed", reading)
-    monkeypatch.setattr(folder, "write_sealed", writing)
+    monkeypatch.setattr(writing, "write_sealed", noting)
     session = fp.Session(fp.Uniform(2), records=tmp_path / "run")
     spent, parts = [], []
     for _ in range(4):
@@ -70,7 +70,7 @@ def test_a_round_reads_and_writes_as_much_after_many_rounds(tmp_path, monkeypatc
 
 
 def test_parts_do_not_become_larger_than_what_may_be_in_memory(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(folder, "LARGEST", 30_000)
+    monkeypatch.setattr(writing, "LARGEST", 30_000)
     monkeypatch.setattr(recording, "MERGE_EVERY", 2)
     session = fp.Session(fp.Uniform(2), records=tmp_path / "run")
     play(session, 30)
@@ -108,7 +108,7 @@ def test_a_process_that_ends_at_any_change_of_a_merge_loses_nothing(tmp_path, mo
                 raise Killed
             act(*args)
 
-        opened = folder.Tables(copy / "run")
+        opened = writing.Tables(copy / "run")
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", lambda *args, real=real: stop(real["replace"], *args))
             patch.setattr(atomic, "remove", lambda *args, real=real: stop(real["remove"], *args))

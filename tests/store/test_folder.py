@@ -32,9 +32,8 @@ from fedpick.experiment.playing import config_of
 from fedpick.simulate.census import census
 from fedpick.simulate.round import Record, Updates
 from fedpick.simulate.run import Run
-from fedpick.store import Folder, machine, read_census, read_manifest, read_presence, read_rounds, read_selections
+from fedpick.store import Folder, machine, read_census, read_presence, read_rounds, read_selections
 from fedpick.store import folder as stores
-from fedpick.store.manifest import last_said
 from fedpick.store.records import presence
 from fedpick.store.verify import verify
 
@@ -588,20 +587,6 @@ def test_a_folder_of_another_configuration_is_refused(other: Config, tmp_path: P
     refused(lambda: execute(other, tmp_path), text, tmp_path)
 
 
-def test_a_configuration_with_tuples_paths_and_numpy_numbers_is_its_own(tmp_path: Path) -> None:
-    odd = {"world": {"epochs": (1, 2), "deadline": np.float32(3.0), "where": Path("x")}, "rounds": 4}
-    Folder(tmp_path, odd).close()
-    Folder(tmp_path, odd).close()
-    with Folder(tmp_path) as folder:
-        assert folder.config == {"world": {"epochs": [1, 2], "deadline": 3.0, "where": "x"}, "rounds": 4}
-
-
-def test_a_folder_that_is_no_runs_folder_is_refused(tmp_path: Path) -> None:
-    text = f"{tmp_path}: is not a run's folder: it has no manifest.json; start a run with fedpick run"
-    refused(lambda: Folder(tmp_path), text, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("name", ["checkpoint.npz", "rounds.parquet", "selections.parquet"])
 def test_files_of_a_run_without_a_manifest_are_not_taken_over(name: str, tmp_path: Path) -> None:
     execute(config(), tmp_path)
@@ -930,21 +915,7 @@ def test_a_disk_that_takes_no_more_is_said_by_a_real_process(limit: int, tmp_pat
     assert contents(execute(what, path)) == whole(what)
 
 
-# --- what is said about a run
-
-
-def test_what_is_said_about_a_run_is_added_to_and_what_changed_is_kept_in_order(tmp_path: Path) -> None:
-    with Folder(tmp_path, {"seed": 1}) as store:
-        store.note({"device": "cpu", "more": [1, 2]})
-        written = store.manifest_path.stat().st_mtime_ns
-        store.note({"device": "cpu"})
-        assert store.manifest_path.stat().st_mtime_ns == written  # nothing new
-        store.note({"device": "gpu: A", "more": [3], "played": "stacked"})
-        store.note({"device": "gpu: A"})
-    manifest = read_manifest(tmp_path)
-    assert manifest["about"] == {"device": "cpu, then gpu: A", "more": [3], "played": "stacked"}
-    assert manifest["config"] == {"seed": 1}
-    assert last_said(manifest["about"]["device"]) == "gpu: A"
+# --- runs of earlier versions ---
 
 
 def test_a_run_of_the_last_release_is_read_and_goes_on(tmp_path: Path) -> None:

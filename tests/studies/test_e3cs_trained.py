@@ -6,6 +6,7 @@ import pytest
 
 from fedpick import learn, studies
 from fedpick.studies.e3cs import letters as study
+from fedpick.studies.e3cs._accuracy import when
 
 SEEDS = np.array([-0.02, -0.01, -0.005, 0.005, 0.01, 0.02])
 TINY = {
@@ -113,5 +114,5 @@ def test_levels_that_are_not_reached_are_said():
     findings = study.STUDY.score(made_up(PAPERS_FIRST, PAPERS_FINAL, CEP))
     assert "65% not by all of both" in findings[1].ours
     assert "Random 78 ± " in findings[0].ours
-    assert study._words(np.array([401.0, 401.0]), 400) == "never"
-    assert study._words(np.array([300.0, 401.0]), 400).endswith("(1 of 2 never: 401 counted)")
+    assert when(np.array([401.0, 401.0]), 400) == "never"
+    assert when(np.array([300.0, 401.0]), 400).endswith("(1 of 2 never: 401 counted)")

@@ -218,3 +218,13 @@ def test_the_authors_oracle_graph_is_of_the_true_models():
     pairs = np.triu_indices(5, 1)
     near, far = pairs[0][cosine[pairs].argmax()], pairs[1][cosine[pairs].argmax()]
     assert distances[near, far] == distances[pairs].min()
+
+
+@pytest.mark.slow
+def test_the_job_plays_on_the_authors_oracle_graph_if_told(tmp_path):
+    study = table2_authors.STUDY
+    item = study.items(study.choose(clients=12, cohort_size=3, rounds=6, seeds=1))[0]
+    names = ("FedGS(1)", table2_authors.ORACLE)
+    loss = study.job({**item, "methods": {name: item["methods"][name] for name in names}}, tmp_path)["loss"]
+    assert np.isfinite([loss[name] for name in names]).all()
+    assert not np.array_equal(loss[names[0]], loss[names[1]])

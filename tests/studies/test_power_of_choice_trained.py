@@ -13,9 +13,9 @@ from fedpick.errors import DataError, SettingError
 from fedpick.simulate.round import Updates
 from fedpick.studies import _trained, reproduce, save
 from fedpick.studies._trained import Halved, ideal_world, play_trained, reached, split
-from fedpick.studies.power_of_choice import _fashion, fig4, fig5, fig8, table1, table2
+from fedpick.studies.power_of_choice import _fashion, fig4, fig5, fig8, fig9, table1, table2
 
-FIG4, FIG5, FIG8, TABLE1, TABLE2 = fig4.STUDY, fig5.STUDY, fig8.STUDY, table1.STUDY, table2.STUDY
+FIG4, FIG5, FIG8, FIG9, TABLE1, TABLE2 = (one.STUDY for one in (fig4, fig5, fig8, fig9, table1, table2))
 
 SMALL = {
     "data": "digits",
@@ -343,3 +343,54 @@ def test_fig8_claims():
     assert verdicts(FIG8, result(60.0, 70.0, 65.0)) == ["reproduced", "direction only"]
     assert verdicts(FIG8, result(60.0, 59.0, 58.0)) == ["contradicted"] * 2
     assert "rpow-d > rand (points) is contradicted: -2.0" in FIG8.score(result(60.0, 61.0, 58.0))[0].reason
+
+
+def test_fig9_has_the_paper_s_clients_and_candidates():
+    items = FIG9.items(FIG9.choose(seeds=1))
+    assert len(items) == 7 * 2 * 2
+    assert {(item["data"], item["clients"], item["cohort_size"]) for item in items} == {("mnist", 500, 15)}
+    assert {item["policy"] for item in items} >= {"pow-d(candidates=75)", "rpow-d(candidates=250)"}
+    assert FIG9.about.startswith("MNIST digits, of which there are 60,000, stand in for the digits of EMNIST")
+    assert "divided among 500 clients" in FIG9.about
+    assert (FIG9.quick["rounds"], FIG5.quick["rounds"]) == (2, 10)
+
+
+def fig9_result(good):
+    names = list(FIG9.settings["schemes"])
+    ends = {"alpha = 2": (60, 70, 71, 72, 70, 65, 70), "alpha = 0.3": (60, 70, 71, 72, 70, 70, 66)}
+    if not good:
+        ends = {"alpha = 2": (80, 70, 71, 72, 60, 75, 60), "alpha = 0.3": (80, 70, 71, 72, 60, 60, 66)}
+    partitions = {}
+    for partition, means in ends.items():
+        accuracy = {name: (mean + 0.1 * SEEDS).tolist() for name, mean in zip(names, means, strict=True)}
+        early = {name: {"50": values} for name, values in accuracy.items()}
+        early["afl"] = {"50": [x - (5 if good else -20) for x in accuracy["afl"]]}
+        partitions[partition] = {"0.005": {"accuracy": accuracy, "at_moments": early}}
+    return {"rounds": 350, "over": 5, "paper": FIG9.settings["paper"], "partitions": partitions}
+
+
+def test_fig9_claims():
+    assert verdicts(FIG9, fig9_result(True)) == ["reproduced"] * 7
+    assert verdicts(FIG9, fig9_result(False)) == ["contradicted"] * 7
+    slower = fig9_result(True)
+    one = slower["partitions"]["alpha = 2"]["0.005"]
+    one["at_moments"]["afl"] = {"50": [x + 5 for x in one["accuracy"]["afl"]]}
+    assert "d=30 > afl at round 50 (points) is contradicted: -5.0" in FIG9.score(slower)[1].reason
+    for moments in one["at_moments"].values():
+        moments.clear()  # as in a run of a few rounds
+    assert verdicts(FIG9, slower)[1] == "reproduced"
+
+
+def test_figures_mark_what_is_printed():
+    table = table_result(*PRINTED)
+    (rates,) = table["partitions"].values()
+    marks = _fashion.printed_marks(table, "alpha = 0.3", rates["0.005"])
+    assert marks["pow-d"] == [(89, 60.0), (400, 76.47)]
+    one = {"accuracy": {"rand": [60.0, 62.0], "pow-d": [70.0, 71.0]}}
+    fig8_marks = _fashion.printed_marks({"rounds": 400, "paper": FIG8.settings["paper"]}, "alpha = 2", one)
+    assert fig8_marks == {"pow-d": [(400, 71.0)], "rpow-d": [(400, 66.0)]}
+    digits = fig9_result(True)  # no size is printed there
+    assert _fashion.printed_marks(digits, "alpha = 2", digits["partitions"]["alpha = 2"]["0.005"]) == {}
+    sized = {"rounds": 300, "paper": FIG5.settings["paper"]}
+    one = {"accuracy": {"rand": [60.0, 62.0], "afl": [64.0, 66.0], "d=6": [70.0, 71.0]}}
+    assert _fashion.printed_marks(sized, "alpha = 2", one) == {"d=6": [(300, 71.0), (300, 70.0)]}

@@ -29,6 +29,9 @@ TINY = {
     "e3cs/theorem1": {"rounds": 40, "seeds": 2},
     "bsfl/fig4": {"steps": 200, "batch": 3, "seeds": 2},
     "bsfl/regret": {"rounds": 60, "seeds": 2},
+    "bsfl/theorem2": {"sizes": [[6, 3]], "steps": 300, "seeds": 2},
+    "bsfl/weights": {"rounds": 60, "seeds": 2, "alphas": [0.1, 1.0], "betas": [1.0]},
+    "bsfl/quality": {"rounds": 60, "seeds": 2},
     "fedgs/fig4-counts": {"rounds": 12, "seeds": 2},
     "power-of-choice/quadratic": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
     "power-of-choice/quadratic-centred": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
@@ -51,6 +54,7 @@ TRAINED = {
     "power-of-choice/table2",
     "power-of-choice/fig8",
     "power-of-choice/fig5",
+    "power-of-choice/fig9",
     "power-of-choice/fig11",
     "power-of-choice/fig12",
     "power-of-choice/fig14",
@@ -68,6 +72,11 @@ TRAINED = {
     "bsfl/fig5",
     "bsfl/fig8",
     "e3cs/letters-quick",
+    "e3cs/table2-non-iid",
+    "e3cs/table2-iid",
+    "e3cs/table2-non-iid-fedprox",
+    "e3cs/table2-iid-fedprox",
+    "e3cs/fig7",
     "e3cs/table3-non-iid",
     "e3cs/table3-iid",
     "e3cs/table3-non-iid-fedprox",
@@ -112,7 +121,7 @@ def test_a_study_runs_scores_plots_and_saves(id, tmp_path):
 @pytest.mark.parametrize("id", TINY)
 def test_quick_changes_rounds_and_seeds_only(id):
     study = studies.STUDIES[id]
-    assert set(study.quick) <= {"rounds", "seeds", "longer"}
+    assert set(study.quick) <= {"rounds", "steps", "seeds", "longer"}
     assert all(study.quick[name] <= study.settings[name] for name in study.quick)
 
 
@@ -133,7 +142,7 @@ def test_parallel_and_serial_runs_agree():
 
 
 def test_unknown_ids_and_settings_say_what_there_is(tmp_path):
-    with pytest.raises(UnknownNameError, match=r"unknown study 'e3cs/fig5'; did you mean 'e3cs/fig[34]'"):
+    with pytest.raises(UnknownNameError, match=r"unknown study 'e3cs/fig5'; did you mean 'e3cs/fig[347]'"):
         studies.reproduce("e3cs/fig5")
     with pytest.raises(UnknownNameError, match="unknown setting of e3cs/fig4 'round'; did you mean 'rounds'"):
         studies.reproduce("e3cs/fig4", round=3)
@@ -207,6 +216,7 @@ def test_stored_results_are_judged_anew_without_running(tmp_path):
     assert outcome.table() in page
     assert "some of them set or changed after the run" in page
     assert (at / "manifest.json").read_text() == before  # it tells of the run, not of the judging
+    assert not (at / "figure.png").exists()
     assert studies.judge("rbcs-f/fig3", tmp_path) is None
     other = json.loads(before)
     other["settings"]["cohort_size"] = 4  # of earlier settings: its page would say what was not done
@@ -218,6 +228,23 @@ def test_stored_results_are_judged_anew_without_running(tmp_path):
         studies.judge("rbcs-f/fig4", tmp_path)
     with pytest.raises(UnknownNameError, match="unknown study 'rbcs-f/fig9'"):
         studies.judge("rbcs-f/fig9", tmp_path)
+
+
+def test_figures_are_drawn_anew_if_asked(tmp_path):
+    id = "power-of-choice/fig1"
+    curves = {name: {"mean": [0.5, 0.2], "half": [0.1, 0.1]} for name in ("random", "higher loss")}
+    far = {"random": [0.5, 0.6, 0.7], "higher loss": [0.1, 0.2, 0.25]}
+    (tmp_path / id).mkdir(parents=True)
+    result = {"rounds": 2, "first": 2, "far": far, "curves": curves}
+    (tmp_path / id / "result.json").write_text(json.dumps(result))
+    (tmp_path / id / "manifest.json").write_text(json.dumps({"settings": dict(studies.STUDIES[id].settings)}))
+    assert studies.judge(id, tmp_path, draw=True).findings
+    first = (tmp_path / id / "figure.svg").read_bytes()
+    assert (tmp_path / id / "figure.png").is_file()
+    curves["random"]["half"] = [0.0, 0.0]
+    (tmp_path / id / "result.json").write_text(json.dumps(result))
+    studies.judge(id, tmp_path, draw=True)
+    assert (tmp_path / id / "figure.svg").read_bytes() != first
 
 
 def test_a_page_tells_that_its_thresholds_were_fixed_before(tmp_path):

@@ -89,11 +89,12 @@ def judge(
     guide: Annotated[
         Path | None, typer.Option("--guide", help="The page that advises on policies, from the tournament's results.")
     ] = None,
+    draw: Annotated[bool, typer.Option("--draw", help="Draw the figures anew, too.")] = False,
 ) -> None:
     """Judge the stored results of `fedpick reproduce` anew and write the index of all papers; nothing runs."""
     from fedpick import studies
 
-    outcomes = [outcome for name in studies.STUDIES if (outcome := studies.judge(name, folder))]
+    outcomes = [outcome for name in studies.STUDIES if (outcome := studies.judge(name, folder, draw=draw))]
     if not outcomes:
         raise StoreError(f"{folder}: has no results of studies; run `fedpick reproduce --out {folder}` first")
     console.out.print(f"judged {len(outcomes)} studies: {studies.save_index(outcomes, folder)}", soft_wrap=True)

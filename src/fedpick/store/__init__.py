@@ -11,8 +11,9 @@ from fedpick.store.manifest import machine, read_manifest
 from fedpick.store.records import ROUND_COLUMNS, Record
 
 if TYPE_CHECKING:
-    from fedpick.store.folder import Folder, Tables
+    from fedpick.store.folder import Folder
     from fedpick.store.tables import read_census, read_clients, read_presence, read_rounds, read_selections
+    from fedpick.store.writing import Tables
 
 __all__ = [
     "ROUND_COLUMNS",
@@ -29,7 +30,7 @@ __all__ = [
     "read_selections",
 ]
 
-_PARQUET = {"Folder": "folder", "Tables": "folder"} | dict.fromkeys(
+_PARQUET = {"Folder": "folder", "Tables": "writing"} | dict.fromkeys(
     ("read_census", "read_clients", "read_presence", "read_rounds", "read_selections"), "tables"
 )
 

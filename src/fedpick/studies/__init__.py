@@ -23,7 +23,7 @@ from typing import Any
 from fedpick.errors import StoreError, unknown_name
 from fedpick.studies._jobs import JOBS, conduct, runs_of
 from fedpick.studies._progress import Progress
-from fedpick.studies._save import save, save_guide, save_index, save_page, save_runs, save_summary
+from fedpick.studies._save import save, save_figure, save_guide, save_index, save_page, save_runs, save_summary
 from fedpick.studies._study import Finding, Reproduction, Study
 
 __all__ = [
@@ -80,6 +80,9 @@ STUDIES: Mapping[str, Study] = _Studies(
         "bsfl/fig4": "bsfl.fig4",
         "bsfl/regret": "bsfl.regret",
         "fedgs/fig3": "fedgs.fig3",
+        "bsfl/theorem2": "bsfl.theorem2",
+        "bsfl/weights": "bsfl.weights",
+        "bsfl/quality": "bsfl.quality",
         "fedgs/fig4-counts": "fedgs.counts",
         "power-of-choice/quadratic": "power_of_choice.quadratic",
         "power-of-choice/quadratic-centred": "power_of_choice.quadratic_centred",
@@ -90,6 +93,7 @@ STUDIES: Mapping[str, Study] = _Studies(
         "power-of-choice/table2": "power_of_choice.table2",
         "power-of-choice/fig8": "power_of_choice.fig8",
         "power-of-choice/fig5": "power_of_choice.fig5",
+        "power-of-choice/fig9": "power_of_choice.fig9",
         "power-of-choice/fig11": "power_of_choice.fig11",
         "power-of-choice/fig12": "power_of_choice.fig12",
         "power-of-choice/fig14": "power_of_choice.fig14",
@@ -99,6 +103,11 @@ STUDIES: Mapping[str, Study] = _Studies(
         "bsfl/fig5": "bsfl.fig5",
         "bsfl/fig8": "bsfl.fig8",
         "e3cs/letters-quick": "e3cs.letters",
+        "e3cs/table2-non-iid": "e3cs.table2_non_iid",
+        "e3cs/table2-iid": "e3cs.table2_iid",
+        "e3cs/table2-non-iid-fedprox": "e3cs.table2_non_iid_fedprox",
+        "e3cs/table2-iid-fedprox": "e3cs.table2_iid_fedprox",
+        "e3cs/fig7": "e3cs.fig7",
         "e3cs/table3-non-iid": "e3cs.table3_non_iid",
         "e3cs/table3-iid": "e3cs.table3_iid",
         "e3cs/table3-non-iid-fedprox": "e3cs.table3_non_iid_fedprox",
@@ -158,7 +167,7 @@ def reproduce(
 
     >>> reproduce("e3cs/fig5")
     Traceback (most recent call last):
-    fedpick.errors.UnknownNameError: unknown study 'e3cs/fig5'; did you mean 'e3cs/fig4'? There are: ...
+    fedpick.errors.UnknownNameError: unknown study 'e3cs/fig5'; did you mean 'e3cs/fig7'? There are: ...
     """
     if id not in STUDIES:
         raise unknown_name("study", id, list(STUDIES))
@@ -175,7 +184,7 @@ def reproduce(
     return outcome
 
 
-def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
+def judge(id: str, out: str | os.PathLike[str], *, draw: bool = False) -> Reproduction | None:
     """Judge a stored result anew and write its findings.md; nothing runs.
 
     None if the folder has no such result, or one with settings that the study no longer has (of seeds and rounds there
@@ -184,6 +193,7 @@ def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
     Args:
         id: one of `STUDIES`.
         out: the folder that `reproduce` wrote to.
+        draw: draw its figures anew, too.
     """
     if id not in STUDIES:
         raise unknown_name("study", id, list(STUDIES))
@@ -202,6 +212,8 @@ def judge(id: str, out: str | os.PathLike[str]) -> Reproduction | None:
     same = manifest.get("limits") == {name: limit.value for name, limit in study.limits.items()}
     outcome = Reproduction(study, settings, result, study.score(result), limits_first=same or not study.limits)
     save_page(outcome, at)
+    if draw:
+        save_figure(outcome, at)
     return outcome
 
 

@@ -5,6 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 if TYPE_CHECKING:  # matplotlib takes half a second to import, and worker processes do not need it
     from matplotlib.figure import Figure
 
@@ -51,3 +54,12 @@ def writer(made: "Figure", kind: str) -> Callable[[Path], None]:
 def line(i: int) -> dict[str, Any]:
     """Colour and dashes of the i-th line."""
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[i % len(LINES)], "linewidth": 1.6}
+
+
+def banded(axis: Any, at: ArrayLike, mean: ArrayLike, half: ArrayLike | None, i: int, label: str | None = None) -> None:
+    """Draw the i-th line with its band; without half-widths (an older result, or one seed) the line alone."""
+    middle, look = np.asarray(mean, dtype=np.float64), line(i)
+    axis.plot(at, middle, label=label, **look)
+    if half is not None:
+        width = np.nan_to_num(np.asarray(half, dtype=np.float64))
+        axis.fill_between(at, middle - width, middle + width, color=look["color"], alpha=0.2, linewidth=0)

@@ -12,7 +12,7 @@ from fedpick.studies import _plots
 from fedpick.studies._index import index_page, summary
 from fedpick.studies._study import Reproduction
 
-__all__ = ["save", "save_guide", "save_index", "save_page", "save_runs", "save_summary"]
+__all__ = ["save", "save_figure", "save_guide", "save_index", "save_page", "save_runs", "save_summary"]
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> Path:
@@ -35,18 +35,23 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
         raise StoreError(f"{at}: cannot make the folder ({error.strerror or error}); choose another") from None
     manifest = {"study": study.id, "title": study.title, "paper": study.paper, "settings": outcome.settings}
     manifest |= {"limits": {name: limit.value for name, limit in study.limits.items()}}
-    with _plots.style():
-        figure = study.plot(outcome.result)
-        pictures = [_replace(at / f"figure.{kind}", _plots.writer(figure, kind)) for kind in ("png", "svg")]
     return [
         _replace(at / "result.json", lambda path: path.write_text(json.dumps(outcome.result) + "\n")),
         save_page(outcome, at),
-        *pictures,
+        *save_figure(outcome, at),
         _replace(
             at / "manifest.json",
             lambda path: path.write_text(json.dumps({**manifest, **store.machine()}, indent=2) + "\n"),
         ),
     ]
+
+
+def save_figure(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
+    """Draw figure.png and figure.svg from the result."""
+    at = Path(folder)
+    with _plots.style():
+        figure = outcome.study.plot(outcome.result)
+        return [_replace(at / f"figure.{kind}", _plots.writer(figure, kind)) for kind in ("png", "svg")]
 
 
 def save_page(outcome: Reproduction, folder: str | os.PathLike[str]) -> Path:

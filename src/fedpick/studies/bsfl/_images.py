@@ -121,9 +121,7 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(9, 3.8, columns=2)
     for axis, what in zip(axes[0], ("loss", "accuracy"), strict=True):
         for i, (name, curve) in enumerate(result["curves"][what].items()):
-            mean, half, look = np.asarray(curve["mean"]), np.nan_to_num(np.asarray(curve["half"])), _plots.line(i)
-            axis.plot(result["share"], mean, label=name, **look)
-            axis.fill_between(result["share"], mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+            _plots.banded(axis, result["share"], curve["mean"], curve["half"], i, name)
         axis.set_xlabel("latency, share of the time compared")
         axis.set_ylabel(f"test {what}")
     axes[0][0].legend()

@@ -97,7 +97,7 @@ def _gather(settings: Settings, found: Found) -> Result:
     at, share = steps(rounds, 100), np.geomspace(0.002, 1.0, 80)
     result: Result = {name: settings[name] for name in ("rounds", "clients", "cohort_size", "seeds")}
     result |= {"data": dict(settings["data"]), "at": rounded(at), "share": rounded(share)}
-    result |= {"final": {}, "exponent": {}, "regret": {}, "seconds": {}, "loss": {}, "curves": {}}
+    result |= {"final": {}, "exponent": {}, "regret": {}, "seconds": {}, "loss": {}, "curves": {}, "halves": {}}
     for i, (kind, text) in enumerate(settings["data"].items()):
         parts = {
             name: [found[_item(settings, text, policy, seed)] for seed in seeds_of(settings)]
@@ -112,10 +112,12 @@ def _gather(settings: Settings, found: Found) -> Result:
             }
             for moment, f in MOMENTS.items()
         }
-        result["curves"][kind] = {
-            name: rounded(np.mean([_at(run, share * end) for run, end in zip(part, ends, strict=True)], axis=0))
+        bands = {
+            name: band(np.array([_at(run, share * end) for run, end in zip(part, ends, strict=True)]))
             for name, part in parts.items()
         }
+        result["curves"][kind] = {name: rounded(mean) for name, (mean, _) in bands.items()}
+        result["halves"][kind] = {name: rounded(half) for name, (_, half) in bands.items()}
         result["seconds"][kind] = {
             name: rounded([run["clock"][-1] / rounds for run in part]) for name, part in parts.items()
         }
@@ -184,11 +186,10 @@ def _plot(result: Result) -> "Figure":
     kinds = list(result["curves"])
     figure, axes = _plots.figure(11, 3.6, columns=1 + len(kinds))
     for i, (name, curve) in enumerate(result["regret"].items()):
-        mean, half, look = np.asarray(curve["mean"]), np.asarray(curve["half"]), _plots.line(i)
-        axes[0][0].plot(result["at"], mean, label=name, **look)
-        axes[0][0].fill_between(result["at"], mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+        _plots.banded(axes[0][0], result["at"], curve["mean"], curve["half"], i, name)
         for axis, kind in zip(axes[0][1:], kinds, strict=True):
-            axis.plot(result["share"], result["curves"][kind][name], **look)
+            half = result.get("halves", {}).get(kind, {}).get(name)  # not in results of before
+            _plots.banded(axis, result["share"], result["curves"][kind][name], half, i)
     for axis, kind in zip(axes[0][1:], kinds, strict=True):
         axis.set_xscale("log")
         axis.set_yscale("log")

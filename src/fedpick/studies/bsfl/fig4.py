@@ -9,7 +9,7 @@ import numpy as np
 from fedpick import rng as rngs
 from fedpick import solvers
 from fedpick.studies import _plots
-from fedpick.studies._stats import rounded, show, steps
+from fedpick.studies._stats import interval, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Limit, above, judge, order, within
 from fedpick.studies.bsfl._common import PAPER
@@ -151,14 +151,26 @@ def _score(result: Result) -> list[Finding]:
 
 
 def _plot(result: Result) -> "Figure":
-    figure, axes = _plots.figure(5.8, 3.6)
-    axis = axes[0][0]
+    figure, axes = _plots.figure(10.5, 3.6, columns=2)
+    axis, wins = axes[0]
     axis.axhline(result["optimum"], color="black", linewidth=1.2, label="exact optimum")
     for i, (name, energy) in enumerate(result["curves"].items()):
         axis.plot(result["at"], energy, label=name, **{**_plots.line(i), "linewidth": 1.0, "linestyle": "-"})
     axis.set_xlabel("time step")
     axis.set_ylabel("energy of the current state")
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=4, columnspacing=1.2)
+    at = np.arange(len(result["sizes"]))
+    for i, name in enumerate(name for name in result["curves"] if name != "SA"):
+        seen = [interval(100 * np.asarray(of["wins"]["reached"][name])) for of in result["sizes"].values()]
+        ends = [np.nan_to_num(one.half, nan=0.0, posinf=0.0) for one in seen]
+        look = {"color": _plots.COLOURS[i], "marker": _plots.MARKERS[i], "linestyle": "none", "capsize": 3}
+        wins.errorbar(at + 0.1 * i, [one.mean for one in seen], yerr=ends, label=name, **look)
+    wins.axhline(LIMITS["wins, printed"].value, color="black", linestyle="--", linewidth=1, label="printed")
+    wins.axhline(50, color="grey", linestyle=":", linewidth=1, label="chance")
+    wins.set_xticks(at, list(result["sizes"]))
+    wins.set_ylim(0, 103)
+    wins.set_ylabel("runs in which it reaches more than SA, %")
+    wins.legend(loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=4, columnspacing=1.2)
     return figure
 
 

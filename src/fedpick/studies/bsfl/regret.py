@@ -118,10 +118,8 @@ def _score(result: Result) -> list[Finding]:
 def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(9, 3.6, columns=2)
     for i, (name, curve) in enumerate(result["curves"].items()):
-        mean, half, look = np.asarray(curve["mean"]), np.asarray(curve["half"]), _plots.line(i)
         for axis in axes[0]:
-            axis.plot(result["at"], mean, label=name, **look)
-        axes[0][0].fill_between(result["at"], mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+            _plots.banded(axis, result["at"], curve["mean"], curve["half"], i, name)
     at, mean = np.asarray(result["at"], dtype=float), np.asarray(result["curves"]["BSFL"]["mean"])
     middle = len(at) // 2
     log = np.log(at[1:]) * mean[middle] / np.log(at[middle]) if len(at) > 2 else np.ones(len(at) - 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedpick.studies import _plots
-from fedpick.studies._stats import rounded, show
+from fedpick.studies._stats import interval, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Limit, judge, order, within
 from fedpick.studies.e3cs._common import ABOUT, BASE, LOSS, PAPER, SCHEMES, TRAINING, drawn, item_of, play, runs_of
@@ -121,16 +121,24 @@ def _score(result: Result) -> list[Finding]:
 def _plot(result: Result) -> "Figure":
     names = [name for name in result["counts"] if name not in DRAWN]
     rates = result["success_rates"]
-    figure, axes = _plots.figure(10, 3, columns=len(names), sharey=True)
-    for axis, name in zip(axes[0], names, strict=True):
+    figure, axes = _plots.figure(12.5, 3, columns=len(names) + 1, width_ratios=[1] * len(names) + [2])
+    for axis, name in zip(axes[0], names, strict=False):
+        axis.sharey(axes[0][0])
         classes = np.split(np.asarray(result["counts"][name]), len(rates))
         boxes = axis.boxplot(classes, patch_artist=True, widths=0.6, medianprops={"color": "black"})
         for box, colour in zip(boxes["boxes"], _plots.COLOURS, strict=False):
             box.set_facecolor(colour)
         axis.set_xticks(range(1, len(rates) + 1), [f"{rate:g}" for rate in rates])
         axis.set_title(name, fontsize=10)
-    figure.supxlabel("success rate of the class", fontsize=9)
+        axis.tick_params(labelleft=name == names[0])
+    figure.supxlabel("success rate of the class (first seed); right: variance of the counts over all seeds", fontsize=9)
     axes[0][0].set_ylabel(f"times of selection in {result['rounds']:,} rounds")
+    seen = [interval(result["variance"][name]) for name in names]
+    ends = [np.nan_to_num(one.half, nan=0.0, posinf=0.0) for one in seen]
+    axes[0][-1].barh(range(len(names)), [one.mean for one in seen], xerr=ends, color=_plots.COLOURS[0], capsize=2)
+    axes[0][-1].set_yticks(range(len(names)), names)
+    axes[0][-1].set_xscale("log")
+    axes[0][-1].set_title("variance (less: fairer)", fontsize=10)
     return figure
 
 

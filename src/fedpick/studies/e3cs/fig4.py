@@ -190,11 +190,8 @@ def _plot(result: Result) -> "Figure":
             curve = result["curves"][variant].get(name, result["curves"]["iid"][name])
             cep, half = np.asarray(curve["cep"]), np.asarray(curve["half"])
             most = at * result["cohort_size"]
-            axes[0][column].plot(at, cep / most, label=name, **_plots.line(i))
-            axes[1][column].plot(at, cep, **_plots.line(i))
-            axes[1][column].fill_between(
-                at, cep - half, cep + half, color=_plots.line(i)["color"], alpha=0.2, linewidth=0
-            )
+            _plots.banded(axes[0][column], at, cep / most, half / most, i, name)
+            _plots.banded(axes[1][column], at, cep, half, i)
         axes[0][column].set_title(title, fontsize=10)
         axes[1][column].set_xlabel("communication rounds")
     axes[0][0].set_ylabel("success ratio")

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedpick import data
 from fedpick import rng as rngs
 from fedpick.simulate.run import Run, policy_for
 from fedpick.studies import _plots
-from fedpick.studies._stats import interval, rounded, show, steps
+from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
-from fedpick.studies._trained import reached, split
+from fedpick.studies._trained import split
 from fedpick.studies._verdicts import Limit, judge, order, within
-from fedpick.studies.e3cs._common import PAPER, SCHEMES
-from fedpick.types import Floats, Status
+from fedpick.studies.e3cs._accuracy import first_of, measured, times, when
+from fedpick.studies.e3cs._common import LOSS, PAPER, SCHEMES
+from fedpick.studies.e3cs._images import LETTERS
+from fedpick.studies.e3cs._printed import TABLE2
+from fedpick.types import Status
 from fedpick.worlds import Always, PerClient, SuccessRates, World
 
 if TYPE_CHECKING:
@@ -26,16 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STUDY"]
 
-# Table II, FedAvg, non-iid: first round to reach 65, 75 and 85% (None: never), final accuracy in %.
-PRINTED: dict[str, tuple[int, int, int | None, float]] = {
-    "FedCS": (39, 69, None, 84.24),
-    "E3CS-0": (58, 94, 257, 86.52),
-    "E3CS-0.5": (67, 107, 243, 87.76),
-    "E3CS-0.8": (75, 117, 272, 87.2),
-    "E3CS-inc": (58, 94, 268, 87.3),
-    "Random": (78, 131, 312, 86.88),
-    "pow-d": (92, 148, 339, 85.58),
-}
+PRINTED = TABLE2["non-iid", 0.0]
 PAPERS = "o2"  # the part that averages as the paper does; the others are extensions of ours
 LIMITS = {
     "as good at the end": Limit(1.0, "point below Random at most: the fair schemes are printed within 0.9 points")
@@ -117,67 +110,37 @@ def _gather(settings: Settings, found: Found) -> Result:
     result: Result = {name: settings[name] for name in ("clients", "cohort_size", "seeds", "levels", "data")}
     result |= {"parts": {part: dict(settings["parts"][part]) for part in parts}}
     result |= {"rounds": {part: settings["rounds"][part] for part in parts}}
-    result |= {key: {part: {} for part in parts} for key in ("at", "curves", "first", "final", "rise", "cep", "early")}
+    keys = ("at", "curves", "halves", "first", "final", "rise", "cep", "early")
+    result |= {key: {part: {} for part in parts} for key in keys}
     for part in parts:
-        quarter = max(settings["rounds"][part] // 4, 1)
         for name, policy in settings["schemes"].items():
             some = [found[_item(settings, part, policy, seed)] for seed in _seeds(settings, part)]
-            at, accuracy = some[0]["at"], np.array([one["accuracy"] for one in some])
-            shown = steps(len(at), 100) - 1
-            last = max(len(at) // 20, 1)
-            result["at"][part] = rounded(at[shown])
-            result["curves"][part][name] = rounded(accuracy.mean(axis=0)[shown])
-            # A level that is not reached counts as one round after the end.
-            never = settings["rounds"][part] + 1
-            result["first"][part][name] = [
-                [int(np.nan_to_num(reached(at, row, level), nan=never)) for row in accuracy] for level in levels
-            ]
-            result["final"][part][name] = rounded(accuracy[:, -last:].mean(axis=1))
-            before = accuracy[:, max(3 * len(at) // 4 - last, 0) : max(3 * len(at) // 4, 1)].mean(axis=1)
-            result["rise"][part][name] = rounded(accuracy[:, -last:].mean(axis=1) - before)
-            result["cep"][part][name] = rounded([one["returned"].sum() for one in some])
-            result["early"][part][name] = rounded([one["returned"][:quarter].sum() for one in some])
+            one = measured(some, settings["rounds"][part], levels, last=max(len(some[0]["at"]) // 20, 1))
+            shown = steps(len(one["at"]), 100) - 1
+            mean, half = band(one["accuracy"][:, shown])
+            result["at"][part] = rounded(one["at"][shown])
+            result["curves"][part][name], result["halves"][part][name] = rounded(mean), rounded(half)
+            for key in ("first", "final", "rise", "cep", "early"):
+                result[key][part][name] = rounded(one[key])
     return result
-
-
-def _first(result: Result, part: str, level: int) -> dict[str, Floats]:
-    """Per scheme: the first round with this level, seed by seed."""
-    return {name: np.asarray(rows[level], dtype=float) for name, rows in result["first"][part].items()}
-
-
-def _words(rounds: Floats, end: int) -> str:
-    """A mean with its interval; 'never' if no seed reached the level."""
-    missing = int((rounds > end).sum())
-    if missing == len(rounds):
-        return "never"
-    return show(rounds) + (f" ({missing} of {len(rounds)} never: {end + 1} counted)" if missing else "")
-
-
-def _times(a: ArrayLike, b: ArrayLike) -> str:
-    """Geometric mean of a/b with its 95% interval, in words."""
-    gap = interval(np.log(a) - np.log(b))
-    width = f" ({np.exp(gap.low):.2f} to {np.exp(gap.high):.2f})" if np.isfinite(gap.half) else ""
-    return f"{np.exp(gap.mean):.2f}{width}"
 
 
 def _slower(result: Result, part: str, a: str, b: str) -> str:
     """Rounds of scheme a over those of b to each level, in words."""
     found, end = [], result["rounds"][part]
     for i, level in enumerate(result["levels"]):
-        first = _first(result, part, i)
+        first = first_of(result["first"][part], i)
         never = {name for name in (a, b) if (first[name] > end).any()}
         if len(never) == 2:
             found.append(f"{level:.0%} not by all of both")
         else:
-            found.append(
-                f"{level:.0%} {_times(first[a], first[b])}" + "".join(f", {name} not always" for name in never)
-            )
+            found.append(f"{level:.0%} {times(first[a], first[b])}" + "".join(f", {name} not always" for name in never))
     return "; ".join(found)
 
 
 def _speed(result: Result, part: str) -> Finding:
     """Which scheme reaches the lowest level first."""
-    first, level, end = _first(result, part, 0), result["levels"][0], result["rounds"][part]
+    first, level, end = first_of(result["first"][part], 0), result["levels"][0], result["rounds"][part]
     links = [
         order(first, claim, ratio=True)
         for claim in ("Random > E3CS-0 > FedCS", "Random > E3CS-inc", "pow-d > Random", "Random > E3CS-0.5")
@@ -185,7 +148,7 @@ def _speed(result: Result, part: str) -> Finding:
     return Finding(
         f"Early participation (CEP) makes training fast: first round with {level:.0%} ({part})",
         ", ".join(f"{name} {row[0]}" for name, row in PRINTED.items()) + " (65%)",
-        "; ".join(f"{name} {_words(rounds, end)}" for name, rounds in first.items()),
+        "; ".join(f"{name} {when(rounds, end)}" for name, rounds in first.items()),
         judge([check for one in links for check in one.checks]),
         ". ".join(
             [
@@ -233,7 +196,7 @@ def _fair(result: Result, part: str) -> Finding:
 def _both(result: Result, part: str) -> Finding:
     """E3CS-inc: fast, and good at the end."""
     final = {name: 100 * np.asarray(values) for name, values in result["final"][part].items()}
-    quick = order(_first(result, part, 0), "Random > E3CS-inc", ratio=True)
+    quick = order(first_of(result["first"][part], 0), "Random > E3CS-inc", ratio=True)
     below = LIMITS["as good at the end"].value
     end = within(final["E3CS-inc"] - final["Random"], "E3CS-inc less Random at the end", low=-below, digits=1)
     return Finding(
@@ -250,7 +213,12 @@ def _why(result: Result) -> Finding:
     """How much faster FedCS is than Random, by the kind of average."""
     printed = [np.log(PRINTED["Random"][level] / PRINTED["FedCS"][level]) for level in (0, 1)]  # type: ignore[operator]
     gaps = [
-        order(_first(result, PAPERS, level), "Random > FedCS", ratio=True, sizes={"Random > FedCS": float(size)})
+        order(
+            first_of(result["first"][PAPERS], level),
+            "Random > FedCS",
+            ratio=True,
+            sizes={"Random > FedCS": float(size)},
+        )
         for level, size in enumerate(printed)
     ]
     early = result["early"][PAPERS]
@@ -262,7 +230,7 @@ def _why(result: Result) -> Finding:
         ". ".join(
             [
                 "judged by o2 at the two lower levels",
-                f"under FedCS {_times(early['FedCS'], early['Random'])} times as many clients return in the first "
+                f"under FedCS {times(early['FedCS'], early['Random'])} times as many clients return in the first "
                 "quarter: o2 lets the old model stand in for all who did not, so that a step is as long as the share "
                 "that returned, and the printed gap is about that ratio. Where those who returned are averaged among "
                 "themselves ('normalised'), more returns do not make the step longer",
@@ -280,14 +248,14 @@ def _score(result: Result) -> list[Finding]:
     findings += [_both(result, part) for part in parts]
     for part in parts:
         cep = order(result["cep"][part], "Random > pow-d")
-        slow = order(_first(result, part, 0), "pow-d > Random", ratio=True)
+        slow = order(first_of(result["first"][part], 0), "pow-d > Random", ratio=True)
         findings.append(
             Finding(
                 f"pow-d prefers clients that fail, and is slower than Random ({part})",
                 "lowest CEP; 65% in round 92 (Random 78)",
                 f"returned in all: pow-d {show(result['cep'][part]['pow-d'])}, Random "
                 f"{show(result['cep'][part]['Random'])}; rounds of pow-d over Random's: "
-                + _times(_first(result, part, 0)["pow-d"], _first(result, part, 0)["Random"]),
+                + times(first_of(result["first"][part], 0)["pow-d"], first_of(result["first"][part], 0)["Random"]),
                 judge([*cep.checks, *slow.checks]),
                 "d = 2k: the paper gives no d",
                 own=part != PAPERS,
@@ -301,10 +269,20 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(max(4.0 * len(parts), 5), 3.8, columns=len(parts), sharey=True)
     for axis, part in zip(axes[0], parts, strict=True):
         for i, (name, curve) in enumerate(result["curves"][part].items()):
-            axis.plot(result["at"][part], 100 * np.asarray(curve), label=name, **_plots.line(i))
+            half = result.get("halves", {}).get(part, {}).get(name)
+            half = None if half is None else 100 * np.asarray(half)
+            _plots.banded(axis, result["at"][part], 100 * np.asarray(curve), half, i, name)
+        if part == PAPERS:
+            for i, row in enumerate(PRINTED[name] for name in result["curves"][part]):
+                marks = [
+                    (first, 100 * level) for first, level in zip(row, LETTERS.printed_levels, strict=False) if first
+                ]
+                marks.append((LETTERS.rounds, row[3]))
+                look = {"marker": _plots.MARKERS[i], "color": _plots.line(i)["color"], "markersize": 4}
+                axis.plot(*zip(*marks, strict=True), linestyle="none", **look)
         axis.set_title(part, fontsize=10)
         axis.set_xlabel("communication rounds")
-    axes[0][0].set_ylabel("test accuracy, %")
+    axes[0][0].set_ylabel("test accuracy, % (marks: printed, EMNIST)")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -339,7 +317,7 @@ STUDY = Study(
             },
         },
         "rounds": {PAPERS: 400, "normalised": 400, "normalised, CNN": 50},  # 0 leaves a part out
-        "schemes": {**SCHEMES, "pow-d": "pow-d(candidates=40)"},
+        "schemes": {**SCHEMES, **LOSS},
     },
     quick={"rounds": {PAPERS: 120, "normalised": 40, "normalised, CNN": 0}, "seeds": 2},
     items=_items,

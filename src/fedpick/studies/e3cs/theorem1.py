@@ -11,7 +11,7 @@ from fedpick import theory
 from fedpick.policies.e3cs import allocate
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
-from fedpick.studies._stats import rounded, show
+from fedpick.studies._stats import interval, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Limit, above, judge, vacuous
 from fedpick.studies.e3cs._common import PAPER
@@ -126,9 +126,10 @@ def _plot(result: Result) -> "Figure":
     axis, at = axes[0][0], np.arange(len(rows))
     for i, key in enumerate(("regret", "uniform", "bound")):
         label = {"regret": "E3CS", "uniform": "uniform choice", "bound": "bound (28)"}[key]
-        axis.bar(
-            at + 0.27 * (i - 1), [np.mean(one[key]) for _, _, one in rows], 0.25, color=_plots.COLOURS[i], label=label
-        )
+        seen = [interval(one[key]) for _, _, one in rows]
+        ends = [np.nan_to_num(one.half, nan=0.0, posinf=0.0) for one in seen]
+        how: Any = {"width": 0.25, "color": _plots.COLOURS[i], "label": label, "capsize": 2}
+        axis.bar(at + 0.27 * (i - 1), [one.mean for one in seen], yerr=ends, **how)
     axis.set_xticks(at, [name for name, _, _ in rows], fontsize=8)
     axis.set_ylabel(f"regret after {result['rounds']:,} rounds")
     axis.legend()

@@ -8,7 +8,7 @@ STUDY = study(
     "cifar10",
     "dirichlet(alpha=0.5)",
     "cifar-cnn",
-    "cnn(channels=(4, 4), hidden=(16,))",
+    "mlp(hidden=(16,))",
     {"LN": 0.5},
     {"lr": "decay(0.03, 0.998)", "batch": 32},
 )

@@ -8,7 +8,7 @@ STUDY = study(
     "fashion-mnist",
     "labels-per-client(labels=2)",
     "cnn(channels=(32, 64), hidden=(512,))",
-    "cnn(channels=(4, 4), hidden=(16,))",
+    "mlp(hidden=(16,))",
     {"YMF": 0.9},
     {"lr": "decay(0.1, 0.998)", "batch": 32},
 )

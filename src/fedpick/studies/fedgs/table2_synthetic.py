@@ -317,7 +317,7 @@ def _plot(result: Result) -> "Figure":
         axes[0][column].set_yscale("log")
         axes[0][column].set_xlabel("rounds")
         axes[1][column].set_xticks([])
-    axes[0][0].set_ylabel("test loss, mean and 95% interval")
+    axes[0][0].set_ylabel("test loss, mean" + (" and 95% interval" if "halves" in result else " of seeds"))
     axes[1][0].set_ylabel("lowest test loss (bar: printed)")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names))
     return figure

@@ -198,7 +198,7 @@ STUDY = Study(
         "epsilon": 0.1,
         "seeds": 8,
     },
-    quick={"seeds": 1, "model": dict.fromkeys(("cifar10", "fashion-mnist"), "cnn(channels=(4, 4), hidden=(16,))")},
+    quick={"seeds": 1, "clients": 20, "model": dict.fromkeys(PRINTED, "mlp(hidden=(16,))")},
     items=_items,
     job=_job,
     gather=_gather,

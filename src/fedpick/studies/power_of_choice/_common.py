@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick.studies import _plots
-from fedpick.studies._stats import rounded, show
+from fedpick.studies._stats import band, rounded, show
 from fedpick.studies._study import Result
 from fedpick.types import Floats
 
@@ -26,8 +26,9 @@ def tail(curves: ArrayLike, over: int) -> Floats:
 
 
 def curve_of(runs: Sequence[Mapping[str, Any]], name: str) -> Result:
-    """The mean curve of some runs."""
-    return {"at": rounded(runs[0][f"{name}_at"]), "mean": rounded(np.mean([run[name] for run in runs], axis=0))}
+    """The mean curve of some runs, and half the width of its 95% band."""
+    mean, half = band(np.array([run[name] for run in runs]))
+    return {"at": rounded(runs[0][f"{name}_at"]), "mean": rounded(mean), "half": rounded(half)}
 
 
 def or_none(values: ArrayLike) -> Any:
@@ -49,5 +50,6 @@ def show_rounds(values: Sequence[float | None], rounds: int) -> str:
 
 
 def line(axis: Any, curve: Mapping[str, Any], i: int, label: str, scale: float = 1.0) -> None:
-    """Draw a mean curve as the i-th line."""
-    axis.plot(curve["at"], scale * np.asarray(curve["mean"]), label=label, **_plots.line(i))
+    """Draw a mean curve with its band as the i-th line; results of before have no band."""
+    half = scale * np.asarray(curve["half"]) if "half" in curve else None
+    _plots.banded(axis, curve["at"], scale * np.asarray(curve["mean"]), half, i, label)

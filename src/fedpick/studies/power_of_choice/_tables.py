@@ -11,11 +11,11 @@ from fedpick.studies._study import Finding, Result, Study
 from fedpick.studies._verdicts import Limit, Order, above, judge, order, within
 from fedpick.studies.power_of_choice._common import PAPER, censored, show_rounds
 from fedpick.studies.power_of_choice._fashion import (
-    ABOUT,
     BIG,
     FASHION,
     PRINTED_RATE,
     SCHEMES,
+    about,
     early_gains,
     gain,
     gather,
@@ -216,6 +216,6 @@ def table(
         score=_score,
         plot=plot,
         limits=LIMITS,
-        about=ABOUT.format(steps=30, batch=64),
+        about=about(FASHION),
         trains=True,
     )

@@ -90,9 +90,7 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(5, 3.2)
     at = range(1, result["rounds"] + 1)
     for i, (name, curve) in enumerate(result["curves"].items()):
-        mean, half, look = np.asarray(curve["mean"]), np.asarray(curve["half"]), _plots.line(i)
-        axes[0][0].plot(at, mean, label=name, **look)
-        axes[0][0].fill_between(at, mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+        _plots.banded(axes[0][0], at, curve["mean"], curve["half"], i, name)
     axes[0][0].set_xlabel("round")
     axes[0][0].set_ylabel("distance to the optimum, first = 1")
     axes[0][0].legend()

@@ -212,6 +212,7 @@ def _plot(result: Result) -> "Figure":
         for axis, (m, one) in zip(row, sizes.items(), strict=True):
             for i, (name, curve) in enumerate(one["curves"].items()):
                 line(axis, curve, i, {"ada": "adapow-d"}.get(name, f"pow-d, {name}" if name != "rand" else name))
+            axis.axhline(result["level"], color="grey", linewidth=0.8, linestyle=":", label="the paper's level")
             axis.set_yscale("log")
             axis.set_title(f"m = {m} ({problem})", fontsize=10)
             axis.set_xlabel("communication round")

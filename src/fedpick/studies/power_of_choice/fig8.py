@@ -7,10 +7,10 @@ from fedpick.studies._study import Finding, Result, Study
 from fedpick.studies._verdicts import above, judge
 from fedpick.studies.power_of_choice._common import PAPER
 from fedpick.studies.power_of_choice._fashion import (
-    ABOUT,
     FASHION,
     PRINTED_RATE,
     SCHEMES,
+    about,
     early_gains,
     gather,
     items,
@@ -70,6 +70,6 @@ STUDY = Study(
     gather=gather,
     score=_score,
     plot=plot,
-    about=ABOUT.format(steps=30, batch=64) + ". Two fixed halves take turns, and 20% of the half on turn are away",
+    about=about(FASHION) + ". Two fixed halves take turns, and 20% of the half on turn are away",
     trains=True,
 )

@@ -1,31 +1,17 @@
-"""Power-of-Choice, quadratic simulation: global loss (Fig. 2), selection skew (Fig. 3) and who is chosen (Fig. 7).
+"""Power-of-Choice, quadratic simulation: global loss (Fig. 2), selection skew (Fig. 3) and who is chosen (Fig. 7)."""
 
-Local steps are in closed form: tau steps of gradient descent at rate eta take w to c_k + (1 - eta h_k)^tau (w - c_k).
-"""
-
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fedpick import rng as rngs
-from fedpick import theory
-from fedpick.policies.text import policy as policy_from_text
-from fedpick.studies import _plots
-from fedpick.studies._stats import band, rounded, show, steps
-from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
+from fedpick.studies._stats import show
+from fedpick.studies._study import Finding, Result, Study
 from fedpick.studies._verdicts import Limit, above, judge, order, within
 from fedpick.studies.power_of_choice._common import PAPER
-from fedpick.studies.power_of_choice._problem import Quadratic, shares
-from fedpick.types import Clients, Ints, Outcome, Status, View
+from fedpick.studies.power_of_choice._quadratic import gather, items, plot, sized, train
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["STUDY"]
+__all__ = ["CENTRED", "STUDY"]
 
 LIMITS = {
     "negligible floor": Limit(1.0, "% of the first gap: 'nearly negligible' is read as a hundredth"),
@@ -33,122 +19,11 @@ LIMITS = {
     "as fast": Limit(0.05, "relative: a twentieth is read as no difference"),
     "follows data size": Limit(0.95, "correlation; 1 would be exactly in proportion"),
 }
-
-
 SILENT = {
     "authors": "e_k is 'arbitrary' in the paper: U(0, 100), from w_0 = 100 N(0, I), as in the authors' supplement; a "
     "new problem for each seed",
     "centred": "e_k is 'arbitrary' in the paper: e_k = h_k N(1, I), from w_0 = 0; a new problem for each seed",
 }
-
-
-def _item(settings: Settings, K: str, name: str, seed: int) -> dict[str, Any]:
-    shared = {
-        name: settings[name] for name in ("problem", "fraction", "rounds", "v", "tau", "learning_rate", "draws", "grid")
-    }
-    policy, d = _text(name, int(K), settings["rounds"]), _candidates(name)
-    return {**shared, "K": int(K), "policy": policy, "d": d, "seed": seed}
-
-
-def _items(settings: Settings) -> Sequence[Item]:
-    return [
-        _item(settings, K, name, seed)
-        for K, schemes in settings["schemes"].items()
-        for name in schemes
-        for seed in seeds_of(settings)
-    ]
-
-
-def _text(name: str, K: int, rounds: int) -> str:
-    """The policy of a scheme: "rand", "d=9", or "ada" (from K, halved every quarter: 5000 of the paper's rounds)."""
-    if name == "rand":
-        return "size-weighted"
-    if name == "ada":
-        return f"pow-d(schedule=halving({K}, every={max(rounds // 4, 1)}))"
-    return f"pow-d(candidates={_candidates(name)})"
-
-
-def _candidates(name: str) -> int | None:
-    return int(name.removeprefix("d=")) if name.startswith("d=") else None
-
-
-def _train(item: Item, _: Path) -> Measurement:
-    """One policy on one problem."""
-    K, rounds, seed = item["K"], item["rounds"], item["seed"]
-    m = max(round(item["fraction"] * K), 1)
-    problem = Quadratic.draw(K, item["v"], seed, item["problem"])
-    shrink = (1.0 - item["learning_rate"] * problem.h) ** item["tau"]
-    policy = policy_from_text(item["policy"], cohort_size=m)
-    clients = Clients(problem.p)
-    everyone = np.ones(K, dtype=bool)
-    w = problem.start
-
-    def probe(ids: Ints, /, *, batch: int | None = None) -> ArrayLike:
-        return problem.losses(w, ids)
-
-    done = Outcome(np.full(m, Status.DONE, dtype=np.int8), np.zeros(m), np.zeros(m))
-    state, counts = policy.init(clients), np.zeros(K, dtype=np.int64)
-    gaps = np.empty(rounds + 1)
-    gaps[0] = problem.gap(w)
-    kept = set(np.unique(np.geomspace(1, rounds, item["grid"]).astype(int)).tolist())
-    path = [w]
-    for t in range(1, rounds + 1):
-        view = View(t, everyone, clients, probe=probe)
-        choice = policy.select(state, view, rngs.stream(seed, t, "policy"))
-        ids = choice.ids
-        local = problem.centres[ids] + shrink[ids, None] * (w - problem.centres[ids])
-        w = local.mean(axis=0)  # the plain mean over the cohort, copies counted
-        state = policy.observe(state, view, choice, done)
-        np.add.at(counts, ids, 1)
-        gaps[t] = problem.gap(w)
-        if t in kept:
-            path.append(w)
-    reached = np.flatnonzero(gaps <= 0.1 * gaps[0])
-    points = np.array(path)
-    skews = theory.Skews(1.0, 1.0)  # of selection by size, exactly
-    if item["d"] is not None:
-        chosen = shares(problem, points, item["d"], m, item["draws"], rngs.stream(seed, 0, "shares"))
-        at = np.array([problem.losses(point) for point in points])
-        skews = theory.pow_skew_extremes(chosen, at, problem.losses(problem.optimum), np.zeros(K), problem.p)
-        now = [theory.pow_skew(at[i], np.zeros(K), problem.p, chosen[i]) for i in range(len(points))]
-    else:
-        now = [1.0] * len(points)
-    return {
-        "gaps": gaps[1:] / gaps[0],
-        "reached": int(reached[0]) if len(reached) else rounds,
-        "missed": not len(reached),
-        "floor": float(gaps[-max(rounds // 20, 1) :].mean() / gaps[0]),
-        "rho_bar": skews.rho_bar,
-        "rho_tilde": skews.rho_tilde,
-        "rho_path": float(min(now)),
-        "frequency": counts / counts.sum(),
-        "p": problem.p,
-        "follows_size": float(np.corrcoef(counts, problem.p)[0, 1]) if K > 1 and counts.std() > 0 else 0.0,
-    }
-
-
-def _gather(settings: Settings, found: Found) -> Result:
-    rounds = settings["rounds"]
-    at = steps(rounds, 100)
-    numbers = ("reached", "missed", "floor", "rho_bar", "rho_tilde", "rho_path", "follows_size")
-    result: Result = {"rounds": rounds, "problem": settings["problem"], "at": rounded(at), "curves": {}, "profile": {}}
-    result |= {"check": settings["check"], **{name: {} for name in numbers}}
-    for K, schemes in settings["schemes"].items():
-        for name in ("curves", "profile", *numbers):
-            result[name][K] = {}
-        for scheme in schemes:
-            part = [found[_item(settings, K, scheme, seed)] for seed in seeds_of(settings)]
-            mean, half = band(np.log10([one["gaps"][at - 1] for one in part]))
-            result["curves"][K][scheme] = {"log10": rounded(mean), "half": rounded(half)}
-            result["profile"][K][scheme] = rounded(part[0]["frequency"])  # of the first seed: the paper shows one run
-            for name in numbers:
-                result[name][K][scheme] = rounded([one[name] for one in part])
-        result["profile"][K]["data size"] = rounded(part[0]["p"])
-    return result
-
-
-def _sized(result: Result, K: str) -> list[str]:
-    return [name for name in result["reached"][K] if name.startswith("d=")]
 
 
 def _stalled(result: Result, K: str) -> list[str]:
@@ -185,7 +60,7 @@ def _score(result: Result) -> list[Finding]:
     sizes = list(result["reached"])
     silent = SILENT[result.get("problem", "centred")]
     for K in sizes:
-        grown, reached, floor = _sized(result, K), result["reached"][K], result["floor"][K]
+        grown, reached, floor = sized(result, K), result["reached"][K], result["floor"][K]
         speed = order(reached, " > ".join(["rand", *grown]), ratio=True)
         stalled = _stalled(result, K)
         check = result["check"].get(K)
@@ -273,7 +148,7 @@ def _score(result: Result) -> list[Finding]:
         )
     if len(sizes) > 1:
         few, many = sizes[0], sizes[1]
-        common = [name for name in _sized(result, few) if name in result["floor"][many]]
+        common = [name for name in sized(result, few) if name in result["floor"][many]]
         drop = [
             above(np.log(result["floor"][few][n]) - np.log(result["floor"][many][n]), f"{n}: lower", ratio=True)
             for n in common
@@ -294,7 +169,7 @@ def _score(result: Result) -> list[Finding]:
         )
     K = sizes[0]
     follow = result["follows_size"][K]
-    small_d = _sized(result, K)[0]
+    small_d = sized(result, K)[0]
     profile = order(follow, f"rand > {small_d}", digits=3)
     findings.append(
         Finding(
@@ -310,49 +185,6 @@ def _score(result: Result) -> list[Finding]:
         )
     )
     return findings
-
-
-def _plot(result: Result) -> "Figure":
-    sizes = list(result["curves"])
-    figure, axes = _plots.figure(11, 6.4, columns=len(sizes) + 1, rows=2)
-    for column, K in enumerate(sizes):
-        for i, (name, curve) in enumerate(result["curves"][K].items()):
-            log = np.asarray(curve["log10"])
-            axis = axes[0][column]
-            label = {"ada": "adapow-d"}.get(name, f"pow-d, {name}" if name.startswith("d=") else name)
-            axis.plot(result["at"], 10**log, label=label, **_plots.line(i))
-        axis.set_yscale("log")
-        axis.set_ylim(top=40)  # room for the legend
-        axis.set_title(f"Fig. 2: K = {K}, C = 0.1", fontsize=10)
-        axis.set_xlabel("communication round")
-        axis.set_ylabel("gap of the global loss, first = 1\n(geometric mean over problems)")
-        axis.legend(fontsize=8, loc="upper right", ncols=2)
-    skew = axes[0][-1]
-    for i, K in enumerate(sizes):
-        names = ["rand", *_sized(result, K)]
-        x = [np.mean(result["rho_bar"][K][name]) for name in names]
-        y = [np.mean(np.divide(result["rho_tilde"][K][name], result["rho_bar"][K][name])) for name in names]
-        skew.plot(x, y, marker=_plots.MARKERS[i], label=f"K = {K}", **_plots.line(i))
-        for name, at, up in zip(names, x, y, strict=True):
-            skew.annotate(name, (at, up), textcoords="offset points", xytext=(5, -9), fontsize=7)
-    skew.set_title("Fig. 3: selection skew", fontsize=10)
-    skew.set_xlabel("rho_bar (convergence speed)")
-    skew.set_ylabel("rho_tilde / rho_bar (bias)")
-    skew.legend(loc="upper left")
-    K = sizes[0]
-    small = _sized(result, K)[0]
-    for axis, name, colour in zip(axes[1], ("rand", small, "data size"), _plots.COLOURS, strict=False):
-        ratio = np.asarray(result["profile"][K][name])
-        by = np.argsort(-np.asarray(result["profile"][K]["data size"]))
-        axis.bar(range(len(ratio)), ratio[by], color=colour)
-        axis.set_title(
-            "data size" if name == "data size" else f"Fig. 7: {'pow-d, ' if name != 'rand' else ''}{name}", fontsize=10
-        )
-        axis.set_xlabel("client, the largest data first")
-        axis.set_ylabel("share of the data" if name == "data size" else "selected ratio")
-    for axis in axes[1][3:]:
-        axis.set_visible(False)
-    return figure
 
 
 def _extension(result: Result) -> list[Finding]:
@@ -382,10 +214,10 @@ def _study(id: str, problem: str, check: dict[str, str], **more: Any) -> Study:
             "check": check,
         },
         quick={"rounds": 1_000, "seeds": 3},
-        items=_items,
-        job=_train,
-        gather=_gather,
-        plot=_plot,
+        items=items,
+        job=train,
+        gather=gather,
+        plot=plot,
         limits=LIMITS,
         about="Each of 30 or 100 clients has a quadratic objective in five dimensions with a curvature from U(1, 20), "
         f"and a data size by a power law; a tenth of them does two gradient steps a round. {SILENT[problem]}. Chosen "

@@ -245,7 +245,7 @@ STUDY = Study(
         "model": {EASY: "cnn(channels=(20, 50), hidden=(500,))", HARD: "cifar-cnn"},
         "train": {"lr": 0.01, "momentum": 0.9, "batch": 40, "steps": 0, "evaluate_every": 5},
     },
-    quick={"rounds": 20, "seeds": 1, "model": dict.fromkeys((EASY, HARD), "cnn(channels=(4, 4), hidden=(16,))")},
+    quick={"rounds": 10, "seeds": 1, "model": dict.fromkeys((EASY, HARD), "mlp(hidden=(16,))")},
     items=_items,
     job=play_training,
     gather=_gather,

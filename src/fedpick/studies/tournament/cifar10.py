@@ -7,6 +7,15 @@ from fedpick.studies.tournament._table import body, plot
 __all__ = ["STUDY"]
 
 NAMES = ("uniform", "pow-d", "e3cs-0.5", "fedgs", "oort", "divfl")
+TRAIN = {
+    "model": "cnn(channels=(32, 32), hidden=(128,))",
+    "lr": 0.05,
+    "momentum": 0.0,
+    "batch": 32,
+    "steps": 10,
+    "evaluate_every": 10,
+    "spread_every": 50,
+}
 
 STUDY = Study(
     id="tournament/cifar10",
@@ -17,22 +26,14 @@ STUDY = Study(
         "worlds": {name: WORLDS[name] for name in ("ideal", "stragglers", "all troubles")},
         "policies": {name: POLICIES[name] for name in NAMES},
         "data": {"name": "cifar10", "partition": "dirichlet(alpha=0.3)"},
-        "train": {
-            "model": "cnn(channels=(32, 32), hidden=(128,))",
-            "lr": 0.05,
-            "momentum": 0.0,
-            "batch": 32,
-            "steps": 10,
-            "evaluate_every": 10,
-            "spread_every": 50,
-        },
+        "train": TRAIN,
         "clients": 100,
         "cohort_size": 10,
         "rounds": 250,
         "most": 2,
         "seeds": 3,
     },
-    quick={"rounds": 5, "seeds": 1},
+    quick={"rounds": 5, "seeds": 1, "train": {**TRAIN, "model": "mlp(hidden=(8,))"}},
     items=items,
     job=played,
     gather=gather,

@@ -1,0 +1,343 @@
+"""BSFL, Theorem 2 and Fig. 3: the exact law of ALSA's walk on small graphs of selections."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from math import comb
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+from scipy.special import logsumexp
+
+from fedpick import rng as rngs
+from fedpick.studies import _plots
+from fedpick.studies._stats import band, rounded, show
+from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
+from fedpick.studies._verdicts import Limit, above, judge, order, within
+from fedpick.studies.bsfl._common import PAPER
+from fedpick.types import Bools, Floats
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["STUDY"]
+
+WALKS = {"ALSA": "alsa", "ALSA, one-sided": "alsa-drop", "SA": "sa"}
+ONE_BY_ONE = 200  # steps; later ones are taken in blocks, within which the temperature hardly changes
+LIMITS = {
+    "efficient": Limit(0.5, "probability of the optimum, at least, after as many steps as there are selections: to "
+                       "look at each of them once is certain to find it"),
+    "at rest": Limit(0.05, "in total variation, at most: the walk keeps up with its cooling, as the theorem needs"),
+    "nearly sure": Limit(0.9, "probability of the optimum; the steps until then are told"),
+}  # fmt: skip
+
+
+def selections(K: int, m: int) -> Bools:
+    """All selections of m clients, one a row."""
+    found = np.zeros((comb(K, m), K), dtype=bool)
+    for row, members in zip(found, combinations(range(K), m), strict=True):
+        row[list(members)] = True
+    return found
+
+
+def energies(value: Floats, bonus: Floats, states: Bools) -> Floats:
+    """Energy (17) of every selection."""
+    found: Floats = np.where(states, value, np.inf).min(axis=1) + states @ bonus
+    return found
+
+
+def proposals(value: Floats, bonus: Floats, states: Bools, neighbours: str) -> Floats:
+    """Probability that each selection proposes each other: uniform over its neighbours, (18) or (19)."""
+    one_apart = (states.astype(np.int64) @ states.T) == states[0].sum() - 1
+    slow = np.where(states, value, np.inf).argmin(axis=1)
+    poor = np.where(states, bonus, np.inf).argmin(axis=1)
+    drops_slow = one_apart & ~states[:, slow].T  # [s, u]: the slowest of s is not in u
+    drops_poor = one_apart & ~states[:, poor].T
+    if neighbours == "sa":
+        weight = one_apart.astype(np.float64)
+    elif neighbours == "alsa":
+        either = drops_slow | drops_poor
+        weight = (either | either.T).astype(np.float64)
+    else:  # the solver takes one of the two at random, if they are two
+        weight = np.where((slow == poor)[:, None], drops_slow, 0.5 * drops_slow + 0.5 * drops_poor)
+    found: Floats = weight / weight.sum(axis=1, keepdims=True)
+    return found
+
+
+def _step(proposed: Floats, gap: Floats, spread: float, step: float) -> Floats:
+    """Transition matrix (16) at temperature spread / log(step + 1)."""
+    moves: Floats = proposed * np.exp(np.minimum(gap, 0.0) * (np.log(step + 1.0) / spread))
+    np.fill_diagonal(moves, 1.0 - moves.sum(axis=1))
+    return moves
+
+
+def _after(now: Floats, moves: Floats, count: int) -> Floats:
+    """The law after so many steps with one transition matrix."""
+    while True:
+        if count % 2:
+            now = now @ moves
+        count //= 2
+        if not count:
+            return now
+        moves = moves @ moves
+        if np.ptp(moves, axis=0).max() < 1e-14:  # wherever it started
+            return now @ moves
+
+
+def law(proposed: Floats, energy: Floats, spread: float, at: Sequence[int], growth: float = 0.1) -> list[Floats]:
+    """The law of the walk after each of these steps, from a start that is uniform over the selections.
+
+    Args:
+        proposed: from `proposals`.
+        energy: of every selection.
+        spread: Delta_max, of the temperature.
+        at: steps, rising.
+        growth: after the first steps, blocks are this share of the steps so far; the temperature of a block is that
+            of its middle.
+    """
+    gap = energy - energy[:, None]
+    now, done, found = np.full(len(energy), 1.0 / len(energy)), 0, []
+    for end in at:
+        while done < end:
+            block = 1 if done < ONE_BY_ONE else min(int(growth * done), end - done)
+            moves = _step(proposed, gap, spread, done + (block + 1) / 2)
+            now, done = _after(now, moves, block), done + block
+            now /= now.sum()
+        found.append(now)
+    return found
+
+
+def at_rest(degree: Floats, energy: Floats, spread: float, log_steps: float) -> Floats:
+    """The stationary law at the temperature of this step: proportional to degree * exp(E / T)."""
+    logs = np.log(degree) + energy * log_steps / spread
+    found: Floats = np.exp(logs - logsumexp(logs))
+    return found
+
+
+def _decades(degree: Floats, energy: Floats, spread: float, sure: float) -> float:
+    """log10 of the steps after which the law at rest has the optimum with this probability."""
+    low, high, best = 0.0, 1.0, int(energy.argmax())
+    while at_rest(degree, energy, spread, high * np.log(10))[best] < sure and high < 1e6:
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (
+            (low, middle) if at_rest(degree, energy, spread, middle * np.log(10))[best] >= sure else (middle, high)
+        )
+    return high
+
+
+def _item(settings: Settings, K: int, m: int, seed: int) -> dict[str, Any]:
+    names = ("steps", "alpha", "sure")
+    return {**{name: settings[name] for name in names}, "clients": K, "m": m, "seed": seed}
+
+
+def _items(settings: Settings) -> Sequence[Item]:
+    return [_item(settings, K, m, seed) for K, m in settings["sizes"] for seed in seeds_of(settings)]
+
+
+def _steps(last: int) -> list[int]:
+    """Two steps a decade, and the last one."""
+    return sorted({round(10 ** (i / 2)) for i in range(2 * len(str(last))) if 10 ** (i / 2) <= last} | {last})
+
+
+def _play(item: Item, _: Path) -> Measurement:
+    """A problem with random ucb and g: for each walk the law of its state after several steps."""
+    K, m = item["clients"], item["m"]
+    states = selections(K, m)
+    at = sorted({*_steps(item["steps"]), len(states)})
+    rng = rngs.stream(item["seed"], 0, f"small graph {K} {m}")
+    value, bonus = rng.random((K,)), item["alpha"] / m * rng.uniform(-1.0, 1.0, K)
+    energy, ordered = energies(value, bonus, states), np.sort(bonus)
+    spread = float(np.ptp(value) + ordered[-m:].sum() - ordered[:m].sum())  # Delta_max, as the solver has it
+    best, walks = int(energy.argmax()), {}
+    for name, neighbours in WALKS.items():
+        proposed = proposals(value, bonus, states, neighbours)
+        laws = np.array(law(proposed, energy, spread, at))
+        degree = (proposed > 0).sum(axis=1).astype(np.float64)
+        walks[name] = {
+            "optimum": laws[:, best],
+            "below": (energy[best] - laws @ energy) / np.ptp(energy),
+            "degree": degree.mean(),
+            "one": float(connected_components(proposed > 0, connection="strong")[0] == 1),
+        }
+        if neighbours != "alsa-drop":  # without symmetry there is no such law
+            rest = at_rest(degree, energy, spread, float(np.log(at[-1] + 1.0)))
+            walks[name]["off"] = 0.5 * np.abs(rest - laws[-1]).sum()
+            walks[name]["decades"] = _decades(degree, energy, spread, item["sure"])
+    return {"at": np.array(at), "selections": len(states), "walks": walks}
+
+
+def _gather(settings: Settings, found: Found) -> Result:
+    result: Result = {"steps": settings["steps"], "problems": settings["seeds"], "sizes": {}}
+    for K, m in settings["sizes"]:
+        some = [found[_item(settings, K, m, seed)] for seed in seeds_of(settings)]
+        size: Result = {"at": rounded(some[0]["at"]), "selections": some[0]["selections"], "bound": 4 * (K - m)}
+        for name in WALKS:
+            walks = [one["walks"][name] for one in some]
+            optimum, below = (np.array([one[key] for one in walks]) for key in ("optimum", "below"))
+            mean, half = band(optimum)
+            where = some[0]["at"].tolist().index(some[0]["selections"])
+            size[name] = {
+                "curve": {"mean": rounded(mean), "half": rounded(half)},
+                "enumerated": rounded(optimum[:, where]),
+                "end": rounded(optimum[:, -1]),
+                "below": rounded(below[:, where]),
+                "below_end": rounded(below[:, -1]),
+                **{
+                    key: rounded([one[key] for one in walks])
+                    for key in ("degree", "one", "off", "decades")
+                    if key in walks[0]
+                },
+            }
+        result["sizes"][f"{m} of {K}"] = size
+    return result
+
+
+def _score(result: Result) -> list[Finding]:
+    sizes = result["sizes"]
+    silent = "ucb from U(0, 1), g from U(-1, 1), alpha = 1: the paper does not say how they were drawn"
+    sure = LIMITS["nearly sure"].value
+
+    def told(name: str, key: str, digits: int = 3) -> str:
+        return "; ".join(f"{size}: {show(one[name][key], digits)}" for size, one in sizes.items())
+
+    limit = []
+    for size, one in sizes.items():
+        limit += [
+            within(one["ALSA"]["one"], f"{size}: the graph is connected (share of problems)", low=1.0),
+            within(
+                one["ALSA"]["off"], f"{size}: distance from the law at rest", high=LIMITS["at rest"].value, digits=3
+            ),
+            above(
+                np.subtract(one["ALSA"]["end"], one["ALSA"]["enumerated"]), f"{size}: the probability grows", digits=3
+            ),
+        ]
+    decades = "; ".join(f"{size}: 10^{np.median(one['ALSA']['decades']):.0f}" for size, one in sizes.items())
+    enough = LIMITS["efficient"].value
+    findings = [
+        Finding(
+            "The energy of ALSA's state converges to that of the optimum",
+            "Theorem 2: in the limit the probability of the optimum is 1",
+            f"probability of the optimum after {result['steps']:,} steps: {told('ALSA', 'end')}. It would be "
+            f"{sure:g} after (median) {decades} steps",
+            judge(limit),
+            f"exact law of the walk, {result['problems']} problems a size, one a seed. Its distance from the law at "
+            f"rest at the last temperature, which tends to the optimum: {told('ALSA', 'off')}; the number of "
+            f"steps is that law's. {silent}",
+        ),
+        Finding(
+            "With ALSA, solving (13) becomes efficient",
+            "'becomes efficient'; no figure",
+            "probability of the optimum after as many steps as there are selections: "
+            + "; ".join(
+                f"{size} ({one['selections']}): {show(one['ALSA']['enumerated'], 3)}" for size, one in sizes.items()
+            ),
+            judge(
+                [
+                    within(one["ALSA"]["enumerated"], f"{size}: the optimum", low=enough, digits=3)
+                    for size, one in sizes.items()
+                ]
+            ),
+            "one sort and a heap solve (13) exactly",
+        ),
+        Finding(
+            "ALSA has at most 4(K - m) neighbours on average, fewer than SA",
+            "; ".join(f"{size}: at most {one['bound']}" for size, one in sizes.items()),
+            "; ".join(
+                f"{size}: {show(one['ALSA']['degree'], 1)} (SA {show(one['SA']['degree'], 0)})"
+                for size, one in sizes.items()
+            ),
+            judge(
+                [
+                    check
+                    for size, one in sizes.items()
+                    for check in (
+                        within(one["ALSA"]["degree"], f"{size}: neighbours", high=one["bound"], digits=1),
+                        above(
+                            np.subtract(one["SA"]["degree"], one["ALSA"]["degree"]), f"{size}: fewer than SA", digits=1
+                        ),
+                    )
+                ]
+            ),
+            "Fig. 3 draws 4 of 8, where 4(K - m) is what SA has",
+        ),
+        Finding(
+            "ALSA is closer to the optimum than SA after the same number of steps",
+            "'faster convergence while still maintaining the theoretical convergence guarantee'",
+            "; ".join(
+                f"{size}, after {one['selections']} and {result['steps']:,} steps, below the optimum (range = 1): "
+                f"ALSA {show(one['ALSA']['below'], 3)} and {show(one['ALSA']['below_end'], 3)}, SA "
+                f"{show(one['SA']['below'], 3)} and {show(one['SA']['below_end'], 3)}"
+                for size, one in sizes.items()
+            ),
+            judge(
+                [
+                    check
+                    for one in sizes.values()
+                    for key in ("below", "below_end")
+                    for check in order({name: one[name][key] for name in WALKS}, "SA > ALSA", digits=3).checks
+                ]
+            ),
+        ),
+        Finding(
+            "The one-sided reading of (19) is closer to the optimum than ALSA, though the theorem does not cover it",
+            "not in the paper",
+            f"probability of the optimum after {result['steps']:,} steps: {told('ALSA, one-sided', 'end')}; graph "
+            f"strongly connected in this share of problems: {told('ALSA, one-sided', 'one', 2)}",
+            judge(
+                [
+                    above(
+                        np.subtract(one["ALSA, one-sided"]["end"], one["ALSA"]["end"]),
+                        f"{size}: one-sided > ALSA",
+                        digits=3,
+                    )
+                    for size, one in sizes.items()
+                ]
+            ),
+            own=True,
+        ),
+    ]
+    return findings
+
+
+def _plot(result: Result) -> "Figure":
+    figure, axes = _plots.figure(4.4 * len(result["sizes"]), 3.6, columns=len(result["sizes"]), sharey=True)
+    for axis, (size, one) in zip(axes[0], result["sizes"].items(), strict=True):
+        for i, name in enumerate(WALKS):
+            _plots.banded(axis, one["at"], one[name]["curve"]["mean"], one[name]["curve"]["half"], i, name)
+        axis.axhline(1.0, color="grey", linewidth=1, linestyle=":", label="limit (Theorem 2)")
+        axis.axvline(one["selections"], color="black", linewidth=0.8, linestyle="--", label="number of selections")
+        axis.set_xscale("log")
+        axis.set_ylim(0.0, 1.03)
+        axis.set_title(size, fontsize=10)
+        axis.set_xlabel("steps")
+    axes[0][0].set_ylabel("probability of the optimum")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, columnspacing=1.2)
+    return figure
+
+
+STUDY = Study(
+    id="bsfl/theorem2",
+    title="Probability of the optimum over the steps of ALSA and SA, exactly",
+    paper=PAPER + ", Theorem 2 and Fig. 3",
+    settings={
+        "sizes": [[8, 4], [10, 3]],
+        "steps": 1_000_000,
+        "alpha": 1.0,
+        "sure": LIMITS["nearly sure"].value,
+        "seeds": 60,
+    },
+    quick={"steps": 1000, "seeds": 2},
+    items=_items,
+    job=_play,
+    gather=_gather,
+    score=_score,
+    plot=_plot,
+    limits=LIMITS,
+    about="Problems so small that the law of the walk over all selections can be computed step by step instead of "
+    "being sampled: 4 of 8 clients, as in the paper's Fig. 3, and 3 of 10. Temperature Delta_max / log(i + 1), start "
+    "uniform over the selections. Steps after the first 200 are taken in blocks of a tenth of those before, with "
+    "one temperature a block. The draws of ucb and g are our choice",
+)
