@@ -347,6 +347,7 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE})
     counts = [1_000, 10_000] if options.quick else [1_000, 10_000, 100_000, 1_000_000]
     repeats = 3 if options.quick else options.repeats
+    about = manifest({"quick": options.quick, "repeats": repeats, "threads": 1})  # of the code before results change
     jobs = [(entry, count) for count in counts for entry in ENTRIES if count <= entry.most]
     rows = [measure(e, c, repeats) for e, c in track(jobs, "measuring", console=console)]
     console.print("first calls, in new processes ...")
@@ -355,9 +356,7 @@ def main() -> None:
     text = table(rows, compile_times)
     (options.out / "select.md").write_text(text)
     (options.out / "select.json").write_text(json.dumps({"rows": rows, "first_call_s": compile_times}, indent=1) + "\n")
-    (options.out / "manifest.json").write_text(
-        json.dumps(manifest({"quick": options.quick, "repeats": repeats, "threads": 1}), indent=1) + "\n"
-    )
+    (options.out / "manifest.json").write_text(json.dumps(about, indent=1) + "\n")
     plot(rows, options.out)
     if not options.quick:
         write_readme(rows)

@@ -310,7 +310,7 @@ def test_a_run_is_not_lost_for_want_of_a_plot(call, tmp_path, monkeypatch):
         ("fedpick compare -p uniform --world vol", ["volatile"]),
         ("fedpick compare -d fash", ["fashion-mnist"]),
         ("fedpick compare --executor st", ["stacked"]),
-        ("fedpick reproduce e3cs/fig", ["e3cs/fig3", "e3cs/fig4"]),
+        ("fedpick reproduce e3cs/fig", ["e3cs/fig3", "e3cs/fig4", "e3cs/fig7"]),
         ("fedpick policies pow-", ["pow-d"]),
     ],
 )

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 from fake_flower import FakeGrid, content, model
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
 import fedpick as fp
 from fedpick.flower import Selected
@@ -113,3 +113,7 @@ def test_a_base_without_weights_has_no_place_for_late_updates():
     del base.weighted_by_key
     with pytest.raises(fp.SettingError, match="Selected: late = 2, but FedAvg averages by no metric"):
         Selected(base, fp.Uniform(2), late=2)
+    private = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.1, 1.0, 2)
+    with pytest.raises(fp.SettingError, match="late = 2, but DifferentialPrivacyServerSideFixedClipping counts on one"):
+        Selected(private, fp.Uniform(2), late=2)
+    Selected(private, fp.Uniform(2))

@@ -79,7 +79,8 @@ def test_nothing_is_valued_if_the_model_that_was_sent_has_no_loss():
     model, ids = trainer.init(0), np.array([4, 0, 3])
     updates = trainer.train(model, ids, np.ones(3, bool), np.ones(3), 1, np.random.default_rng(0))
     lost = jax.tree.map(lambda leaf: leaf * np.nan, model["params"])
-    assert np.isnan(trainer._worth(lost, updates, ids, 1)).all()
+    found = of_server(trainer.reports, trainer.model, trainer.data, lost, updates, ids, 1)["shapley"]
+    assert np.isnan(found).all()
 
 
 def runs():

@@ -26,6 +26,7 @@ from fedpick.report.intervals import interval
 from fedpick.report.page import again
 from fedpick.report.page.verdict import verdict
 from fedpick.store import Tables
+from fedpick.store.records import presence
 
 HOSTILE = "<script>alert(1)</script>'\"&{{7*7}}</style><!--\u202e\u2028" + "x" * 10_000
 
@@ -183,15 +184,25 @@ def many(root, policies=6, seeds=5, rounds=2500, clients=100, cohort_size=20):
     rng = fp.rng.stream(0, 0, "many")
     curve = 0.9 - 0.8 / np.arange(1, rounds + 1) + 0.01 * np.sin(np.arange(rounds))
     records = [record(t + 1, rng, clients, cohort_size, float(curve[t])) for t in range(rounds)]
+    there = rng.random((rounds, clients)) < 0.7
+    records = [replace(each, available=there[t].sum(), there=presence(there[t])) for t, each in enumerate(records)]
+    about = {"size": rng.integers(5, 500, clients), "label": rng.integers(10, size=clients)}
+    about["accuracy"] = rng.random(clients)
     for i in range(policies):
         for seed in range(seeds):
-            written(root / "runs" / f"{i}-{seed}", records, f"e3cs(quota={i / 100})", seed, clients)
+            folder = root / "runs" / f"{i}-{seed}"
+            written(folder, records, f"e3cs(quota={i / 100})", seed, clients)
+            with Tables(folder) as tables:
+                tables.describe_clients(about, rounds)
     return root
 
 
 @pytest.mark.slow
 def test_a_large_study_is_a_small_page(tmp_path):
-    assert len(fp.load(many(tmp_path)).page().encode()) < 8e6
+    page = fp.load(many(tmp_path)).page()
+    assert len(page.encode()) < 8e6
+    chart = embedded(page)["settings"][0]
+    assert all([chart["away"], chart["classes"], *chart["accuracies"], *chart["stated"]])
 
 
 @pytest.mark.slow

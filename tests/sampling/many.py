@@ -16,24 +16,36 @@ ALIKE = 300  # draws compared with the public function's
 
 
 @njit(cache=True)
+def _put(drawn, cohorts, i):
+    for j in range(len(drawn)):  # an assignment of the whole row takes eight times as long to compile
+        cohorts[i, j] = drawn[j]
+
+
+@njit(cache=True)
 def _pivotal(p, undecided, k, rng, draws):
     cohorts = np.empty((draws, k), np.int64)
     for i in range(draws):
         order = undecided.copy()
         rng.shuffle(order)
-        cohorts[i] = exact._duels(p, order, k, rng)
+        _put(exact._duels(p, order, k, rng), cohorts, i)
     return cohorts
 
 
 @njit(cache=True)
 def _systematic(p, undecided, k, rng, draws):
     cohorts = np.empty((draws, k), np.int64)
-    whole = np.arange(float(k))
+    points, ordered = np.empty(k), np.empty(len(undecided))
     for i in range(draws):
         order = undecided.copy()
         rng.shuffle(order)
-        points = np.minimum(whole + rng.random(), np.nextafter(whole + 1.0, 0.0))
-        cohorts[i] = order[exact._march(p[order], points)]
+        start = rng.random()
+        for j in range(k):
+            points[j] = min(j + start, np.nextafter(j + 1.0, 0.0))
+        for j in range(len(order)):
+            ordered[j] = p[order[j]]
+        places = exact._march(ordered, points)
+        for j in range(k):
+            cohorts[i, j] = order[places[j]]
     return cohorts
 
 
@@ -41,7 +53,7 @@ def _systematic(p, undecided, k, rng, draws):
 def _weighted(weights, k, rng, draws):
     cohorts = np.empty((draws, k), np.int64)
     for i in range(draws):
-        cohorts[i] = np.sort(sequential._reservoir(weights, k, rng))
+        _put(sequential._reservoir(weights, k, rng), cohorts, i)
     return cohorts
 
 
@@ -63,7 +75,7 @@ def exact_draws(design, p, seed, draws):
 def sequential_draws(draw, weights, k, seed, draws):
     """`draws` cohorts of `weighted` or `multinomial_nr`, sorted, one a row."""
     weights = np.asarray(weights, float)
-    cohorts = _weighted(weights / weights.max(), k, np.random.default_rng(seed), draws)
+    cohorts = np.sort(_weighted(weights / weights.max(), k, np.random.default_rng(seed), draws), axis=1)
     rng = np.random.default_rng(seed)
     np.testing.assert_array_equal(cohorts[:ALIKE], [draw(weights, k, rng) for _ in range(ALIKE)])
     return cohorts

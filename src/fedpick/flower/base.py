@@ -65,3 +65,12 @@ class Base:
     def weight(self) -> str | None:
         """Name of the metric that weights the base's average; None if the base has no `weighted_by_key`."""
         return next((each.weighted_by_key for each in self._chain() if hasattr(each, "weighted_by_key")), None)
+
+    def no_late(self) -> str:
+        """Why this base has no place for late replies; "" if it has."""
+        private = next((type(each).__name__ for each in self._chain() if "Privacy" in type(each).__name__), None)
+        if private is not None:
+            return f"{private} counts on one reply of each client that was asked in this round"
+        if self.weight is None:
+            return f"{type(self.strategy).__name__} averages by no metric, so that late updates cannot count for less"
+        return ""

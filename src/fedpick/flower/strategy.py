@@ -97,11 +97,9 @@ class Selected(Strategy):
         self.gathering, self.wait = Gathering(too_few, "Selected", "start more SuperNodes", log), wait
         self._base = Base(base)
         self._late = Latecomers(self.session.late)
-        if self.session.late.rounds and self._base.weight is None:
-            raise SettingError(
-                f"Selected: late = {self.session.late.rounds}, but {type(base).__name__} averages by no metric, so "
-                "that late updates cannot count for less; use one with weighted_by_key, such as FedAvg, or late=0"
-            )
+        late = self.session.late.rounds
+        if late and (why := self._base.no_late()):
+            raise SettingError(f"Selected: late = {late}, but {why}; use FedAvg or one of its descendants, or late=0")
         self._presence = Presence(self.session.roster, identity, describe == "ask")
         self._exchange: Exchange | None = None
         self._judged: Exchange | None = None  # whose updates are valued when its round is closed

@@ -92,7 +92,8 @@ def _walk(
             poor, small, _ = _two_lowest(bonus, cohort)
             if energy > best:
                 best = energy
-                best_cohort[:] = cohort
+                for i in range(m):
+                    best_cohort[i] = cohort[i]
         if len(energies):
             energies[step - 1] = energy
     return cohort, best_cohort

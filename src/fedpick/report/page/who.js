@@ -49,7 +49,7 @@
       `${group.name}: ${group.points.map((p) => `${short(p.name)} ${format(p.mean)}`).join(", ")}`).join("; ")}. Up and down arrows read the groups.` });
     const marked = make("rect", { class: "marked", x: 0, width: width - right, height: tall, visibility: "hidden" });
     svg.append(marked);
-    for (const each of ticks(from, to, Math.max(3, (width - left) / 90))) svg.append(make("line", { class: "grid", x1: X(each), x2: X(each), y1: top, y2: height - bottom }),
+    for (const each of ticks(from, to, Math.max(4, (width - left) / 90))) svg.append(make("line", { class: "grid", x1: X(each), x2: X(each), y1: top, y2: height - bottom }),
       make("text", { x: X(each), y: height - bottom + 18, "text-anchor": "middle" }, format(each)));
     svg.append(make("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, xLabel));
     groups.forEach((group, g) => {
@@ -117,7 +117,7 @@
     const svg = make("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, height, role: "img", tabindex: 0,
       "aria-label": `Stated probability against observed share, ${format(points.length)} points. Left and right arrows read them.` });
     for (const each of yTicks) svg.append(make("line", { class: "grid", x1: left, x2: width - right, y1: Y(each), y2: Y(each) }), make("text", { x: left - 7, y: Y(each) + 4, "text-anchor": "end" }, format(each)));
-    for (const each of ticks(0, most, Math.max(3, width / 90))) svg.append(make("text", { x: X(each), y: height - bottom + 18, "text-anchor": "middle" }, format(each)));
+    for (const each of ticks(0, most, Math.max(4, width / 90))) svg.append(make("text", { x: X(each), y: height - bottom + 18, "text-anchor": "middle" }, format(each)));
     svg.append(make("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }), make("line", { class: "cross", x1: X(0), y1: Y(0), x2: X(most), y2: Y(most) }),
       make("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, "probability stated by the policy"), make("text", { x: 2, y: 13 }, "share of rounds chosen, when there"));
     for (const p of points) svg.append(make("circle", { cx: X(p.x), cy: Y(p.y), r: 3.5, fill: colour(p.i), opacity: 0.6 }));
@@ -139,7 +139,7 @@
     const found = shown().filter((i) => now.graphs[i]);
     if (!found.length) return leave("f-graphs");
     const stops = heat(), most = Math.max(1, ...found.flatMap((i) => now.graphs[i].times));
-    fill("f-graphs", "FedGS's graph of the clients", `Clients with similar data are close; each is joined with its three nearest.${now.graphs[found[0]].label.length ? " Numbers are the most frequent label." : ""} Seed ${now.graphs[found[0]].seed}.`,
+    fill("f-graphs", "FedGS's graph of the clients", `Clients with similar data are close, as far as a plane allows; each is joined with its three nearest.${now.graphs[found[0]].label.length ? " Numbers are the most frequent label." : ""} Seed ${now.graphs[found[0]].seed}.`,
       make("div", { class: "tools" }, make("span", { class: "scale" }, "never chosen", make("i", { style: gradient(stops) }), `${format(most)} times`),
         csvButton("graph", () => [["policy", "client", "x", "y", "times_chosen", "most_frequent_label"], ...found.flatMap((i) => { const g = now.graphs[i];
           return g.client.map((client, k) => [now.policies[i], client, g.x[k], g.y[k], g.times[k], g.label[k]]); })])),

@@ -10,7 +10,7 @@ from fedpick.studies import _plots
 from fedpick.studies._runs import Played, column, play_scheme
 from fedpick.studies._stats import band, interval, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of, table
-from fedpick.studies._verdicts import judge, order
+from fedpick.studies._verdicts import above, judge, order
 from fedpick.studies.bsfl._common import LIMITS, PAPER, exponent, linear, logarithmic, mean_speeds, regret_of
 from fedpick.worlds import named
 
@@ -119,10 +119,12 @@ def _score(result: Result) -> list[Finding]:
         ]
     n, pairs = result["rounds"], list(result["final"])
     lowest = [
-        check for name in pairs for who in OTHERS for check in order(result["final"][name], f"{who} > BSFL").checks
+        above(np.subtract(of[who], of["BSFL"]), f"{name}: {who} > BSFL", digits=0)
+        for name, of in result["final"].items()
+        for who in OTHERS
     ]
     slopes = {name: interval(result["exponent"][name]["BSFL"]).mean for name in pairs}
-    flat = [linear(result["exponent"][name][who], f"{who}, {name}") for name in pairs for who in OTHERS]
+    flat = [linear(result["exponent"][name][who], f"{who} ({name})") for name in pairs for who in OTHERS]
     shown = {name: interval(result["final"][name]["BSFL"]).mean for name in pairs}
     findings += [
         Finding(
@@ -138,7 +140,7 @@ def _score(result: Result) -> list[Finding]:
             "Theorem 1; curves for one alpha and beta, which are not printed",
             f"local exponent over the last half of {n:,} rounds from {min(slopes.values()):.2f} to "
             f"{max(slopes.values()):.2f}; a logarithm has {1 / np.log(n):.2f}",
-            judge([logarithmic(result["exponent"][name]["BSFL"], f"BSFL, {name},", n) for name in pairs]),
+            judge([logarithmic(result["exponent"][name]["BSFL"], f"BSFL ({name})", n) for name in pairs]),
             own=True,
         ),
         Finding(
