@@ -159,7 +159,8 @@ def tournament(name: str, stored: Path = ROOT / "docs" / "studies" / "tournament
                 continue
             gaps = {world: gap(result, world, called) for world in result["worlds"] if called != first}
             cells = [
-                f"[{data}](../studies/tournament/{data}/findings.md)",
+                f"[{data}](../studies/tournament/{data}/findings.md)"
+                + (f" ({len(result['worlds'])} worlds, {len(over['accuracy'])} policies)" if data == "cifar10" else ""),
                 f"`{called}`",
                 ", ".join(world for world, each in gaps.items() if each.low > 0) or ("none" if gaps else "-"),
                 ", ".join(world for world, each in gaps.items() if each.high < 0) or ("none" if gaps else "-"),

@@ -62,14 +62,17 @@ def _gather(settings: Settings, found: Found) -> Result:
 
 def _score(result: Result) -> list[Finding]:
     allowed, loss = float(np.log(LIMITS["about as good"].value)), result["loss"]
-    shown = "; ".join(
-        f"{mode}: " + ", ".join(f"{name} {show(x, 3)}" for name, x in of.items()) for mode, of in loss.items()
-    )
+
+    def shown(*names: str) -> str:
+        return "; ".join(
+            f"{mode}: " + ", ".join(f"{name} {show(of[name], 3)}" for name in names) for mode, of in loss.items()
+        )
+
     findings = [
         Finding(
             f"On the graph built with {built[10:]}, FedGS loses little against the oracle's graph",
             "in appendix B, which is not at hand",
-            shown,
+            shown(ORACLE, built),
             judge(
                 [
                     within(np.log(of[built]) - np.log(of[ORACLE]), f"{mode}: {built} over the oracle's", high=allowed,
@@ -91,8 +94,9 @@ def _score(result: Result) -> list[Finding]:
         Finding(
             "FedGS on the graph built with func-sim has a lower loss than UniformSample",
             "in appendix B, which is not at hand",
-            shown,
+            shown("UniformSample", "FedGS(0)", BUILT[0]),
             judge(better),
+            "FedGS(0), which has no graph, shows what equal counts alone give",
             own=True,
         )
     )
