@@ -9,7 +9,7 @@ import numpy as np
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
 from fedpick.studies._stats import band, rounded, show
-from fedpick.studies._study import Finding, Found, Item, Job, Measurement, Result, Settings, Study, seeds_of
+from fedpick.studies._study import Finding, Found, Item, Job, Measurement, Result, Settings, Study, canonical, seeds_of
 from fedpick.studies._trained import reached
 from fedpick.studies._verdicts import Limit
 
@@ -50,7 +50,8 @@ def _item(settings: Settings, scheme: str | Mapping[str, Any], seed: int) -> dic
 
 
 def _items(settings: Settings) -> Sequence[Item]:
-    return [_item(settings, scheme, seed) for scheme in settings["schemes"].values() for seed in seeds_of(settings)]
+    items = [_item(settings, scheme, seed) for scheme in settings["schemes"].values() for seed in seeds_of(settings)]
+    return list({canonical(item): item for item in items}.values())  # the reference may be one of the schemes
 
 
 def _gather(settings: Settings, found: Found, more: Mapping[str, More]) -> Result:
