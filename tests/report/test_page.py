@@ -264,6 +264,19 @@ def test_the_verdict_names_what_is_better_and_what_is_not(tmp_path):
     assert "Each is a 95% interval by itself: of 5 such differences" in text
 
 
+def test_the_verdict_is_about_what_differs(tmp_path):
+    policies = ["uniform", "over-select(uniform, 1.5)"]
+    how = {"world": "rbcs-f(num_clients=30)", "data": None, "cohort_size": 6, "rounds": 20, "seeds": 4}
+    fp.compare(policies, **how, workers=1, out=tmp_path)
+    text = said(tmp_path)  # every client returns with either policy
+    assert text.startswith("over-select(uniform, 1.5) is better than uniform: simulated hours ")
+    assert "models returned" not in text
+    costs = text.partition("compared with uniform: ")[2]
+    assert "hours" not in costs  # said once
+    assert "MB sent +" in costs  # the same with every seed
+    assert "(worse)" in costs
+
+
 def test_the_verdict_of_one_seed_promises_nothing(tmp_path):
     text = said(study(tmp_path, policies=("uniform", "e3cs"), seeds=1))
     assert text.startswith("Models returned in time, best first: ")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedpick.report.groups import Score, Summary
+from fedpick.report.intervals import Interval
 from fedpick.report.tables import cell_of, columns_of, fitting, group_name, percent
 
 __all__ = ["verdict"]
@@ -11,11 +12,12 @@ __all__ = ["verdict"]
 LONGEST = 60  # characters of a name in a sentence
 MANY = 4  # comparisons, from which on a sentence reminds that one in twenty excludes 0 by chance
 
-# What decides, in this order: the score, how a sentence calls it, whether more is better, digits.
+# What decides: the first in which policies differ; the score, how a sentence calls it, whether more is better, digits.
 _MAIN = (
     ("accuracy", "test accuracy", True, 3),
     ("test_loss", "test loss", False, 3),
     ("returned", "models returned in time", True, 0),
+    ("hours", "simulated hours", False, 2),
 )
 _SIDES = {  # what a better policy may cost: how a sentence calls it, whether more is better, digits
     "hours": ("hours", False, 2),
@@ -37,9 +39,10 @@ class _Compared(NamedTuple):
 def verdict(rows: Sequence[Summary]) -> list[str]:
     """Sentences about the rows of one block, the most important first."""
     rows, sent = fitting(rows)
-    main = next((each for each in _MAIN if all(each[0] in row.scores for row in rows)), None)
-    if main is None:
+    known = [each for each in _MAIN if all(each[0] in row.scores for row in rows)]
+    if not known:
         return []
+    main = next((each for each in known if _differ(rows, each[0])), known[0])
     score, called, more, digits = main
     base = next((row.base for row in rows if row.base is not None), None)
     reference = next((row for row in rows if row.group is base), None)
@@ -48,12 +51,23 @@ def verdict(rows: Sequence[Summary]) -> list[str]:
         return _without(rows, score, called, more, digits)
     said, best = _compared(ours, reference, main)
     said += _sooner(ours, reference)
-    said += [words for row in best[:2] for words in _costs(row, reference, sent)]
+    said += [words for row in best[:2] for words in _costs(row, reference, sent, score)]
     if len(ours) >= MANY:
         said.append(
             f"Each is a 95% interval by itself: of {len(ours)} such differences, one in twenty excludes 0 by chance."
         )
     return said
+
+
+def _differ(rows: Sequence[Summary], score: str) -> bool:
+    """Whether some policy differs from the reference with some seed."""
+    gaps = [row.scores[score].difference for row in rows]
+    return any(gap is not None and (gap.mean != 0.0 or gap.has_width) for gap in gaps)
+
+
+def _certain(gap: Interval) -> bool:
+    """Whether the interval excludes 0, or the difference is the same with several seeds."""
+    return gap.clear or (gap.n > 1 and not gap.has_width and gap.mean != 0.0)
 
 
 def _short(row: Summary) -> str:
@@ -158,12 +172,12 @@ def _sooner(rows: Sequence[Summary], reference: Summary) -> list[str]:
     return said
 
 
-def _costs(row: Summary, reference: Summary, sent: str) -> list[str]:
+def _costs(row: Summary, reference: Summary, sent: str, main: str) -> list[str]:
     """What else is clearly different for a better policy: the worst-off clients, and fairness."""
     texts = []
     for score, (called, more, digits) in _SIDES.items():
-        found = row.scores.get(score)
-        if found is None or score not in reference.scores or found.difference is None or not found.difference.clear:
+        found = None if score == main else row.scores.get(score)
+        if found is None or score not in reference.scores or found.difference is None or not _certain(found.difference):
             continue
         word = "better" if (found.difference.mean > 0) == more else "worse"
         texts.append(f"{called.format(sent=sent)} {cell_of(found, digits).below} ({word})")
