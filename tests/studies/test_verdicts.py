@@ -221,6 +221,11 @@ NO_SEEDS |= {
     "qualities",
     "target",
     "rates",
+    "printed",
+    "shares",
+    "distance",
+    "mean",
+    "half",
 }  # what is not a number per seed
 STORED = Path(__file__).parents[2] / "docs" / "studies"
 OPPOSITE = {"reproduced": "contradicted", "contradicted": "reproduced"}
