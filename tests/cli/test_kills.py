@@ -56,7 +56,7 @@ def test_a_study_killed_ten_times_ends_with_the_files_of_one_that_was_not(tmp_pa
             [*BASE, "compare", "study.toml", "--out", out], cwd=tmp_path, timeout=500, check=False, **PIPES
         )
         assert done.returncode == 0, done.stderr
-    assert len(files(tmp_path / "whole")) == 3 * 2 * 4 * 5 * 2
+    assert len(files(tmp_path / "whole")) == 3 * 2 * 4 * 5 * 3
     assert files(tmp_path / "cut") == files(tmp_path / "whole")
     assert (tmp_path / "cut/results.json").read_bytes() == (tmp_path / "whole/results.json").read_bytes()
 
