@@ -31,6 +31,7 @@ import numpy as np
 import fedpick as fp
 from _manifest import manifest
 from fedpick.data import Dataset, Federated
+from fedpick.simulate.round import Work
 from fedpick.simulate.together import aggregate_together, play_together, train_together
 from fedpick.types import Choice, Outcome
 
@@ -144,7 +145,7 @@ class Ours:
             ids = rng.choice(len(self.trainers[0].data), self.chosen, replace=False)
             choices.append(Choice(ids))
             everyone = np.ones(len(ids), bool)
-            jobs.append((self.models[i], ids, everyone, np.ones(len(ids)), self.round, rng))
+            jobs.append(Work(self.models[i], ids, everyone, np.ones(len(ids)), self.round, rng))
         ones = [
             Outcome(np.zeros(len(choice), np.int8), np.ones(len(choice)), np.ones(len(choice))) for choice in choices
         ]
