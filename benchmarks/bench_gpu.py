@@ -404,10 +404,10 @@ def measure_workload(name, options, python):
             write_plan(name, data, options.rounds + 2, Path(folder))
             peers, left_out = start_peers(name, Path(folder), python, options.limit, stack)
         engines = {"ours": Ours(name, data), "ours, bfloat16": Ours(name, data, precision="bfloat16")}
-        deep = 8 if name == "cnn" else 16
+        deep = 2 if options.tiny else 8 if name == "cnn" else 16
         engines[f"ours, {deep} stacked"] = Ours(name, data, stacked=deep)
         if name == "cnn":
-            engines["ours, 8 stacked, bfloat16"] = Ours(name, data, stacked=8, precision="bfloat16")
+            engines[f"ours, {deep} stacked, bfloat16"] = Ours(name, data, stacked=deep, precision="bfloat16")
         rows = measure({**engines, **peers}, options.rounds, left_out)
     for engine, row in rows.items():
         runs = len(engines[engine].models) if engine in engines else 1
