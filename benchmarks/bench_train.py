@@ -76,7 +76,9 @@ ENGINES = [
     Engine("fedpick", "ours", "ours.py"),
     Engine("fedpick, one core", "one", "ours.py", ("one",), only="AD"),
     Engine("the steps alone, one core", "bound", "bound.py", only="AD"),
-    Engine("PyTorch loop, plain", "pytorch", "pytorch_loop.py", ("plain",)),
+    Engine("PyTorch loop, plain", "pytorch", "pytorch_loop.py", ("plain",), only="ABC"),
+    # Threads inside products this small only wait for each other: minutes for a round on a busy machine.
+    Engine("PyTorch loop, one thread", "pytorch", "pytorch_loop.py", ("one",), only="DE"),
     Engine("PyTorch loop, channels_last", "pytorch", "pytorch_loop.py", ("channels_last",), only="B"),
     Engine("PyTorch loop, a process a core", "pytorch", "pytorch_loop.py", ("processes",)),
     Engine("Flower simulation", "flower", "flower_sim.py"),
