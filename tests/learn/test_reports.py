@@ -9,7 +9,7 @@ from people import BATCH, SIZES, model_of, people
 import fedpick as fp
 from fedpick import learn
 from fedpick.data import Dataset, Federated
-from fedpick.flower.telling import reports as flower_reports
+from fedpick.flower import reports as flower_reports
 from fedpick.learn import evaluation
 from fedpick.learn.reports import noise_of
 from fedpick.rng import stream

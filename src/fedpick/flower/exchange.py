@@ -4,7 +4,8 @@ A reply that Flower's strategies cannot aggregate (different keys or shapes, NaN
 with an exception. Here it counts as a failure of its client, and the base strategy does not get it.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+import logging
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,23 +13,65 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from flwr.serverapp import Grid
 
+from fedpick.errors import ContractError
 from fedpick.flower.grids import Arrivals, Watched
 from fedpick.server import Round
-from fedpick.server.reading import printable
+from fedpick.server.late import Part, flat
+from fedpick.server.moves import Arrays, moves, onto
+from fedpick.server.reading import printable, size
 from fedpick.server.updates import Update, agree, arrays_fault, metrics_fault
 from fedpick.types import Status
 
-__all__ = ["Exchange", "Heard", "read"]
+__all__ = ["Exchange", "Heard", "numbers", "read", "to_record"]
+
+log = logging.getLogger("flwr.fedpick")
 
 EXPIRED = (3, 4)  # Flower's codes for a message or a reply whose time to live has passed
 UNUSABLE = 0  # Flower's code for an unknown error
 
 
+def numbers(record: Mapping[str, Array], model: Mapping[str, Array] | None) -> dict[str, Any]:
+    """The record as NumPy arrays; those that, like the model's, only the base can read are left as they are."""
+    found: dict[str, Any] = {}
+    for name, array in record.items():
+        like = None if model is None else model.get(name)
+        own = like is not None and array.stype == like.stype != "numpy.ndarray"
+        found[name] = array if own else array.numpy()
+    return found
+
+
+def to_record(arrays: Mapping[str, Any]) -> ArrayRecord:
+    """NumPy arrays as Flower's."""
+    return ArrayRecord({name: Array(np.asarray(values)) for name, values in arrays.items()})
+
+
 @dataclass(kw_only=True)
 class Heard(Update):
-    """A reply and what was read from it."""
+    """A reply, what was read from it, and the model that its client was sent."""
 
     reply: Message
+    sent: ArrayRecord | None
+
+    @property
+    def record(self) -> ArrayRecord:
+        """The arrays of the trained model."""
+        return next(iter(self.reply.content.array_records.values()))
+
+    @property
+    def moves(self) -> Arrays:
+        """What training added to the arrays of the model."""
+        assert self.sent is not None
+        return moves(numbers(self.record, self.sent), numbers(self.sent, self.sent))
+
+    def move(self, model: ArrayRecord, times: float) -> None:
+        """Replace the trained model by the present one plus so many times what training added."""
+        record, now = self.record, numbers(model, model)
+        for name, values in onto(now, self.moves, times).items():
+            record[name] = Array(values)
+
+    def weigh(self, metric: str, weight: float) -> None:
+        """Give the update this weight in the base's average."""
+        next(iter(self.reply.content.metric_records.values()))[metric] = weight
 
 
 def _look(reply: Message, sent: ArrayRecord | None, weight: str | None, train: bool) -> tuple[Hashable, bool, str]:
@@ -41,8 +84,7 @@ def _look(reply: Message, sent: ArrayRecord | None, weight: str | None, train: b
     shapes: list[Hashable] = []
     like = True
     for key, record in records:
-        arrays = {name: _values(array, None if sent is None else sent.get(name)) for name, array in record.items()}
-        shape, wrong = arrays_fault(arrays, None if weight is None else sent)
+        shape, wrong = arrays_fault(numbers(record, sent), None if weight is None else sent)
         if wrong:
             return None, False, wrong
         like = like and sent is not None and set(record) == set(sent)
@@ -53,12 +95,6 @@ def _look(reply: Message, sent: ArrayRecord | None, weight: str | None, train: b
             return None, False, wrong
         shapes.append((key, shape))
     return tuple(shapes), like, ""
-
-
-def _values(array: Array, model: Array | None) -> Any:
-    """The array as a NumPy array; unchanged if it is, like the model, in a format that only the base can read."""
-    own = model is not None and array.stype == model.stype != "numpy.ndarray"
-    return array if own else array.numpy()
 
 
 def read(
@@ -73,7 +109,7 @@ def read(
         names: of the reports to read.
         train: whether it is a reply to training, else to evaluation.
     """
-    heard = Heard(reply=reply)
+    heard = Heard(reply=reply, sent=sent)
     if reply.has_error():
         heard.why = printable(f"error {reply.error.code}: {(reply.error.reason or '')[-200:]}")
         return heard
@@ -85,6 +121,7 @@ def read(
             heard.why = "" if bad is None else f"metric {bad!r} is NaN or infinite"  # so would be the mean
         if not heard.why:
             heard.say(record, names)
+            heard.size = 1.0 if weight is None else size(record.get(weight))
     except Exception as error:  # whatever the client sent: bytes that are no array, records of another kind, ...
         heard.why = f"unreadable: {type(error).__name__}: {error}"
     heard.why = printable(heard.why)
@@ -101,6 +138,8 @@ class Exchange:
         messages: by node id.
         arrays: the model that was sent.
         grid: that sends the messages; a `Watched` one knows when replies arrived.
+        weight: name of the metric that weights the base's average; None: it has none.
+        reports: names of the reports to read.
     """
 
     round: Round
@@ -108,6 +147,8 @@ class Exchange:
     messages: dict[int, Message]
     arrays: ArrayRecord
     grid: Grid
+    weight: str | None
+    reports: Iterable[str]
     heard: dict[int, Heard] = field(default_factory=dict)  # by node id, in the order of arrival
     status: dict[int, Status | None] = field(default_factory=dict)
 
@@ -115,7 +156,11 @@ class Exchange:
     def _arrivals(self) -> Arrivals:
         return self.grid.last if isinstance(self.grid, Watched) else Arrivals(limit=self.round.limit)
 
-    def hear(self, replies: Iterable[Message], weight: str | None, reports: Iterable[str], usual: Hashable) -> Hashable:
+    def read(self, reply: Message) -> Heard:
+        """Read and check a reply to this round's training."""
+        return read(reply, sent=self.arrays, weight=self.weight, names=self.reports)
+
+    def hear(self, replies: Iterable[Message], usual: Hashable) -> Hashable:
         """Read the replies; returns what the usable ones have in common (`usual` in the next round)."""
         # The sender of an error reply can be the SuperLink: only the message that it answers identifies the node.
         node_of = {message.metadata.message_id: node for node, message in self.messages.items()}
@@ -125,85 +170,53 @@ class Exchange:
                 continue
             if reply.has_error() and reply.error.code in EXPIRED and self._expired(self.messages[node]):
                 continue  # treated as no answer: the client is LATE
-            self.heard[node] = read(reply, sent=self.arrays, weight=weight, names=reports)
+            self.heard[node] = self.read(reply)
         return agree(list(self.heard.values()), usual)
-
-    def refused(self, message: Message) -> bool:
-        """Whether Flower did not send this message."""
-        return message.metadata.message_id in self._arrivals.refused
 
     def _expired(self, message: Message) -> bool:
         took = self._arrivals.took.get(message.metadata.message_id)
         return took is None or took >= 0.9 * message.metadata.ttl
 
-    def judge(self) -> None:
-        """Report each client's result to the session, and close the round."""
+    def judge(self) -> list[Part]:
+        """Report each client's result to the session, and close the round; returns the updates to aggregate."""
         arrivals, round = self._arrivals, self.round
         round.limit = arrivals.limit
         round.megabytes = sum(len(array.data) for array in self.arrays.values()) / 1e6
         for node, each in self.heard.items():
-            if each.why:
-                self.status[node] = round.failed(self.names[node], f"{each.why} (node {node})")
-                continue
-            self.status[node] = round.done(
-                self.names[node],
-                loss=each.loss,
-                seconds=each.seconds,
-                reports=each.reports,
-                update=next(iter(each.reply.content.array_records.values()), None),
-                arrived=arrivals.took.get(self.messages[node].metadata.message_id),
-            )
+            each.why = each.why and f"{each.why} (node {node})"
+            took = arrivals.took.get(self.messages[node].metadata.message_id)
+            self.status[node] = round.take(self.names[node], each, arrived=took)
         for node, message in self.messages.items():
-            if self.refused(message):
+            if message.metadata.message_id in arrivals.refused:
                 round.failed(self.names[node], f"Flower refused the message (node {node})", answered=False)
+        try:
+            parts = round.parts(lambda heard: flat(heard.moves))
+        except ContractError as error:  # such as models whose size changes while they are trained
+            log.warning("round %d: late replies are not used: %s", round.number, error)
+            parts = [Part(name, heard, 1.0, 0, round.base(name)) for name, heard in round.updates.items()]
         round.close()
+        return parts
 
-    def sizes(self, weight: str | None) -> dict[str, float]:
-        """The metric by which the base averages, by name; 1 where it has none."""
-        found = {}
-        for node, each in self.heard.items():
-            said: Any = 1.0
-            if weight is not None and not each.reply.has_error():
-                said = next(iter(each.reply.content.metric_records.values()), MetricRecord()).get(weight, 1.0)
-            found[self.names[node]] = float(said) if isinstance(said, int | float) and said > 0 else 1.0
-        return found
+    def weigh(self, parts: Sequence[Part]) -> None:
+        """Give the updates the policy's weights, where it has some, and late ones what they count for."""
+        if self.weight is None:
+            return
+        own, choice = self.round.choice.weights is not None, self.round.choice
+        total = 1.0 if choice.normalise else sum(part.weight for part in parts)
+        for part in parts:
+            if own or part.rounds:
+                part.update.weigh(self.weight, part.base)
+            # The base divides by the total, so that updates are scaled by it first; late ones had another model.
+            if part.weight and (part.rounds or abs(total - 1.0) > 1e-12):
+                part.update.move(self.arrays, total)
 
-    def usable(self, weight: str | None, late: Sequence[tuple[Heard, float]] = ()) -> list[Message]:
-        """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them.
-
-        Args:
-            weight: the metric by which the base averages; the policy's weights, where it has some, take its place.
-            late: replies of earlier rounds, and what each counts for.
-        """
-        handed, weights = [], None if weight is None else self.round.weights
-        total = (
-            1.0 if weights is None or self.round.choice.normalise else sum(weights.values()) + sum(w for _, w in late)
-        )
+    def usable(self, parts: Sequence[Part]) -> list[Message]:
+        """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them."""
+        # A weight of 0 is no update; Flower could not divide by a sum of 0.
+        handed = [part.update.reply for part in parts if part.weight or self.weight is None]
         for node, each in self.heard.items():
             if each.reply.has_error():
                 handed.append(each.reply)
-            elif self.status[node] == Status.DONE:
-                share = None if weights is None else weights[self.names[node]]
-                if share != 0.0:  # a weight of 0 is no update; Flower could not divide by a sum of 0
-                    handed.append(each.reply)
-                if share and weight is not None and weights is not None:
-                    self._weigh(each.reply, weight, share, total)
             elif self.status[node] == Status.FAILED:
                 handed.append(Message(Error(UNUSABLE, f"fedpick: {each.why}"), reply_to=self.messages[node]))
-        for each, share in late:
-            if share > 0.0 and weight is not None:
-                self._weigh(each.reply, weight, share, total)
-                handed.append(each.reply)
         return handed
-
-    def _weigh(self, reply: Message, weight: str, share: float, total: float) -> None:
-        """Give the update its share; the base divides by the total, so that the update is scaled by it first."""
-        next(iter(reply.content.metric_records.values()))[weight] = share
-        if abs(total - 1.0) <= 1e-12:
-            return
-        for record in reply.content.array_records.values():
-            for name, array in record.items():
-                sent = self.arrays.get(name, None)
-                values, old = _values(array, sent), None if sent is None else _values(sent, sent)
-                if isinstance(values, np.ndarray) and isinstance(old, np.ndarray) and values.shape == old.shape:
-                    record[name] = Array(np.asarray(old + total * (values - old)))

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
-from fedpick.server.late import Came, Part, parts
+from fedpick.server.late import Came, Mean, Part, bases, flat, parts, weighed
 from fedpick.server.reports import Told
+from fedpick.server.updates import Update
 from fedpick.store.records import Record
 from fedpick.types import Choice, Outcome, Status, View
 
@@ -32,6 +33,7 @@ class _Heard:
     reports: Told = field(default_factory=dict)
     answered: bool = True
     update: Any = None
+    size: float | None = None
 
 
 class Round:
@@ -60,6 +62,7 @@ class Round:
         self._session, self._begun = session, begun
         self._names = session.roster.names
         self._index = {self._names[k]: k for k in dict.fromkeys(choice.ids.tolist())}
+        self._bases = bases(choice, view.clients)
         self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
         self._taken: list[Came] | None = None  # late updates that this round uses
         self._deaf = False  # answers are no longer accepted
@@ -118,10 +121,32 @@ class Round:
                 or lists or mappings of arrays.
         """
         with self._changed:
-            late = self._session.late
-            if self._taken is None:
-                self._taken = [each for each in late.came if self.number - each.round <= late.rounds]
-            return parts(self, late, self._taken, vector)
+            return parts(self, self._session.late.beta, self._take_late(), vector or flat)
+
+    def late_parts(self, mean: Mean, vector: Callable[[Any], ArrayLike] | None = None) -> list[tuple[Came, float]]:
+        """As `parts` for a server that adds up updates as they come: late ones only, and what each counts for.
+
+        Args:
+            mean: of the updates in time, whose weights are `base`.
+            vector: as in `parts`.
+        """
+        with self._changed:
+            return weighed(self, self._session.late.beta, self._take_late(), mean, vector or flat)
+
+    def _take_late(self) -> list[Came]:
+        if self._taken is None:
+            self._taken = self._session.late.due(self.number)
+        return self._taken
+
+    def base(self, name: str) -> float:
+        """What a chosen client's update counts for beside the others: the policy's weight, else `size` of its `done`.
+
+        Weights of a client drawn twice are added up. Without either it is the client's size.
+        """
+        at = self._index[name]
+        heard = self._heard.get(at)
+        said = None if heard is None or self.choice.weights is not None else heard.size
+        return self._bases[at] if said is None else said
 
     @property
     def index(self) -> Mapping[str, int]:
@@ -153,6 +178,7 @@ class Round:
         seconds: float | None = None,
         reports: Mapping[str, Any] | None = None,
         update: Any = None,
+        size: float | None = None,
         arrived: float | None = None,
     ) -> Status | None:
         """Record a client's answer; invalid values never raise.
@@ -167,6 +193,7 @@ class Round:
             seconds: duration that it reports; the session's `durations` says how it is used.
             reports: by name; those that the policy learns from are kept.
             update: any object, returned by `updates`.
+            size: number of examples that it trained on, for `parts`; None: the client's size.
             arrived: seconds from the start of the round to the answer; None: until now.
         """
         with self._changed:
@@ -184,8 +211,23 @@ class Round:
                 took = said
             kept = self._session.reports.read(name, update, reports)
             status = Status.SURPLUS if self.full else Status.DONE
-            self._hear(at, _Heard(status, took, value, kept, update=update))
+            held = None if size is None else reading.size(size, float(self.view.clients.sizes[at]))
+            self._hear(at, _Heard(status, took, value, kept, update=update, size=held))
             return status
+
+    def take(self, name: str, update: Update, /, *, arrived: float | None = None) -> Status | None:
+        """Record an update that an adapter has read from a message: as failed if it cannot be used, else as done."""
+        if update.why:
+            return self.failed(name, update.why)
+        return self.done(
+            name,
+            loss=update.loss,
+            seconds=update.seconds,
+            reports=update.reports,
+            update=update,
+            size=update.size,
+            arrived=arrived,
+        )
 
     def failed(self, name: str, why: str = "", /, *, answered: bool = True) -> Status | None:
         """Record that a client failed: an error, a lost connection, an update that cannot be used.

@@ -241,7 +241,12 @@ class Session:
                 return
             self.last = replace(self.last, metrics={**self.last.metrics, **columns(metrics, training)})
 
-    def keep(self, name: str, update: Any, *, round: int) -> Status | None:
+    def free(self, names: Iterable[str]) -> list[str]:
+        """Those of these clients that do not still work on an earlier round (`late`); all of them if all do."""
+        with self.guard:
+            return self.late.free(names)
+
+    def keep(self, name: str, update: Any, *, round: int, size: float | None = None) -> Status | None:
         """Keep an update that comes after its round was closed, for the next round's `parts`.
 
         Returns LATE if it is kept, and None if it is not: the client was not chosen in that round, had answered or
@@ -251,9 +256,10 @@ class Session:
             name: of the client.
             update: any object, as in `Round.done`.
             round: number of the round in which the client was chosen.
+            size: as in `Round.done`.
         """
         with self.guard:
-            return self.late.keep(name, update, round)
+            return self.late.keep(name, update, round, size)
 
     def retire(self, names: Collection[str]) -> None:
         """Delete clients and what was learned about them. Clients that are only away for a while need no call.

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.server.reading import loss_of, number, printable, seconds_of
+from fedpick.server.reading import LARGEST_SIZE, loss_of, number, printable, seconds_of
 
 __all__ = ["Update", "agree", "array_fault", "arrays_fault", "metrics_fault"]
 
 MOST_METRICS = 1_000  # names
 LONGEST_LIST = 1_000_000  # numbers in one of them
-LARGEST_WEIGHT = 1e15  # examples
 
 
 @dataclass
@@ -30,6 +29,7 @@ class Update:
     loss: float | None = None
     seconds: float = math.nan
     reports: dict[str, Any] = field(default_factory=dict)
+    size: float = 1.0  # examples, or what else it counts for in a mean
     shape: Hashable = None  # names, shapes and types; updates that are aggregated must have the same
     like_sent: bool = False  # whether its arrays have the names of the model that was sent
 
@@ -104,9 +104,9 @@ def metrics_fault(metrics: Mapping[str, Any], weight: str | None) -> tuple[Hasha
     for name, length in lengths.items():
         if length > LONGEST_LIST:
             return None, f"metric {name[:40]!r} has {length} numbers, but at most {LONGEST_LIST} are read"
-    if weight is not None and not 0 < number(metrics.get(weight)) <= LARGEST_WEIGHT:
+    if weight is not None and not 0 < number(metrics.get(weight)) <= LARGEST_SIZE:
         said = printable(reprlib.repr(metrics.get(weight)))
-        return None, f"metric {weight!r} is {said}, but must be a number > 0, at most {LARGEST_WEIGHT:g}"
+        return None, f"metric {weight!r} is {said}, but must be a number > 0, at most {LARGEST_SIZE:g}"
     return frozenset(lengths.items()), ""
 
 
