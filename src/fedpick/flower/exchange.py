@@ -4,8 +4,7 @@ A reply that Flower's strategies cannot aggregate (different keys or shapes, NaN
 with an exception. Here it counts as a failure of its client, and the base strategy does not get it.
 """
 
-import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,18 +12,15 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from fedpick.errors import ContractError
 from fedpick.flower.grids import Arrivals, Watched
 from fedpick.server import Round
-from fedpick.server.late import Part, flat
+from fedpick.server.late import Came
 from fedpick.server.moves import Arrays, moves, onto
 from fedpick.server.reading import printable, size
 from fedpick.server.updates import Update, agree, arrays_fault, metrics_fault
 from fedpick.types import Status
 
 __all__ = ["Exchange", "Heard", "numbers", "read", "to_record"]
-
-log = logging.getLogger("flwr.fedpick")
 
 EXPIRED = (3, 4)  # Flower's codes for a message or a reply whose time to live has passed
 UNUSABLE = 0  # Flower's code for an unknown error
@@ -47,7 +43,7 @@ def to_record(arrays: Mapping[str, Any]) -> ArrayRecord:
 
 @dataclass(kw_only=True)
 class Heard(Update):
-    """A reply, what was read from it, and the model that its client was sent."""
+    """A reply, what was read from it, and the model that its client was sent; None in evaluation."""
 
     reply: Message
     sent: ArrayRecord | None
@@ -57,66 +53,54 @@ class Heard(Update):
         """The arrays of the trained model."""
         return next(iter(self.reply.content.array_records.values()))
 
-    @property
-    def moves(self) -> Arrays:
+    def changes(self) -> Arrays:
         """What training added to the arrays of the model."""
         assert self.sent is not None
         return moves(numbers(self.record, self.sent), numbers(self.sent, self.sent))
 
-    def move(self, model: ArrayRecord, times: float) -> None:
-        """Replace the trained model by the present one plus so many times what training added."""
-        record, now = self.record, numbers(model, model)
-        for name, values in onto(now, self.moves, times).items():
+    def move(self, model: ArrayRecord, changes: Arrays, times: float) -> None:
+        """Replace the trained model by this one plus so many times the changes."""
+        record = self.record
+        for name, values in onto(numbers(model, model), changes, times).items():
             record[name] = Array(values)
 
     def weigh(self, metric: str, weight: float) -> None:
         """Give the update this weight in the base's average."""
         next(iter(self.reply.content.metric_records.values()))[metric] = weight
 
-
-def _look(reply: Message, sent: ArrayRecord | None, weight: str | None, train: bool) -> tuple[Hashable, bool, str]:
-    """(what must be equal in all replies, whether its arrays have the names of the model sent, what is wrong)."""
-    records = (*reply.content.array_records.items(),) if train else ()
-    if train and weight is not None and len(records) != 1:
-        return None, False, f"{len(records)} ArrayRecords instead of one"
-    if weight is not None and len(reply.content.metric_records) != 1:
-        return None, False, f"{len(reply.content.metric_records)} MetricRecords instead of one"
-    shapes: list[Hashable] = []
-    like = True
-    for key, record in records:
-        shape, wrong = arrays_fault(numbers(record, sent), None if weight is None else sent)
-        if wrong:
-            return None, False, wrong
-        like = like and sent is not None and set(record) == set(sent)
-        shapes.append((key, shape))
-    for key, metrics in reply.content.metric_records.items():
-        shape, wrong = metrics_fault(metrics, weight)
-        if wrong:
-            return None, False, wrong
-        shapes.append((key, shape))
-    return tuple(shapes), like, ""
+    def check(self, weight: str | None) -> None:
+        """Find out whether the base can aggregate the records, and what must be equal in all of them."""
+        arrays = dict(self.reply.content.array_records) if self.sent is not None else {}
+        metrics = dict(self.reply.content.metric_records)
+        for kind, records in (("ArrayRecords", arrays), ("MetricRecords", metrics)):
+            if weight is not None and len(records) != 1 and (records is metrics or self.sent is not None):
+                self.why = f"{len(records)} {kind} instead of one"
+                return
+        model = None if weight is None else self.sent
+        faults = [(key, *arrays_fault(numbers(each, self.sent), model)) for key, each in arrays.items()]
+        faults += [(key, *metrics_fault(each, weight)) for key, each in metrics.items()]
+        self.why = next((wrong for _, _, wrong in faults if wrong), "")
+        self.shape = tuple((key, shape) for key, shape, _ in faults)
+        self.like_sent = all(set(each) == set(self.sent or ()) for each in arrays.values())
 
 
-def read(
-    reply: Message, *, sent: ArrayRecord | None, weight: str | None, names: Iterable[str] = (), train: bool = True
-) -> Heard:
+def read(reply: Message, *, sent: ArrayRecord | None, weight: str | None, names: Iterable[str] = ()) -> Heard:
     """Read and check one reply.
 
     Args:
         reply: to read.
-        sent: the model that was sent.
+        sent: the model that was sent to be trained; None: it is a reply to evaluation.
         weight: name of the metric that weights the base's average; None: not known.
         names: of the reports to read.
-        train: whether it is a reply to training, else to evaluation.
     """
     heard = Heard(reply=reply, sent=sent)
     if reply.has_error():
         heard.why = printable(f"error {reply.error.code}: {(reply.error.reason or '')[-200:]}")
         return heard
     try:
-        heard.shape, heard.like_sent, heard.why = _look(reply, sent, weight, train)
+        heard.check(weight)
         record = next(iter(reply.content.metric_records.values()), MetricRecord())
-        if not heard.why and not train:
+        if not heard.why and sent is None:
             bad = next((name for name, value in record.items() if not np.isfinite(value).all()), None)
             heard.why = "" if bad is None else f"metric {bad!r} is NaN or infinite"  # so would be the mean
         if not heard.why:
@@ -140,6 +124,7 @@ class Exchange:
         grid: that sends the messages; a `Watched` one knows when replies arrived.
         weight: name of the metric that weights the base's average; None: it has none.
         reports: names of the reports to read.
+        keeps_late: whether late replies are used, so that updates must be compared.
     """
 
     round: Round
@@ -149,8 +134,10 @@ class Exchange:
     grid: Grid
     weight: str | None
     reports: Iterable[str]
+    keeps_late: bool
     heard: dict[int, Heard] = field(default_factory=dict)  # by node id, in the order of arrival
     status: dict[int, Status | None] = field(default_factory=dict)
+    late: list[tuple[Came, float]] = field(default_factory=list)  # replies of earlier rounds, and what each counts for
 
     @property
     def _arrivals(self) -> Arrivals:
@@ -158,7 +145,10 @@ class Exchange:
 
     def read(self, reply: Message) -> Heard:
         """Read and check a reply to this round's training."""
-        return read(reply, sent=self.arrays, weight=self.weight, names=self.reports)
+        heard = read(reply, sent=self.arrays, weight=self.weight, names=self.reports)
+        if self.keeps_late and not heard.why:
+            heard.moves = heard.changes()
+        return heard
 
     def hear(self, replies: Iterable[Message], usual: Hashable) -> Hashable:
         """Read the replies; returns what the usable ones have in common (`usual` in the next round)."""
@@ -177,8 +167,8 @@ class Exchange:
         took = self._arrivals.took.get(message.metadata.message_id)
         return took is None or took >= 0.9 * message.metadata.ttl
 
-    def judge(self) -> list[Part]:
-        """Report each client's result to the session, and close the round; returns the updates to aggregate."""
+    def judge(self) -> None:
+        """Report each client's result to the session, and close the round."""
         arrivals, round = self._arrivals, self.round
         round.limit = arrivals.limit
         round.megabytes = sum(len(array.data) for array in self.arrays.values()) / 1e6
@@ -189,34 +179,31 @@ class Exchange:
         for node, message in self.messages.items():
             if message.metadata.message_id in arrivals.refused:
                 round.failed(self.names[node], f"Flower refused the message (node {node})", answered=False)
-        try:
-            parts = round.parts(lambda heard: flat(heard.moves))
-        except ContractError as error:  # such as models whose size changes while they are trained
-            log.warning("round %d: late replies are not used: %s", round.number, error)
-            parts = [Part(name, heard, 1.0, 0, round.base(name)) for name, heard in round.updates.items()]
+        self.late = round.late_parts()
         round.close()
-        return parts
 
-    def weigh(self, parts: Sequence[Part]) -> None:
-        """Give the updates the policy's weights, where it has some, and late ones what they count for."""
-        if self.weight is None:
-            return
-        own, choice = self.round.choice.weights is not None, self.round.choice
-        total = 1.0 if choice.normalise else sum(part.weight for part in parts)
-        for part in parts:
-            if own or part.rounds:
-                part.update.weigh(self.weight, part.base)
-            # The base divides by the total, so that updates are scaled by it first; late ones had another model.
-            if part.weight and (part.rounds or abs(total - 1.0) > 1e-12):
-                part.update.move(self.arrays, total)
-
-    def usable(self, parts: Sequence[Part]) -> list[Message]:
+    def usable(self) -> list[Message]:
         """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them."""
-        # A weight of 0 is no update; Flower could not divide by a sum of 0.
-        handed = [part.update.reply for part in parts if part.weight or self.weight is None]
+        handed, times = [], 1.0 if self.weight is None else self.round.times(self.late)
         for node, each in self.heard.items():
             if each.reply.has_error():
                 handed.append(each.reply)
             elif self.status[node] == Status.FAILED:
                 handed.append(Message(Error(UNUSABLE, f"fedpick: {each.why}"), reply_to=self.messages[node]))
+            elif self.status[node] == Status.DONE and self._weigh(each, self.round.base(self.names[node])):
+                if abs(times - 1.0) > 1e-12:  # the base divides by it, so that the update is scaled by it first
+                    each.move(self.arrays, each.changes(), times)
+                handed.append(each.reply)
+        for came, base in self.late:
+            if self._weigh(came.update, base, late=True):
+                came.update.move(self.arrays, came.update.moves, times)  # as if it had been sent this round's model
+                handed.append(came.update.reply)
         return handed
+
+    def _weigh(self, heard: Heard, base: float, late: bool = False) -> bool:
+        """Give the update its weight, if it is not the client's own; returns whether it is an update at all."""
+        if self.weight is None:
+            return True
+        if late or self.round.choice.weights is not None:
+            heard.weigh(self.weight, base)
+        return base > 0.0  # Flower could not divide by a sum of 0

@@ -219,6 +219,7 @@ class Selected(Strategy):
             grid=grid,
             weight=self._base.weight,
             reports=self.session.reports,
+            keeps_late=self.session.late.rounds > 0,
         )
         return messages
 
@@ -233,12 +234,11 @@ class Selected(Strategy):
             return result
         self._usual["train"] = exchange.hear(replies, self._usual.get("train"))
         self._late.pull(own(exchange.grid))
-        parts = exchange.judge()
+        exchange.judge()
         self._late.expect(exchange)
         try:
             self._check_weights(exchange)
-            exchange.weigh(parts)
-            result = aggregate(exchange.round.number, exchange.usable(parts))
+            result = aggregate(exchange.round.number, exchange.usable())
         except Exception as error:  # one client's update must not end the training of all
             log.exception(
                 "round %d: %s could not aggregate the updates of nodes %s; the model does not change",
@@ -288,7 +288,7 @@ class Selected(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As the base, without the replies that cannot be aggregated."""
-        heard = [read(reply, sent=None, weight=self._base.weight, train=False) for reply in replies]
+        heard = [read(reply, sent=None, weight=self._base.weight) for reply in replies]
         self._usual["evaluate"] = agree(heard, self._usual.get("evaluate"))
         usable = [each.reply for each in heard if not each.why or each.reply.has_error()]
         return self._measure(self._base.own("aggregate_evaluate")(max(self.round, 1), usable))

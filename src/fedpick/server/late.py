@@ -94,10 +94,10 @@ class LateUpdates:
 
     def take(self, name: str, update: Update, round: int) -> Status | None:
         """Keep an update that an adapter has read, unless it cannot be used; then none is owed any more."""
-        if not update.why:
+        if self.rounds and not update.why:
             return self.keep(name, update, round, update.size)
         self._owed.get(round, {}).pop(name, None)
-        self._drop(name, round, update.why)
+        self._drop(name, round, update.why or "late = 0")
         return None
 
     def _drop(self, name: object, round: int, why: str) -> None:

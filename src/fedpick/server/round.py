@@ -65,6 +65,7 @@ class Round:
         self._bases = bases(choice, view.clients)
         self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
         self._taken: list[Came] | None = None  # late updates that this round uses
+        self._mean = Mean()  # of the updates that adapters took, for late ones to be compared with
         self._deaf = False  # answers are no longer accepted
         self._over = False
         self._changed = threading.Condition(session.guard)
@@ -123,15 +124,17 @@ class Round:
         with self._changed:
             return parts(self, self._session.late.beta, self._take_late(), vector or flat)
 
-    def late_parts(self, mean: Mean, vector: Callable[[Any], ArrayLike] | None = None) -> list[tuple[Came, float]]:
-        """As `parts` for a server that adds up updates as they come: late ones only, and what each counts for.
-
-        Args:
-            mean: of the updates in time, whose weights are `base`.
-            vector: as in `parts`.
-        """
+    def late_parts(self) -> list[tuple[Came, float]]:
+        """As `parts` for an adapter that calls `take`: only the late updates, and what each counts for (`base`)."""
         with self._changed:
-            return weighed(self, self._session.late.beta, self._take_late(), mean, vector or flat)
+            return weighed(self, self._session.late.beta, self._take_late(), self._mean, lambda late: flat(late.moves))
+
+    def times(self, late: Collection[tuple[Came, float]] = ()) -> float:
+        """By what an average of updates by their `base` is to be multiplied: the sum of weights used as they are."""
+        weights = self.weights
+        if weights is None or self.choice.normalise:
+            return 1.0
+        return sum(weights.values()) + sum(base for _, base in late)
 
     def _take_late(self) -> list[Came]:
         if self._taken is None:
@@ -219,7 +222,7 @@ class Round:
         """Record an update that an adapter has read from a message: as failed if it cannot be used, else as done."""
         if update.why:
             return self.failed(name, update.why)
-        return self.done(
+        status = self.done(
             name,
             loss=update.loss,
             seconds=update.seconds,
@@ -228,6 +231,13 @@ class Round:
             size=update.size,
             arrived=arrived,
         )
+        with self._changed:
+            if status == Status.DONE and update.moves and self._session.late.rounds:
+                numbers = flat(update.moves)
+                if self._mean.fits(numbers):  # else it is no model of arrays whose sizes are fixed
+                    self._mean.add(numbers, self.base(name))
+            update.moves = {}  # as large as the model
+        return status
 
     def failed(self, name: str, why: str = "", /, *, answered: bool = True) -> Status | None:
         """Record that a client failed: an error, a lost connection, an update that cannot be used.

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.server.moves import Arrays
 from fedpick.server.reading import LARGEST_SIZE, loss_of, number, printable, seconds_of
 
-__all__ = ["Update", "agree", "array_fault", "arrays_fault", "metrics_fault"]
+__all__ = ["Update", "agree", "arrays_fault", "metrics_fault"]
 
 MOST_METRICS = 1_000  # names
 LONGEST_LIST = 1_000_000  # numbers in one of them
@@ -32,6 +33,7 @@ class Update:
     size: float = 1.0  # examples, or what else it counts for in a mean
     shape: Hashable = None  # names, shapes and types; updates that are aggregated must have the same
     like_sent: bool = False  # whether its arrays have the names of the model that was sent
+    moves: Arrays = field(default_factory=dict)  # what training added to the model, where late updates are used
 
     def say(self, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
         """Read loss, seconds and the reports of these names from a client's metrics."""
@@ -40,7 +42,7 @@ class Update:
         self.reports = {name: metrics[name] for name in names if name in metrics}
 
 
-def array_fault(name: str, values: Any, model: Any = None) -> str:
+def _array_fault(name: str, values: Any, model: Any = None) -> str:
     """Why an array cannot be used; "" if it can.
 
     Args:
@@ -63,23 +65,26 @@ def array_fault(name: str, values: Any, model: Any = None) -> str:
     return f"NaN or infinity in array {name!r}" if kind in "fc" and not np.isfinite(values).all() else ""
 
 
-def arrays_fault(arrays: Mapping[str, Any], model: Mapping[str, Any] | None) -> tuple[Hashable, str]:
+def arrays_fault(
+    arrays: Mapping[str, Any], model: Mapping[str, Any] | None, whole: bool = True
+) -> tuple[Hashable, str]:
     """(what must be equal in all aggregated updates, what is wrong with these arrays).
 
     Args:
         arrays: of an update.
         model: whose names, order and shapes the arrays must have; None: not compared.
+        whole: whether they must be all arrays of the model, and no others.
     """
-    if model and set(arrays) != set(model):
+    if model and whole and set(arrays) != set(model):
         return None, f"arrays {_few(arrays)} instead of the model's {_few(model)}"
-    if model and list(arrays) != list(model):  # some aggregators rely on the order
+    if model and whole and list(arrays) != list(model):  # some aggregators rely on the order
         return None, "its arrays are in a different order than the model's"
     shapes: list[Hashable] = []
     for name, values in arrays.items():
         if not isinstance(values, np.ndarray):
             shapes.append(name)
             continue
-        if wrong := array_fault(name, values, model[name] if model else None):
+        if wrong := _array_fault(name, values, model.get(name) if model else None):
             return None, wrong
         length = () if values.dtype == np.uint8 and values.ndim == 1 else values.shape
         shapes.append((name, values.dtype.str, length))
