@@ -24,7 +24,7 @@ from fedpick.server.moves import Arrays, moves, onto
 from fedpick.server.reading import size
 from fedpick.server.round import Round
 from fedpick.server.session import Session
-from fedpick.server.settings import Options
+from fedpick.server.settings import Options, check_needs
 from fedpick.server.updates import Update, arrays_fault
 from fedpick.types import Clients, Status
 
@@ -78,11 +78,11 @@ class Selected(FedAvg):  # type: ignore[misc]
     ) -> None:
         super().__init__(*args, **{"ignore_result_error": True} | kwargs)
         require(deadline >= 1, "Selected: deadline", deadline, "a whole number of seconds >= 1")
-        about = traits(policy)
-        if needs := ", ".join(sorted(about.needs & ({"probe", "context", "features"} | about.valued))):
-            raise MissingError(
-                f"Selected: {type(policy).__name__} needs {needs}, which NVFlare cannot provide; choose another policy"
-            )
+        lacks = dict.fromkeys(
+            ("probe", "context", "features", *traits(policy).valued),
+            ", which NVFlare cannot provide; choose another policy",
+        )
+        check_needs(policy, lacks, "Selected")
         # NVFlare writes the arguments into the job from attributes with the same names.
         self.policy, self.deadline, self.durations, self.seed, self.sizes = policy, deadline, durations, seed, sizes
         self.metrics, self.late, self.late_beta = metrics, late, late_beta

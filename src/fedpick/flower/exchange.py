@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from fedpick.flower.grids import Arrivals, Watched
-from fedpick.server import Round
+from fedpick.server import Round, Session
 from fedpick.server.late import Came
 from fedpick.server.moves import Arrays, moves, onto
 from fedpick.server.reading import printable, size
@@ -117,24 +117,22 @@ class Exchange:
     """A round of the session with its messages and replies.
 
     Args:
+        session: of the strategy.
         round: of the session.
         names: of the clients that were asked, by node id.
         messages: by node id.
         arrays: the model that was sent.
         grid: that sends the messages; a `Watched` one knows when replies arrived.
         weight: name of the metric that weights the base's average; None: it has none.
-        reports: names of the reports to read.
-        keeps_late: whether late replies are used, so that updates must be compared.
     """
 
+    session: Session
     round: Round
     names: dict[int, str]
     messages: dict[int, Message]
     arrays: ArrayRecord
     grid: Grid
     weight: str | None
-    reports: Iterable[str]
-    keeps_late: bool
     heard: dict[int, Heard] = field(default_factory=dict)  # by node id, in the order of arrival
     status: dict[int, Status | None] = field(default_factory=dict)
     late: list[tuple[Came, float]] = field(default_factory=list)  # replies of earlier rounds, and what each counts for
@@ -145,8 +143,8 @@ class Exchange:
 
     def read(self, reply: Message) -> Heard:
         """Read and check a reply to this round's training."""
-        heard = read(reply, sent=self.arrays, weight=self.weight, names=self.reports)
-        if self.keeps_late and not heard.why:
+        heard = read(reply, sent=self.arrays, weight=self.weight, names=self.session.reports)
+        if self.session.late.rounds and not heard.why:
             heard.moves = heard.changes()
         return heard
 

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, MissingError, SettingError, require
+from fedpick.errors import ContractError, SettingError, require
 from fedpick.flower.asking import ask_descriptions, ask_losses
 from fedpick.flower.base import Base
 from fedpick.flower.exchange import Exchange, Heard, numbers, read, to_record
@@ -20,12 +20,12 @@ from fedpick.flower.grids import Restricted, Watched, own
 from fedpick.flower.late import Latecomers
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, retold
 from fedpick.flower.presence import Identity, check_identity, identities
-from fedpick.protocol import Policy, traits
+from fedpick.protocol import Policy
 from fedpick.server.gathering import Gathering
 from fedpick.server.presence import Presence
 from fedpick.server.roster import Roster
 from fedpick.server.session import Session
-from fedpick.server.settings import Describe, Options
+from fedpick.server.settings import Describe, Options, check_needs
 from fedpick.server.updates import agree
 from fedpick.server.valuing import worth
 from fedpick.store.records import Record
@@ -59,9 +59,9 @@ class Selected(Strategy):
             id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config; needs
             `fedpick.flower.describe`, and a client can give a false one), or a function of Flower's NodeInfo. "auto"
             is "simulation" in Flower's simulation and "registered" elsewhere.
-        options: `fp.Session`'s state, records, metrics, durations, context, forget_after, most_clients,
-            checkpoint_every, seed and deadline. The deadline also limits evaluation; None: start's `timeout` is the
-            limit.
+        options: `fp.Session`'s state, records, metrics, durations, context, late, late_beta, forget_after,
+            most_clients, checkpoint_every, seed and deadline. The deadline also limits evaluation; None: start's
+            `timeout` is the limit.
     """
 
     def __init__(
@@ -84,10 +84,8 @@ class Selected(Strategy):
             )
         require(0 <= wait < np.inf, "Selected: wait", wait, "a number of seconds >= 0")
         require(callable(describe) or describe in ("ask", None), "Selected: describe", describe, "'ask' or a function")
-        if "features" in traits(policy).needs and describe is None:
-            raise MissingError(
-                f"Selected: {type(policy).__name__} needs features: pass describe=function or describe='ask'"
-            )
+        if describe is None:
+            check_needs(policy, {"features": ": pass describe=function or describe='ask'"}, "Selected")
         check_identity(identity)
         self.base, self.policy = base, policy
         about = {"engine": "flower", "base": type(base).__name__}
@@ -212,14 +210,13 @@ class Selected(Strategy):
             for message in messages:
                 message.metadata.ttl = min(message.metadata.ttl, (1 + self.session.late.rounds) * self.session.deadline)
         self._exchange = Exchange(
+            session=self.session,
             round=round,
             names=nodes,
             messages=by_node,
             arrays=arrays,
             grid=grid,
             weight=self._base.weight,
-            reports=self.session.reports,
-            keeps_late=self.session.late.rounds > 0,
         )
         return messages
 

@@ -24,7 +24,7 @@ from fedpick.server.metrics import Metrics
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
-from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn, check_needs
+from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn, check_needs, session_lacks
 from fedpick.server.viewing import listed, view_of
 from fedpick.store.records import Record
 from fedpick.types import Clients, Outcome, Status
@@ -104,7 +104,7 @@ class Session:
             require(least is None or least >= 1, f"{owner}: {name}", least, "a whole number >= 1, or None")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
         self.policy, self.traits = policy, traits(policy)
-        check_needs(policy, context, value, owner)
+        check_needs(policy, session_lacks(policy, context, value), owner)
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.forget_after, self.most_clients = forget_after, most_clients
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
