@@ -151,11 +151,6 @@ class Round:
         said = None if heard is None or self.choice.weights is not None else heard.size
         return self._bases[at] if said is None else said
 
-    @property
-    def index(self) -> Mapping[str, int]:
-        """The indices of the chosen clients by name."""
-        return self._index
-
     def warn(self, text: str, *names: str) -> None:
         """Write a line about this round to the session's log."""
         self._session.log.warning(f"round %d: {text}", self.number, *map(reading.printable, names))
