@@ -363,13 +363,17 @@ def test_a_late_answer_that_cannot_be_used_changes_nothing_and_frees_its_site(mo
     assert rounds.end() == pytest.approx(3.0)
 
 
-def test_the_round_ends_at_the_deadline_while_its_task_stands(monkeypatch):
+def test_a_round_ends_when_all_have_answered_or_are_gone_or_at_the_deadline(monkeypatch):
     rounds = Rounds(monkeypatch, Witness(cohort_size=3), late=2, deadline=10)
-    rounds.begin()
-    rounds.job._task = SimpleNamespace(is_standing=True)
-    assert rounds.job.get_num_standing_tasks() == 1
-    rounds.job._round._begun -= 10.0
-    assert rounds.job.get_num_standing_tasks() == 0
-    rounds.job._round._begun += 10.0
-    rounds.job._task.is_standing = False  # all have answered
-    assert rounds.job.get_num_standing_tasks() == 0
+    job, (_, answer) = rounds.job, rounds.begin()
+    assert job.get_num_standing_tasks() == 3
+    job._round._begun -= 10.0
+    assert job.get_num_standing_tasks() == 0
+    job._round._begun += 10.0
+    answer("site-1", 1.0)
+    answer("site-2", math.nan)
+    assert job.get_num_standing_tasks() == 1
+    monkeypatch.setattr(job, "get_client_disconnect_time", lambda name: 5.0 if name == "site-3" else None)
+    assert job.get_num_standing_tasks() == 0
+    rounds.end()
+    assert job._session.last.status.tolist() == [DONE, FAILED, FAILED]

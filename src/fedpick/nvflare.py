@@ -25,7 +25,7 @@ from fedpick.server.reading import size
 from fedpick.server.round import Round
 from fedpick.server.session import Session
 from fedpick.server.settings import Options, check_needs
-from fedpick.server.updates import Update, arrays_fault
+from fedpick.server.updates import Update
 from fedpick.types import Clients, Status
 
 __all__ = ["Selected"]
@@ -40,13 +40,6 @@ class _Asked:
     use: Callable[[Any], Any]
     kind: Any = None  # FULL or DIFF, as the sites in time say
     late: list[tuple[Came, float]] = field(default_factory=list)  # updates of earlier rounds, what each counts for
-
-
-@dataclass(kw_only=True)
-class _Answer(Update):
-    """What was read from an answer; a late one keeps the answer."""
-
-    result: Any = None
 
 
 class Selected(FedAvg):  # type: ignore[misc]
@@ -93,7 +86,6 @@ class Selected(FedAvg):  # type: ignore[misc]
         self._session: Session  # while the job runs
         self._round: Round  # the last one
         self._asked: dict[int, _Asked] = {}  # the last rounds, by FedAvg's number
-        self._task: Any = None  # of the last round
 
     def _described(self, names: Sequence[str]) -> Clients:
         return Clients([float((self.sizes or {}).get(name, 1)) for name in names])
@@ -136,21 +128,17 @@ class Selected(FedAvg):  # type: ignore[misc]
         self._asked = {t: each for t, each in self._asked.items() if now - t <= self.late} | {now: asked}
         return asked
 
-    def broadcast(self, task: Any, *args: Any, **kwargs: Any) -> None:
-        """As FedAvg; its loop then waits for this task."""
-        self._task = task
-        super().broadcast(task, *args, **kwargs)
-
     def get_num_standing_tasks(self) -> int:
-        """FedAvg waits until this is 0: the round has ended, though sites may still work on it."""
-        return int(self._task.is_standing and self._round.seconds < self.deadline)
+        """FedAvg's loop waits until this is 0: all have answered or are gone, or the deadline has passed."""
+        there = [name for name in self._round.waiting if not self.get_client_disconnect_time(name)]
+        return len(there) if self._round.seconds < self.deadline else 0
 
     def _hear(self, result: Any, asked: _Asked) -> bool:
         """Pass the answer to FedAvg unless it is invalid, surplus (OverSelect) or late; returns whether it was used."""
         name, round, answer = result.meta["client_name"], asked.round, self._read(result, asked.sent)
         with self._session.guard:  # a late answer may come while a later round ends
             if round.record is not None:
-                answer.result = result
+                answer.source = result
                 if answer.moves.keys() != asked.sent.keys():
                     answer.why = answer.why or "only NumPy arrays of the whole model can be used late"
                 self._session.late.take(name, answer, round.number)
@@ -166,11 +154,11 @@ class Selected(FedAvg):  # type: ignore[misc]
             asked.kind = result.params_type
             return round.take(name, answer) == Status.DONE
 
-    def _read(self, result: Any, sent: Arrays) -> _Answer:
+    def _read(self, result: Any, sent: Arrays) -> Update:
         """Read and check an answer; encrypted and other values that are not NumPy's are left to FedAvg."""
-        answer = _Answer(size=size(result.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND)))
-        answer.say(result.metrics or {}, self._session.reports)
-        answer.why = answer.why or arrays_fault(_arrays(result), sent, whole=False)[1]
+        answer, metrics = Update(size=size(result.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))), result.metrics or {}
+        answer.check({"params": _arrays(result)}, {"metrics": metrics}, sent, None, "shapes")
+        answer.say(metrics, self._session.reports)
         if self.late and not answer.why:
             answer.moves = _moved(result, sent)
         return answer
@@ -202,7 +190,7 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     def _use_late(self, came: Came, base: float, asked: _Asked) -> bool:
         """Give FedAvg a late update as if its site had been sent this round's model; returns whether it was used."""
-        result = came.update.result
+        result = came.update.source
         result.params_type = asked.kind or result.params_type
         result.params = _params(result, came.update.moves, asked.sent)
         result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = base

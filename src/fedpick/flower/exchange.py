@@ -17,7 +17,7 @@ from fedpick.server import Round, Session
 from fedpick.server.late import Came
 from fedpick.server.moves import Arrays, moves, onto
 from fedpick.server.reading import printable, size
-from fedpick.server.updates import Update, agree, arrays_fault, metrics_fault
+from fedpick.server.updates import Update, agree
 from fedpick.types import Status
 
 __all__ = ["Exchange", "Heard", "numbers", "read", "to_record"]
@@ -68,21 +68,6 @@ class Heard(Update):
         """Give the update this weight in the base's average."""
         next(iter(self.reply.content.metric_records.values()))[metric] = weight
 
-    def check(self, weight: str | None) -> None:
-        """Find out whether the base can aggregate the records, and what must be equal in all of them."""
-        arrays = dict(self.reply.content.array_records) if self.sent is not None else {}
-        metrics = dict(self.reply.content.metric_records)
-        for kind, records in (("ArrayRecords", arrays), ("MetricRecords", metrics)):
-            if weight is not None and len(records) != 1 and (records is metrics or self.sent is not None):
-                self.why = f"{len(records)} {kind} instead of one"
-                return
-        model = None if weight is None else self.sent
-        faults = [(key, *arrays_fault(numbers(each, self.sent), model)) for key, each in arrays.items()]
-        faults += [(key, *metrics_fault(each, weight)) for key, each in metrics.items()]
-        self.why = next((wrong for _, _, wrong in faults if wrong), "")
-        self.shape = tuple((key, shape) for key, shape, _ in faults)
-        self.like_sent = all(set(each) == set(self.sent or ()) for each in arrays.values())
-
 
 def read(reply: Message, *, sent: ArrayRecord | None, weight: str | None, names: Iterable[str] = ()) -> Heard:
     """Read and check one reply.
@@ -98,8 +83,16 @@ def read(reply: Message, *, sent: ArrayRecord | None, weight: str | None, names:
         heard.why = printable(f"error {reply.error.code}: {(reply.error.reason or '')[-200:]}")
         return heard
     try:
-        heard.check(weight)
-        record = next(iter(reply.content.metric_records.values()), MetricRecord())
+        records: dict[str, Any] = {"MetricRecords": reply.content.metric_records}
+        if sent is not None:
+            records["ArrayRecords"] = reply.content.array_records
+        if weight is not None:
+            heard.why = next(
+                (f"{len(each)} {kind} instead of one" for kind, each in records.items() if len(each) != 1), ""
+            )
+        arrays = {key: numbers(each, sent) for key, each in records.get("ArrayRecords", {}).items()}
+        heard.check(arrays, records["MetricRecords"], sent, weight, "nothing" if weight is None else "all")
+        record = next(iter(records["MetricRecords"].values()), MetricRecord())
         if not heard.why and sent is None:
             bad = next((name for name, value in record.items() if not np.isfinite(value).all()), None)
             heard.why = "" if bad is None else f"metric {bad!r} is NaN or infinite"  # so would be the mean
@@ -205,3 +198,14 @@ class Exchange:
         if late or self.round.choice.weights is not None:
             heard.weigh(self.weight, base)
         return base > 0.0  # Flower could not divide by a sum of 0
+
+    def pull(self, grid: Grid) -> bool:
+        """Look for replies that come after the round was closed, and keep them; returns whether more may come."""
+        late, number = self.session.late, self.round.number
+        owed = {m.metadata.message_id: node for node, m in self.messages.items() if late.owes(self.names[node], number)}
+        for reply in grid.pull_messages(set(owed)) if owed else ():
+            heard = self.read(reply)
+            if not heard.why and heard.moves.keys() != self.arrays.keys():
+                heard.why = "its arrays cannot be compared with the model's"
+            late.take(self.names[owed.pop(reply.metadata.reply_to_message_id)], heard, number)
+        return bool(owed)

@@ -17,7 +17,6 @@ from fedpick.flower.asking import ask_descriptions, ask_losses
 from fedpick.flower.base import Base
 from fedpick.flower.exchange import Exchange, Heard, numbers, read, to_record
 from fedpick.flower.grids import Restricted, Watched, own
-from fedpick.flower.late import Latecomers
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, retold
 from fedpick.flower.presence import Identity, check_identity, identities
 from fedpick.protocol import Policy
@@ -101,12 +100,12 @@ class Selected(Strategy):
         )
         self.gathering, self.wait = Gathering(too_few, "Selected", "start more SuperNodes", log), wait
         self._base = Base(base)
-        self._late = Latecomers(self.session.late)
         late = self.session.late.rounds
         if late and (why := self._base.no_late()):
             raise SettingError(f"Selected: late = {late}, but {why}; use FedAvg or one of its descendants, or late=0")
         self._presence, self._identity = Presence[int](self.session.roster, describe == "ask"), identity
         self._exchange: Exchange | None = None
+        self._closed: list[Exchange] = []  # rounds whose late replies may still come
         self._usual: dict[str, Any] = {}  # what the replies of the last round had in common
         self._probed = False  # whether a client has ever answered a probe
         self._broken: Exception | None = None  # the last exception of the base's aggregation
@@ -176,7 +175,7 @@ class Selected(Strategy):
         want = self.session.traits.asks or 1
         find = partial(identities, grid, self._identity, self._presence, limit)
         found = self.gathering.gather(want, self.wait, find)
-        self._late.pull(own(grid))
+        self._pull_late(grid)
         found = {name: found[name] for name in self.session.free(found)}
         available = self._presence.described(found, partial(ask_descriptions, own(grid), limit))
 
@@ -230,9 +229,10 @@ class Selected(Strategy):
             result = aggregate(server_round, replies)
             return result
         self._usual["train"] = exchange.hear(replies, self._usual.get("train"))
-        self._late.pull(own(exchange.grid))
+        self._pull_late(exchange.grid)
         exchange.judge()
-        self._late.expect(exchange)
+        if self.session.late.rounds:
+            self._closed.append(exchange)
         try:
             self._check_weights(exchange)
             result = aggregate(exchange.round.number, exchange.usable())
@@ -248,6 +248,9 @@ class Selected(Strategy):
         self._aggregated = True
         self._measure(result[1], training=True)
         return result
+
+    def _pull_late(self, grid: Grid) -> None:
+        self._closed = [exchange for exchange in self._closed if exchange.pull(own(grid))]
 
     def _worth(self, value: Callable[[ArrayRecord], float], models: Mapping[str, Heard]) -> dict[str, float]:
         sent = next(iter(models.values())).sent

@@ -16,7 +16,7 @@ import numpy as np
 from fedpick.server.moves import Arrays
 from fedpick.server.reading import LARGEST_SIZE, loss_of, number, printable, seconds_of
 
-__all__ = ["Update", "agree", "arrays_fault", "metrics_fault"]
+__all__ = ["Update", "agree"]
 
 MOST_METRICS = 1_000  # names
 LONGEST_LIST = 1_000_000  # numbers in one of them
@@ -34,6 +34,32 @@ class Update:
     shape: Hashable = None  # names, shapes and types; updates that are aggregated must have the same
     like_sent: bool = False  # whether its arrays have the names of the model that was sent
     moves: Arrays = field(default_factory=dict)  # what training added to the model, where late updates are used
+    source: Any = None  # the framework's own object, where it is still needed
+
+    def check(
+        self,
+        arrays: Mapping[str, Mapping[str, Any]],
+        metrics: Mapping[str, Mapping[str, Any]],
+        model: Mapping[str, Any] | None,
+        weight: str | None,
+        compare: str,
+    ) -> None:
+        """Find out whether the update can be aggregated, and what must be equal in all that are.
+
+        Args:
+            arrays: in one or more records, by name.
+            metrics: likewise.
+            model: that was sent; None: none was.
+            weight: name of the metric that weights the average of the updates; None: there is none.
+            compare: what must be as in the model: "all" is the arrays' names, order and shapes, "shapes" the shapes of
+                those that are in both, "nothing" nothing.
+        """
+        like = None if compare == "nothing" else model
+        faults = [(key, *arrays_fault(each, like, whole=compare == "all")) for key, each in arrays.items()]
+        faults += [(key, *metrics_fault(each, weight)) for key, each in metrics.items()]
+        self.why = self.why or next((wrong for _, _, wrong in faults if wrong), "")
+        self.shape = tuple((key, shape) for key, shape, _ in faults)
+        self.like_sent = model is not None and all(set(each) == set(model) for each in arrays.values())
 
     def say(self, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
         """Read loss, seconds and the reports of these names from a client's metrics."""
@@ -65,9 +91,7 @@ def _array_fault(name: str, values: Any, model: Any = None) -> str:
     return f"NaN or infinity in array {name!r}" if kind in "fc" and not np.isfinite(values).all() else ""
 
 
-def arrays_fault(
-    arrays: Mapping[str, Any], model: Mapping[str, Any] | None, whole: bool = True
-) -> tuple[Hashable, str]:
+def arrays_fault(arrays: Mapping[str, Any], model: Mapping[str, Any] | None, whole: bool) -> tuple[Hashable, str]:
     """(what must be equal in all aggregated updates, what is wrong with these arrays).
 
     Args:
