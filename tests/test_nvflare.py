@@ -349,7 +349,7 @@ def test_a_late_answer_that_cannot_be_used_changes_nothing_and_frees_its_site(mo
     rounds.end()
     with caplog.at_level(logging.INFO):
         first("site-2", 5.0 if late == 0 else math.nan)
-    assert "late update of site-2 for round 1 dropped" in caplog.text
+    assert ("late update of site-2 for round 1 dropped" in caplog.text) == (late > 0)
     if late:  # an error code of the third
         peer = FLContext()
         peer.set_prop("__identity_name__", "site-3", private=False, sticky=False)

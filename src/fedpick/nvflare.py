@@ -7,7 +7,7 @@ The server needs `pip install "fedpick[nvflare]"`; clients need no change. See d
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 
 from fedpick.errors import MissingError, require
 from fedpick.protocol import Policy, traits
+from fedpick.server.averaging import Averaging
 from fedpick.server.late import Came
 from fedpick.server.moves import Arrays, moves, onto
 from fedpick.server.reading import size
@@ -31,15 +32,13 @@ from fedpick.types import Clients, Status
 __all__ = ["Selected"]
 
 
-@dataclass(eq=False)
-class _Asked:
-    """A round, the model that was sent, and FedAvg's callback for answers."""
+@dataclass(eq=False, kw_only=True)
+class _Asked(Averaging):
+    """A round, and FedAvg's callback for answers."""
 
-    round: Round
     sent: Arrays
     use: Callable[[Any], Any]
     kind: Any = None  # FULL or DIFF, as the sites in time say
-    late: list[tuple[Came, float]] = field(default_factory=list)  # updates of earlier rounds, what each counts for
 
 
 class Selected(FedAvg):  # type: ignore[misc]
@@ -124,7 +123,7 @@ class Selected(FedAvg):  # type: ignore[misc]
     def _ask(self, params: dict[str, Any], use: Callable[[Any], Any]) -> _Asked:
         sent = {name: np.asarray(values) for name, values in params.items()}
         self._round.megabytes = sum(values.nbytes for values in sent.values()) / 1e6
-        now, asked = self.current_round, _Asked(self._round, sent, use)
+        now, asked = self.current_round, _Asked(session=self._session, round=self._round, sent=sent, use=use)
         self._asked = {t: each for t, each in self._asked.items() if now - t <= self.late} | {now: asked}
         return asked
 
@@ -135,24 +134,22 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     def _hear(self, result: Any, asked: _Asked) -> bool:
         """Pass the answer to FedAvg unless it is invalid, surplus (OverSelect) or late; returns whether it was used."""
-        name, round, answer = result.meta["client_name"], asked.round, self._read(result, asked.sent)
+        name, answer = result.meta["client_name"], self._read(result, asked.sent)
         with self._session.guard:  # a late answer may come while a later round ends
-            if round.record is not None:
+            if asked.closed:
                 answer.source = result
-                if answer.moves.keys() != asked.sent.keys():
-                    answer.why = answer.why or "only NumPy arrays of the whole model can be used late"
-                self._session.late.take(name, answer, round.number)
-                self.set_fl_context(FLModel(params={}, current_round=self.current_round))
+                asked.take(name, answer)
+                self.set_fl_context(FLModel(params={}, current_round=self.current_round))  # not that of the answer
                 return False
-            if own := round.choice.weights is not None:  # FedAvg averages by this
-                result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = round.base(name)
-            if answer.why or (own and round.base(name) == 0.0):  # a weight of 0 is no update
-                round.take(name, answer)
+            if asked.weighted:  # FedAvg averages by this
+                result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = asked.round.base(name)
+            if answer.why or (asked.weighted and asked.round.base(name) == 0.0):  # a weight of 0 is no update
+                asked.take(name, answer)
                 return False
-            if not round.full and asked.use(result) is False:
+            if not asked.round.full and asked.use(result) is False:
                 return False
             asked.kind = result.params_type
-            return round.take(name, answer) == Status.DONE
+            return asked.take(name, answer) == Status.DONE
 
     def _read(self, result: Any, sent: Arrays) -> Update:
         """Read and check an answer; encrypted and other values that are not NumPy's are left to FedAvg."""
@@ -167,12 +164,9 @@ class Selected(FedAvg):  # type: ignore[misc]
         """Record sites that answered with an error code or an update that FedAvg cannot add; close the round."""
         if event_type == AppEventType.AFTER_CONTRIBUTION_ACCEPT:
             asked = self._asked.get(fl_ctx.get_prop(AppConstants.CURRENT_ROUND))
-            name = fl_ctx.get_peer_context().get_identity_name()
-            fault = Update(why="an error code, or an update that FedAvg cannot add")
-            if asked is not None and name in asked.round.waiting:
-                asked.round.take(name, fault)
-            elif asked is not None and self._session.late.owes(name, asked.round.number):
-                self._session.late.take(name, fault, asked.round.number)
+            if asked is not None:  # sites that were heard are not changed by this
+                fault = Update(why="an error code, or an update that FedAvg cannot add")
+                asked.take(fl_ctx.get_peer_context().get_identity_name(), fault)
         elif event_type == AppEventType.BEFORE_AGGREGATION:
             self._close(self._asked[self.current_round])
         super().handle_event(event_type, fl_ctx)
@@ -183,9 +177,7 @@ class Selected(FedAvg):  # type: ignore[misc]
             if self.get_client_disconnect_time(name):
                 asked.round.failed(name, "disconnected", answered=False)
         with self._session.guard:
-            for came, base in asked.round.late_parts():
-                if base > 0.0 and self._use_late(came, base, asked):
-                    asked.late.append((came, base))
+            asked.late = [each for each in asked.weigh_late() if self._use_late(*each, asked)]
             asked.round.close()
 
     def _use_late(self, came: Came, base: float, asked: _Asked) -> bool:
@@ -206,7 +198,7 @@ class Selected(FedAvg):  # type: ignore[misc]
             return model
         self._session.measure(aggr_result.metrics or {}, training=True)
         asked = self._asked[self.current_round]
-        if (times := asked.round.times(asked.late)) != 1.0:  # FedAvg has divided by the sum of the weights
+        if (times := asked.times) != 1.0:  # FedAvg has divided by the sum of the weights
             aggr_result.params |= _params(aggr_result, _moved(aggr_result, asked.sent), asked.sent, times)
         return super().update_model(model, aggr_result)
 

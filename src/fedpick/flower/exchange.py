@@ -13,8 +13,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from fedpick.flower.grids import Arrivals, Watched
-from fedpick.server import Round, Session
-from fedpick.server.late import Came
+from fedpick.server.averaging import Averaging
 from fedpick.server.moves import Arrays, moves, onto
 from fedpick.server.reading import printable, size
 from fedpick.server.updates import Update, agree
@@ -106,29 +105,23 @@ def read(reply: Message, *, sent: ArrayRecord | None, weight: str | None, names:
 
 
 @dataclass(eq=False, kw_only=True)
-class Exchange:
+class Exchange(Averaging):
     """A round of the session with its messages and replies.
 
     Args:
-        session: of the strategy.
-        round: of the session.
         names: of the clients that were asked, by node id.
         messages: by node id.
-        arrays: the model that was sent.
         grid: that sends the messages; a `Watched` one knows when replies arrived.
         weight: name of the metric that weights the base's average; None: it has none.
     """
 
-    session: Session
-    round: Round
+    sent: ArrayRecord
     names: dict[int, str]
     messages: dict[int, Message]
-    arrays: ArrayRecord
     grid: Grid
     weight: str | None
     heard: dict[int, Heard] = field(default_factory=dict)  # by node id, in the order of arrival
     status: dict[int, Status | None] = field(default_factory=dict)
-    late: list[tuple[Came, float]] = field(default_factory=list)  # replies of earlier rounds, and what each counts for
 
     @property
     def _arrivals(self) -> Arrivals:
@@ -136,7 +129,7 @@ class Exchange:
 
     def read(self, reply: Message) -> Heard:
         """Read and check a reply to this round's training."""
-        heard = read(reply, sent=self.arrays, weight=self.weight, names=self.session.reports)
+        heard = read(reply, sent=self.sent, weight=self.weight, names=self.session.reports)
         if self.session.late.rounds and not heard.why:
             heard.moves = heard.changes()
         return heard
@@ -162,20 +155,20 @@ class Exchange:
         """Report each client's result to the session, and close the round."""
         arrivals, round = self._arrivals, self.round
         round.limit = arrivals.limit
-        round.megabytes = sum(len(array.data) for array in self.arrays.values()) / 1e6
+        round.megabytes = sum(len(array.data) for array in self.sent.values()) / 1e6
         for node, each in self.heard.items():
             each.why = each.why and f"{each.why} (node {node})"
             took = arrivals.took.get(self.messages[node].metadata.message_id)
-            self.status[node] = round.take(self.names[node], each, arrived=took)
+            self.status[node] = self.take(self.names[node], each, took)
         for node, message in self.messages.items():
             if message.metadata.message_id in arrivals.refused:
                 round.failed(self.names[node], f"Flower refused the message (node {node})", answered=False)
-        self.late = round.late_parts()
+        self.late = self.weigh_late()
         round.close()
 
     def usable(self) -> list[Message]:
         """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them."""
-        handed, times = [], 1.0 if self.weight is None else self.round.times(self.late)
+        handed, times = [], 1.0 if self.weight is None else self.times
         for node, each in self.heard.items():
             if each.reply.has_error():
                 handed.append(each.reply)
@@ -183,19 +176,19 @@ class Exchange:
                 handed.append(Message(Error(UNUSABLE, f"fedpick: {each.why}"), reply_to=self.messages[node]))
             elif self.status[node] == Status.DONE and self._weigh(each, self.round.base(self.names[node])):
                 if abs(times - 1.0) > 1e-12:  # the base divides by it, so that the update is scaled by it first
-                    each.move(self.arrays, each.changes(), times)
+                    each.move(self.sent, each.changes(), times)
                 handed.append(each.reply)
         for came, base in self.late:
-            if self._weigh(came.update, base, late=True):
-                came.update.move(self.arrays, came.update.moves, times)  # as if it had been sent this round's model
-                handed.append(came.update.reply)
+            self._weigh(came.update, base, late=True)
+            came.update.move(self.sent, came.update.moves, times)  # as if it had been sent this round's model
+            handed.append(came.update.reply)
         return handed
 
     def _weigh(self, heard: Heard, base: float, late: bool = False) -> bool:
         """Give the update its weight, if it is not the client's own; returns whether it is an update at all."""
         if self.weight is None:
             return True
-        if late or self.round.choice.weights is not None:
+        if late or self.weighted:
             heard.weigh(self.weight, base)
         return base > 0.0  # Flower could not divide by a sum of 0
 
@@ -204,8 +197,5 @@ class Exchange:
         late, number = self.session.late, self.round.number
         owed = {m.metadata.message_id: node for node, m in self.messages.items() if late.owes(self.names[node], number)}
         for reply in grid.pull_messages(set(owed)) if owed else ():
-            heard = self.read(reply)
-            if not heard.why and heard.moves.keys() != self.arrays.keys():
-                heard.why = "its arrays cannot be compared with the model's"
-            late.take(self.names[owed.pop(reply.metadata.reply_to_message_id)], heard, number)
+            self.take(self.names[owed.pop(reply.metadata.reply_to_message_id)], self.read(reply))
         return bool(owed)

@@ -211,9 +211,9 @@ class Selected(Strategy):
         self._exchange = Exchange(
             session=self.session,
             round=round,
+            sent=arrays,
             names=nodes,
             messages=by_node,
-            arrays=arrays,
             grid=grid,
             weight=self._base.weight,
         )
@@ -266,7 +266,7 @@ class Selected(Strategy):
 
     def _check_weights(self, exchange: Exchange) -> None:
         """Say once that the policy's weights are not used, if the base averages by no metric."""
-        if exchange.weight is None and exchange.round.choice.weights is not None and not self._deaf_base:
+        if exchange.weight is None and exchange.weighted and not self._deaf_base:
             self._deaf_base = True
             log.warning(
                 "%s averages by no metric: the weights that %s asks for are not used",

@@ -94,10 +94,13 @@ class LateUpdates:
 
     def take(self, name: str, update: Update, round: int) -> Status | None:
         """Keep an update that an adapter has read, unless it cannot be used; then none is owed any more."""
-        if self.rounds and not update.why:
+        if not self.owes(name, round):
+            return None
+        why = update.why or ("" if update.moves else "its arrays cannot be compared with the model's")
+        if not why:
             return self.keep(name, update, round, update.size)
-        self._owed.get(round, {}).pop(name, None)
-        self._drop(name, round, update.why or "late = 0")
+        del self._owed[round][name]
+        self._drop(name, round, why)
         return None
 
     def _drop(self, name: object, round: int, why: str) -> None:

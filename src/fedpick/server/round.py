@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
-from fedpick.server.late import Came, Mean, Part, bases, flat, parts, weighed
+from fedpick.server.late import Came, Part, bases, flat, parts
 from fedpick.server.reports import Told
-from fedpick.server.updates import Update
 from fedpick.store.records import Record
 from fedpick.types import Choice, Outcome, Status, View
 
@@ -65,7 +64,6 @@ class Round:
         self._bases = bases(choice, view.clients)
         self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
         self._taken: list[Came] | None = None  # late updates that this round uses
-        self._mean = Mean()  # of the updates that adapters took, for late ones to be compared with
         self._deaf = False  # answers are no longer accepted
         self._over = False
         self._changed = threading.Condition(session.guard)
@@ -122,21 +120,10 @@ class Round:
                 or lists or mappings of arrays.
         """
         with self._changed:
-            return parts(self, self._session.late.beta, self._take_late(), vector or flat)
+            return parts(self, self._session.late.beta, self.take_late(), vector or flat)
 
-    def late_parts(self) -> list[tuple[Came, float]]:
-        """As `parts` for an adapter that calls `take`: only the late updates, and what each counts for (`base`)."""
-        with self._changed:
-            return weighed(self, self._session.late.beta, self._take_late(), self._mean, lambda late: flat(late.moves))
-
-    def times(self, late: Collection[tuple[Came, float]] = ()) -> float:
-        """By what an average of updates by their `base` is to be multiplied: the sum of weights used as they are."""
-        weights = self.weights
-        if weights is None or self.choice.normalise:
-            return 1.0
-        return sum(weights.values()) + sum(base for _, base in late)
-
-    def _take_late(self) -> list[Came]:
+    def take_late(self) -> list[Came]:
+        """The late updates that this round uses; they are not used in later ones."""
         if self._taken is None:
             self._taken = self._session.late.due(self.number)
         return self._taken
@@ -212,27 +199,6 @@ class Round:
             held = None if size is None else reading.size(size, float(self.view.clients.sizes[at]))
             self._hear(at, _Heard(status, took, value, kept, update=update, size=held))
             return status
-
-    def take(self, name: str, update: Update, /, *, arrived: float | None = None) -> Status | None:
-        """Record an update that an adapter has read from a message: as failed if it cannot be used, else as done."""
-        if update.why:
-            return self.failed(name, update.why)
-        status = self.done(
-            name,
-            loss=update.loss,
-            seconds=update.seconds,
-            reports=update.reports,
-            update=update,
-            size=update.size,
-            arrived=arrived,
-        )
-        with self._changed:
-            if status == Status.DONE and update.moves and self._session.late.rounds:
-                numbers = flat(update.moves)
-                if self._mean.fits(numbers):  # else it is no model of arrays whose sizes are fixed
-                    self._mean.add(numbers, self.base(name))
-            update.moves = {}  # as large as the model
-        return status
 
     def failed(self, name: str, why: str = "", /, *, answered: bool = True) -> Status | None:
         """Record that a client failed: an error, a lost connection, an update that cannot be used.
