@@ -197,5 +197,6 @@ class Exchange(Averaging):
         late, number = self.session.late, self.round.number
         owed = {m.metadata.message_id: node for node, m in self.messages.items() if late.owes(self.names[node], number)}
         for reply in grid.pull_messages(set(owed)) if owed else ():
-            self.take(self.names[owed.pop(reply.metadata.reply_to_message_id)], self.read(reply))
+            if (node := owed.pop(reply.metadata.reply_to_message_id, None)) is not None:
+                self.take(self.names[node], self.read(reply))
         return bool(owed)
