@@ -447,7 +447,7 @@ def test_real_clients_are_not_paired(tmp_path):
 def test_clients_in_trouble_have_their_names(tmp_path):
     run = make(tmp_path / "run", "E3CS", rounds=20, engine="flower", base="FedAvg")
     with fp.store.Tables(run) as tables:
-        tables.name_clients([f"node\x1b[2J{k}" for k in range(14)])
+        tables.name_clients([f"node\x1b[2J{k}" for k in range(14)], np.ones(14))
     results = Results([run])
     assert "node?[2J" in str(results.trouble())
     assert results.frame()["num_clients"].tolist() == [14]  # two were never chosen

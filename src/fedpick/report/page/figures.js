@@ -63,8 +63,16 @@
   }
   const edge = (k, bins, total) => Math.ceil(k * total / bins);  // the first of the total in bin k
   const span = (from, to) => (to - from <= 1 ? format(from) : `${format(from)} to ${format(to - 1)}`);
+  // Clients by their names, where the page has them: `names` is a place in now.names.
+  const named = (from, to, names) => (names === null ? null : now.names[names].slice(from, to));
+  const whom = (from, to, names) => {
+    const known = named(from, to, names) || [span(from, to)], more = known.length - 3;
+    return `${known.length > 1 ? "clients" : "client"} ${known.slice(0, 3).map((name) => short(name)).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+  };
+  const nameCell = (from, to, names) => (named(from, to, names) || []).join("; ");
+  const topmost = () => (now.real ? "the first to join on top" : "client 0 on top");
   const bin = (map, row, column) => ({ from: edge(row, map.height, map.clients), to: edge(row + 1, map.height, map.clients),
-    first: edge(column, map.width, now.last), end: edge(column + 1, map.width, now.last) });
+    first: edge(column, map.width, now.last), end: edge(column + 1, map.width, now.last), names: map.names });
   const gradient = (stops) => `background:linear-gradient(90deg,${[0, 0.25, 0.5, 0.75, 1].map((share) => `rgb(${shade(stops, share).join(" ")})`).join(",")})`;
   // A map of clients and rounds: `paint` gives a cell's colour, `tell` its bin and its lines.
   function grid(title, about, width, height, paint, tell) {
@@ -75,7 +83,7 @@
     let cursor = null;
     const read = (x, y, speak) => {
       const [cell, lines] = tell(x, y), box = canvas.getBoundingClientRect();
-      show(box.left + (x + 0.5) / width * box.width, box.top + (y + 0.5) / height * box.height, `client ${span(cell.from, cell.to)}, round ${span(cell.first + 1, cell.end + 1)}`, lines, speak);
+      show(box.left + (x + 0.5) / width * box.width, box.top + (y + 0.5) / height * box.height, `${whom(cell.from, cell.to, cell.names)}, round ${span(cell.first + 1, cell.end + 1)}`, lines, speak);
     };
     canvas.addEventListener("pointermove", (event) => {
       const box = canvas.getBoundingClientRect();
@@ -123,10 +131,10 @@
         });
     };
     const binned = found[0] && (found[0].map.clients > found[0].map.height || now.last > found[0].map.width);
-    const rows = () => [["policy", "seed", "first_client", "last_client", "first_round", "last_round", "times_chosen"], ...found.flatMap((each) =>
+    const rows = () => [["policy", "seed", "first_client", "last_client", "first_round", "last_round", "times_chosen", "names"], ...found.flatMap((each) =>
       each.map.cells.map((_, k) => { const cell = cellOf(each, Math.floor(k / each.map.width), k % each.map.width);
-        return [now.policies[each.i], each.map.seed, cell.from, cell.to - 1, cell.first + 1, cell.end, cell.times]; }))];
-    fill("f-maps", "Clients and rounds", `One line per client${state.order === "often" ? ", the most chosen on top" : ", client 0 on top"}; rounds go to the right.` + (binned ? " Clients and rounds are grouped." : ""),
+        return [now.policies[each.i], each.map.seed, cell.from, cell.to - 1, cell.first + 1, cell.end, cell.times, nameCell(cell.from, cell.to, cell.names)]; }))];
+    fill("f-maps", "Clients and rounds", `One line per client${state.order === "often" ? ", the most chosen on top" : `, ${topmost()}`}; rounds go to the right.` + (binned ? " Clients and rounds are grouped." : ""),
       make("div", { class: "tools" }, seeds.length > 1 ? select("Seed", seeds.map(String), Math.min(state.seed, seeds.length - 1), (i) => { state.seed = i; maps(); gone(); }) : null,
         radios("order by", "order", [["number", "number"], ["often", "times chosen"]], state.order, (key) => { state.order = key; maps(); }),
         make("span", { class: "scale" }, "0%", make("i", { style: gradient(stops) }), `${percent(most)} of the rounds or more`),
@@ -178,7 +186,7 @@
     let [xLabel, lines] = scaled(metric, "round", shown());
     if (lines.length > 1 && lines.every((line) => String(line.y) === String(lines[0].y))) lines = [{ ...lines[0], name: "all policies" }];
     const wide = Math.max(...metric.lines.map((line) => line.width));
-    fill("f-there", "Clients that were there", `Of ${format(now.clients)} clients; the others were away.` + (wide > 1 ? ` Each point is the mean of ${wide} rounds.` : ""),
+    fill("f-there", "Clients that were there", `Of ${format(now.clients)} clients${now.real ? " that have joined so far" : ""}; the others were away.` + (wide > 1 ? ` Each point is the mean of ${wide} rounds.` : ""),
       make("div", { class: "tools" }, csvButton("clients there", () => longRows("round", "clients_there", lines))),
       lineChart("Clients that were there over rounds", lines, xLabel, "clients", 240));
   }
