@@ -144,6 +144,11 @@ def test_one_seed_one_run_and_a_deployment(tmp_path):
     served = make(tmp_path / "served", "E3CS(quota=0.5)", engine="flower")
     text = Parsed(fp.load(served).page()).text
     assert "No command repeats these runs" in text
+    assert "seed" not in text.split("Configuration")[0]  # real clients do not depend on it
+    assert "E3CS(quota=0.5): models returned" in text
+    pair = fp.load(served, make(tmp_path / "other", "Uniform()", engine="flower"))
+    assert "each server ran once, with clients of its own: differences may be chance" in pair.table("markdown")
+    assert "(each ran once, with clients of its own: a difference may be chance)" in Parsed(pair.page()).text
     two = Parsed(fp.load(tmp_path / "one", served).page()).text
     assert "real clients (flower)" in two
 

@@ -77,6 +77,7 @@ def test_clients_that_hardly_differ_are_no_classes():
     names = ("few", "some", "many")
     assert who._thirds(np.array([32.0, 34.0, 33.0, 32.0]), names, "") == []
     found = who._thirds(np.array([1.0, 5.0, 2.0, 5.0, 9.0, 7.0]), names, " x")
+    assert who._thirds(np.array([10.0, 500.0, 20_000.0]), names, "")[2][0] == "many, about 20,000"
     assert [(name, mask.nonzero()[0].tolist()) for name, mask in found] == [
         ("few, about 1.5 x", [0, 2]),
         ("some, about 5 x", [1, 3]),
@@ -313,6 +314,7 @@ def test_a_browser_reads_the_names_of_a_deployments_clients(tmp_path):
             shown.keyboard.press("ArrowRight")
             heard.append(shown.locator("#live").text_content())
         assert "the first to join on top" in shown.locator("#f-gone .hint").text_content()
+        assert shown.locator("#f-gone .beside li").all_text_contents() == charts(file.read_text())["names"][0]
         assert "not joined yet" in shown.locator("#f-gone .tools").text_content()
         with shown.expect_download() as got:
             shown.locator("#f-gone button", has_text="CSV").click()

@@ -212,9 +212,11 @@ def _title(rows: Sequence[Summary], fixed: dict[str, str]) -> str:
     rounds = f"{span(lasts)} rounds" if lasts == {used} else f"the first {used:,} of {span(lasts)} rounds"
     of = f"{span(run.info.cohort_size for run in runs)} of {span(run.info.num_clients for run in runs)} clients a round"
     seeds = {len(row.group.runs) for row in rows}
-    over = f"{span(seeds)} seeds" if seeds != {1} else f"seed {span(run.info.seed for run in runs)}"
+    over = f", {span(seeds)} seeds" if seeds != {1} else f", seed {span(run.info.seed for run in runs)}"
+    if seeds == {1} and not any(run.info.simulated for run in runs):
+        over = ""  # real clients do not depend on it
     where = ", ".join(fixed[key] for key in ("world", "data", "training") if fixed.get(key, "none") not in _USUAL)
-    return f"{where}: {rounds}, {of}, {over}" if where else f"{rounds}, {of}, {over}"
+    return f"{where}: {rounds}, {of}{over}" if where else f"{rounds}, {of}{over}"
 
 
 _USUAL = ("none", "usual", "their own")

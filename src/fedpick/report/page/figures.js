@@ -19,8 +19,8 @@
     const across = ways.some(([key]) => key === state.across) ? state.across : "round";
     const [xLabel, lines] = scaled(metric, across, shown());
     const several = metric.lines.some((line) => line.half.length), wide = Math.max(...metric.lines.map((line) => line.width));
-    const hint = [several ? "Bands are 95% intervals of the mean over seeds." : "One seed: no intervals.",
-      wide > 1 ? `Each point is the mean of ${wide} rounds.` : ""].join(" ");
+    const hint = [several ? "Bands are 95% intervals of the mean over seeds." : now.real ? "" : "One seed: no intervals.",
+      wide > 1 ? `Each point is the mean of ${wide} rounds.` : ""].filter(Boolean).join(" ");
     const tools = make("div", { class: "tools" },
       select("Show", now.metrics.map((each) => each.label), now.metrics.indexOf(metric), (i) => { state.metric = i; curves(); }),
       ways.length > 1 ? radios("over", "across", ways, across, (key) => { state.across = key; curves(); }) : null,
@@ -74,8 +74,11 @@
   const bin = (map, row, column) => ({ from: edge(row, map.height, map.clients), to: edge(row + 1, map.height, map.clients),
     first: edge(column, map.width, now.last), end: edge(column + 1, map.width, now.last), names: map.names });
   const gradient = (stops) => `background:linear-gradient(90deg,${[0, 0.25, 0.5, 0.75, 1].map((share) => `rgb(${shade(stops, share).join(" ")})`).join(",")})`;
+  const seeded = () => now.counts.some((each) => each.half.length);  // there are several seeds
   // A map of clients and rounds: `paint` gives a cell's colour, `tell` its bin and its lines.
   function grid(title, about, width, height, paint, tell) {
+    const called = Array.from({ length: height }, (_, y) => { const cell = tell(0, y)[0]; return (named(cell.from, cell.to, cell.names) || [])[0]; });
+    const beside = height <= MOST_BESIDE && called[0] !== undefined;  // a name for each line
     const canvas = make("canvas", { width, height, role: "img", tabindex: 0, "aria-label": `${about} Arrow keys read the cells.` });
     const pen = canvas.getContext("2d"), image = pen.createImageData(width, height);
     for (let y = 0; y < height; y++) for (let x = 0; x < width; x++) image.data.set([...paint(x, y), 255], 4 * (y * width + x));
@@ -101,8 +104,9 @@
       cursor = [Math.max(0, Math.min(width - 1, cursor[0])), Math.max(0, Math.min(height - 1, cursor[1]))];
       read(...cursor, true);
     });
-    return make("div", { class: "map" }, make("h3", { title: short(title, 500) }, title), canvas,
-      make("p", {}, make("span", {}, "round 1"), make("span", {}, format(now.last))));
+    const below = make("p", {}, make("span", {}, "round 1"), make("span", {}, format(now.last)));
+    return make("div", { class: "map" }, make("h3", { title: short(title, 500) }, title), ...(beside
+      ? [make("div", { class: "beside" }, make("ol", { "aria-hidden": "true" }, ...called.map((name) => make("li", {}, name))), canvas, below)] : [canvas, below]));
   }
   function maps() {
     const seeds = now.maps[0].map((each) => each.seed);
@@ -136,16 +140,16 @@
         return [now.policies[each.i], each.map.seed, cell.from, cell.to - 1, cell.first + 1, cell.end, cell.times, nameCell(cell.from, cell.to, cell.names)]; }))];
     fill("f-maps", "Clients and rounds", `One line per client${state.order === "often" ? ", the most chosen on top" : `, ${topmost()}`}; rounds go to the right.` + (binned ? " Clients and rounds are grouped." : ""),
       make("div", { class: "tools" }, seeds.length > 1 ? select("Seed", seeds.map(String), Math.min(state.seed, seeds.length - 1), (i) => { state.seed = i; maps(); gone(); }) : null,
-        radios("order by", "order", [["number", "number"], ["often", "times chosen"]], state.order, (key) => { state.order = key; maps(); }),
+        radios("order by", "order", [["number", now.real ? "time of joining" : "number"], ["often", "times chosen"]], state.order, (key) => { state.order = key; maps(); }),
         make("span", { class: "scale" }, "0%", make("i", { style: gradient(stops) }), `${percent(most)} of the rounds or more`),
         csvButton("who was chosen", rows)),
-      make("div", { class: "maps" }, ...found.map(draw)));
+      make("div", { class: found.length > 1 ? "maps" : "maps one" }, ...found.map(draw)));
   }
 
   function counts() {
     const lines = shown().map((i) => ({ name: now.policies[i], i, x: now.counts[i].percent, y: now.counts[i].mean, half: state.bands ? now.counts[i].half : [] }));
     const xLabel = "clients, least chosen first (%)";
-    fill("f-counts", "Times chosen", `${format(now.clients)} clients, ranked within each seed; a flat line is equal treatment.`,
+    fill("f-counts", "Times chosen", `${format(now.clients)} clients${seeded() ? ", ranked within each seed" : ""}; a flat line is equal treatment.`,
       make("div", { class: "tools" }, csvButton("times chosen", () => longRows("percent_of_clients", "times_chosen", lines))),
       lineChart("Times chosen, from the least to the most chosen client", lines, xLabel, "times chosen", 330));
   }
@@ -169,13 +173,13 @@
         ...used.map(([key]) => make("td", { class: "number bare" }, percent(now.status[i][key] / total(i))))),
       make("tr", { "aria-hidden": "true" }, make("td", { colspan: used.length + 1, style: "padding-top:0" }, make("div", { class: "stack" }, ...used.map(([key]) =>
         make("i", { style: `width:${100 * now.status[i][key] / total(i)}%;background:var(--${key})` })))))))));
-    fill("f-status", "How it ended for the chosen clients", "Share of all selections of all seeds.", make("div", { class: "tools" },
+    fill("f-status", "How it ended for the chosen clients", `Share of all selections${seeded() ? " of all seeds" : ""}.`, make("div", { class: "tools" },
       csvButton("answers", () => [["policy", ...used.map(([key]) => key)], ...all.map((i) => [now.policies[i], ...used.map(([key]) => now.status[i][key])])])), bars);
     const timed = all.filter((i) => now.answers[i].mean.length);
     if (!timed.length) return leave("f-answers");
     const lines = timed.map((i) => ({ name: now.policies[i], i, x: now.answers[i].percent, y: now.answers[i].mean, half: [] }));
     const rounds = timed.filter((i) => now.answers[i].rounds.length).map((i) => [i, now.answers[i].rounds.map(format)]);
-    fill("f-answers", "Seconds until an answer in time", "All answers of all seeds, the fastest first: at 90, nine of ten answers are at least as fast.",
+    fill("f-answers", "Seconds until an answer in time", `All answers${seeded() ? " of all seeds" : ""}, the fastest first: at 90, nine of ten answers are at least as fast.`,
       make("div", { class: "tools" }, csvButton("durations", () => longRows("percent_of_answers", "seconds", lines))),
       lineChart("Seconds until an answer in time, from the fastest to the slowest", lines, "answers, fastest first (%)", "seconds", 300),
       rounds.length ? simpleTable("Seconds a round", ["seconds a round: median", "90 of 100", "99 of 100"], rounds) : "");

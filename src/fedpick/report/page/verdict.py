@@ -86,14 +86,16 @@ def _listed(found: Sequence[_Compared]) -> str:
 
 def _without(rows: Sequence[Summary], score: str, called: str, more: bool, digits: int) -> list[str]:
     """Without differences to a reference: one policy, one seed, or real clients."""
-    seeds = f"over {len(rows[0].group.runs)} seeds" if len(rows[0].group.runs) > 1 else "with one seed"
+    simulated = rows[0].group.block.engine == "simulator"
+    seeds = f", over {len(rows[0].group.runs)} seeds" if len(rows[0].group.runs) > 1 else ", with one seed" * simulated
     rounds = len(rows[0].group.runs[0].rounds)
     if len(rows) == 1:
-        after = f"after {rounds:,} rounds, {seeds}"
+        after = f"after {rounds:,} rounds{seeds}"
         return [f"{_short(rows[0])}: {called} {_value(rows[0], score, digits)} {after}."]
     order = sorted(rows, key=lambda row: row.scores[score].over.mean, reverse=more)
     texts = [f"{_short(row)} {_value(row, score, digits)}" for row in order]
-    why = "the runs are not paired" if len(rows[0].group.runs) > 1 else "one seed each: a difference may be chance"
+    once = "one seed each" if simulated else "each ran once, with clients of its own"
+    why = "the runs are not paired" if len(rows[0].group.runs) > 1 else f"{once}: a difference may be chance"
     return [f"{called[0].upper()}{called[1:]}, best first: {', '.join(texts)} ({why})."]
 
 

@@ -92,7 +92,7 @@
   function accuracies() {
     const lines = shown().filter((i) => now.accuracies[i]).map((i) => ({ name: now.policies[i], i, x: now.accuracies[i].percent, y: now.accuracies[i].mean, half: state.bands ? now.accuracies[i].half : [] }));
     if (!now.accuracies.some((each) => each)) return leave("f-accuracies");
-    fill("f-accuracies", "Accuracy of each client", "The final model on each client's own examples; clients are ranked within each seed.",
+    fill("f-accuracies", "Accuracy of each client", `The final model on each client's own examples${seeded() ? "; clients are ranked within each seed" : ""}.`,
       make("div", { class: "tools" }, csvButton("accuracy of clients", () => longRows("percent_of_clients", "accuracy", lines))),
       lineChart("Accuracy of the final model, from the worst to the best client", lines, "clients, worst first (%)", "accuracy", 330, { from: 0, to: 10, text: "worst tenth" }));
   }
@@ -103,7 +103,7 @@
       x: now.stated[i].stated[k], y: now.stated[i].observed[k], times: now.stated[i].times[k] }))).sort((a, b) => a.x - b.x || a.y - b.y);
     const silent = now.policies.filter((_, i) => !now.stated[i]).length;
     const grouped = now.stated.some((each) => each && each.bins < now.clients);
-    fill("f-stated", "Stated against observed", `A point is ${grouped ? "a group of clients" : "a client"}, all seeds together: the probability with which the policy said it would be chosen, and how often it was when it was there. On the line, both agree.`
+    fill("f-stated", "Stated against observed", `A point is ${grouped ? "a group of clients" : "a client"}${seeded() ? ", all seeds together" : ""}: the probability with which the policy said it would be chosen, and how often it was when it was there. On the line, both agree.`
       + (silent ? ` ${silent === 1 ? "One policy states" : `${silent} policies state`} no probability.` : ""),
       make("div", { class: "tools" }, csvButton("stated probabilities", () => [["policy", "first_client", "last_client", "stated", "observed", "times_chosen", "names"],
         ...points.map((p) => [now.policies[p.i], p.from, p.to - 1, p.x, p.y, p.times, nameCell(p.from, p.to, p.names)])])),

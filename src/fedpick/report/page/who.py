@@ -148,7 +148,10 @@ def _thirds(values: Floats, names: tuple[str, str, str], unit: str) -> list[tupl
     middles = [float(np.median(values[mask])) for _, mask in found]
     if max(middles) <= ALIKE * min(middles):
         return []
-    return [(f"{name}, about {middle:,.3g}{unit}", mask) for (name, mask), middle in zip(found, middles, strict=True)]
+    return [
+        (f"{name}, about {middle:,.{0 if middle >= 100 else 3}{'f' if middle >= 100 else 'g'}}{unit}", mask)
+        for (name, mask), middle in zip(found, middles, strict=True)
+    ]
 
 
 def _sizes(census: Mapping[str, Any]) -> list[tuple[str, Bools]]:
