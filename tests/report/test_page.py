@@ -274,10 +274,10 @@ def test_the_verdict_is_about_what_differs(tmp_path):
     how = {"world": "rbcs-f(num_clients=30)", "data": None, "cohort_size": 6, "rounds": 20, "seeds": 4}
     fp.compare(policies, **how, workers=1, out=tmp_path)
     text = said(tmp_path)  # every client returns with either policy
-    assert text.startswith("over-select(uniform, 1.5) is better than uniform: simulated hours ")
+    assert text.startswith("over-select(uniform, 1.5) is better than uniform: simulated seconds 97.5 ")
     assert "models returned" not in text
     costs = text.partition("compared with uniform: ")[2]
-    assert "hours" not in costs  # said once
+    assert "seconds" not in costs  # said once
     assert "MB sent +" in costs  # the same with every seed
     assert "(worse)" in costs
 

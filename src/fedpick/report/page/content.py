@@ -142,8 +142,8 @@ def _counts(seeds: Sequence[Curve], points: int) -> dict[str, Any]:
 def _differences(rows: Sequence[Summary]) -> list[dict[str, Any]]:
     """The paired differences to the reference, by score."""
     found = []
-    rows, unit = fitting(rows)
-    for name, (heading, digits) in columns_of(rows, unit).items():
+    rows, units = fitting(rows)
+    for name, (heading, digits) in columns_of(rows, units).items():
         entries = []
         for i, row in enumerate(rows):
             gap = row.scores[name].difference
