@@ -178,10 +178,12 @@
     const timed = all.filter((i) => now.answers[i].mean.length);
     if (!timed.length) return leave("f-answers");
     const lines = timed.map((i) => ({ name: now.policies[i], i, x: now.answers[i].percent, y: now.answers[i].mean, half: [] }));
+    const flat = new Set(lines.flatMap((line) => line.y)).size === 1;
     const rounds = timed.filter((i) => now.answers[i].rounds.length).map((i) => [i, now.answers[i].rounds.map(format)]);
-    fill("f-answers", "Seconds until an answer in time", `All answers${seeded() ? " of all seeds" : ""}, the fastest first: at 90, nine of ten answers are at least as fast.`,
+    fill("f-answers", "Seconds until an answer in time", flat ? "" : `All answers${seeded() ? " of all seeds" : ""}, the fastest first: at 90, nine of ten answers are at least as fast.`,
       make("div", { class: "tools" }, csvButton("durations", () => longRows("percent_of_answers", "seconds", lines))),
-      lineChart("Seconds until an answer in time, from the fastest to the slowest", lines, "answers, fastest first (%)", "seconds", 300),
+      flat ? make("p", {}, `Every answer took ${format(lines[0].y[0])} s.`)
+        : lineChart("Seconds until an answer in time, from the fastest to the slowest", lines, "answers, fastest first (%)", "seconds", 300),
       rounds.length ? simpleTable("Seconds a round", ["seconds a round: median", "90 of 100", "99 of 100"], rounds) : "");
   }
   function there() {

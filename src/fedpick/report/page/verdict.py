@@ -154,7 +154,7 @@ def _sooner(rows: Sequence[Summary], reference: Summary, units: Units) -> list[s
     if "rounds_to" not in known:
         return []
     target = percent(reference.target)
-    for score, unit in (("rounds_to", "rounds"), ("hours_to", units.time)):
+    for score, unit in (("rounds_to", "rounds"), ("hours_to", f"simulated {units.time}")):
         if score not in known:
             continue
         digits = known[score][1]
