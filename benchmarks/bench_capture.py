@@ -1,6 +1,6 @@
 """How many places can false reports gain? Every policy and lie, 1 and 10 liars of 100, with and without Guard.
 
-Also measures the price of a guard if all clients are honest, in worlds and with seeds on which no default was chosen:
+Also measures the price of a guard if all clients are honest, with seeds on which no default was chosen:
 accuracy, and rounds to an accuracy. Writes the tables in docs/trust.md, and benchmarks/results/capture/.
 
     python benchmarks/bench_capture.py                          everything, about 40 minutes of one core
@@ -38,7 +38,7 @@ BEGIN, END = "<!-- made by make bench-capture -->\n", "<!-- end -->\n"
 BEGIN_PRICE = "<!-- made by make bench-capture: the price -->\n"
 PRICED = [("bursts", name) for name in ("uniform", "pow-d(candidates=50)", "e3cs(quota=0.5)", "oort", "bsfl")]
 PRICED += [("phones", "rbcs-f")]  # it needs a context, which bursts does not have
-PRICE_ROUNDS, SEEDS, OFTEN = 150, range(11, 23), {"evaluate_every": 5}
+PRICE_ROUNDS, SEEDS, OFTEN = 150, range(31, 43), {"evaluate_every": 5}
 GUARDS = ("{}", "guard({})", "guard({}, probation=0)")
 SLOW = ("BSFL", "DivFL", "FedCor", "bsfl")  # begun first, so that no worker is left alone with them
 ONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
