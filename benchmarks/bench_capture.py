@@ -163,8 +163,9 @@ def page(rows: list[Row]) -> Iterator[str]:
         for on in (False, True)
     }
     yield f"Percent of all places in {rows[0]['rounds']} rounds of {COHORT} that **ten of {CLIENTS} clients** get by"
-    yield "false reports; 10 would be equal. First without a guard, then with `fp.Guard` and its defaults; bold: more than"
-    yield f"twice the equal share. The highest is {worst[10, False]:.0f}% without and {worst[10, True]:.0f}% with a guard."
+    yield "false reports; 10 would be equal. First without a guard, then with `fp.Guard` and its defaults; bold: more"
+    yield f"than twice the equal share. The highest is {worst[10, False]:.0f}% without and {worst[10, True]:.0f}% with"
+    yield "a guard."
     missing = [f"`{name}`" for name in POLICIES if name not in names]
     if missing:
         yield f"Not measured yet: {', '.join(missing)}."
@@ -215,8 +216,8 @@ def prices(rows: list[Row], rounds: int) -> Iterator[str]:
     counts = sorted({len(row["seeds"]) for row in rows})
     yield f"Best accuracy in {rounds} rounds, and rounds to 95% of the lowest best of a line's runs, if **all clients"
     yield f"are honest**: `synthetic(1, 1)`, 100 clients, cohorts of {COHORT}, means over"
-    yield f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} seeds. Differences are to the policy without a"
-    yield "guard, ± two standard errors, paired by seed; bold: outside of that."
+    yield f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} seeds. Differences are to the policy"
+    yield "without a guard, ± two standard errors, paired by seed; bold: outside of that."
     yield ""
     yield "| world | policy | accuracy | with a guard | `probation=0` | rounds | with a guard | `probation=0` |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
