@@ -16,6 +16,8 @@ from fedpick.rng import stream
 from fedpick.simulate.round import _reported
 from fedpick.worlds import Always, PerClient, Reliable, World
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 EVERY = ("update_norm", "update", "sketch_5", "output_update", "squared_loss", "accuracy")
 
 
