@@ -41,7 +41,7 @@ def play(session: fp.Session, rounds: int) -> None:
                 r.done(name, loss=0.5, seconds=1.0)
         session.open()
         with session.guard:
-            session._settle()  # what the next round would do first
+            session.keeping.settle()  # what the next round would do first
 
 
 def rounds_in(path: Path) -> list[int]:
@@ -105,7 +105,7 @@ def test_a_process_that_ends_at_any_change_of_a_merge_loses_nothing(tmp_path, mo
     session.close()  # whole tables, then parts
     session = fp.Session(fp.Uniform(2), **options)
     play(session, 5)
-    session._recording.tables.close()
+    session.keeping.recording.tables.close()
     session.memory.unlock()
     moments = 0
     while True:
@@ -171,7 +171,7 @@ def test_a_reader_meets_a_server_that_merges(tmp_path, monkeypatch) -> None:
         found = real(path)
         if not merged[0]:  # the last part is read, those before are about to be
             merged[0] = True
-            session._recording.tables.merge()
+            session.keeping.recording.tables.merge()
         return found
 
     monkeypatch.setattr(tables, "read_sealed", reading)
