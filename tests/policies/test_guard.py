@@ -148,7 +148,7 @@ def played(policy, rounds, fails, count=32, seed=0):
 
 
 def test_who_keeps_failing_is_asked_less_and_less_but_never_never():
-    """Client 0, always wanted, fails from round 101 to 450: of 32 that answered, q = 2/34, so two failures are usual."""
+    """Client 0, always wanted, fails from round 101 to 450: of 32 that answered, q = 2/34: two in a row are rare."""
 
     class Wants(fp.Uniform):
         """Uniform, and client 0 if it is there."""

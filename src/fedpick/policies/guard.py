@@ -48,12 +48,12 @@ class Guard(ByValue, Generic[S]):
     Share: with m places per round and n available clients, an equal share is m/n places per round. Over any t rounds,
     no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
 
-    Probation: a client is held to what is usual. Let q be the fraction of clients whose last answer was a failure (LATE,
-    FAILED, or an impossible loss), among those that were ever chosen, (failed + 1)/(chosen + 2). After f failures in a
-    row with q^f <= 0.005, which an average client would rarely have, a client is not chosen for 2 n/m rounds, where n/m
-    is the interval between choices if all were chosen equally often; each further failure doubles this, up to
-    `probation` times n/m. So a client that always fails gets up to 1/`probation` of an equal share, and never nothing.
-    One success ends it; and nobody waits if all fail, as when a network is down.
+    Probation: a client is held to what is usual. Let q be the fraction of clients whose last answer was a failure
+    (LATE, FAILED, or an impossible loss) among those that were ever chosen, (failed + 1)/(chosen + 2). After f failures
+    in a row with q^f <= 0.005, which an average client would rarely have, a client is not chosen for 2 n/m rounds,
+    where n/m is the interval between choices if all were chosen equally often; each further failure doubles this, up
+    to `probation` times n/m. So a client that always fails gets up to 1/`probation` of an equal share, and never
+    nothing. One success ends it; and nobody waits if all fail, as when a network is down.
 
     Losses: a loss, reported or probed, is at most the median of its cohort plus 4 times the distance from the lower
     quartile to the median; cohorts with fewer than four losses are not clipped.
