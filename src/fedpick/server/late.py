@@ -40,7 +40,6 @@ class Part:
     update: Any
     weight: float
     rounds: int = 0  # by how many it is late
-    base: float = 1.0  # what it counts for beside the others, before the division by their sum
 
 
 class LateUpdates:
@@ -210,6 +209,6 @@ def parts(round: "Round", beta: float, taken: Sequence[Came], vector: Callable[[
     late = weighed(round, beta, taken, mean, vector)
     total = sum(own.values()) + sum(base for _, base in late) if round.choice.normalise else 1.0
     total = max(total, np.finfo(np.float64).tiny)
-    return [Part(name, updates[name], base / total, 0, base) for name, base in own.items()] + [
-        Part(each.name, each.update, base / total, round.number - each.round, base) for each, base in late
+    return [Part(name, updates[name], base / total) for name, base in own.items()] + [
+        Part(each.name, each.update, base / total, round.number - each.round) for each, base in late
     ]

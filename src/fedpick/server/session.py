@@ -300,7 +300,7 @@ class Session:
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
             metrics={"forgotten": float(self._forgotten)} if self._forgotten else {},
-            there=None if self.records is None else roster.there(round.view.available),
+            there=None if self.keeping.recording is None else roster.there(round.view.available),
             joined=roster.issued,
         )
         self._forgotten = 0
