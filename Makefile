@@ -12,7 +12,7 @@ help:  ## show this list
 
 $(READY): pyproject.toml requirements-dev.lock
 	@$(PYTHON) -c "import sys; sys.exit('fedpick needs Python 3.11 or newer, this is ' + sys.version.split()[0] + ': call make PYTHON=python3.11' if sys.version_info < (3, 11) else 0)"
-	@echo "Setting up $(VENV) (about a minute, once) ..."
+	@echo "Setting up $(VENV) (a few minutes and 2 GB, once) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
@@ -28,7 +28,7 @@ test: $(READY)  ## set up, then run all tests except the slow ones
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(READY)  ## run the tests that build wheels, start processes or take minutes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow
 
 PYTHONS ?= 3.11 3.12 3.13
 

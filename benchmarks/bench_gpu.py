@@ -233,7 +233,7 @@ class Peer:
     def close(self):
         """End it."""
         self.kill()
-        self.process.wait()
+        self.process.communicate()  # closes its pipes, too
 
 
 def measure(engines, rounds, left_out):

@@ -76,7 +76,9 @@ ENGINES = [
     Engine("fedpick", "ours", "ours.py"),
     Engine("fedpick, one core", "one", "ours.py", ("one",), only="AD"),
     Engine("the steps alone, one core", "bound", "bound.py", only="AD"),
-    Engine("PyTorch loop, plain", "pytorch", "pytorch_loop.py", ("plain",)),
+    Engine("PyTorch loop, plain", "pytorch", "pytorch_loop.py", ("plain",), only="ABC"),
+    # Threads inside products this small only wait for each other: minutes for a round on a busy machine.
+    Engine("PyTorch loop, one thread", "pytorch", "pytorch_loop.py", ("one",), only="DE"),
     Engine("PyTorch loop, channels_last", "pytorch", "pytorch_loop.py", ("channels_last",), only="B"),
     Engine("PyTorch loop, a process a core", "pytorch", "pytorch_loop.py", ("processes",)),
     Engine("Flower simulation", "flower", "flower_sim.py"),
@@ -101,9 +103,10 @@ def python_of(kind: str) -> str:
     return str(python)
 
 
-def surroundings() -> dict[str, str]:
+def surroundings(kind: str) -> dict[str, str]:
     """Environment variables of an engine: none that set threads or devices, and no accelerator."""
-    unset = {"XLA_FLAGS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"}
+    unset = {"XLA_FLAGS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    unset |= set() if kind in HERE_TOO else {"PYTHONPATH"}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     return kept | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -141,7 +144,7 @@ class Session:
                 stderr=log,
                 text=True,
                 cwd=self.log.parent,
-                env=surroundings(),
+                env=surroundings(engine.kind),
                 start_new_session=True,
             )
         try:
@@ -200,7 +203,7 @@ class Session:
 def ceiling(*what: str, kind: str = "ours") -> float:
     """GFLOP/s of matrix products; see train/ceiling.py."""
     command = [python_of(kind), str(HERE / "ceiling.py"), *what]
-    return json.loads(subprocess.run(command, env=surroundings(), capture_output=True, check=True).stdout)
+    return json.loads(subprocess.run(command, env=surroundings(kind), capture_output=True, check=True).stdout)
 
 
 def ceilings(kinds: set[str]) -> dict[str, float]:

@@ -3,15 +3,18 @@
 Hypothesis draws the same examples every time, and no machine is too slow for it; runs overwrite every state that was
 given to `observe`, so that whoever goes on using one is found out.
 
-Two things save processor time: modules without examples are not imported for doctests that they do not have, and the
-garbage collector neither runs while tests are collected nor goes through what was loaded then.
+Three things save processor time: modules without examples are not imported for doctests that they do not have, the
+garbage collector neither runs while tests are collected nor goes through what was loaded then, and where training is
+only a means XLA optimises little.
 """
 
 import gc
 import os
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,8 +35,61 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+# Quick tests here train to see that something is trained, written or shown; XLA then compiles in a third of the time.
+# Everything about numbers (learn, simulate, stacked runs, slow tests) is compiled as for users.
+PLAIN = (
+    "tests/cli/",
+    "tests/docs/",
+    "tests/studies/",
+    "tests/experiment/test_config.py",
+    "tests/experiment/test_plan.py",
+    "docs/",
+    "README.md",
+    "src/",
+)
+# Slow tests that start clusters, which could find each other, or servers that wait for answers: one after the other.
+SERVERS = ("tests/flower/", "tests/test_nvflare.py", "tests/experiment/test_ray.py", "tests/server/")
+
+
+def is_plain(item: pytest.Item) -> bool:
+    return item.nodeid.startswith(PLAIN) and item.get_closest_marker("slow") is None
+
+
+def optimise(little: bool) -> None:
+    """Let JAX optimise little or as usual from now on; what was compiled the other way is forgotten."""
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(little))  # for processes that tests start, and later imports
+    if "jax" not in sys.modules:
+        return
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", little)
+    jax.clear_caches()
+    if "fedpick.learn.cohort" in sys.modules:
+        from fedpick.learn import cohort
+
+        cohort._stage.cache_clear()
+        cohort._compiled_stages.cache_clear()
+
+
 class Examples:
     """For all folders of tests, also those beside this one."""
+
+    little: bool | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Put plain tests first, so that a process changes at most once; keep a file's slow tests on one worker."""
+        items.sort(key=lambda item: not is_plain(item))
+        if config.getoption("loadgroup", False):  # xdist's, in its workers
+            for item in items:
+                file = item.nodeid.partition("::")[0]
+                item.add_marker(pytest.mark.xdist_group("servers" if file.startswith(SERVERS) else file))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if self.little != is_plain(item):
+            self.little = is_plain(item)
+            optimise(self.little)
 
     @staticmethod
     def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -58,6 +114,26 @@ def quick_disk() -> Iterator[None]:
     """Nothing waits for the disk: only a loss of power could tell, and tests of that have disks of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@lru_cache
+def quick_initial(model: Any) -> Any:
+    import jax
+
+    return jax.jit(model.init, compiler_options={"xla_backend_optimization_level": 0})
+
+
+@pytest.fixture(scope="module")
+def quick_start() -> Iterator[None]:
+    """First weights come from a program that XLA hardly optimises: else it takes longest of all to compile.
+
+    They may differ in the last bit from what other processes start with. All that is trained is compiled as usual.
+    """
+    from fedpick.learn import trainer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "_initial", quick_initial)
         yield
 
 

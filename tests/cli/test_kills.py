@@ -61,14 +61,24 @@ def test_a_study_killed_ten_times_ends_with_the_files_of_one_that_was_not(tmp_pa
     assert (tmp_path / "cut/results.json").read_bytes() == (tmp_path / "whole/results.json").read_bytes()
 
 
+LONG = shlex.split("compare -p uniform -p e3cs(quota=0.5) -p bsfl -s 2 -t 6000 -w volatile -d none --workers 2 --out")
+
+
+@pytest.fixture(scope="module")
+def long_whole(tmp_path_factory):
+    """What a comparison that nobody stops writes."""
+    folder = tmp_path_factory.mktemp("long")
+    subprocess.run([*BASE, *LONG, "whole"], cwd=folder, check=True, capture_output=True, timeout=400)
+    return files(folder / "whole")
+
+
 @pytest.mark.parametrize(
     ("number", "group", "code"), [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143)], ids=["ctrl-c", "term"]
 )
-def test_told_to_stop_it_stops_starts_nothing_and_says_the_command_that_goes_on(tmp_path, number, group, code):
-    plan = shlex.split(
-        "compare -p uniform -p e3cs(quota=0.5) -p bsfl -s 2 -t 6000 -w volatile -d none --workers 2 --out"
-    )
-    process = subprocess.Popen([*BASE, *plan, "cmp"], cwd=tmp_path, start_new_session=True, **PIPES)
+def test_told_to_stop_it_stops_starts_nothing_and_says_the_command_that_goes_on(
+    tmp_path, long_whole, number, group, code
+):
+    process = subprocess.Popen([*BASE, *LONG, "cmp"], cwd=tmp_path, start_new_session=True, **PIPES)
     wait_for(lambda: list(tmp_path.rglob("checkpoint.npz")))
     begun = len(list((tmp_path / "cmp/runs").iterdir()))
     (os.killpg if group else os.kill)(process.pid, number)  # a terminal tells every process of the group
@@ -81,8 +91,7 @@ def test_told_to_stop_it_stops_starts_nothing_and_says_the_command_that_goes_on(
     command = re.search(r"Continue with: fedpick (.*)", err)
     assert command, err
     subprocess.run([*BASE, *shlex.split(command[1])], cwd=tmp_path, check=True, capture_output=True, timeout=400)
-    subprocess.run([*BASE, *plan, "whole"], cwd=tmp_path, check=True, capture_output=True, timeout=400)
-    assert files(tmp_path / "cmp") == files(tmp_path / "whole") != {}
+    assert files(tmp_path / "cmp") == long_whole != {}
 
 
 def test_after_more_rounds_and_a_stop_the_printed_command_is_true(tmp_path):

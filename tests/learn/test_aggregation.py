@@ -16,6 +16,8 @@ from fedpick.learn import aggregation
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate.round import Updates
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 IDS = np.array([4, 2, 0, 4, 6])  # one of them twice
 RETURNED = np.array([True, False, True, True, True])
 INCLUSION = np.array([0.4, 0.1, 0.7, 0.4, 0.9])

@@ -17,6 +17,8 @@ from fedpick.learn.batches import Drawn
 from fedpick.learn.trainer import Trainer
 from fedpick.rng import stream
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 IDS = np.array([4, 2, 0, 1, 6])
 
 

@@ -15,6 +15,8 @@ from fedpick.learn import evaluation
 from fedpick.learn.trainer import Trainer
 from fedpick.rng import stream
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 
 def each(trainer: Trainer, model: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The twin's losses and hits."""

@@ -21,6 +21,8 @@ from fedpick.learn.trainer import Trainer
 from fedpick.simulate.together import play_together
 from fedpick.store import Folder
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 
 def still(clients: fp.Clients, **parts: Any) -> fp.World:
     """A world where everybody is there, nobody fails, and all train one epoch."""

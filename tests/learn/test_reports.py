@@ -9,12 +9,14 @@ from people import BATCH, SIZES, model_of, people
 import fedpick as fp
 from fedpick import learn
 from fedpick.data import Dataset, Federated
-from fedpick.flower.telling import reports as flower_reports
+from fedpick.flower import reports as flower_reports
 from fedpick.learn import evaluation
 from fedpick.learn.reports import noise_of
 from fedpick.rng import stream
 from fedpick.simulate.round import _reported
 from fedpick.worlds import Always, PerClient, Reliable, World
+
+pytestmark = pytest.mark.usefixtures("quick_start")
 
 EVERY = ("update_norm", "update", "sketch_5", "output_update", "squared_loss", "accuracy")
 

@@ -15,6 +15,8 @@ from fedpick.simulate.round import _reported
 from fedpick.simulate.together import play_together
 from fedpick.worlds import Always, PerClient, Reliable, World
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 
 def make(reports=("update_norm", "shapley"), **options):
     return learn.Trainer(people("floats"), model_of("floats"), lr=0.3, batch=8, reports=reports, **options)

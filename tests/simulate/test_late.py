@@ -19,6 +19,8 @@ from fedpick.worlds import Always, PerClient, Reliable, World
 sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 from people import SIZES, model_of, people
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 TIMES = np.array([1.0, 1.0, 2.5, 1.0, 2.5, 5.5, 9.5])  # with a deadline of 2: in time, or 1, 2 and 4 rounds late
 SEED = 3
 

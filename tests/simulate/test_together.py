@@ -16,6 +16,8 @@ from fedpick.learn.trainer import Trainer
 from fedpick.simulate import together
 from fedpick.simulate.together import RunError, play_together
 
+pytestmark = pytest.mark.usefixtures("quick_start")
+
 
 def people(seed: int = 0) -> data.Federated:
     return data.Synthetic(1.0, 1.0)(num_clients=8, rng=fp.rng.stream(seed, 0, "data"))

@@ -1,4 +1,4 @@
-"""What a ClientApp may tell of its training, by the names under which policies ask for it."""
+"""What a client may tell of its training, by the names under which policies ask for it."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def reports(
     after: Sequence[NDArray[np.floating]] | None = None,
     sketch: int | None = None,
 ) -> dict[str, float | list[float]]:
-    """Metrics to put into the training reply's MetricRecord beside `num-examples` and `train_loss`.
+    """Metrics to put into a training reply: in Flower into its MetricRecord, in NVFlare into FLModel's `metrics`.
 
     Args:
         losses: of each example that the client holds: `squared_loss` (Oort).

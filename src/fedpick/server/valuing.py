@@ -1,9 +1,10 @@
 """What the updates of a round are worth to the server, for policies that choose by it (GreedyFed, SFedAvg)."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
 
 from fedpick import rng as rngs
 from fedpick.solvers import shapley
@@ -11,12 +12,14 @@ from fedpick.types import Bools, Floats
 
 __all__ = ["worth"]
 
+Arrays = Mapping[str, NDArray[Any]]
+
 
 def worth(
-    models: Mapping[str, ArrayRecord],
+    models: Mapping[str, Arrays],
     sizes: Mapping[str, float],
-    sent: ArrayRecord,
-    value: Callable[[ArrayRecord], float],
+    sent: Arrays,
+    value: Callable[[Arrays], float],
     seed: int,
     round: int,
 ) -> dict[str, float]:
@@ -32,19 +35,17 @@ def worth(
     """
     names = list(models)
     held = np.array([sizes[name] for name in names], dtype=np.float64)
-    arrays = [{key: array.numpy() for key, array in models[name].items()} for name in names]
+    arrays = [models[name] for name in names]
 
-    def mean(row: Bools) -> ArrayRecord:
+    def mean(row: Bools) -> Arrays:
         if not row.any():
             return sent
         shares = held * row / (held * row).sum()
         used = [(share, arrays[i]) for i, share in enumerate(shares) if row[i]]
-        return ArrayRecord(
-            {
-                key: Array(np.asarray(sum(share * each[key] for share, each in used)).astype(first.dtype))
-                for key, first in arrays[0].items()
-            }
-        )
+        return {
+            key: np.asarray(sum(share * each[key] for share, each in used)).astype(first.dtype)
+            for key, first in arrays[0].items()
+        }
 
     def values(rows: Bools) -> Floats:
         found = np.array([float(value(mean(row))) for row in rows])
