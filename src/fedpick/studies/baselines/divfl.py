@@ -11,7 +11,7 @@ from fedpick.studies.baselines._levels import LAST, study, texts
 
 __all__ = ["STUDY"]
 
-EQUALLY = "divfl, equal weights"  # the authors' code leaves the weights out, too
+EQUAL = {name: f"{name}, equal weights" for name in ("divfl", "uniform")}  # the authors' code has no other weights
 
 
 def _read(item: Item, folder: Path) -> Measurement:
@@ -23,8 +23,8 @@ def _score(result: Result) -> list[Finding]:
     rounds, spread, most = result["rounds_to"], result["spread"], result["most"]
     why = (
         f"the client that is chosen most is in {100 * np.mean(most['divfl']):.0f}% of DivFL's cohorts (uniform: "
-        f"{100 * np.mean(most['uniform']):.0f}%), as the nearest to most others, whose weight it gets; if the chosen "
-        f"count equally: {texts({EQUALLY: rounds[EQUALLY]}, 0)} rounds"
+        f"{100 * np.mean(most['uniform']):.0f}%), as the nearest to most others, whose weight it gets; if all chosen "
+        f"count equally, {texts({name: rounds[EQUAL[name]] for name in EQUAL}, 0)} rounds"
     )
 
     def fewer(rival: str) -> Finding:
@@ -59,7 +59,8 @@ STUDY = study(
         "divfl": "divfl(width=None)",
         "uniform": "uniform",
         "pow-d": "pow-d(candidates=30)",
-        EQUALLY: {"policy": "divfl(width=None)", "train": {"aggregation": "mean"}},
+        EQUAL["divfl"]: {"policy": "divfl(width=None)", "train": {"aggregation": "mean"}},
+        EQUAL["uniform"]: {"policy": "uniform", "train": {"aggregation": "mean"}},
     },
     _score,
     setting="Synthetic(1, 1) with 30 clients and logistic regression, ten of which train a round, as in the paper",
