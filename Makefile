@@ -12,7 +12,7 @@ help:  ## show this list
 
 $(READY): pyproject.toml requirements-dev.lock
 	@$(PYTHON) -c "import sys; sys.exit('fedpick needs Python 3.11 or newer, this is ' + sys.version.split()[0] + ': call make PYTHON=python3.11' if sys.version_info < (3, 11) else 0)"
-	@echo "Setting up $(VENV) (about a minute, once) ..."
+	@echo "Setting up $(VENV) (a few minutes and 2 GB, once) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -1,16 +1,28 @@
-"""Rounds on a GPU: the CIFAR-10 CNN of E3CS and RBCS-F, an MLP and a logistic regression, against a PyTorch loop.
+"""Rounds on a GPU: the CIFAR-10 CNN of E3CS and RBCS-F, an MLP and a logistic regression, against PyTorch.
 
-    python benchmarks/bench_gpu.py [--out FOLDER] [--learn CIFAR.npz]
+    python benchmarks/bench_gpu.py                          all workloads, about ten minutes
+    python benchmarks/bench_gpu.py --only cnn               this one; what was measured of others before is kept
+    python benchmarks/bench_gpu.py --limit 0                without torch.compile
+    python benchmarks/bench_gpu.py --learn CIFAR.npz        real images (x, y, test_x, test_y): does bfloat16 learn?
+    python benchmarks/bench_gpu.py --tiny --out FOLDER      a smoke test with a few clients, on a CPU, too
 
-All figures come from one run: medians over rounds, ours and PyTorch's alternating. The data are random pixels with
-artificial classes in the shapes of the real data; `--learn` takes real images (x, y, test_x, test_y) and shows that
-bfloat16 learns as well as float32. Needs a GPU with JAX; the PyTorch rows need PyTorch.
+The figures of a workload come from one run: medians over rounds, all engines in turns, from the same weights, with the
+same batches. The data are random pixels with artificial classes in the shapes of the real data. PyTorch runs in
+processes of its own (gpu/torch_peer.py): a loop over clients, and torch.func's vmap over them, plain and with
+torch.compile; one that fails, or whose first round takes longer than the limit, is left out, and the page says so.
+Needs a GPU with JAX; the PyTorch rows need PyTorch.
 """
 
 import argparse
+import contextlib
 import json
+import os
+import signal
 import statistics
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -19,6 +31,7 @@ import numpy as np
 import fedpick as fp
 from _manifest import manifest
 from fedpick.data import Dataset, Federated
+from fedpick.simulate.round import Work
 from fedpick.simulate.together import aggregate_together, play_together, train_together
 from fedpick.types import Choice, Outcome
 
@@ -27,7 +40,21 @@ WORKLOADS = {  # inputs, clients a round, steps, batch, examples a client
     "mlp": ((784,), 10, 30, 64, 600),
     "logistic": ((60,), 3, 30, 50, 200),
 }
+TINY = {"cnn": ((32, 32, 3), 3, 2, 8, 20), "mlp": ((784,), 3, 2, 8, 20), "logistic": ((60,), 3, 2, 8, 20)}
 LR = 0.01
+PEERS = [  # see gpu/torch_peer.py; "unfolded" is about convolutions
+    "loop",
+    "vmap",
+    "vmap, unfolded",
+    "vmap, compiled",
+    "vmap, unfolded, compiled",
+    "vmap, compiled with max-autotune",
+]
+
+
+def momentum_of(name):
+    """Of the clients' SGD."""
+    return 0.9 if name == "cnn" else 0.0
 
 
 def make_model(name):
@@ -100,7 +127,7 @@ class Ours:
         chosen, steps, batch = WORKLOADS[name][1:4]
         self.trainers = [
             fp.learn.Trainer(
-                data, make_model(name), lr=LR, batch=batch, steps=steps, momentum=0.9 if name == "cnn" else 0.0,
+                data, make_model(name), lr=LR, batch=batch, steps=steps, momentum=momentum_of(name),
                 precision=precision, evaluate_every=10**9,
             )
             for _ in range(stacked)
@@ -109,7 +136,8 @@ class Ours:
         self.chosen, self.round = chosen, 0
 
     def turn(self):
-        """One round; the mean training loss."""
+        """One round: its seconds, and the mean training loss."""
+        started = time.perf_counter()
         self.round += 1
         jobs, choices = [], []
         for i in range(len(self.models)):
@@ -117,7 +145,7 @@ class Ours:
             ids = rng.choice(len(self.trainers[0].data), self.chosen, replace=False)
             choices.append(Choice(ids))
             everyone = np.ones(len(ids), bool)
-            jobs.append((self.models[i], ids, everyone, np.ones(len(ids)), self.round, rng))
+            jobs.append(Work(self.models[i], ids, everyone, np.ones(len(ids)), self.round, rng))
         ones = [
             Outcome(np.zeros(len(choice), np.int8), np.ones(len(choice)), np.ones(len(choice))) for choice in choices
         ]
@@ -128,83 +156,122 @@ class Ours:
             updates = train_together(self.trainers, jobs)
             self.models = aggregate_together(self.trainers, self.models, choices, ones, updates)
         self.ready(self.models)
-        return float(np.nanmean([update.loss.mean() for update in updates]))
+        return time.perf_counter() - started, float(np.nanmean([update.loss.mean() for update in updates]))
 
 
-class Torch:
-    """The loop that most people write: client by client, batch by batch, with TF32 products allowed."""
+def write_plan(name, data, rounds, folder):
+    """What gpu/torch_peer.py reads: data, the first weights of our first run, and its batches in every round."""
+    import jax
 
-    def __init__(self, name, data):
-        import torch
-        from torch import nn
+    chosen, steps, batch = WORKLOADS[name][1:4]
+    trainer = fp.learn.Trainer(data, make_model(name), lr=LR, batch=batch, steps=steps)
+    plan = []
+    for round in range(1, rounds + 1):
+        rng = fp.rng.stream(0, round, "bench")
+        ids = rng.choice(len(data), chosen, replace=False)
+        drawn = trainer.draw(ids, np.arange(chosen), np.ones(chosen), round, rng)
+        plan.append(drawn.batches.index[:chosen, :steps].copy())
+    np.save(folder / "x.npy", data.dataset.x)
+    np.save(folder / "y.npy", data.dataset.y)
+    np.save(folder / "plan.npy", np.stack(plan))
+    layers = jax.tree.leaves(trainer.init(0)["params"], is_leaf=lambda part: isinstance(part, dict) and "w" in part)
+    weights = [np.asarray(layer[part]) for layer in layers for part in ("w", "b")]
+    for i, array in enumerate(weights):
+        np.save(folder / f"p{i}.npy", array)
+    settings = {"name": name, "lr": LR, "momentum": momentum_of(name), "weights": len(weights)}
+    (folder / "settings.json").write_text(json.dumps(settings))
 
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-        torch.backends.cudnn.benchmark = True
-        self.torch, self.name, self.data = torch, name, data
-        if name == "cnn":
-            self.net = nn.Sequential(
-                nn.Conv2d(3, 64, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(64, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
-                nn.Flatten(), nn.Linear(1600, 384), nn.ReLU(), nn.Linear(384, 192), nn.ReLU(), nn.Linear(192, 10),
+
+class PeerError(RuntimeError):
+    """A peer failed, or took too long."""
+
+
+class Peer:
+    """A process with PyTorch, which has done its first round."""
+
+    def __init__(self, python, folder, form, limit, stack):
+        self.log = folder / f"{form.replace(', ', '-').replace(' ', '-')}.log"
+        script = Path(__file__).parent / "gpu" / "torch_peer.py"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [python, str(script), str(folder), form], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                text=True, start_new_session=True,
             )  # fmt: skip
-        elif name == "mlp":
-            self.net = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10))
-        else:
-            self.net = nn.Linear(60, 10)
-        self.net.cuda()
-        x = torch.from_numpy(data.dataset.x).cuda()
-        self.x = x.permute(0, 3, 1, 2).contiguous() if name == "cnn" else x
-        self.y = torch.from_numpy(data.dataset.y).long().cuda()
-        self.round = 0
+        stack.callback(self.close)
+        started = time.perf_counter()
+        self.hear(limit)
+        self.compiling, self.first = self.turn(max(1.0, limit - (time.perf_counter() - started)))
 
-    def turn(self):
-        """One round; the mean training loss."""
-        torch = self.torch
-        self.round += 1
-        chosen, steps, batch = WORKLOADS[self.name][1:4]
-        rng = fp.rng.stream(0, self.round, "bench")
-        ids = rng.choice(len(self.data), chosen, replace=False)
-        sent = {key: value.clone() for key, value in self.net.state_dict().items()}
-        total = {key: torch.zeros_like(value) for key, value in sent.items()}
-        loss_sum = torch.zeros((), device="cuda")
-        for client in ids:
-            self.net.load_state_dict(sent)
-            optimiser = torch.optim.SGD(self.net.parameters(), LR, momentum=0.9 if self.name == "cnn" else 0.0)
-            examples = self.data.examples_of(client)
-            for _ in range(steps):
-                index = torch.from_numpy(rng.choice(examples, batch, replace=False)).cuda()
-                x = self.x[index]
-                x = (x.float() / 255 - 0.5) / 0.3 if x.dtype == torch.uint8 else x
-                loss = torch.nn.functional.cross_entropy(self.net(x), self.y[index])
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                loss_sum += loss.detach()
-            for key, value in self.net.state_dict().items():
-                total[key] += value / chosen
-        self.net.load_state_dict(total)
-        torch.cuda.synchronize()
-        return float(loss_sum) / (chosen * steps)
+    def hear(self, limit):
+        """The next answer."""
+        watchdog = threading.Timer(limit, self.kill)
+        watchdog.start()
+        line = self.process.stdout.readline()
+        late = not watchdog.is_alive()
+        watchdog.cancel()
+        if not line:
+            self.close()
+            if late:
+                raise PeerError(f"stopped after {limit:.0f} s")
+            told = self.log.read_text(errors="replace").strip().splitlines()
+            raise PeerError(next((part for part in reversed(told) if part.strip()), "it ended without a word"))
+        return json.loads(line)
+
+    def turn(self, limit=120.0):
+        """One round: its seconds, and the mean training loss."""
+        with contextlib.suppress(BrokenPipeError):  # told by what is heard
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        answer = self.hear(limit)
+        return answer["seconds"], answer["loss"]
+
+    def kill(self):
+        """The process and those that it started for compiling."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self):
+        """End it."""
+        self.kill()
+        self.process.communicate()  # closes its pipes, too
 
 
-def measure(engines, rounds):
-    """Median seconds of a round of each engine, in turns; and the mean loss of the first and the last round."""
-    first = {name: engine.turn() for name, engine in engines.items()}  # compiles
-    for engine in engines.values():
-        engine.turn()
-    times = {name: [] for name in engines}
-    last = {}
-    for _ in range(rounds):
+def measure(engines, rounds, left_out):
+    """Seconds of a round of each engine, in turns: median and quartiles; the first round; the loss before and after.
+
+    An engine that fails goes to `left_out`, with the reason.
+    """
+    firsts, times, last = {}, {name: [] for name in engines}, {}
+    for turn in range(rounds + 2):
         for name, engine in engines.items():
-            start = time.perf_counter()
-            last[name] = engine.turn()
-            times[name].append(time.perf_counter() - start)
+            if name in left_out:
+                continue
+            if not turn:  # compiles; a peer has done it
+                firsts[name] = (engine.compiling, engine.first) if isinstance(engine, Peer) else engine.turn()
+                continue
+            try:
+                seconds, last[name] = engine.turn()
+            except PeerError as error:
+                left_out[name] = str(error)
+                print(name, "is left out:", error, flush=True)
+                continue
+            if turn > 1:
+                times[name].append(seconds)
     return {
-        name: {"seconds": statistics.median(values), "best": min(values), "first_loss": first[name], "loss": last[name]}
+        name: {
+            "seconds": statistics.median(values),
+            "quartiles": [float(q) for q in np.quantile(values, [0.25, 0.75])],
+            "best": min(values),
+            "first_seconds": firsts[name][0],
+            "first_loss": firsts[name][1],
+            "loss": last[name],
+        }
         for name, values in times.items()
+        if name not in left_out
     }
 
 
-def ceilings():
+def ceilings(size):
     """TFLOP/s of a large product in float32 (TF32) and bfloat16, and TB/s of a copy, in this run."""
     import jax
     import jax.numpy as jnp
@@ -221,9 +288,9 @@ def ceilings():
 
     found = {}
     for kind in ("float32", "bfloat16"):
-        a = jax.random.normal(jax.random.key(0), (8192, 8192)).astype(kind)
-        found[kind] = 2 * 8192**3 / best(lambda a: a @ a, a) / 1e12
-    big = jnp.zeros(1 << 28, jnp.float32)
+        a = jax.random.normal(jax.random.key(0), (size, size)).astype(kind)
+        found[kind] = 2 * size**3 / best(lambda a: a @ a, a) / 1e12
+    big = jnp.zeros(4 * size * size, jnp.float32)
     found["terabytes"] = 2 * big.nbytes / best(lambda a: a + 1, big) / 1e12
     return found
 
@@ -259,26 +326,46 @@ def show_learning(path, rounds=60):
 
 def render(result):
     """The result as a page."""
-    ceilings = result["ceilings"]
     lines = [
         "# Rounds on a GPU",
         "",
-        f"{result['device']}; in the same run a large product reaches {ceilings['float32']:.0f} TFLOP/s in float32 "
-        f"(TF32) and {ceilings['bfloat16']:.0f} in bfloat16, a copy {ceilings['terabytes']:.1f} TB/s. Medians, engines "
-        "in turns; bytes as the compiler counts them. Written by `make bench-gpu`.",
+        "Medians and quartiles, engines in turns; bytes as the compiler counts them; the first round includes "
+        "compiling. Written by `make bench-gpu`.",
         "",
-        "| workload | engine | ms for a round of each | runs | rounds/s | beside PyTorch | TFLOP/s | TB/s | loss |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| workload | engine | ms for a round of each | quartiles | runs | rounds/s | beside the PyTorch loop | "
+        "beside the best PyTorch | first round, s | TFLOP/s | TB/s | loss |",
+        "| --- | --- |" + " ---: |" * 9 + " --- |",
     ]
-    for name, rows in result["workloads"].items():
-        peer = rows.get("PyTorch loop", {}).get("rounds_per_second")
+    for name, found in result["workloads"].items():
+        rows = found["rows"]
+        loop = rows.get("PyTorch loop", {}).get("rounds_per_second")
+        peers = [row["rounds_per_second"] for engine, row in rows.items() if engine.startswith("PyTorch")]
+        best = max(peers) if len(peers) > 1 else None
         for engine, row in rows.items():
-            ratio = f"{row['rounds_per_second'] / peer:.1f}x" if peer else ""
+            beside = [f"{row['rounds_per_second'] / peer:.1f}x" if peer else "" for peer in (loop, best)]
             moved = f"{row['terabytes_per_second']:.2f}" if "terabytes_per_second" in row else ""
+            between = "-".join(f"{1e3 * q:.1f}" for q in row.get("quartiles", []))
+            first = f"{row['first_seconds']:.1f}" if "first_seconds" in row else ""
             lines.append(
-                f"| {name} | {engine} | {1e3 * row['seconds']:.1f} | {row['runs']} | {row['rounds_per_second']:,.1f} | "
-                f"{ratio} | {row['tflops']:.2f} | {moved} | {row['first_loss']:.2f} to {row['loss']:.2f} |"
+                f"| {name} | {engine} | {1e3 * row['seconds']:.1f} | {between} | {row['runs']} | "
+                f"{row['rounds_per_second']:,.1f} | {' | '.join(beside)} | {first} | {row['tflops']:.2f} | {moved} | "
+                f"{row['first_loss']:.2f} to {row['loss']:.2f} |"
             )
+    lines.append("")
+    for name, found in result["workloads"].items():
+        top, about = found["ceilings"], found["manifest"]
+        versions = ", ".join(f"{lib} {about['versions'][lib]}" for lib in ("jax", "torch") if lib in about["versions"])
+        drawn = (
+            "all engines have the same first weights and batches, which ours draws and PyTorch finds ready"
+            if found["same_batches"]
+            else "each engine drew its own weights and batches"
+        )
+        lines.append(
+            f"- {name}: {found['device']}, {about['date'][:10]}, commit {about['commit']}, {versions}; {drawn}; in the "
+            f"same run a large product reaches {top['float32']:.0f} TFLOP/s in float32 (TF32) and "
+            f"{top['bfloat16']:.0f} in bfloat16, a copy {top['terabytes']:.1f} TB/s."
+        )
+        lines += [f"    - left out: {form}: {reason}" for form, reason in found.get("left_out", {}).items()]
     if "learning" in result:
         last = {kind: [f"{100 * curve[-1]:.1f}%" for curve in curves] for kind, curves in result["learning"].items()}
         lines += [
@@ -290,53 +377,97 @@ def render(result):
     return "\n".join(lines) + "\n"
 
 
+def start_peers(name, folder, python, limit, stack):
+    """PyTorch's engines, one started after another, since some choose their kernels by measuring; and what failed."""
+    peers, left_out = {}, {}
+    for form in [form for form in PEERS if name == "cnn" or "unfolded" not in form]:
+        label = f"PyTorch {form}"
+        if "compiled" in form and limit <= 0:
+            continue
+        print(f"{name}: {label} starts ...", flush=True)
+        try:
+            peer = Peer(python, folder, form, limit if "compiled" in form else 120.0, stack)
+            print(f"{name}: {label}: first round took {peer.compiling:.1f} s, loss {peer.first:.4f}", flush=True)
+            peers[label] = peer
+        except PeerError as error:
+            left_out[label] = str(error)
+            print(f"{name}: {label} is left out: {error}", flush=True)
+    return peers, left_out
+
+
+def measure_workload(name, options, python):
+    """All engines on one workload."""
+    data = make_data(name)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        peers, left_out = {}, {}
+        if python:
+            write_plan(name, data, options.rounds + 2, Path(folder))
+            peers, left_out = start_peers(name, Path(folder), python, options.limit, stack)
+        engines = {"ours": Ours(name, data), "ours, bfloat16": Ours(name, data, precision="bfloat16")}
+        deep = 2 if options.tiny else 8 if name == "cnn" else 16
+        engines[f"ours, {deep} stacked"] = Ours(name, data, stacked=deep)
+        if name == "cnn":
+            engines[f"ours, {deep} stacked, bfloat16"] = Ours(name, data, stacked=deep, precision="bfloat16")
+        rows = measure({**engines, **peers}, options.rounds, left_out)
+    for engine, row in rows.items():
+        runs = len(engines[engine].models) if engine in engines else 1
+        row["runs"], row["rounds_per_second"] = runs, runs / row["seconds"]
+        row["tflops"] = flops(name) * runs / row["seconds"] / 1e12
+        if engine in engines:
+            moved = bytes_of(engines[engine].trainers[0], name) * runs
+            row["terabytes_per_second"] = moved / row["seconds"] / 1e12
+        print(name, engine, {key: np.round(value, 4).tolist() for key, value in row.items()}, flush=True)
+        expected = rows["ours"]["first_loss"]
+        if runs == 1 and abs(row["first_loss"] - expected) > 0.02:
+            print(f"WARNING: {engine} begins with a loss of {row['first_loss']:.4f}, ours with {expected:.4f}")
+    return rows, left_out
+
+
 def main():
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu")
+    parser.add_argument("--only", action="append", choices=list(WORKLOADS), help="this workload; may be repeated")
     parser.add_argument("--learn", type=Path)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--limit", type=float, default=180.0, help="seconds for torch.compile; 0: leave it out")
+    parser.add_argument("--torch", default=sys.executable, help="an interpreter that has PyTorch")
+    parser.add_argument("--tiny", action="store_true", help="a smoke test, on a CPU, too")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # peers are closed on the way out
     import jax
 
-    if jax.default_backend() == "cpu":
+    if jax.default_backend() == "cpu" and not options.tiny:
         sys.exit("no GPU here: JAX sees " + str(jax.devices()))
-    try:
-        import torch  # noqa: F401
-
-        peer = True
-    except ImportError:
-        peer = False
+    if options.tiny:
+        WORKLOADS.update(TINY)
+    has_torch = subprocess.run([options.torch, "-c", "import torch"], capture_output=True).returncode == 0
+    if not has_torch:
         print("PyTorch is not installed: its rows are left out")
-    result = {"ceilings": ceilings(), "device": str(jax.devices()[0].device_kind), "workloads": {}}
-    print(json.dumps(result["ceilings"]), flush=True)
-    for name in WORKLOADS:
-        data = make_data(name)
-        engines = {"ours": Ours(name, data), "ours, bfloat16": Ours(name, data, precision="bfloat16")}
-        deep = 8 if name == "cnn" else 16
-        engines[f"ours, {deep} stacked"] = Ours(name, data, stacked=deep)
-        if name == "cnn":
-            engines["ours, 8 stacked, bfloat16"] = Ours(name, data, stacked=8, precision="bfloat16")
-        if peer:
-            engines["PyTorch loop"] = Torch(name, data)
-        rows = measure(engines, options.rounds)
-        for engine, row in rows.items():
-            runs = len(engines[engine].models) if engine.startswith("ours") else 1
-            row["runs"], row["rounds_per_second"] = runs, runs / row["seconds"]
-            row["tflops"] = flops(name) * runs / row["seconds"] / 1e12
-            if engine.startswith("ours"):
-                moved = bytes_of(engines[engine].trainers[0], name) * runs
-                row["terabytes_per_second"] = moved / row["seconds"] / 1e12
-            print(name, engine, {key: round(value, 4) for key, value in row.items()}, flush=True)
-        result["workloads"][name] = rows
+    kept = options.out / "gpu.json"
+    result = json.loads(kept.read_text()) if kept.exists() else {"workloads": {}}
+    top = ceilings(256 if options.tiny else 8192)
+    print(json.dumps(top), flush=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.only or WORKLOADS:
+        rows, left_out = measure_workload(name, options, options.torch if has_torch else None)
+        result["workloads"][name] = {
+            "device": str(jax.devices()[0].device_kind), "manifest": manifest({"rounds": options.rounds}),
+            "ceilings": top, "same_batches": True, "left_out": left_out, "rows": rows,
+        }  # fmt: skip
+        keep(result, options.out)
     if options.learn:
         result["learning"] = show_learning(options.learn)
         for precision, curves in result["learning"].items():
             print(precision, [round(curve[-1], 4) for curve in curves], flush=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "gpu.json").write_text(json.dumps(result, indent=1) + "\n")
-    (options.out / "gpu.md").write_text(render(result))
-    (options.out / "manifest.json").write_text(json.dumps(manifest({"rounds": options.rounds}), indent=2) + "\n")
+        keep(result, options.out)
+
+
+def keep(result, folder):
+    """Write what there is, in the order of the workloads."""
+    result["workloads"] = {name: result["workloads"][name] for name in WORKLOADS if name in result["workloads"]}
+    (folder / "gpu.json").write_text(json.dumps(result, indent=1) + "\n")
+    (folder / "gpu.md").write_text(render(result))
 
 
 if __name__ == "__main__":

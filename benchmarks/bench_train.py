@@ -6,8 +6,9 @@ bound, too: its useful steps in one compiled loop, and nothing else.
 Every engine runs in an environment of its own, which this makes once in the user's cache ($FEDPICK_BENCH, else
 ~/.cache/fedpick/bench), and trains on the same data with the same batches from the same weights; their losses must
 agree. Blocks of rounds take turns, ours and a peer's, one engine at a time, and the result is the median ratio of such
-pairs; the large matrix product measured in between is the ceiling. Writes table, bar chart and manifest to
-benchmarks/results/train/.
+pairs; the large matrix product measured in between is the ceiling. Processor time is of an engine with all processes
+that it started, in hundredths of a second. Writes table and bar chart to benchmarks/results/train/; of workloads that
+were left out, what was measured before stays, each with its own manifest in train.json.
 
     python benchmarks/bench_train.py                              all, about thirteen minutes
     python benchmarks/bench_train.py --quick --workloads A,C      a smoke test
@@ -75,7 +76,9 @@ ENGINES = [
     Engine("fedpick", "ours", "ours.py"),
     Engine("fedpick, one core", "one", "ours.py", ("one",), only="AD"),
     Engine("the steps alone, one core", "bound", "bound.py", only="AD"),
-    Engine("PyTorch loop, plain", "pytorch", "pytorch_loop.py", ("plain",)),
+    Engine("PyTorch loop, plain", "pytorch", "pytorch_loop.py", ("plain",), only="ABC"),
+    # Threads inside products this small only wait for each other: minutes for a round on a busy machine.
+    Engine("PyTorch loop, one thread", "pytorch", "pytorch_loop.py", ("one",), only="DE"),
     Engine("PyTorch loop, channels_last", "pytorch", "pytorch_loop.py", ("channels_last",), only="B"),
     Engine("PyTorch loop, a process a core", "pytorch", "pytorch_loop.py", ("processes",)),
     Engine("Flower simulation", "flower", "flower_sim.py"),
@@ -100,11 +103,29 @@ def python_of(kind: str) -> str:
     return str(python)
 
 
-def surroundings() -> dict[str, str]:
+def surroundings(kind: str) -> dict[str, str]:
     """Environment variables of an engine: none that set threads or devices, and no accelerator."""
-    unset = {"XLA_FLAGS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"}
+    unset = {"XLA_FLAGS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    unset |= set() if kind in HERE_TOO else {"PYTHONPATH"}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     return kept | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def processor_time(pid: int) -> float:
+    """Seconds that a process and all that come from it have computed; those that have ended count for their parent."""
+    parents, used = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        own = int(stat.parent.name)
+        parents[own], used[own] = int(fields[1]), sum(int(field) for field in fields[11:15])
+    family, before = {pid}, 0
+    while len(family) > before:
+        before = len(family)
+        family |= {child for child, parent in parents.items() if parent in family}
+    return sum(used.get(member, 0) for member in family) / os.sysconf("SC_CLK_TCK")
 
 
 class Session:
@@ -123,7 +144,7 @@ class Session:
                 stderr=log,
                 text=True,
                 cwd=self.log.parent,
-                env=surroundings(),
+                env=surroundings(engine.kind),
                 start_new_session=True,
             )
         try:
@@ -152,8 +173,9 @@ class Session:
 
     def run(self, rounds: int) -> float:
         """Seconds of one round, when it does so many; `processor` has its processor time."""
+        before = processor_time(self.process.pid)
         answer = self._ask(do="run", rounds=rounds)
-        self.processor = answer["processor"] / rounds
+        self.processor = (processor_time(self.process.pid) - before) / rounds
         return answer["seconds"] / rounds
 
     def score(self, task: Task) -> tuple[float, float]:
@@ -181,7 +203,7 @@ class Session:
 def ceiling(*what: str, kind: str = "ours") -> float:
     """GFLOP/s of matrix products; see train/ceiling.py."""
     command = [python_of(kind), str(HERE / "ceiling.py"), *what]
-    return json.loads(subprocess.run(command, env=surroundings(), capture_output=True, check=True).stdout)
+    return json.loads(subprocess.run(command, env=surroundings(kind), capture_output=True, check=True).stdout)
 
 
 def ceilings(kinds: set[str]) -> dict[str, float]:
@@ -223,6 +245,7 @@ def measure(work: Workload, engines: list[Engine], repeats: int, block: float, l
                     "seconds": [],
                     "processor": [],
                     "ratios": [],
+                    "processor_ratios": [],
                 }
             )
         (ours, count), *peers = sessions
@@ -231,6 +254,8 @@ def measure(work: Workload, engines: list[Engine], repeats: int, block: float, l
             for row, (peer, rounds) in zip(rows[1:], peers, strict=True):
                 mine, theirs = ours.run(count), peer.run(rounds)
                 rows[0]["seconds"].append(mine)
+                rows[0]["processor"].append(ours.processor)
+                row["processor_ratios"].append(peer.processor / ours.processor)
                 row["seconds"].append(theirs)
                 row["processor"].append(peer.processor)
                 row["ratios"].append(theirs / mine)
@@ -277,9 +302,27 @@ def shares(result: dict[str, Any]) -> dict[str, list[float]]:
     }
 
 
-def table(results: list[dict[str, Any]], top: dict[str, float]) -> str:
+def ceiling_of(result: dict[str, Any]) -> float:
+    """GFLOP/s: the most that float32 products reached in the run of this workload."""
+    return max(*result["ceiling_gflops"].values(), result["products_gflops"])
+
+
+def load_of(result: dict[str, Any]) -> str:
+    """Other work on the machine, if it was noted."""
+    load = result["manifest"].get("load")
+    return f", load {load[0]:g} at the end" if load else ""
+
+
+def quartiles(values: list[float]) -> str:
+    """Median and quartiles of ratios, as text."""
+    if not values:
+        return "-"
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return f"{middle:.2f}x ({low:.2f}-{high:.2f})"
+
+
+def table(results: list[dict[str, Any]]) -> str:
     """The results as Markdown."""
-    most = max(*top.values(), *(result["products_gflops"] for result in results))
     mine = results[0]["rows"][0]["engine"]
     lines = [
         f"How many times faster {mine} is, medians of pairs of blocks that took turns on this machine's CPU.",
@@ -297,16 +340,16 @@ def table(results: list[dict[str, Any]], top: dict[str, float]) -> str:
         cells.append(f"{row['ratio']:.2f}x" if row else "-")
         speed = result["rows"][0]["gflops"]
         lines.append(
-            f"| {result['workload']}: {result['title']} | {' | '.join(cells)} | {speed:.3g} | {speed / most:.0%} | "
+            f"| {result['workload']}: {result['title']} | {' | '.join(cells)} | {speed:.3g} | "
+            f"{speed / ceiling_of(result):.0%} | "
             f"{speed / result['products_gflops']:.0%} |"
         )
     lines += [
         "",
-        f"The ceiling is {most:.0f} GFLOP/s, the most that float32 products reached in this run. One large product: "
-        f"{', '.join(f'{name} {value:.0f}' for name, value in top.items())}. A workload's own products alone, in "
-        "NumPy, a thread for each core: "
-        + ", ".join(f"{result['workload']} {result['products_gflops']:.3g}" for result in results)
-        + " GFLOP/s.",
+        "The ceiling is the most that float32 products reached in the same run: one large product in NumPy, JAX or "
+        "PyTorch, or the workload's own products alone in NumPy, a thread for each core. Processor time is of all "
+        "processes of an engine: other work on the machine changes it less than the clock, but it does not show "
+        "whether an engine uses all cores.",
     ]
     for result in results:
         work, learn = WORKLOADS[result["workload"]], result["learn"]
@@ -314,19 +357,18 @@ def table(results: list[dict[str, Any]], top: dict[str, float]) -> str:
             "",
             f"**{work.name}: {work.title}**, {work.cohort} of 100 clients, {work.client_steps:.0f} steps together, "
             f"batch {work.batch}, {work.gflop:.3g} GFLOP a round; before: loss {result['loss']:.4f}, accuracy "
-            f"{result['accuracy']:.1%}.",
+            f"{result['accuracy']:.1%}. Measured {result['manifest']['date'][:10]} (commit "
+            f"{result['manifest']['commit']}{load_of(result)}); ceiling {ceiling_of(result):.0f} GFLOP/s, its own "
+            f"products {result['products_gflops']:.3g}.",
             "",
-            f"| engine | rounds a second | GFLOP/s | {mine} is faster by (quartiles) | loss after {learn} rounds | "
-            "accuracy |",
-            "| --- |" + " ---: |" * 5,
+            f"| engine | rounds a second | GFLOP/s | {mine} is faster by (quartiles) | in processor time | loss after "
+            f"{learn} rounds | accuracy |",
+            "| --- |" + " ---: |" * 6,
         ]
         for row in result["rows"]:
-            faster = "-"
-            if row["ratios"]:
-                low, high = np.quantile(row["ratios"], [0.25, 0.75])
-                faster = f"{row['ratio']:.2f}x ({low:.2f}-{high:.2f})"
             lines.append(
-                f"| {row['engine']} | {row['rounds_per_s']:.3g} | {row['gflops']:.3g} | {faster} | "
+                f"| {row['engine']} | {row['rounds_per_s']:.3g} | {row['gflops']:.3g} | {quartiles(row['ratios'])} | "
+                f"{quartiles(row.get('processor_ratios', []))} | "
                 f"{row['loss']:.4f} | {row['accuracy']:.1%} |"
             )
         for where, found in shares(result).items():
@@ -407,25 +449,32 @@ def main() -> None:
     try:
         for kind in options.engines:
             python_of(kind)
-        top = ceilings(set(options.engines))
-        results = []
+        kept = options.out / "train.json"
+        results = {r["workload"]: r for r in json.loads(kept.read_text())["workloads"]} if kept.exists() else {}
+        settings |= {"repeats": repeats, "block_s": block, "environments": NEEDS}
         for name in options.workloads:
             kinds = {*options.engines, *(HERE_TOO if "ours" in options.engines else ())}
             engines = [e for e in ENGINES if e.kind in kinds and name in e.only]
-            results.append(measure(WORKLOADS[name], engines, repeats[name], block, LEARN[name]))
-            top = {library: max(top[library], value) for library, value in ceilings(set(options.engines)).items()}
+            before = ceilings(set(options.engines))
+            found = measure(WORKLOADS[name], engines, repeats[name], block, LEARN[name])
+            after = ceilings(set(options.engines))
+            found["ceiling_gflops"] = {library: max(value, after[library]) for library, value in before.items()}
+            results[name] = found | {"manifest": manifest(settings)}
+            keep([results[name] for name in WORKLOADS if name in results], options.out)
     except EngineError as error:
         console.print(str(error), markup=False, style="red")
         sys.exit(1)
-    options.out.mkdir(parents=True, exist_ok=True)
-    text = table(results, top)
-    (options.out / "train.md").write_text(text)
-    (options.out / "train.json").write_text(json.dumps({"ceiling_gflops": top, "workloads": results}, indent=1) + "\n")
-    settings |= {"repeats": repeats, "block_s": block, "environments": NEEDS}
-    (options.out / "manifest.json").write_text(json.dumps(manifest(settings), indent=1) + "\n")
-    plot(results, options.out)
-    print(text)
     console.print(f"written to {options.out}")
+
+
+def keep(results: list[dict[str, Any]], folder: Path) -> None:
+    """Write results, table and chart."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = table(results)
+    (folder / "train.md").write_text(text)
+    (folder / "train.json").write_text(json.dumps({"workloads": results}, indent=1) + "\n")
+    plot(results, folder)
+    print(text)
 
 
 if __name__ == "__main__":

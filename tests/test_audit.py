@@ -81,3 +81,8 @@ def test_ranges_that_meet(audit) -> None:
         assert audit.allows(audit.SpecifierSet(wanted), audit.SpecifierSet(affected)) == (
             found and audit.Version(found)
         )
+
+
+def test_every_pin_of_the_lock_is_read(audit) -> None:
+    lines = [line for line in (ROOT / "requirements-dev.lock").read_text().splitlines() if "==" in line.split(";")[0]]
+    assert sum(map(len, audit.pins(ROOT / "requirements-dev.lock").values())) == len(lines) > 200

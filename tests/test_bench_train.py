@@ -1,6 +1,10 @@
 """The training benchmark's workloads: their size, and that our engine does what they say."""
 
+import json
+import os
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +22,33 @@ def workloads(monkeypatch: pytest.MonkeyPatch):
     yield workloads
     for name in ("workloads", "protocol", "ours"):
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def bench(workloads, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(TRAIN.parent))
+    import bench_train
+
+    yield bench_train
+    for name in ("bench_train", "_manifest"):
+        sys.modules.pop(name, None)
+
+
+def test_the_page_is_what_the_command_writes(bench) -> None:
+    found = json.loads((bench.RESULTS / "train.json").read_text())["workloads"]
+    assert bench.table(found) == (bench.RESULTS / "train.md").read_text()
+
+
+def test_processor_time_is_of_a_process_and_its_children(bench) -> None:
+    before, own = bench.processor_time(os.getpid()), time.process_time()
+    code = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout
+    child.stdout.readline()
+    used = bench.processor_time(os.getpid()) - before
+    own = time.process_time() - own
+    child.communicate(b"\n")
+    assert used == pytest.approx(own + 0.2, abs=0.05)  # hundredths of a second, in several places
 
 
 def test_a_round_is_as_large_as_the_design_says(workloads) -> None:

@@ -45,7 +45,7 @@ def test_liars_win_nothing_by_what_cannot_be_true(arena) -> None:
 
 def worst_lies(name: str) -> list[str]:
     """The lie that takes the most places of the bare policy in the stored table; two for a policy that is not in it."""
-    rows = json.loads((BENCHMARKS / "results/capture/capture.json").read_text())["shares"]
+    rows = json.loads((BENCHMARKS / "results/capture/capture.json").read_text())["rows"]
     bare = [row for row in rows if row["policy"] == name and row["liars"] == 10 and not row["guarded"]]
     return [max(bare, key=lambda row: row["share"])["lie"]] if bare else ["loud", "fast"]
 

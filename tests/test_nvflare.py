@@ -1,6 +1,8 @@
 """NVFlare's own simulator runs jobs in which a policy chooses; sites fail in every way, and a second job goes on."""
 
+import itertools
 import json
+import logging
 import math
 import os
 import shutil
@@ -10,7 +12,8 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +22,11 @@ if os.name == "nt":
     pytest.skip("NVFlare's simulator needs POSIX", allow_module_level=True)
 
 from nvflare.apis.executor import Executor
+from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedAggregationHelper
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.fedavg import FedAvg
 from nvflare.fuel.utils import fobs
@@ -28,6 +34,7 @@ from nvflare.job_config.api import FedJob
 
 import fedpick as fp
 from fedpick import store
+from fedpick.lateness import late_weights
 from fedpick.nvflare import Selected
 
 DONE, LATE, FAILED, SURPLUS = fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, fp.Status.SURPLUS
@@ -49,9 +56,22 @@ class Site(Executor):
         if fault == "sleeps":
             for _ in range(600):
                 sleep(0 if abort_signal.triggered else 0.1)
+        if fault == "late" and model.current_round == 0:  # until the second round has begun
+            one = self.wait_for("001 site-1") * 4.0 * one
+        if "late" in self.faults.values() and model.current_round == 1:
+            self.wait_for("000 site-3 answers")
+            sleep(5.0)  # the answer is on its way
         w = {"nan": one * math.nan, "shape": np.ones(3)}.get(fault, np.asarray(model.params["w"]) + one)
         metrics = {"loss": math.inf if fault == "loss" else loss, "seconds": 1.5}
+        if fault == "late":
+            Path(self.diary, f"{model.current_round:03d} {name} answers").touch()
         return FLModelUtils.to_shareable(FLModel(params={"w": w}, params_type=ParamsType.FULL, metrics=metrics))
+
+    def wait_for(self, entry):
+        end = monotonic() + 90.0
+        while not Path(self.diary, entry).exists() and monotonic() < end:
+            sleep(0.1)
+        return monotonic() < end
 
 
 @dataclass
@@ -152,6 +172,17 @@ def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
     assert store.read_manifest(tmp_path / "run")["config"]["engine"] == "nvflare"
 
 
+@pytest.mark.slow
+def test_a_late_answer_of_a_real_site_is_used_in_the_next_round(tmp_path):
+    settings = {"deadline": 15, "late": 2, "late_beta": 0.0, "state": tmp_path / "state"}
+    w, diary = play(tmp_path, 3, {"site-3": "late"}, policy=Witness(cohort_size=3), num_rounds=2, **settings)
+    assert diary == ["000 site-1", "000 site-2", "000 site-3", "000 site-3 answers", "001 site-1", "001 site-2"]
+    # Round 1: two add 1. Round 2: two add 1, and the third's 4 counts half, being a round late.
+    assert w.tolist() == pytest.approx([1.0 + (1.0 + 1.0 + 0.5 * 4.0) / 2.5] * 2)
+    session = fp.Session(Witness(cohort_size=3), state=tmp_path / "state")
+    assert session.roster.state.status[:2].tolist() == [DONE, DONE]
+
+
 def test_what_nvflare_cannot_give_is_said_when_the_job_is_made():
     with pytest.raises(fp.errors.MissingError, match="PowerOfChoice needs probe"):
         Selected(policy=fp.PowerOfChoice(cohort_size=2, candidates=4))
@@ -159,6 +190,8 @@ def test_what_nvflare_cannot_give_is_said_when_the_job_is_made():
         Selected(policy=fp.Uniform(cohort_size=2), deadline=0)
     with pytest.raises(fp.errors.SettingError, match="durations = 'mine', but must be one of arrival, reported"):
         Selected(policy=fp.Uniform(cohort_size=2), durations="mine")
+    with pytest.raises(fp.errors.SettingError, match="Selected: late = -1"):
+        Selected(policy=fp.Uniform(cohort_size=2), late=-1)
 
 
 @pytest.mark.parametrize(("durations", "least", "most"), [("arrival", 0.05, 5.0), ("reported", 0.001, 0.001)])
@@ -168,10 +201,12 @@ def test_a_false_short_duration_counts_only_where_it_is_asked_for(monkeypatch, d
 
     def answer(self):
         self._round = self._session.round(["site-1"])
+        self.current_round = 0
+        asked = self._ask({"w": np.ones(1)}, lambda result: True)
         sleep(0.06)
         model = FLModel(params={"w": np.ones(1)}, metrics={"seconds": 0.001}, meta={"client_name": "site-1"})
-        self._hear(model, lambda result: True, {"w": np.ones(1)})
-        self._round.close()
+        self._hear(model, asked)
+        self._close(asked)
 
     monkeypatch.setattr(FedAvg, "run", answer)
     job.run()
@@ -212,26 +247,133 @@ def test_a_state_of_before_the_session_goes_on(tmp_path):
     assert fp.Session(job.policy, state=job.state).round_number == 2
 
 
+class Rounds:
+    """Rounds of a job with FedAvg's own aggregation, without its engine; the model is one number, 1 at first."""
+
+    def __init__(self, monkeypatch, policy, **settings):
+        self.job = job = Selected(policy=policy, **settings)
+        monkeypatch.setattr(FedAvg, "update_model", lambda self, model, new: FLModelUtils.update_model(model, new))
+        monkeypatch.setattr(FedAvg, "handle_event", lambda *_: None)
+        monkeypatch.setattr(job, "get_client_disconnect_time", lambda name: None)
+        job.engine = SimpleNamespace(get_clients=lambda: [SimpleNamespace(name=f"site-{k}") for k in (1, 2, 3)])
+        job.fl_ctx, job.current_round = FLContext(), -1
+        job._session = fp.Session(policy, **job._options, describe=job._described, owner="Selected")
+        self.model = FLModel(params={"w": np.array([1.0])}, params_type=ParamsType.FULL)
+
+    def begin(self):
+        """Choose; returns the names, and a function that hears an answer: name, what it adds, kind of parameters."""
+        job, sent = self.job, self.model.params["w"]
+        job.current_round += 1
+        job._aggr_helper, job._aggr_metrics_helper = WeightedAggregationHelper(), WeightedAggregationHelper()
+        job._all_metrics, job._received_count, job._expected_count, job._params_type = True, 0, 3, None
+        job._site_metric_weights = {}
+        chosen = job.sample_clients()
+        asked = job._ask(self.model.params, job._aggregate_one_result)
+
+        def answer(name, adds, kind=ParamsType.FULL, steps=7):
+            params = {"w": sent + adds if kind == ParamsType.FULL else np.zeros(1) + adds}
+            meta = {"client_name": name, "NUM_STEPS_CURRENT_ROUND": steps}
+            return job._hear(FLModel(params=params, params_type=kind, meta=meta), asked)
+
+        return chosen, answer
+
+    def end(self):
+        """Aggregate; returns the model's number."""
+        self.job.handle_event(AppEventType.BEFORE_AGGREGATION, self.job.fl_ctx)
+        self.model = self.job.update_model(self.model, self.job._get_aggregated_result())
+        return float(self.model.params["w"][0])
+
+
 @pytest.mark.parametrize("kind", [ParamsType.FULL, ParamsType.DIFF])
 @pytest.mark.parametrize("normalise", [True, False])
 def test_the_policys_weights_are_honoured(monkeypatch, kind, normalise):
-    """FedAvg's own aggregation, without its engine: three sites, the second drawn twice."""
-    job = Selected(policy=Witness(cohort_size=3))
+    """Three sites, the second drawn twice."""
     choice = fp.Choice([0, 1, 1, 2], weights=[0.5, 0.25, 0.5, 0.0], normalise=normalise)
     monkeypatch.setattr(Witness, "select", lambda *_: choice)
-    monkeypatch.setattr(FedAvg, "update_model", lambda self, model, new: FLModelUtils.update_model(model, new))
-    job._aggr_helper, job._aggr_metrics_helper = WeightedAggregationHelper(), WeightedAggregationHelper()
-    job._all_metrics, job._received_count, job._expected_count, job._params_type = True, 0, 3, None
-    job._site_metric_weights, job.current_round = {}, 0
-    monkeypatch.setattr(job, "get_client_disconnect_time", lambda name: None)
-    sent = {"w": np.array([1.0])}
-    with fp.Session(job.policy, describe=job._described) as job._session:
-        job._round = job._session.round(["site-1", "site-2", "site-3"])
-        for name, value in (("site-1", 2.0), ("site-2", 5.0), ("site-3", 9.0)):
-            params = {"w": np.array([value if kind == ParamsType.FULL else value - 1.0])}
-            meta = {"client_name": name, "NUM_STEPS_CURRENT_ROUND": 7}
-            job._hear(FLModel(params=params, params_type=kind, meta=meta), job._aggregate_one_result, sent)
-        after = job.update_model(FLModel(params=sent, params_type=ParamsType.FULL), job._get_aggregated_result())
-        assert job._session.last.status.tolist() == [DONE] * 4
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3))
+    _, answer = rounds.begin()
+    assert [answer(f"site-{k}", adds, kind) for k, adds in ((1, 1.0), (2, 4.0), (3, 8.0))] == [True, True, False]
     total = 1.0 if not normalise else 1.25
-    assert after.params["w"].tolist() == pytest.approx([1.0 + (0.5 * 1.0 + 0.75 * 4.0) / total])
+    assert rounds.end() == pytest.approx(1.0 + (0.5 * 1.0 + 0.75 * 4.0) / total)
+    assert rounds.job._session.last.status.tolist() == [DONE] * 4
+
+
+@pytest.mark.parametrize("kinds", list(itertools.product([ParamsType.FULL, ParamsType.DIFF], repeat=2)))
+def test_a_late_answer_counts_in_a_later_round_with_refls_weight(monkeypatch, kinds):
+    """Steps are the weights; what the site added to its old model is added to the present one."""
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3), late=2)
+    chosen, first = rounds.begin()
+    assert chosen == ["site-1", "site-2", "site-3"]
+    first("site-1", 1.0, steps=10)
+    first("site-2", 2.0, steps=30)
+    assert rounds.end() == pytest.approx(1.0 + 1.75)
+    assert rounds.job._session.last.status.tolist() == [DONE, DONE, LATE]
+    chosen, second = rounds.begin()
+    assert chosen == ["site-1", "site-2"]  # the third still works
+    assert first("site-3", 4.0, kinds[0], steps=20) is False
+    second("site-1", 1.0, kinds[1], steps=10)
+    second("site-2", 3.0, kinds[1], steps=30)
+    factor = late_weights(np.array([1]), np.array([(4.0 - 2.5) ** 2]), 0.35)[0]
+    moved = (10 * 1.0 + 30 * 3.0 + 20 * factor * 4.0) / (40 + 20 * factor)
+    assert rounds.end() == pytest.approx(2.75 + moved)
+    chosen, third = rounds.begin()
+    assert len(chosen) == 3
+    third("site-1", 1.0)
+    assert rounds.end() == pytest.approx(2.75 + moved + 1.0)  # it was used once
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_policys_weights_are_the_base_of_late_ones(monkeypatch, normalise):
+    def select(self, state, view, rng):
+        ids = np.flatnonzero(view.available)
+        return fp.Choice(ids, weights=np.array([0.2, 0.3, 0.5])[ids], normalise=normalise)
+
+    monkeypatch.setattr(Witness, "select", select)
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3), late=1, late_beta=0.0)
+    _, first = rounds.begin()
+    first("site-1", 1.0)
+    rounds.end()
+    before = float(rounds.model.params["w"][0])
+    _, second = rounds.begin()
+    first("site-3", 8.0)
+    second("site-1", 1.0)
+    total = 0.2 + 0.25 if normalise else 1.0
+    assert rounds.end() == pytest.approx(before + (0.2 * 1.0 + 0.25 * 8.0) / total)
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_late_answer_that_cannot_be_used_changes_nothing_and_frees_its_site(monkeypatch, late, caplog):
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3), late=late)
+    _, first = rounds.begin()
+    first("site-1", 1.0)
+    rounds.end()
+    with caplog.at_level(logging.INFO):
+        first("site-2", 5.0 if late == 0 else math.nan)
+    assert ("late update of site-2 for round 1 dropped" in caplog.text) == (late > 0)
+    if late:  # an error code of the third
+        peer = FLContext()
+        peer.set_prop("__identity_name__", "site-3", private=False, sticky=False)
+        context = FLContext()
+        context.set_peer_context(peer)
+        context.set_prop(AppConstants.CURRENT_ROUND, 0, private=True, sticky=False)
+        rounds.job.handle_event(AppEventType.AFTER_CONTRIBUTION_ACCEPT, context)
+    chosen, second = rounds.begin()
+    assert chosen == ["site-1", "site-2", "site-3"]
+    second("site-1", 1.0)
+    assert rounds.end() == pytest.approx(3.0)
+
+
+def test_a_round_ends_when_all_have_answered_or_are_gone_or_at_the_deadline(monkeypatch):
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3), late=2, deadline=10)
+    job, (_, answer) = rounds.job, rounds.begin()
+    assert job.get_num_standing_tasks() == 3
+    job._round._begun -= 10.0
+    assert job.get_num_standing_tasks() == 0
+    job._round._begun += 10.0
+    answer("site-1", 1.0)
+    answer("site-2", math.nan)
+    assert job.get_num_standing_tasks() == 1
+    monkeypatch.setattr(job, "get_client_disconnect_time", lambda name: 5.0 if name == "site-3" else None)
+    assert job.get_num_standing_tasks() == 0
+    rounds.end()
+    assert job._session.last.status.tolist() == [DONE, FAILED, FAILED]

@@ -1,8 +1,7 @@
 """How the driver speaks with an engine: one JSON object a line, over stdin and stdout.
 
 The engine says {"ready": ..., "versions": ...} once it is loaded, then answers
-    {"do": "run", "rounds": n}      with {"seconds": s, "processor": p}: what rounds 0 to n-1 took, from the
-                                    first weights on, by the clock and of the process's own processor time
+    {"do": "run", "rounds": n}      with {"seconds": s}: what rounds 0 to n-1 took, from the first weights on
     {"do": "save", "to": path}      with {}: the parameters after that are in the .npz file, as p0, p1, ...
 until its stdin closes. Whatever a library prints goes to stderr.
 """
@@ -50,9 +49,9 @@ def serve(out: int, engine: Engine, packages: list[str]) -> None:
         asked = json.loads(line)
         if asked["do"] == "run":
             engine.reset()
-            started, used = time.perf_counter(), time.process_time()
+            started = time.perf_counter()
             engine.run(asked["rounds"])
-            say(seconds=time.perf_counter() - started, processor=time.process_time() - used)
+            say(seconds=time.perf_counter() - started)
         else:
             np.savez(asked["to"], **{f"p{i}": np.asarray(p) for i, p in enumerate(engine.params())})
             say()

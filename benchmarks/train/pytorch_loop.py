@@ -1,9 +1,9 @@
 """FedAvg as one writes it in PyTorch: a loop over clients, a loop over batches.
 
-    python pytorch_loop.py DATA plain|channels_last|processes
+    python pytorch_loop.py DATA plain|one|channels_last|processes
 
-plain: a thread for each core; channels_last: the same, with that memory format; processes: the cohort split over a
-process of one thread for each core, parameters in shared memory.
+plain: a thread for each core; one: a single thread; channels_last: as plain, with that memory format; processes: the
+cohort split over a process of one thread for each core, parameters in shared memory.
 """
 
 import contextlib
@@ -112,7 +112,7 @@ def main() -> None:
         torch.set_num_threads(1)
         loop: Loop = Shares(read(folder), folder, cores)
     else:
-        torch.set_num_threads(cores)
+        torch.set_num_threads(1 if form == "one" else cores)
         loop = Loop(read(folder), form == "channels_last")
     serve(out, loop, ["torch", "numpy"])
 

@@ -16,6 +16,7 @@ import json
 import logging
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -150,6 +151,7 @@ class Server(ThreadingHTTPServer):
 def main() -> None:
     """Serve until the rounds are played."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; anyone who reaches it is believed")
     parser.add_argument("--port", type=int, default=8765)
     parser.add_argument("--folder", type=Path, default=Path("fedpick-runs/http"))
     parser.add_argument("--rounds", type=int, default=20, help="in all, those before a restart included")
@@ -162,15 +164,16 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     policy = fp.policy(options.policy, cohort_size=options.cohort)
     federation = Federation(options.folder, policy, options.deadline, dimension=10)
-    server = Server(("127.0.0.1", options.port), handler(federation))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with federation.session:
-        while federation.session.round_number < options.rounds:
-            if len(federation.available()) < options.wait_for:
-                time.sleep(0.05)
-                continue
-            federation.play()
-    server.shutdown()
+    with Server((options.host, options.port), handler(federation)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        # Ctrl-C closes the session; the round that was open is played again after the next start.
+        with suppress(KeyboardInterrupt), federation.session:
+            while federation.session.round_number < options.rounds:
+                if len(federation.available()) < options.wait_for:
+                    time.sleep(0.05)
+                    continue
+                federation.play()
+        server.shutdown()
 
 
 if __name__ == "__main__":

@@ -40,16 +40,16 @@ def _row(data: Mapping[str, Any], policy: str) -> Mapping[str, Any]:
     return next(row for row in rows if row["policy"] == policy)
 
 
-def _pair(data: Mapping[str, Any], policy: str, score: str, digits: int, unit: str = "") -> str:
-    """The means of a policy and of the reference, and what the seeds say about the difference."""
+def _pair(data: Mapping[str, Any], policy: str, score: str, digits: int, unit: str = "", times: float = 1.0) -> str:
+    """The means of a policy and of the reference, and what the seeds say about the difference; `times` as much."""
     mine, theirs = (_row(data, name)["scores"].get(score) for name in (policy, data["reference"]))
     if not mine or not theirs or mine["mean"] is None or theirs["mean"] is None:
         return "not known"  # for instance a target that was not reached
-    means = f"{mine['mean']:.{digits}f} against {theirs['mean']:.{digits}f}{unit}"
+    means = f"{times * mine['mean']:.{digits}f} against {times * theirs['mean']:.{digits}f}{unit}"
     gap = mine.get("difference")
     if not gap or gap["half"] is None:
         return means
-    shown = f"{gap['mean']:+.{digits}f} ±{gap['half']:.{digits}f}"
+    shown = f"{times * gap['mean']:+.{digits}f} ±{times * gap['half']:.{digits}f}"
     return f"{means} ({shown})" if gap["clear"] else f"{means} ({shown}: these seeds show no difference)"
 
 
@@ -65,7 +65,7 @@ def _biased(data: Mapping[str, Any]) -> str:
 
 def _slow(data: Mapping[str, Any]) -> str:
     smart, blunt = (
-        _pair(data, name, "hours_to", 2, " simulated hours") for name in ("rbcs-f", "over-select(uniform, 1.3)")
+        _pair(data, name, "hours_to", 1, " simulated minutes", 60.0) for name in ("rbcs-f", "over-select(uniform, 1.3)")
     )
     return (
         f"With rbcs-f instead of uniform, {data['target']:.0%} test accuracy takes {smart}; with "

@@ -7,23 +7,38 @@ The server needs `pip install "fedpick[nvflare]"`; clients need no change. See d
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from nvflare.apis.fl_constant import FLMetaKey
-from nvflare.app_common.abstract.fl_model import ParamsType
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.workflows.fedavg import FedAvg
 
 from fedpick.errors import MissingError, require
 from fedpick.protocol import Policy, traits
+from fedpick.server.averaging import Averaging
+from fedpick.server.late import Came
+from fedpick.server.moves import Arrays, moves, onto
+from fedpick.server.reading import size
 from fedpick.server.round import Round
-from fedpick.server.session import DURATIONS, Session
-from fedpick.server.settings import Options
-from fedpick.server.updates import Update, array_fault
+from fedpick.server.session import Session
+from fedpick.server.settings import Options, check_needs
+from fedpick.server.updates import Update
 from fedpick.types import Clients, Status
 
 __all__ = ["Selected"]
+
+
+@dataclass(eq=False, kw_only=True)
+class _Asked(Averaging):
+    """A round, and FedAvg's callback for answers."""
+
+    sent: Arrays
+    use: Callable[[Any], Any]
+    kind: Any = None  # FULL or DIFF, as the sites in time say
 
 
 class Selected(FedAvg):  # type: ignore[misc]
@@ -33,6 +48,7 @@ class Selected(FedAvg):  # type: ignore[misc]
         policy: any that needs no probe, context or features.
         state, records, metrics, durations, seed: as in `fp.Session`; folders are absolute paths on the server.
         deadline: whole seconds for a round; sites that have not answered by then are LATE.
+        late, late_beta: as in `fp.Session`; sites may answer until (1 + late) deadlines have passed.
         sizes: number of examples by site name; 1 for sites not listed.
         args, kwargs: FedAvg's; `ignore_result_error` is True by default, so that one failure does not end the job.
     """
@@ -46,38 +62,44 @@ class Selected(FedAvg):  # type: ignore[misc]
         metrics: str | int | None = None,
         deadline: int = 3600,
         durations: str = "arrival",
+        late: int = 0,
+        late_beta: float = 0.35,
         seed: int = 0,
         sizes: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **{"ignore_result_error": True} | kwargs)
         require(deadline >= 1, "Selected: deadline", deadline, "a whole number of seconds >= 1")
-        require(durations in DURATIONS, "Selected: durations", durations, f"one of {', '.join(DURATIONS)}")
-        about = traits(policy)
-        if needs := ", ".join(sorted(about.needs & ({"probe", "context", "features"} | about.valued))):
-            raise MissingError(
-                f"Selected: {type(policy).__name__} needs {needs}, which NVFlare cannot provide; choose another policy"
-            )
+        lacks = dict.fromkeys(
+            ("probe", "context", "features", *traits(policy).valued),
+            ", which NVFlare cannot provide; choose another policy",
+        )
+        check_needs(policy, lacks, "Selected")
         # NVFlare writes the arguments into the job from attributes with the same names.
         self.policy, self.deadline, self.durations, self.seed, self.sizes = policy, deadline, durations, seed, sizes
-        self.metrics = metrics
+        self.metrics, self.late, self.late_beta = metrics, late, late_beta
         self.state = None if state is None else os.fspath(state)
         self.records = None if records is None else os.fspath(records)
+        self._options = Options(deadline=deadline, durations=durations, late=late, late_beta=late_beta, seed=seed)
+        Session(policy, **self._options, owner="Selected")  # a wrong setting is an error now, not when the job runs
         self._session: Session  # while the job runs
-        self._round: Round
+        self._round: Round  # the last one
+        self._asked: dict[int, _Asked] = {}  # the last rounds, by FedAvg's number
 
     def _described(self, names: Sequence[str]) -> Clients:
         return Clients([float((self.sizes or {}).get(name, 1)) for name in names])
 
     def run(self) -> None:
         """Load the state, then run FedAvg."""
-        options = Options(
-            state=self.state, records=self.records, metrics=self.metrics, deadline=self.deadline, seed=self.seed
-        )
-        options["durations"] = self.durations
+        folders = Options(state=self.state, records=self.records, metrics=self.metrics)
         about = {"engine": "nvflare", "base": "FedAvg"}
         session = Session(
-            self.policy, **options, describe=self._described, about=about, log=self.logger, owner="Selected"
+            self.policy,
+            **self._options | folders,
+            describe=self._described,
+            about=about,
+            log=self.logger,
+            owner="Selected",
         )
         with session as self._session:
             super().run()
@@ -85,67 +107,116 @@ class Selected(FedAvg):  # type: ignore[misc]
     def sample_clients(self, num_clients: int | None = None) -> list[str]:
         """The policy's choice among the connected sites; new ones are enrolled."""
         there = [c.name for c in self.engine.get_clients() if not self.get_client_disconnect_time(c.name)]
-        self._round = self._session.round(sorted(there))
+        self._round = self._session.round(self._session.free(sorted(there)))
         if not self._round.chosen:  # NVFlare would send to all sites
             number = self._round.number
             raise MissingError(f"round {number}: none of {len(there)} connected sites was chosen; connect more")
         return list(self._round.chosen)
 
     def send_model(self, *args: Any, **kwargs: Any) -> None:
-        """As FedAvg, with a deadline and a check of each answer."""
-        use, sent = kwargs["callback"], kwargs["data"].params
-        self._round.megabytes = sum(np.asarray(values).nbytes for values in sent.values()) / 1e6
-        kwargs |= {"timeout": self.deadline, "callback": lambda result: self._hear(result, use, sent)}
+        """As FedAvg, with a check of each answer; late ones are taken until they are of no use any more."""
+        asked = self._ask(kwargs["data"].params, kwargs["callback"])
+        timeout = self.deadline * (1 + self.late)
+        kwargs |= {"timeout": timeout, "callback": lambda result: self._hear(result, asked)}
         super().send_model(*args, **kwargs)
 
-    def _hear(self, result: Any, use: Callable[[Any], Any], sent: Any) -> bool:
-        """Pass the answer to FedAvg unless it is invalid or surplus (OverSelect); returns whether it was used."""
-        name, update, params = result.meta["client_name"], Update(), result.params
-        update.say(result.metrics or {}, self._session.reports)
-        for key, value in params.items() if isinstance(params, dict) else ():
-            if isinstance(value, np.ndarray | float):  # others, such as encrypted ones, are left to FedAvg
-                model = np.asarray(sent[key]) if key in sent else None
-                update.why = update.why or array_fault(key, np.asarray(value), model)
-        share = self._share(name)
-        if share is not None:  # FedAvg averages by this; a weight of 0 is no update
-            result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = share
-        if update.why:
-            self._round.failed(name, update.why)
-        elif share == 0.0:
-            self._round.done(name, loss=update.loss, seconds=update.seconds, reports=update.reports)
-        elif self._round.full or use(result) is not False:
-            status = self._round.done(name, loss=update.loss, seconds=update.seconds, reports=update.reports)
-            return status == Status.DONE
-        return False
+    def _ask(self, params: dict[str, Any], use: Callable[[Any], Any]) -> _Asked:
+        sent = {name: np.asarray(values) for name, values in params.items()}
+        self._round.megabytes = sum(values.nbytes for values in sent.values()) / 1e6
+        now, asked = self.current_round, _Asked(session=self._session, round=self._round, sent=sent, use=use)
+        self._asked = {t: each for t, each in self._asked.items() if now - t <= self.late} | {now: asked}
+        return asked
 
-    def _share(self, name: str) -> float | None:
-        """The policy's own weight of a site, copies added up; None leaves it to FedAvg."""
-        choice, names = self._round.choice, self._session.roster.names
-        if choice.weights is None:
-            return None
-        return sum(float(w) for k, w in zip(choice.ids, choice.weights, strict=True) if names[k] == name)
+    def get_num_standing_tasks(self) -> int:
+        """FedAvg's loop waits until this is 0: all have answered or are gone, or the deadline has passed."""
+        there = [name for name in self._round.waiting if not self.get_client_disconnect_time(name)]
+        return len(there) if self._round.seconds < self.deadline else 0
+
+    def _hear(self, result: Any, asked: _Asked) -> bool:
+        """Pass the answer to FedAvg unless it is invalid, surplus (OverSelect) or late; returns whether it was used."""
+        name, answer = result.meta["client_name"], self._read(result, asked.sent)
+        with self._session.guard:  # a late answer may come while a later round ends
+            if asked.closed:
+                answer.source = result
+                asked.take(name, answer)
+                self.set_fl_context(FLModel(params={}, current_round=self.current_round))  # not that of the answer
+                return False
+            if asked.weighted:  # FedAvg averages by this
+                result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = asked.round.base(name)
+            if answer.why or (asked.weighted and asked.round.base(name) == 0.0):  # a weight of 0 is no update
+                asked.take(name, answer)
+                return False
+            if not asked.round.full and asked.use(result) is False:
+                return False
+            asked.kind = result.params_type
+            return asked.take(name, answer) == Status.DONE
+
+    def _read(self, result: Any, sent: Arrays) -> Update:
+        """Read and check an answer; encrypted and other values that are not NumPy's are left to FedAvg."""
+        answer, metrics = Update(size=size(result.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))), result.metrics or {}
+        answer.check({"params": _arrays(result)}, {"metrics": metrics}, sent, None, "shapes")
+        answer.say(metrics, self._session.reports)
+        if self.late and not answer.why:
+            answer.moves = _moved(result, sent)
+        return answer
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """Record a failure if a site answered with an error code or an update that FedAvg cannot add."""
+        """Record sites that answered with an error code or an update that FedAvg cannot add; close the round."""
         if event_type == AppEventType.AFTER_CONTRIBUTION_ACCEPT:
-            name = fl_ctx.get_peer_context().get_identity_name()
-            if name in self._round.waiting:
-                self._round.failed(name, "an error code, or an update that FedAvg cannot add")
+            asked = self._asked.get(fl_ctx.get_prop(AppConstants.CURRENT_ROUND))
+            if asked is not None:  # sites that were heard are not changed by this
+                fault = Update(why="an error code, or an update that FedAvg cannot add")
+                asked.take(fl_ctx.get_peer_context().get_identity_name(), fault)
+        elif event_type == AppEventType.BEFORE_AGGREGATION:
+            self._close(self._asked[self.current_round])
         super().handle_event(event_type, fl_ctx)
 
-    def update_model(self, model: Any, aggr_result: Any) -> Any:
-        """Close the round, so that the policy learns; without a usable update the model does not change."""
-        for name in self._round.waiting:
+    def _close(self, asked: _Asked) -> None:
+        """Give FedAvg the late updates of earlier rounds, and close the round, so that the policy learns."""
+        for name in asked.round.waiting:
             if self.get_client_disconnect_time(name):
-                self._round.failed(name, "disconnected", answered=False)
-        self._round.close()
+                asked.round.failed(name, "disconnected", answered=False)
+        with self._session.guard:
+            asked.late = [each for each in asked.weigh_late() if self._use_late(*each, asked)]
+            asked.round.close()
+
+    def _use_late(self, came: Came, base: float, asked: _Asked) -> bool:
+        """Give FedAvg a late update as if its site had been sent this round's model; returns whether it was used."""
+        result = came.update.source
+        result.params_type = asked.kind or result.params_type
+        result.params = _params(result, came.update.moves, asked.sent)
+        result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = base
+        try:
+            return asked.use(result) is not False
+        except Exception as error:  # of an aggregator of the user's own; the round goes on
+            asked.round.warn("late update of %s dropped: %s", came.name, f"{type(error).__name__}: {error}")
+            return False
+
+    def update_model(self, model: Any, aggr_result: Any) -> Any:
+        """As FedAvg; without a usable update the model does not change."""
         if not aggr_result.params:
             return model
         self._session.measure(aggr_result.metrics or {}, training=True)
-        weights = self._round.weights
-        if weights is not None and not self._round.choice.normalise:  # FedAvg has divided by their sum
-            total = sum(weights.values())
-            for key, mean in aggr_result.params.items():
-                old = 0.0 if aggr_result.params_type == ParamsType.DIFF else np.asarray(model.params[key])
-                aggr_result.params[key] = old + total * (mean - old)
+        asked = self._asked[self.current_round]
+        if (times := asked.times) != 1.0:  # FedAvg has divided by the sum of the weights
+            aggr_result.params |= _params(aggr_result, _moved(aggr_result, asked.sent), asked.sent, times)
         return super().update_model(model, aggr_result)
+
+
+def _arrays(model: Any) -> Arrays:
+    """The model's NumPy arrays and numbers."""
+    params = model.params if isinstance(model.params, dict) else {}
+    return {name: np.asarray(value) for name, value in params.items() if isinstance(value, np.ndarray | float)}
+
+
+def _moved(model: Any, sent: Arrays) -> Arrays:
+    """What a model of FULL or DIFF parameters adds to the one that was sent."""
+    arrays = _arrays(model)
+    return arrays if model.params_type == ParamsType.DIFF else moves(arrays, sent)
+
+
+def _params(model: Any, moved: Arrays, sent: Arrays, times: float = 1.0) -> Arrays:
+    """The parameters, FULL or DIFF as the model's, that add so many times these changes to what was sent."""
+    if model.params_type == ParamsType.DIFF:
+        return {name: times * move for name, move in moved.items()}
+    return onto(sent, moved, times)

@@ -1,5 +1,6 @@
 """Readers of each official form and of each package; files that are damaged."""
 
+import importlib.util
 import sys
 
 import numpy as np
@@ -102,7 +103,13 @@ def test_digits():
     assert sources.fetch("digits") == sources.cached("digits") == (None, "scikit-learn")
 
 
-def test_digits_without_scikit_learn(monkeypatch):
+def test_digits_do_not_import_scikit_learn(monkeypatch):
+    """Which takes seconds in every process."""
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert len(sources.load("digits")) == 1617
+
+
+def test_digits_without_scikit_learn(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"digits comes with scikit-learn, .* not installed: pip install scikit-learn"):
         sources.load("digits")

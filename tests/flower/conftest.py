@@ -5,17 +5,16 @@ from fake_flower import Clock
 from flwr.app.message import arrayrecord
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpick.flower import grids
-from fedpick.server import gathering, round, session
+from fedpick.server import gathering, polling, round, session
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that only moves when the server sleeps."""
     fake = Clock()
-    for module in (grids, gathering, round, session):
+    for module in (polling, gathering, round, session):
         monkeypatch.setattr(module, "monotonic", fake.monotonic)
-    for module in (grids, gathering):
+    for module in (polling, gathering):
         monkeypatch.setattr(module, "sleep", fake.sleep)
     for name in ("run_id", "task_id", "node_id"):
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)

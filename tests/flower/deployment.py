@@ -104,7 +104,7 @@ class Deployment:
 
     @contextlib.contextmanager
     def held(self, what: str) -> Iterator[None]:
-        """As long as it lasts, the app waits at this place: "after-2" is after round 2, "train-3" while 3 trains."""
+        """As long as it lasts, the app waits: "after-2" after round 2, "train-3" in round 3, "node-1" at node 1."""
         file = self.folder / f"hold-{what}"
         file.touch()
         try:

@@ -1,6 +1,7 @@
 """Six SuperNodes, five kinds of fault in one round; the weights of rounds by Oort and F3AST, in the model itself."""
 
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,10 @@ def test_each_fault_is_the_right_status_of_the_right_client(tmp_path: Path) -> N
 
 
 def test_oort_and_f3ast_over_fedavg_move_the_model_by_their_weights(tmp_path: Path) -> None:
-    """Partition k adds 1 + k and has 10 (k + 1) examples: FedAvg's weights with Oort, F3AST's own, used as they are."""
+    """Partition k adds 1 + k and has 10 (k + 1) examples: FedAvg's weights with Oort, F3AST's own, used as they are.
+
+    In a second run, the reply of one client comes after its round was closed, and counts in the next one.
+    """
     deployment = Deployment(tmp_path)
     try:
         deployment.superlink("--insecure")
@@ -74,6 +78,13 @@ def test_oort_and_f3ast_over_fedavg_move_the_model_by_their_weights(tmp_path: Pa
         deployment.run("run", plan="oort 2 6, f3ast 2 4", nodes=4, deadline=90.0, own=True)
         rounds = deployment.rounds(10, 420)
         deployment.ended("f3ast", 30)
+        with deployment.held("after-1"):
+            with deployment.held("node-3"):
+                deployment.run("late", plan="random 4 2", nodes=4, deadline=30.0, own=True, late=3)
+                deployment.rounds(11, 120)
+            time.sleep(10.0)  # its reply is on its way
+        late = deployment.rounds(12, 90)[10:]
+        deployment.ended("random", 30)
     finally:
         deployment.end()
 
@@ -100,5 +111,17 @@ def test_oort_and_f3ast_over_fedavg_move_the_model_by_their_weights(tmp_path: Pa
         assert each["w"] == pytest.approx([before] * 3)
         for name in each["names"]:
             rate[name] = (1 - policy.beta) * rate.get(name, 0.5) + policy.beta * (name in each["chosen"])
+
+    k = np.arange(4)
+    examples, adds = 10.0 * (k + 1), 1.0 + k
+    assert sorted(late[0]["status"]) == [DONE] * 3 + [LATE]
+    assert dict(zip(late[0]["status"], np.nan_to_num(late[0]["loss"], nan=3.0), strict=True))[LATE] == 3.0
+    first = examples[:3] @ adds[:3] / examples[:3].sum()
+    assert late[0]["w"] == pytest.approx([first] * 3)
+    assert late[1]["status"] == [DONE] * 4
+    half = 0.5 * examples[3]  # of a reply that is one round late, with late_beta = 0
+    second = (examples @ adds + half * adds[3]) / (examples.sum() + half)
+    assert late[1]["w"] == pytest.approx([first + second] * 3)
+
     deployment.check_records("oort")
     deployment.check_records("f3ast")

@@ -105,7 +105,7 @@ def test_a_late_reply_that_cannot_be_used_changes_nothing(clock, bad, caplog):
     with caplog.at_level(logging.INFO, logger="flwr.fedpick"):
         _, _, found = run(clock, {**NODES, 2: behave}, 2, late=2)
     np.testing.assert_allclose(found, [0.5, 3.0], rtol=1e-6)
-    assert "late reply of node 2 for round 1 dropped" in caplog.text
+    assert "late update of node:2 for round 1 dropped" in caplog.text
 
 
 def test_a_base_without_weights_has_no_place_for_late_updates():

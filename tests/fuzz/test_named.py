@@ -39,6 +39,8 @@ def test_a_policy_s_text(text, says):
     ("world", "says"),
     [
         ({"volatility": "bursts(spell=(1,2,3))"}, "bursts: spell = (1, 2, 3), but must be a number"),
+        ({"latency": "device(cold_start=99999999999999999999)"}, "whole numbers must be below 2^63: write it as 1e20"),
+        ({"latency": f"device(cold_start={2**63})"}, "Device: cold_start = 9223372036854775808, but whole numbers"),
         ({"num_clients": 10**13}, "num_clients = 10000000000000, but must be at most 100,000,000"),
         ({"volatility": "bursts(spell=" + "-" * 3000 + "1)"}, "cannot read "),
     ],

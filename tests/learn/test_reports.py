@@ -9,7 +9,7 @@ from people import BATCH, SIZES, model_of, people
 import fedpick as fp
 from fedpick import learn
 from fedpick.data import Dataset, Federated
-from fedpick.flower.telling import reports as flower_reports
+from fedpick.flower import reports as flower_reports
 from fedpick.learn import evaluation
 from fedpick.learn.reports import noise_of
 from fedpick.rng import stream
@@ -47,7 +47,7 @@ def test_each_report_is_what_its_name_says(trained):
     assert updates.reports["output_update"].shape == (3, 4)  # one number per label
     for at, client in ((0, 4), (2, 1)):
         held = trainer.data.examples_of(client)
-        loss, right = evaluation.score(trainer.model, trainer._spread_params(model["params"]), trainer._arrays, held)
+        loss, right = evaluation.score(trainer.model, trainer.everywhere(model["params"]), trainer._arrays, held)
         assert updates.reports["squared_loss"][at] == pytest.approx(np.mean(loss**2))
         assert updates.reports["accuracy"][at] == pytest.approx(right.mean())
 
@@ -86,7 +86,7 @@ def test_what_a_flower_client_tells_is_what_the_trainer_reports(trained):
         after.append(flat[start : start + leaf.size].reshape(leaf.shape))
         start += leaf.size
     held = trainer.data.examples_of(4)
-    loss, right = evaluation.score(trainer.model, trainer._spread_params(model["params"]), trainer._arrays, held)
+    loss, right = evaluation.score(trainer.model, trainer.everywhere(model["params"]), trainer._arrays, held)
     told = flower_reports(losses=loss, correct=right, before=before, after=after, sketch=5)
     assert sorted(told) == ["accuracy", "sketch_5", "squared_loss", "update_norm"]
     for name, value in told.items():

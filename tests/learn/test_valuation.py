@@ -37,7 +37,7 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
             sizes = trainer.data.sizes[ids[at[list(members)]]]
             for share, i in zip(sizes / sizes.sum(), members, strict=True):
                 params = jax.tree.map(lambda w, d, share=share, i=i: w + share * d[slots[i]], params, delta)
-        loss, _ = evaluation.score(trainer.model, trainer._spread_params(params), trainer._test, valued)
+        loss, _ = evaluation.score(trainer.model, trainer.everywhere(params), trainer._test, valued)
         return -loss.mean()
 
     wanted = np.full(4, np.nan)
@@ -58,7 +58,7 @@ def test_what_it_values_on_is_not_what_it_is_tested_on():
     assert not set(tested) & set(valued)
     assert len(judged(plain.reports, data)) == 11
     model = trainer.init(0)
-    loss, right = evaluation.score(trainer.model, trainer._spread_params(model["params"]), trainer._test, tested)
+    loss, right = evaluation.score(trainer.model, trainer.everywhere(model["params"]), trainer._test, tested)
     found = trainer.evaluate(model, 10)
     assert found["test_loss"] == pytest.approx(loss.mean())
     assert found["accuracy"] == pytest.approx(right.mean())

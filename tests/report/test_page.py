@@ -144,6 +144,11 @@ def test_one_seed_one_run_and_a_deployment(tmp_path):
     served = make(tmp_path / "served", "E3CS(quota=0.5)", engine="flower")
     text = Parsed(fp.load(served).page()).text
     assert "No command repeats these runs" in text
+    assert "seed" not in text.split("Configuration")[0]  # real clients do not depend on it
+    assert "E3CS(quota=0.5): models returned" in text
+    pair = fp.load(served, make(tmp_path / "other", "Uniform()", engine="flower"))
+    assert "each server ran once, with clients of its own: differences may be chance" in pair.table("markdown")
+    assert "(each ran once, with clients of its own: a difference may be chance)" in Parsed(pair.page()).text
     two = Parsed(fp.load(tmp_path / "one", served).page()).text
     assert "real clients (flower)" in two
 
@@ -269,10 +274,10 @@ def test_the_verdict_is_about_what_differs(tmp_path):
     how = {"world": "rbcs-f(num_clients=30)", "data": None, "cohort_size": 6, "rounds": 20, "seeds": 4}
     fp.compare(policies, **how, workers=1, out=tmp_path)
     text = said(tmp_path)  # every client returns with either policy
-    assert text.startswith("over-select(uniform, 1.5) is better than uniform: simulated hours ")
+    assert text.startswith("over-select(uniform, 1.5) is better than uniform: simulated seconds 97.5 ")
     assert "models returned" not in text
     costs = text.partition("compared with uniform: ")[2]
-    assert "hours" not in costs  # said once
+    assert "seconds" not in costs  # said once
     assert "MB sent +" in costs  # the same with every seed
     assert "(worse)" in costs
 

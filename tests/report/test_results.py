@@ -415,8 +415,8 @@ def test_nothing_else_than_numbers_that_all_have(tmp_path):
     both = fp.load(tmp_path / "sim", tmp_path / "real")
     text = both.table("markdown")
     assert "test accuracy" not in text
-    assert "simulated hours" not in text
-    assert "| hours |" in text
+    assert "simulated" not in text
+    assert "| minutes |" in text
     assert "real clients (flower)" in text
     assert [each["world"] for each in both.data()["rows"]] == ["volatile(num_clients=12)", None]
     assert "difference" not in row(both, "E3CS(quota=0.5)")["scores"]["jain"]
@@ -447,7 +447,7 @@ def test_real_clients_are_not_paired(tmp_path):
 def test_clients_in_trouble_have_their_names(tmp_path):
     run = make(tmp_path / "run", "E3CS", rounds=20, engine="flower", base="FedAvg")
     with fp.store.Tables(run) as tables:
-        tables.name_clients([f"node\x1b[2J{k}" for k in range(14)])
+        tables.name_clients([f"node\x1b[2J{k}" for k in range(14)], np.ones(14))
     results = Results([run])
     assert "node?[2J" in str(results.trouble())
     assert results.frame()["num_clients"].tolist() == [14]  # two were never chosen
@@ -514,3 +514,18 @@ def test_what_was_sent_has_a_unit_that_fits(tmp_path):
         at = sheet.heads.index(unit)
         assert sheet.rows[0].cells[at].main == {"MB sent": "0.2", "TB sent": "2.4"}[unit]
     assert results.data()["rows"][0]["scores"]["gigabytes"]["mean"] == pytest.approx(2.4)
+
+
+def test_times_have_a_unit_that_fits(tmp_path):
+    """A table with "hours 0.00" says nothing; the data stays in hours."""
+    results = fp.load(study(tmp_path, policies=("uniform", "e3cs"), seeds=2))  # six rounds of a minute
+    for factor, head, text in ((1e-2, "seconds", "3.6"), (1.0, "minutes", "6.0"), (100.0, "hours", "10.00")):
+        rows = []
+        for row in results._rows:
+            each = row.scores["hours"]
+            over = Interval(each.over.mean * factor, each.over.half * factor, each.over.n)
+            values = [value * factor for value in each.values]
+            rows.append(replace(row, scores={**row.scores, "hours": replace(each, values=values, over=over)}))
+        sheet = tables.make_sheet(rows, "uniform", [])
+        assert sheet.rows[0].cells[sheet.heads.index(f"simulated {head}")].main == text
+    assert results.data()["rows"][0]["scores"]["hours"]["mean"] == pytest.approx(0.1)

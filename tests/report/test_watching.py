@@ -125,8 +125,8 @@ def test_a_server_s_records_are_followed_and_its_end_is_said(tmp_path):
             with session.round(["ada", "bob", "<b>cyd"]) as r:
                 for name in r.chosen:
                     r.failed(name, "lost")
-            session._settle()
-            session._write()
+            session.keeping.settle()
+            session.keeping.write()
             found = news(watch)
             assert found["runs"][0]["reached"] == played
             assert found["state"] == "running"

@@ -13,7 +13,7 @@ from browsers import axe, opened
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.report.page import who
-from fedpick.store import Tables, read_census, read_rounds, read_selections
+from fedpick.store import Tables, read_census, read_clients, read_rounds, read_selections
 
 CLIENTS, ROUNDS, SEEDS = 30, 40, 2
 POLICIES = ("uniform", "e3cs(quota=0.5)", "fedgs")
@@ -22,6 +22,11 @@ POLICIES = ("uniform", "e3cs(quota=0.5)", "fedgs")
 def charts(page):
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     return json.loads(found.group(1))["settings"][0]
+
+
+def cells_of(drawn):
+    """A map as an array, a row per bin of clients: 254ths that were away, 255 where it is not known."""
+    return np.frombuffer(base64.b64decode(drawn["cells"]), np.uint8).reshape(drawn["height"], drawn["width"])
 
 
 def accuracy_of(folder):
@@ -72,6 +77,7 @@ def test_clients_that_hardly_differ_are_no_classes():
     names = ("few", "some", "many")
     assert who._thirds(np.array([32.0, 34.0, 33.0, 32.0]), names, "") == []
     found = who._thirds(np.array([1.0, 5.0, 2.0, 5.0, 9.0, 7.0]), names, " x")
+    assert who._thirds(np.array([10.0, 500.0, 20_000.0]), names, "")[2][0] == "many, about 20,000"
     assert [(name, mask.nonzero()[0].tolist()) for name, mask in found] == [
         ("few, about 1.5 x", [0, 2]),
         ("some, about 5 x", [1, 3]),
@@ -117,10 +123,10 @@ def test_stated_inclusion_is_what_was_observed(root, page):
 def test_who_was_away_is_drawn_once_for_all_policies(root, page):
     away = charts(page)["away"]
     assert away["of"] == [[0, 1]] * 3  # the same seed, the same world
-    assert (away["height"], away["width"], away["clients"]) == (CLIENTS, ROUNDS, CLIENTS)
-    for seed in range(SEEDS):
-        cells = np.frombuffer(base64.b64decode(away["maps"][seed]), np.uint8).reshape(CLIENTS, ROUNDS)
-        assert set(np.unique(cells)) == {0, 255}
+    for seed, drawn in enumerate(away["maps"]):
+        assert (drawn["height"], drawn["width"], drawn["clients"]) == (CLIENTS, ROUNDS, CLIENTS)
+        cells = cells_of(drawn)
+        assert set(np.unique(cells)) == {0, 254}  # 255 is "not known"
         there = read_rounds(root / f"uniform-{seed}")["available"].to_pylist()
         assert (cells == 0).sum(axis=0).tolist() == there
 
@@ -158,7 +164,7 @@ def test_many_clients_are_bins(tmp_path):
     found = charts(page)
     assert len(page) < 1e6
     assert len(found["stated"][0]["bin"]) <= 100
-    assert len(base64.b64decode(found["away"]["maps"][0])) == 300
+    assert cells_of(found["away"]["maps"][0]).shape == (100, 3)
     assert [each["label"] for each in found["classes"]] == ["most frequent label", "amount of data"]
 
 
@@ -200,3 +206,123 @@ def test_a_browser_draws_and_reads_them(page, tmp_path, theme, width):
         assert shown.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
         assert axe(shown) == []
         assert shown.said == []
+
+
+# ---- a deployment: clients have names, join and leave
+
+ODD = ['<script>alert("x")</script>', "'; --", "\u202eright to left", "long " * 100, "</script><!--", "=cmd()"]
+
+
+def deploy(folder, rounds, state=None, **settings):
+    """A session's records; `rounds` lists who is there in each, and the policy asks two of them."""
+    with fp.Session(fp.Uniform(2), records=folder, state=state, **settings) as session:
+        for there in rounds:
+            with session.round(there) as r:
+                for name in r.chosen:
+                    r.done(name, loss=1.0, seconds=1.0)
+    return folder
+
+
+def test_a_deployment_shows_who_was_away_and_names_its_clients(tmp_path):
+    with fp.Session(fp.Uniform(1), records=tmp_path) as session:
+        for there in (["ada", "bob"], ["bob"], {"ada": None, "cyd": 40}, ["bob", "cyd"]):
+            with session.round(there) as r:
+                r.done(r.chosen[0], loss=1.0, seconds=1.0)
+        session.retire(["ada"])
+        with session.round(["cyd", "bob", "ada"]) as r:  # ada is a newcomer now
+            r.done(r.chosen[0], loss=1.0, seconds=1.0)
+    found = charts(fp.load(tmp_path).page())
+    drawn = found["away"]["maps"][0]
+    assert found["names"][drawn["names"]] == ["ada", "bob", "cyd", "ada"]
+    assert found["maps"][0][0]["names"] == drawn["names"] == found["stated"][0]["names"]
+    there, away, not_yet = 0, 254, 255
+    assert cells_of(drawn).tolist() == [
+        [there, away, there, away, away],
+        [there, there, away, there, there],
+        [not_yet, not_yet, there, there, there],
+        [not_yet, not_yet, not_yet, not_yet, there],
+    ]
+    assert read_rounds(tmp_path)["joined"].to_pylist() == [2, 2, 3, 3, 4]
+    assert read_census(tmp_path)["size"].tolist() == [1, 1, 40, 1]
+
+
+def test_a_deployment_groups_its_clients_by_their_data(tmp_path):
+    sizes = {f"c{k}": 10 * 4 ** (k // 3) for k in range(9)}
+    found = charts(fp.load(deploy(tmp_path, [sizes] * 4)).page())
+    assert [each["label"] for each in found["classes"]] == ["amount of data"]
+    assert found["classes"][0]["clients"] == [3, 3, 3]
+    assert found["away"] is None  # nobody was
+
+
+def test_what_a_journal_restores_tells_who_was_away(tmp_path):
+    rounds = [["a", "b", "c"], ["a", "b"], ["b", "c"], ["a", "b", "c", "d"]]
+    with fp.Session(fp.Uniform(2), records=tmp_path / "run", state=tmp_path / "state") as session:
+        for there in rounds:
+            with session.round(there) as r:
+                for name in r.chosen:
+                    r.done(name, loss=1.0, seconds=1.0)
+        restored = session.memory.journaled()
+    assert [each.joined for each in restored] == [3, 3, 3, 4]
+    assert [each.there for each in restored] == [None, b"\xff\xff\x00", b"\x00\xff\xff", None]
+
+
+def test_rounds_that_do_not_tell_who_was_there_are_not_known(tmp_path):
+    state = tmp_path / "state"
+    deploy(None, [["a", "b", "c"], ["a", "b"]], state)
+    deploy(tmp_path / "run", [["b", "c"], ["a", "b"]], state)
+    found = charts(fp.load(tmp_path / "run").page())
+    # Of the first round the number of clients says it: all were there.
+    assert cells_of(found["away"]["maps"][0]).tolist() == [[0, 255, 254, 0], [0, 255, 0, 0], [0, 255, 0, 254]]
+
+
+def test_hostile_names_of_clients_are_text_on_the_page(tmp_path):
+    page = fp.load(deploy(tmp_path, [ODD, ODD[1:]])).page()
+    names = charts(page)["names"][0]
+    assert names[:2] == ODD[:2]
+    assert names[2] == "?right to left"
+    assert len(names[3]) == 60
+    for name in ("<script>alert", "</script><!--"):
+        assert name not in page  # only escaped
+
+
+def test_many_real_clients_are_bins_without_names(tmp_path):
+    few, many = [f"c{k}" for k in range(400)], [f"c{k}" for k in range(1000)]
+    found = charts(fp.load(deploy(tmp_path, [few, few[::2], many[:500], many])).page())
+    drawn = found["away"]["maps"][0]
+    assert (found["names"], drawn["names"], found["stated"]) == ([], None, [None])
+    cells = cells_of(drawn)
+    assert cells.shape == (100, 4)
+    assert (cells[:40, 0] == 0).all()
+    assert (cells[40:, :2] == 255).all()
+    assert cells[:40, 1] == pytest.approx(127, abs=2)  # every second was away
+    assert (cells[:50, 2] == 0).all()
+    assert (cells[50:, 2] == 255).all()  # they had not joined yet
+    assert (cells[:, 3] == 0).all()
+
+
+@pytest.mark.slow
+def test_a_browser_reads_the_names_of_a_deployments_clients(tmp_path):
+    rng, everyone = fp.rng.stream(0, 0, "made"), [*ODD, *(f"phone-{k}" for k in range(14))]
+    rounds = [[name for name in everyone[: 8 + t // 2] if rng.random() < 0.7] or ["phone-0"] for t in range(30)]
+    file = tmp_path / "page.html"
+    file.write_text(fp.load(deploy(tmp_path / "run", rounds)).page(), encoding="utf-8")
+    with opened(file.as_uri()) as shown:
+        shown.wait_for_selector("#f-gone canvas")
+        heard = []
+        for name in ("maps", "gone"):
+            shown.locator(f"#f-{name} canvas").focus()
+            shown.keyboard.press("ArrowRight")
+            heard.append(shown.locator("#live").text_content())
+        assert "the first to join on top" in shown.locator("#f-gone .hint").text_content()
+        assert shown.locator("#f-gone .beside li").all_text_contents() == charts(file.read_text())["names"][0]
+        assert "not joined yet" in shown.locator("#f-gone .tools").text_content()
+        with shown.expect_download() as got:
+            shown.locator("#f-gone button", has_text="CSV").click()
+        lines = got.value.path().read_text().splitlines()
+        assert shown.said == []
+        assert axe(shown) == []
+    order = read_clients(tmp_path / "run")
+    first = order[0] if len(order[0]) <= 40 else order[0][:39] + "…"
+    assert all(said.startswith(f"client {first}, round 1: ") for said in heard)
+    assert lines[0].endswith("share_away,names")
+    assert len(lines) == 1 + 30 * len(order)

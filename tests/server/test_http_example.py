@@ -147,6 +147,27 @@ def test_a_few_rounds_over_http(tmp_path) -> None:
     assert np.linalg.norm(federation.model - 1.0) < 1.0
 
 
+def test_an_interrupted_server_ends_without_a_traceback(tmp_path, monkeypatch) -> None:
+    server, bound = load("server"), []
+
+    class Noted(server.Server):
+        def server_bind(self) -> None:
+            super().server_bind()
+            bound.append(self.server_address[0])
+
+    def interrupted(self):
+        assert (tmp_path / "records" / "manifest.json").exists()  # the session is open
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server, "Server", Noted)
+    monkeypatch.setattr(server.Federation, "available", interrupted)
+    monkeypatch.setattr(sys, "argv", ["server.py", "--host", "127.0.0.2", "--port", "0", "--folder", str(tmp_path)])
+    server.main()
+    assert bound == ["127.0.0.2"]
+    with look(tmp_path):  # the folders are not locked any more
+        pass
+
+
 @pytest.mark.slow
 def test_two_hundred_clients_and_a_server_killed_ten_times(tmp_path) -> None:
     port = free_port()

@@ -138,3 +138,33 @@ def test_settings_out_of_bounds_and_a_session_that_keeps_none():
         fp.Session(fp.Uniform(2)).keep("ada", None, round=1)
     session = fp.Session(fp.Uniform(2))
     assert play(session, {"ada": 1}, {"ada": 5.0, "bob": 5.0}) == {("ada", 0): (1, 1.0)}
+
+
+def test_examples_that_a_client_says_take_the_place_of_its_size_but_not_of_a_policys_weight():
+    cases = (
+        (fp.Uniform(4), {"ada": 30.0, "cyd": 50.0 / 2, "dan": 4.0 / 2}),
+        (Own([0.1, 0.2, 0.3, 0.4]), {"ada": 0.1, "cyd": 0.3 / 2, "dan": 0.4 / 2}),
+    )
+    for policy, counts in cases:
+        session = fp.Session(policy, late=1, late_beta=0.0)
+        with session.round(PEOPLE) as r:
+            r.done("ada", loss=1.0, update=0, size=10)
+        session.keep("dan", 0, round=1, size=float("nan"))  # no number of examples: its size counts
+        session.keep("cyd", 0, round=1, size=50)
+        with session.round(PEOPLE) as r:
+            r.done("ada", loss=1.0, update=0, size=30)
+            found = {part.name: part.weight for part in r.parts()}
+        assert found == pytest.approx({name: count / sum(counts.values()) for name, count in counts.items()})
+
+
+def test_who_still_owes_an_update_is_not_free_unless_nobody_is():
+    session = fp.Session(fp.Uniform(4), late=2)
+    assert session.free(PEOPLE) == list(PEOPLE)
+    play(session, {"ada": np.ones(2)})
+    assert session.free(PEOPLE) == ["ada"]
+    assert session.free(["bob", "cyd"]) == ["bob", "cyd"]
+    session.keep("bob", np.ones(2), round=1)
+    assert session.free(PEOPLE) == ["ada", "bob"]
+    play(session, {}, sizes(ada=1))
+    play(session, {"ada": np.ones(2)}, sizes(ada=1))
+    assert session.free(PEOPLE) == ["bob", "cyd", "dan"]  # of round 1 nothing is awaited any more, of round 2 ada's

@@ -2,15 +2,27 @@
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import fedpick as fp
 from fedpick import atomic
 from fedpick.errors import StoreError
 from fedpick.server import recording
-from fedpick.store import read_rounds, read_selections, tables, writing
+from fedpick.server.roster import Roster
+from fedpick.store import (
+    read_census,
+    read_clients,
+    read_presence,
+    read_rounds,
+    read_selections,
+    sealed,
+    tables,
+    writing,
+)
 from fedpick.store.verify import verify
 
 NAMES = [f"phone-{k}" for k in range(6)]
@@ -29,7 +41,7 @@ def play(session: fp.Session, rounds: int) -> None:
                 r.done(name, loss=0.5, seconds=1.0)
         session.open()
         with session.guard:
-            session._settle()  # what the next round would do first
+            session.keeping.settle()  # what the next round would do first
 
 
 def rounds_in(path: Path) -> list[int]:
@@ -93,7 +105,7 @@ def test_a_process_that_ends_at_any_change_of_a_merge_loses_nothing(tmp_path, mo
     session.close()  # whole tables, then parts
     session = fp.Session(fp.Uniform(2), **options)
     play(session, 5)
-    session._recording.tables.close()
+    session.keeping.recording.tables.close()
     session.memory.unlock()
     moments = 0
     while True:
@@ -159,7 +171,7 @@ def test_a_reader_meets_a_server_that_merges(tmp_path, monkeypatch) -> None:
         found = real(path)
         if not merged[0]:  # the last part is read, those before are about to be
             merged[0] = True
-            session._recording.tables.merge()
+            session.keeping.recording.tables.merge()
         return found
 
     monkeypatch.setattr(tables, "read_sealed", reading)
@@ -168,3 +180,33 @@ def test_a_reader_meets_a_server_that_merges(tmp_path, monkeypatch) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         read_rounds(tmp_path / "run")
     session.close()
+
+
+def test_records_from_before_there_were_sizes_and_presence_are_continued(tmp_path, monkeypatch) -> None:
+    options = {"state": tmp_path / "state", "records": tmp_path / "run"}
+    with monkeypatch.context() as patch:  # as they were written then
+        patch.setattr(Roster, "there", lambda self, available: None)
+        real = writing.Tables.write
+
+        def without(self, records, *rest):
+            real(self, [replace(each, joined=None) for each in records], *rest)
+
+        patch.setattr(writing.Tables, "write", without)
+        session = fp.Session(fp.Uniform(2), **options)
+        play(session, 3)
+        session.close()
+    with writing.Tables(tmp_path / "run") as opened:
+        label = sealed.Label("clients", opened.run, 0, 0)
+        writing.write_sealed(tmp_path / "run" / "clients.parquet", pa.table({"client": range(6), "name": NAMES}), label)
+    assert (read_clients(tmp_path / "run"), read_census(tmp_path / "run")) == (NAMES, {})
+    session = fp.Session(fp.Uniform(2), **options)
+    with session.round(available=[*NAMES[:5], "tab"]) as r:
+        for name in r.chosen:
+            r.done(name, loss=0.5, seconds=1.0)
+    session.close()
+    assert rounds_in(tmp_path / "run") == [1, 2, 3, 4]
+    assert read_rounds(tmp_path / "run")["joined"].to_pylist() == [None, None, None, 7]
+    assert read_presence(tmp_path / "run")["there"].to_pylist() == [None, None, None, b"\xff" * 5 + b"\x00\xff"]
+    assert read_clients(tmp_path / "run") == [*NAMES, "tab"]
+    assert read_census(tmp_path / "run")["size"].tolist() == [1.0] * 7
+    assert "Who was away when" in fp.load(tmp_path / "run").page()

@@ -54,8 +54,8 @@ def kill(session) -> None:
     """What the end of a process leaves: the files, without the lock; nothing is closed."""
     if session.memory is not None:
         session.memory._lock.release()
-    if session._recording is not None:
-        session._recording.tables.close()
+    if session.keeping.recording is not None:
+        session.keeping.recording.tables.close()
 
 
 NAMES = [f"phone-{letter}" for letter in "abcdefgh"]

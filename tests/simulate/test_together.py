@@ -1,5 +1,6 @@
 """Runs stacked into one call: data that was made twice, whose error it is, and vectors of a run's own clients."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 import fedpick as fp
 from fedpick import data
 from fedpick.errors import SettingError
-from fedpick.learn import logistic
+from fedpick.learn import evaluation, logistic
 from fedpick.learn.reports import vectors as real_vectors
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import together
@@ -41,6 +42,34 @@ def test_data_made_twice_is_put_on_the_device_once() -> None:
             np.testing.assert_allclose(mine.loss, wanted.loss, rtol=1e-5)
             assert mine.metrics == pytest.approx(wanted.metrics, rel=1e-5)
             assert list(mine.metrics) == list(wanted.metrics)
+
+
+def test_models_are_evaluated_together_where_the_examples_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs 0 and 1 on the same examples; run 2 never on what the clients hold, run 3 with others held out."""
+    real, calls = evaluation.launch, []
+
+    def launch(model: Any, params: Any, arrays: Any, index: Any, several: bool = False) -> Any:
+        calls.append(len(jax.tree.leaves(params)[0]) if several else 1)
+        return real(model, params, arrays, index, several)
+
+    def runs() -> list[fp.Run]:
+        made = people()
+        bare = replace(made.dataset, test_x=made.dataset.test_x[:0], test_y=made.dataset.test_y[:0])
+        shared = replace(made, dataset=bare, held=np.arange(16), held_starts=np.arange(9) * 2)
+        other = replace(shared, held=np.arange(16)[::-1].copy())
+        different: list[dict[str, Any]] = [{}, {}, {"spread_every": 0}, {}]
+        partitions = [shared, shared, shared, other]
+        return [run(r, federated=partitions[r], form="vmap", **different[r]) for r in range(4)]  # on one device
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "launch", launch)
+        mine = [records[r].metrics for records in play_together(runs(), until=4) for r in range(4)]
+    assert calls == [3, 3, 1] * 2  # own examples of 0, 1, 3; held-out ones of 0, 1, 2; those of 3
+    wanted = [metrics for several in zip(*(r.rounds(until=4) for r in runs()), strict=True) for metrics in several]
+    assert len(wanted) == len(mine) == 16
+    for found, record in zip(mine, wanted, strict=True):
+        assert found == pytest.approx(record.metrics, rel=1e-5)
+        assert list(found) == list(record.metrics)
 
 
 @pytest.mark.parametrize("part", ["x", "y"])

@@ -87,6 +87,6 @@ def test_a_claim_that_holds_for_every_seed_is_reproduced_and_its_opposite_is_not
             name: ((first if name.startswith((own, "aocs")) and "dropped" not in name else rest) * noise).tolist()
             for name in study.settings["schemes"]
         }
-    result |= {"spread": result["rounds_to"], "wasted": result["rounds_to"]}
+    result |= dict.fromkeys(("spread", "wasted", "most"), result["rounds_to"])
     verdicts = {finding.verdict for finding in study.score(result)}
     assert verdicts == {"reproduced" if better else "contradicted"}

@@ -282,7 +282,7 @@ def report(
     size: Annotated[str, typer.Option(help="Of a figure: screen, or for a paper: column, text.")] = "screen",
     over: Annotated[str, typer.Option(help="Of a figure for a paper: rounds, time, bytes.")] = "rounds",
 ) -> None:
-    """Show results of simulated runs, comparisons, and deployments (Flower's `Selected(records=...)`).
+    """Show results of simulated runs, comparisons, and deployments (`records=` of a session or of Flower's `Selected`).
 
     Of a run that is still going on, the rounds so far are shown.
 
@@ -309,9 +309,9 @@ def report(
 @app.command()
 def runs(
     folder: Annotated[Path, typer.Argument(help="Folder of comparisons.")] = comparing.OUT,
-    prune: Annotated[bool, typer.Option("--prune", help="Delete the runs that no plan contains.")] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Delete the runs that no plan in FOLDER/plans uses.")] = False,
 ) -> None:
-    """List the runs in a folder of comparisons: their rounds and sizes, and in how many plans each is."""
+    """List the runs in a folder of comparisons: rounds, sizes, and how many plans (one per comparison) use each."""
     if not Shelf.is_one(folder):
         raise ConfigError(f"{folder}: holds no comparisons; start one with `fedpick compare --out {folder}`")
     shelf = Shelf(folder)

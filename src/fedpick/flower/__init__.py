@@ -7,7 +7,7 @@ Needs `pip install "fedpick[flower]"`. See docs/flower.md.
 
 from fedpick.flower.asking import PROBE, describe, probe
 from fedpick.flower.strategy import Selected
-from fedpick.flower.telling import reports
 from fedpick.server import NotEnoughClientsError, masked
+from fedpick.server.telling import reports
 
 __all__ = ["PROBE", "NotEnoughClientsError", "Selected", "describe", "masked", "probe", "reports"]

@@ -6,7 +6,7 @@ when a client is enrolled, its number of examples, a vector of features, and a n
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, overload
+from typing import overload
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -15,10 +15,11 @@ from flwr.serverapp import Grid
 
 from fedpick.errors import MissingError
 from fedpick.flower.grids import exchange
+from fedpick.server.presence import Said
 from fedpick.server.reading import number, printable
 from fedpick.types import Floats
 
-__all__ = ["DESCRIBE", "PROBE", "Said", "ask_descriptions", "ask_losses", "describe", "probe"]
+__all__ = ["DESCRIBE", "PROBE", "ask_descriptions", "ask_losses", "describe", "probe"]
 
 log = logging.getLogger("flwr.fedpick")
 
@@ -27,6 +28,7 @@ PROBE, DESCRIBE = "evaluate.probe", "query.describe"
 NO_HANDLER = "function registered with name"  # part of Flower's error message for a ClientApp without a handler
 CLIENT_ID = "client-id"  # key in the SuperNode's --node-config
 LONGEST_NAME = 200
+PATIENCE = 60.0  # seconds to wait for a node's description of itself
 LossFn = Callable[[ArrayRecord, int | None, Context], float]
 DescribeFn = Callable[[Context], float | tuple[float, Sequence[float]]]
 
@@ -104,15 +106,9 @@ def ask_losses(grid: Grid, nodes: list[int], content: RecordDict, limit: float, 
     return np.array([number(each[0].get("loss")) if each else np.nan for each in metrics], dtype=np.float64)
 
 
-class Said(NamedTuple):
-    """A client's description of itself: its name, and size and features, not validated yet."""
-
-    name: str = ""
-    about: dict[str, Any] | None = None
-
-
-def ask_descriptions(grid: Grid, nodes: list[int], limit: float, first: bool) -> dict[int, Said]:
+def ask_descriptions(grid: Grid, limit: float, nodes: list[int], first: bool) -> dict[int, Said]:
     """The nodes' descriptions of themselves; nodes that do not answer in time are left out."""
+    limit = min(limit, PATIENCE)
     fix = "add fedpick.flower.describe(app, function) to the ClientApp"
     said: dict[int, Said] = {}
     for node, reply in _replies(grid, nodes, DESCRIBE, RecordDict(), limit, fix if first else "").items():

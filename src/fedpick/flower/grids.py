@@ -3,18 +3,16 @@
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from time import monotonic, sleep
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedpick.server.polling import LONGEST, poll
+
 __all__ = ["Arrivals", "Restricted", "Watched", "exchange", "own"]
 
 log = logging.getLogger("flwr.fedpick")
-
-# Seconds between two polls for replies, and their growth; Flower's 3 s would make durations inexact.
-SHORTEST, LONGEST, LONGER = 0.01, 1.0, 1.25
 
 
 def _as_inside(name: str) -> Any:
@@ -88,32 +86,26 @@ def exchange(
         noted: gets the times of arrival.
         lives: how many times the limit a message may be answered: late replies can be pulled later.
     """
-    replies, noted = list[Message](), noted or Arrivals()
+    noted = noted or Arrivals()
     if limit is not None:
         for message in messages:  # else a slow client would work on old rounds for up to 12 h
             message.metadata.ttl = min(message.metadata.ttl, lives * limit)
-    begun = looked = monotonic()
-    waiting = {name for name in grid.push_messages(messages) if name} if messages else set()
-    refused = {message.metadata.message_id for message in messages} - waiting
-    if refused:
-        log.warning("Flower accepted only %d of %d messages; see its log", len(waiting), len(messages))
-    noted.limit, noted.refused = limit, noted.refused | refused
-    longest = min(float(getattr(grid, "pull_interval", LONGEST)), LONGEST)
-    pause = min(SHORTEST, longest)
-    while waiting:
-        before, looked = looked, monotonic()
-        for reply in grid.pull_messages(set(waiting)):
-            name = reply.metadata.reply_to_message_id
-            if name in waiting:  # the first reply counts
-                waiting.discard(name)
-                noted.took[name] = (before + looked) / 2.0 - begun  # it came somewhere between two looks
-                replies.append(reply)
-        left = float("inf") if limit is None else limit - (monotonic() - begun)
-        if not waiting or left <= 0:
-            break
-        sleep(min(pause, left))
-        pause = min(LONGER * pause, longest)
-    return replies
+
+    def send() -> set[str]:
+        taken = {name for name in grid.push_messages(messages) if name} if messages else set()
+        if refused := {message.metadata.message_id for message in messages} - taken:
+            log.warning("Flower accepted only %d of %d messages; see its log", len(taken), len(messages))
+            noted.refused |= refused
+        return taken
+
+    def pull(names: set[str]) -> Iterable[tuple[str, Message]]:
+        return [(reply.metadata.reply_to_message_id, reply) for reply in grid.pull_messages(names)]
+
+    # Flower's own pauses, of 3 s, would make durations inexact.
+    found = poll(send, pull, limit, float(getattr(grid, "pull_interval", LONGEST)))
+    noted.limit = limit
+    noted.took |= {name: took for name, (_, took) in found.items()}
+    return [reply for reply, _ in found.values()]
 
 
 class Watched(_Around):

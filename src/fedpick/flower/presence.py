@@ -1,24 +1,20 @@
-"""The connected clients: how one is recognised when it reconnects, and the newcomers' descriptions of themselves."""
+"""How a client is recognised among the connected nodes when it reconnects."""
 
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from flwr.serverapp import Grid
-
 from fedpick.errors import unknown_name
-from fedpick.flower.asking import Said, ask_descriptions
+from fedpick.flower.asking import ask_descriptions
 from fedpick.flower.grids import own
-from fedpick.server.roster import Roster
+from fedpick.server.presence import Presence, distinct
 
-__all__ = ["Identity", "Presence"]
+__all__ = ["Identity", "check_identity", "identities"]
 
 log = logging.getLogger("flwr.fedpick")
 
-PATIENCE = 60.0  # seconds to wait for a node's description of itself
-MOST_TIMES = 3  # requests to a node that does not answer
 Identity = Callable[[Any], str]  # flwr's NodeInfo -> a name that stays the same when the client reconnects
 
 
@@ -38,9 +34,23 @@ IDENTITIES: dict[str, Identity] = {"registered": registered, "node-id": by_node_
 CHOICES = ("auto", "simulation", "reported", *IDENTITIES)
 
 
-def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int]], dict[int, str]]) -> dict[str, int]:
-    """identity -> node id of the connected nodes; `reported` asks nodes for their client-id."""
+def check_identity(identity: str | Identity) -> None:
+    """Raise unless there is such a way to recognise clients."""
+    if not callable(identity) and identity not in CHOICES:
+        raise unknown_name("identity of Selected", identity, list(CHOICES))
+
+
+def identities(grid: Any, identity: str | Identity, presence: Presence[int], limit: float) -> dict[str, int]:
+    """identity -> node id of the connected nodes.
+
+    Args:
+        grid: of Flower.
+        identity: as for `Selected`.
+        presence: asks nodes for their client-id, where that is the identity.
+        limit: the longest wait in seconds for nodes that are asked.
+    """
     nodes = list(grid.get_nodes())
+    presence.connected([node.node_id for node in nodes])
     if identity == "auto":
         identity = "simulation" if type(own(grid)).__name__ == "InMemoryGrid" else "registered"
     if identity == "simulation":
@@ -48,68 +58,10 @@ def identities(grid: Any, identity: str | Identity, reported: Callable[[list[int
         nodes.sort(key=lambda node: str(node.registered_at))
         named = [(f"partition:{at}", node) for at, node in enumerate(nodes)]
     elif identity == "reported":
-        said = reported([node.node_id for node in nodes])
-        there = [node for node in nodes if node.node_id in said]  # the others have not answered yet
-        named = [(f"reported:{said[node.node_id]}" if said[node.node_id] else by_node_id(node), node) for node in there]
+        said = presence.ask([node.node_id for node in nodes], partial(ask_descriptions, own(grid), limit))
+        there = [(said[node.node_id].name, node) for node in nodes if node.node_id in said]  # others may yet answer
+        named = [(f"reported:{name}" if name else by_node_id(node), node) for name, node in there]
     else:
         name_of = IDENTITIES[identity] if isinstance(identity, str) else identity
         named = [(str(name_of(node)), node) for node in nodes]
-    counts = Counter(name for name, _ in named)
-    found: dict[str, int] = {}
-    for name, node in named:
-        if counts[name] > 1:  # it is not known which one is genuine, so none gets the history of that client
-            log.warning("%d connected nodes share the identity %r; their node ids are used", counts[name], name)
-            name = by_node_id(node)
-            while name in counts:  # another client's identity
-                name += "'"
-        found[name] = node.node_id
-    return found
-
-
-class Presence:
-    """Finds the roster's clients among the connected nodes.
-
-    Args:
-        roster: of the session.
-        identity: as for `Selected`.
-        asks: whether newcomers are asked to describe themselves.
-    """
-
-    def __init__(self, roster: Roster, identity: str | Identity, asks: bool) -> None:
-        if not callable(identity) and identity not in CHOICES:
-            raise unknown_name("identity of Selected", identity, list(CHOICES))
-        self.roster, self.identity, self.asks = roster, identity, asks
-        self._said: dict[int, Said] = {}  # by node id
-        self._asked: Counter[int] = Counter()
-
-    def connected(self, grid: Grid, limit: float) -> dict[str, int]:
-        """identity -> node id; `limit` is the longest wait in seconds for nodes that are asked for their client-id."""
-        there = set(grid.get_node_ids()) if self._said or self._asked else set()
-        self._said = {node: said for node, said in self._said.items() if node in there}  # or they grow for ever
-        self._asked = Counter({node: times for node, times in self._asked.items() if node in there})
-        return identities(grid, self.identity, lambda nodes: self._names(grid, nodes, limit))
-
-    def _ask(self, grid: Grid, nodes: list[int], limit: float) -> dict[int, Said]:
-        """The nodes' descriptions of themselves; each is asked until it answers, at most MOST_TIMES times."""
-        new = [node for node in nodes if node not in self._said and self._asked[node] < MOST_TIMES]
-        if new:
-            first = not self.roster.names and not self._said
-            self._said |= ask_descriptions(own(grid), new, min(limit, PATIENCE), first)
-            self._asked.update(new)
-        return {node: self._said[node] for node in nodes if node in self._said}
-
-    def _names(self, grid: Grid, nodes: list[int], limit: float) -> dict[int, str]:
-        """The nodes' client-ids; "" for a node that did not answer MOST_TIMES times."""
-        said = self._ask(grid, nodes, limit)
-        return {n: said[n].name if n in said else "" for n in nodes if n in said or self._asked[n] >= MOST_TIMES}
-
-    def described(self, grid: Grid, found: dict[str, int], limit: float) -> dict[str, Any]:
-        """The session's `available`: names, and the newcomers' descriptions of themselves."""
-        available: dict[str, Any] = dict.fromkeys(found)
-        new = {name: node for name, node in found.items() if name not in self.roster.index}
-        if self.asks and new:
-            said = self._ask(grid, list(new.values()), limit)
-            available |= {name: said[node].about for name, node in new.items() if node in said}
-            # After the enrolment only the name is needed.
-            self._said |= {node: Said(each.name) for node, each in said.items()}
-        return available
+    return {name: node.node_id for name, node in distinct(named, by_node_id, log).items()}

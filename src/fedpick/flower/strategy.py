@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Unpack
 
@@ -11,21 +12,21 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, MissingError, SettingError, require
-from fedpick.flower.asking import ask_losses
+from fedpick.errors import ContractError, SettingError, require
+from fedpick.flower.asking import ask_descriptions, ask_losses
 from fedpick.flower.base import Base
-from fedpick.flower.exchange import Exchange, read
+from fedpick.flower.exchange import Exchange, Heard, numbers, read, to_record
 from fedpick.flower.grids import Restricted, Watched, own
-from fedpick.flower.late import Latecomers
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, retold
-from fedpick.flower.presence import Identity, Presence
-from fedpick.flower.valuing import worth
-from fedpick.protocol import Policy, traits
+from fedpick.flower.presence import Identity, check_identity, identities
+from fedpick.protocol import Policy
 from fedpick.server.gathering import Gathering
+from fedpick.server.presence import Presence
 from fedpick.server.roster import Roster
 from fedpick.server.session import Session
-from fedpick.server.settings import Describe, Options
+from fedpick.server.settings import Describe, Options, check_needs
 from fedpick.server.updates import agree
+from fedpick.server.valuing import worth
 from fedpick.store.records import Record
 from fedpick.types import Floats, Status
 
@@ -57,9 +58,9 @@ class Selected(Strategy):
             id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config; needs
             `fedpick.flower.describe`, and a client can give a false one), or a function of Flower's NodeInfo. "auto"
             is "simulation" in Flower's simulation and "registered" elsewhere.
-        options: `fp.Session`'s state, records, metrics, durations, context, forget_after, most_clients,
-            checkpoint_every, seed and deadline. The deadline also limits evaluation; None: start's `timeout` is the
-            limit.
+        options: `fp.Session`'s state, records, metrics, durations, context, late, late_beta, forget_after,
+            most_clients, checkpoint_every, seed and deadline. The deadline also limits evaluation; None: start's
+            `timeout` is the limit.
     """
 
     def __init__(
@@ -82,27 +83,29 @@ class Selected(Strategy):
             )
         require(0 <= wait < np.inf, "Selected: wait", wait, "a number of seconds >= 0")
         require(callable(describe) or describe in ("ask", None), "Selected: describe", describe, "'ask' or a function")
-        if "features" in traits(policy).needs and describe is None:
-            raise MissingError(
-                f"Selected: {type(policy).__name__} needs features: pass describe=function or describe='ask'"
-            )
+        if describe is None:
+            check_needs(policy, {"features": ": pass describe=function or describe='ask'"}, "Selected")
+        check_identity(identity)
         self.base, self.policy = base, policy
         about = {"engine": "flower", "base": type(base).__name__}
-        told = describe if callable(describe) else None
-        self._value = value
-        valued = None if value is None else self._worth
         self.session = Session(
-            policy, describe=told, embed=embed, value=valued, about=about, log=log, owner="Selected", **options
+            policy,
+            describe=describe if callable(describe) else None,
+            embed=None if embed is None else lambda heard: embed(heard.record),
+            value=None if value is None else partial(self._worth, value),
+            about=about,
+            log=log,
+            owner="Selected",
+            **options,
         )
         self.gathering, self.wait = Gathering(too_few, "Selected", "start more SuperNodes", log), wait
         self._base = Base(base)
-        self._late = Latecomers(self.session.late)
         late = self.session.late.rounds
         if late and (why := self._base.no_late()):
             raise SettingError(f"Selected: late = {late}, but {why}; use FedAvg or one of its descendants, or late=0")
-        self._presence = Presence(self.session.roster, identity, describe == "ask")
+        self._presence, self._identity = Presence[int](self.session.roster, describe == "ask"), identity
         self._exchange: Exchange | None = None
-        self._judged: Exchange | None = None  # whose updates are valued when its round is closed
+        self._closed: list[Exchange] = []  # rounds whose late replies may still come
         self._usual: dict[str, Any] = {}  # what the replies of the last round had in common
         self._probed = False  # whether a client has ever answered a probe
         self._broken: Exception | None = None  # the last exception of the base's aggregation
@@ -170,8 +173,11 @@ class Selected(Strategy):
             self.session.current.abandon()  # aggregate_train was not called for it
         limit = self._timeout if self.session.deadline is None else min(self.session.deadline, self._timeout)
         want = self.session.traits.asks or 1
-        found = self._free(grid, self.gathering.gather(want, self.wait, lambda: self._presence.connected(grid, limit)))
-        available = self._presence.described(grid, found, limit)
+        find = partial(identities, grid, self._identity, self._presence, limit)
+        found = self.gathering.gather(want, self.wait, find)
+        self._pull_late(grid)
+        found = {name: found[name] for name in self.session.free(found)}
+        available = self._presence.described(found, partial(ask_descriptions, own(grid), limit))
 
         def probe(names: list[str], batch: int | None) -> Floats:
             settings = ConfigRecord({"server-round": self.round + 1, "batch": batch or 0})
@@ -202,7 +208,15 @@ class Selected(Strategy):
         if self.session.deadline is not None:
             for message in messages:
                 message.metadata.ttl = min(message.metadata.ttl, (1 + self.session.late.rounds) * self.session.deadline)
-        self._exchange = Exchange(round=round, names=nodes, messages=by_node, arrays=arrays, grid=grid)
+        self._exchange = Exchange(
+            session=self.session,
+            round=round,
+            sent=arrays,
+            names=nodes,
+            messages=by_node,
+            grid=grid,
+            weight=self._base.weight,
+        )
         return messages
 
     def aggregate_train(
@@ -214,19 +228,14 @@ class Selected(Strategy):
         if exchange is None:  # not configured by us
             result = aggregate(server_round, replies)
             return result
-        usual = self._usual.get("train")
-        self._usual["train"] = exchange.hear(replies, self._base.weight, self.session.reports, usual)
-        self._late.pull(own(exchange.grid), self._base.weight)
-        came = list(self.session.late.came)
-        self._judged = exchange
+        self._usual["train"] = exchange.hear(replies, self._usual.get("train"))
+        self._pull_late(exchange.grid)
         exchange.judge()
-        self._judged = None
-        self._late.owe(exchange)
+        if self.session.late.rounds:
+            self._closed.append(exchange)
         try:
-            weight = self._weight(exchange)
-            late = [] if weight is None or not came else self._late.join(exchange, came, weight)
-            self.session.late.used(came)
-            result = aggregate(exchange.round.number, exchange.usable(weight, late))
+            self._check_weights(exchange)
+            result = aggregate(exchange.round.number, exchange.usable())
         except Exception as error:  # one client's update must not end the training of all
             log.exception(
                 "round %d: %s could not aggregate the updates of nodes %s; the model does not change",
@@ -240,30 +249,30 @@ class Selected(Strategy):
         self._measure(result[1], training=True)
         return result
 
-    def _free(self, grid: Grid, found: dict[str, int]) -> dict[str, int]:
-        """The nodes that do not still work on an earlier round, by identity; all of them if all do."""
-        self._late.pull(own(grid), self._base.weight)
-        busy = self._late.busy()
-        return {name: node for name, node in found.items() if node not in busy} or found
+    def _pull_late(self, grid: Grid) -> None:
+        self._closed = [exchange for exchange in self._closed if exchange.pull(own(grid))]
 
-    def _worth(self, models: Mapping[str, ArrayRecord]) -> dict[str, float]:
-        exchange = self._judged
-        assert exchange is not None
-        assert self._value is not None
-        sizes = exchange.sizes(self._base.weight)
-        return worth(models, sizes, exchange.arrays, self._value, self.session.seed, exchange.round.number)
+    def _worth(self, value: Callable[[ArrayRecord], float], models: Mapping[str, Heard]) -> dict[str, float]:
+        sent = next(iter(models.values())).sent
+        assert sent is not None
+        return worth(
+            {name: numbers(heard.record, None) for name, heard in models.items()},
+            {name: heard.size for name, heard in models.items()},
+            numbers(sent, None),
+            lambda arrays: value(to_record(arrays)),
+            self.session.seed,
+            self.round + 1,
+        )
 
-    def _weight(self, exchange: Exchange) -> str | None:
-        """The metric by which the base averages; where it has none and the policy has weights, that is said once."""
-        weight = self._base.weight
-        if weight is None and exchange.round.choice.weights is not None and not self._deaf_base:
+    def _check_weights(self, exchange: Exchange) -> None:
+        """Say once that the policy's weights are not used, if the base averages by no metric."""
+        if exchange.weight is None and exchange.weighted and not self._deaf_base:
             self._deaf_base = True
             log.warning(
                 "%s averages by no metric: the weights that %s asks for are not used",
                 type(self.base).__name__,
                 type(self.policy).__name__,
             )
-        return weight
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -279,7 +288,7 @@ class Selected(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As the base, without the replies that cannot be aggregated."""
-        heard = [read(reply, sent=None, weight=self._base.weight, train=False) for reply in replies]
+        heard = [read(reply, sent=None, weight=self._base.weight) for reply in replies]
         self._usual["evaluate"] = agree(heard, self._usual.get("evaluate"))
         usable = [each.reply for each in heard if not each.why or each.reply.has_error()]
         return self._measure(self._base.own("aggregate_evaluate")(max(self.round, 1), usable))

@@ -27,7 +27,7 @@ from jax.sharding import PartitionSpec
 from fedpick.learn.batches import Batches
 from fedpick.learn.models import Model
 from fedpick.learn.objective import Affine, losses, prepare
-from fedpick.learn.placement import Arrays, deal, everywhere, mesh
+from fedpick.learn.placement import Arrays, deal, mesh
 
 __all__ = ["Local", "Trained", "train"]
 
@@ -36,8 +36,9 @@ STAGES = (4, 3, 5, 2, 1)  # into how many the steps are divided: the first of th
 LEAST = 32  # clients: narrower stages are not worth a compilation of their own
 
 # Multiplications of a cohort, see `_multiplications`, below which it stays on one device. To deal a cohort out and to
-# put the results together takes 3 ms of one core; one core does so many, padding left out, in about 7 ms.
-WORTH = 50_000_000
+# put the results together takes 2 ms of one core, and on a busy machine one device waits for the other: workload
+# D of benchmarks/bench_train.py (73 million) was slower on two cores than on one, E (216 million) was not.
+WORTH = 100_000_000
 
 Params = Any
 Batch = tuple[jax.Array, jax.Array]  # examples and their labels, or targets
@@ -339,9 +340,10 @@ def train(
         return Trained(*function(sent, arrays.affine, arrays.x, arrays.y, clients))
     order = deal(batches.steps.astype(np.int64), devices)
     dealt = tuple(part[order] for part in clients)
-    out = function(jax.device_put(sent, everywhere(devices)), arrays.affine, arrays.x, arrays.y, dealt)
-    # On one device, so that sums are in the clients' order on any number of devices.
-    return Trained(*jax.device_put(jax.tree.map(lambda leaf: _collect(leaf, order), out), jax.local_devices()[0]))
+    # From and to the host's memory, which is the devices' own: placing arrays on them took 1 ms more of each round.
+    out = function(jax.tree.map(np.asarray, sent), arrays.affine, arrays.x, arrays.y, dealt)
+    # In the clients' order, so that sums are the same on any number of devices.
+    return Trained(*jax.tree.map(lambda leaf: _collect(leaf, order), out))
 
 
 def _multiplications(sent: Params, batches: Batches, stacked: bool) -> int:

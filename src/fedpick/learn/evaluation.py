@@ -1,11 +1,12 @@
 """Loss and correctness of a model on each example, and the figures of a round that are made of them."""
 
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import PartitionSpec
 
 from fedpick.data.federated import Federated
@@ -14,44 +15,51 @@ from fedpick.learn.objective import Affine, correct, losses, prepare
 from fedpick.learn.placement import Arrays, mesh
 from fedpick.types import Floats, Ints
 
-__all__ = ["Launched", "by_client", "fetch", "figures", "launch", "score", "segment_means"]
+__all__ = ["Scores", "by_client", "fetch", "figures", "launch", "score", "segment_means"]
 
 WIDER = 16  # times the examples in one call on a GPU: there a call costs more than what it computes
 
+Scores = tuple[Floats, Floats]  # loss and hit (1 or 0) of examples
+
 
 @lru_cache
-def _compiled(model: Model, devices: int) -> Any:
+def _compiled(model: Model, devices: int, several: bool) -> Any:
     def scores(params: Any, affine: Affine, x: Any, y: Any, index: Any) -> Any:
         outputs = model.apply(params, prepare(x[index], affine), None).astype(jnp.float32)
         return losses(outputs, y[index]), correct(outputs, y[index])
 
+    def of_each(params: Any, *rest: Any) -> Any:
+        return lax.map(lambda one: scores(one, *rest), params)
+
     if devices == 1:
-        return jax.jit(scores)
+        return jax.jit(of_each if several else scores)
     here, dealt = PartitionSpec(), PartitionSpec("core")
     spread = partial(jax.shard_map, mesh=mesh(devices), out_specs=dealt, check_vma=False)
     return jax.jit(spread(scores, in_specs=(here, here, here, here, dealt)))
 
 
-def launch(model: Model, params: Any, arrays: Arrays, index: Ints) -> list[Any]:
+def launch(model: Model, params: Any, arrays: Arrays, index: Ints, several: bool = False) -> list[Any]:
     """Begin to score these examples on the device; `fetch` waits for it.
+
+    With `several`, on one device, params are those of several models, stacked along the first axis.
 
     One call per block, not a loop inside one call: in such a loop XLA 0.10 on several CPU devices gave wrong products.
     """
     block = model.chunk * (arrays.devices if jax.default_backend() == "cpu" else WIDER)
     padded = np.zeros(-(-len(index) // block) * block, np.int32)
     padded[: len(index)] = index
-    function = _compiled(model, arrays.devices)
+    function = _compiled(model, arrays.devices, several)
     return [function(params, arrays.affine, arrays.x, arrays.y, part) for part in padded.reshape(-1, block)]
 
 
-def fetch(launched: list[Any], count: int) -> tuple[Floats, Floats]:
-    """What was launched: loss and hit (1 or 0) of each of so many examples."""
+def fetch(launched: list[Any], count: int) -> Scores:
+    """What was launched, for so many examples; of several models, a row for each."""
     out = jax.device_get(launched)
-    loss, hits = (np.concatenate([pair[i] for pair in out])[:count] for i in (0, 1))
+    loss, hits = (np.concatenate([pair[i] for pair in out], axis=-1)[..., :count] for i in (0, 1))
     return loss.astype(np.float64), hits.astype(np.float64)
 
 
-def score(model: Model, params: Any, arrays: Arrays, index: Ints) -> tuple[Floats, Floats]:
+def score(model: Model, params: Any, arrays: Arrays, index: Ints) -> Scores:
     """Loss and hit (1 or 0) of each of these examples."""
     return fetch(launch(model, params, arrays, index), len(index))
 
@@ -80,35 +88,23 @@ def by_client(data: Federated, hits: Floats) -> Floats:
     return segment_means(hits[own], starts)
 
 
-class Launched(NamedTuple):
-    """An evaluation that is under way on the device."""
-
-    own: list[Any] | None = None  # on all the examples that clients hold
-    test: list[Any] | None = None  # on those held out
-
-
-def figures(data: Federated, launched: Launched, tested: int) -> dict[str, float]:
+def figures(data: Federated, own: Scores | None, test: Scores | None) -> dict[str, float]:
     """What an evaluation found; nothing if none was due.
 
     Args:
         data: of all clients.
-        launched: the evaluation.
-        tested: on how many of the data set's test examples; 0: on what the clients hold out.
+        own: scores of all examples of the data set, which the clients hold.
+        test: scores of those held out.
     """
     found: dict[str, float] = {}
-    hits = None
-    test, right = np.empty(0), np.empty(0)
-    if launched.own is not None:
-        loss, hits = fetch(launched.own, len(data.dataset))
-        found["train_loss"] = float(loss[data.examples].mean())
-    if launched.test is not None:
-        test, right = fetch(launched.test, tested or len(data.held))
-    if len(test):
-        found["test_loss"] = float(test.mean())
+    if own is not None:
+        found["train_loss"] = float(own[0][data.examples].mean())
+    if test is not None and len(test[0]):
+        found["test_loss"] = float(test[0].mean())
         if data.dataset.classes:
-            found["accuracy"] = float(right.mean())
-    if hits is not None and data.dataset.classes:
-        each = by_client(data, hits)
+            found["accuracy"] = float(test[1].mean())
+    if own is not None and data.dataset.classes:
+        each = by_client(data, own[1])
         each = np.sort(each[np.isfinite(each)])
         found["spread"] = float(each.std())
         found["worst_decile"] = float(each[: max(1, len(each) // 10)].mean())

@@ -1,6 +1,6 @@
 """The trainer of `fedpick.simulate.round`: data, a model, and how clients and server learn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -163,7 +163,8 @@ class Trainer:
     def _test(self) -> placement.Arrays:
         return placement.place(self.data.dataset, "test", self.devices)
 
-    def _spread_params(self, params: Any) -> Any:
+    def everywhere(self, params: Any) -> Any:
+        """The parameters on all devices that a cohort is dealt out to."""
         return params if self.devices == 1 else jax.device_put(params, placement.everywhere(self.devices))
 
     # ---- the round
@@ -179,7 +180,7 @@ class Trainer:
         if not chosen:
             return np.empty(0)
         starts = np.concatenate([[0], np.cumsum([len(part) for part in chosen])])
-        params = self._spread_params(model["params"])
+        params = self.everywhere(model["params"])
         loss, _ = evaluation.score(self.model, params, self._arrays, np.concatenate(chosen))
         return evaluation.segment_means(loss, starts)
 
@@ -252,7 +253,7 @@ class Trainer:
         """The updates with the reports that take a pass over data: the clients', or the server's for validation."""
         found = of_server(self.reports, self.model, self.data, sent, updates, ids, round)
         if any(name in OF_DATA for name in self.reports):
-            params = self._spread_params(sent)
+            params = self.everywhere(sent)
             for name, values in of_data(self.reports, self.model, self.data, self._arrays, params, ids[at]).items():
                 found[name] = np.full(len(ids), np.nan)
                 found[name][at] = values
@@ -319,32 +320,34 @@ class Trainer:
 
     def evaluate(self, model: Any, round: int) -> dict[str, float]:
         """Test loss and accuracy; global training loss, and the spread of accuracy over clients (worst decile)."""
-        return self.figures(self.launch(model, round))
+        params = self.everywhere(model["params"])
+        due = self.examples(round)
+        going = {name: evaluation.launch(self.model, params, *where) for name, where in due.items()}
+        return self.figures({name: evaluation.fetch(going[name], len(index)) for name, (_, index) in due.items()})
 
-    def launch(self, model: Any, round: int) -> evaluation.Launched:
-        """Begin an evaluation on the device, if one is due in this round; `figures` waits for it."""
+    def examples(self, round: int) -> dict[str, tuple[placement.Arrays, Ints]]:
+        """What the model is evaluated on after this round, if on anything: "own" and "test" examples."""
+        found: dict[str, tuple[placement.Arrays, Ints]] = {}
         if round % self.evaluate_every:
-            return evaluation.Launched()
-        params = self._spread_params(model["params"])
+            return found
         dataset = self.data.dataset
         every = self.evaluate_every if self.spread_every is None else self.spread_every
-        own = test = None
         if every and round % every == 0:
-            own = evaluation.launch(self.model, params, self._arrays, np.arange(len(dataset)))
+            found["own"] = self._arrays, np.arange(len(dataset))
         if len(dataset.test_x):
-            test = evaluation.launch(self.model, params, self._test, judged(self.reports, dataset))
+            found["test"] = self._test, judged(self.reports, dataset)
         elif len(self.data.held):
-            test = evaluation.launch(self.model, params, self._arrays, self.data.held)
-        return evaluation.Launched(own, test)
+            found["test"] = self._arrays, self.data.held
+        return found
 
-    def figures(self, launched: evaluation.Launched) -> dict[str, float]:
-        """What an evaluation found; nothing if none was due."""
-        return evaluation.figures(self.data, launched, len(judged(self.reports, self.data.dataset)))
+    def figures(self, scores: Mapping[str, evaluation.Scores]) -> dict[str, float]:
+        """What an evaluation found, given the scores of `examples`; nothing if none was due."""
+        return evaluation.figures(self.data, scores.get("own"), scores.get("test"))
 
     def accuracies(self, model: Any, round: int) -> Floats | None:
         """Accuracy of each client, NaN without examples; None if no evaluation up to this round computes it."""
         every = self.evaluate_every if self.spread_every is None else self.spread_every
         if not every or round < every or not self.data.dataset.classes:
             return None
-        params, everyone = self._spread_params(model["params"]), np.arange(len(self.data.dataset))
+        params, everyone = self.everywhere(model["params"]), np.arange(len(self.data.dataset))
         return evaluation.by_client(self.data, evaluation.score(self.model, params, self._arrays, everyone)[1])

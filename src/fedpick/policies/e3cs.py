@@ -67,6 +67,23 @@ def allocate(log_weights: ArrayLike, k: int, sigma: float) -> tuple[Floats, Bool
     return np.minimum(p, 1.0, out=p), over
 
 
+def _capped_among(logs: Floats, p: Floats, sigma: float) -> Bools | None:
+    """Which of the chosen are in S_t, from their own weights and probabilities; None: all weights are needed to know.
+
+    Outside S_t, p = c w + sigma, so any such client tells c. A client with p = 1 is in S_t if c w > 1 - sigma; with
+    equality it is not, so what is too close to tell from rounding is left open.
+    """
+    sure: Bools = p >= 1.0
+    if not sure.any():
+        return sure
+    free = p - sigma
+    at = int(np.argmax(np.where(sure, -1.0, free)))
+    if sure[at] or free[at] <= max(1e-6 * p[at], 1e-290):  # nobody, or too few digits are left
+        return None
+    beyond = logs[sure] - logs[at] + math.log(free[at]) - math.log1p(-sigma)
+    return sure if (beyond > 1e-6).all() else None
+
+
 @dataclass
 class E3CSState:
     """Logarithms of the weights w_{i,t}, up to a common constant."""
@@ -200,12 +217,12 @@ class E3CS(ByValue):
         if len(choice) == 0:
             return E3CSState(state.log_weights, state.eta)
         logs, ids = state.log_weights, choice.ids
-        p, over = choice.inclusion, np.zeros(len(ids), dtype=bool)
-        n, k, sigma = self._odds(view)
-        if p is None or (p >= 1.0).any():  # else S_t is empty; the state and the view are those of select
+        p, n, k, sigma = choice.inclusion, *self._odds(view)
+        over = None if p is None else _capped_among(logs[ids], p, sigma)
+        if p is None or over is None:  # the state and the view are those of select
             there, everyone, capped = self._allocate(state, view)
             at = np.searchsorted(there, ids)
-            p, over = (everyone[at] if p is None else p), capped[at]  # p = 1 does not imply S_t
+            p, over = (everyone[at] if p is None else p), capped[at]
         open_plays = k - n * sigma
         with np.errstate(divide="ignore", over="ignore"):
             step = open_plays * state.eta * x / (p * n)

@@ -1,8 +1,9 @@
 """Guard: limits what false reports can gain under any policy, and how often clients are asked that keep failing.
 
 Our own combination of three known methods: a token bucket limits each client's share of the places, as for network
-traffic; failures lead to exponential back-off (Metcalfe & Boggs 1976, "Ethernet"); losses are clipped against the
-median and the lower quartile of the cohort (Hampel 1974, "The influence curve and its role in robust estimation").
+traffic; more failures in a row than are usual lead to exponential back-off (Metcalfe & Boggs 1976, "Ethernet"); losses
+are clipped against the median and the lower quartile of the cohort (Hampel 1974, "The influence curve and its role in
+robust estimation").
 
 Trusts: no report, for more than `cap` times the equal share. A client that returns under another name is a newcomer;
 identities must be checked elsewhere.
@@ -22,16 +23,21 @@ __all__ = ["Guard", "GuardState"]
 
 S = TypeVar("S")
 ENOUGH = 4  # losses; fewer are not clipped
+UNLIKELY = 0.005  # failures in a row are held against a client if an average client had them with this probability
 FENCE = 4.0  # times (median - lower quartile) above the median, which is 2.7 sigma for normal losses
 
 
 @dataclass
 class GuardState(Generic[S]):
-    """The state of the policy inside; for each client the places used beyond its share, and its failures in a row."""
+    """The state of the policy inside; for each client the places used beyond its share, and its failures in a row.
+
+    States saved by fedpick 0.1.0 hold 0 failures for clients that were never chosen. They are read as they are: such a
+    client counts as one that did not fail until it is chosen, and a probation that has begun ends as it was set.
+    """
 
     inner: S
     used: Floats  # places taken minus `cap` equal shares for each round; never below 0
-    failures: Ints
+    failures: Ints  # in a row; -1: never chosen
     until: Ints  # the last round of its probation
 
 
@@ -42,9 +48,12 @@ class Guard(ByValue, Generic[S]):
     Share: with m places per round and n available clients, an equal share is m/n places per round. Over any t rounds,
     no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
 
-    Probation: if all were chosen equally often, each would be chosen every n/m rounds. After f failures in a row (LATE,
-    FAILED, or an impossible loss), a client is not chosen for 2^f/16 times that, but at most `probation` times; so a
-    client that always fails gets up to 1/`probation` of an equal share, and never nothing. One success ends it.
+    Probation: a client is held to what is usual. Let q be the fraction of clients whose last answer was a failure
+    (LATE, FAILED, or an impossible loss) among those that were ever chosen, (failed + 1)/(chosen + 2). After f failures
+    in a row with q^f <= 0.005, which an average client would rarely have, a client is not chosen for 2 n/m rounds,
+    where n/m is the interval between choices if all were chosen equally often; each further failure doubles this, up
+    to `probation` times n/m. So a client that always fails gets up to 1/`probation` of an equal share, and never
+    nothing. One success ends it; and nobody waits if all fail, as when a network is down.
 
     Losses: a loss, reported or probed, is at most the median of its cohort plus 4 times the distance from the lower
     quartile to the median; cohorts with fewer than four losses are not clipped.
@@ -92,8 +101,9 @@ class Guard(ByValue, Generic[S]):
 
     def init(self, clients: Clients) -> GuardState[S]:
         """Return the state before the first round."""
-        none = np.zeros(len(clients), dtype=np.int64)
-        return GuardState(self.policy.init(clients), np.zeros(len(clients)), none, none.copy())
+        count = len(clients)
+        never = np.full(count, -1, dtype=np.int64)
+        return GuardState(self.policy.init(clients), np.zeros(count), never, np.zeros(count, dtype=np.int64))
 
     def _rate(self, there: int) -> float:
         """Places per round that a client may take, of so many available ones."""
@@ -130,11 +140,19 @@ class Guard(ByValue, Generic[S]):
         failed = ~outcome.succeeded | (
             ~heard & ~np.isnan(outcome.loss)
         )  # NaN: no loss was reported, as in runs without training
-        state.failures[ids] = np.where(failed, state.failures[ids] + 1, 0)
+        state.failures[ids] = np.where(failed, np.maximum(state.failures[ids], 0) + 1, 0)
         between = np.count_nonzero(view.available) / (traits(self.policy).asks or max(len(ids), 1))  # n/m rounds
-        wait = between * np.minimum(np.ldexp(1.0, np.minimum(state.failures[ids], 60) - 4), self.probation)
-        state.until[ids] = np.where(failed, view.round + np.minimum(wait, 1e9).astype(np.int64), 0)
+        beyond = state.failures[ids] - _usual(state.failures)
+        wait = between * np.minimum(np.ldexp(1.0, np.clip(beyond, 0, 60) + 1), self.probation)
+        waits = failed & (beyond >= 0)
+        state.until[ids] = np.where(waits, view.round + np.minimum(wait, 1e9).astype(np.int64), 0)
         return GuardState(inner, used, state.failures, state.until)
+
+
+def _usual(failures: Ints) -> int:
+    """How many failures in a row are too many, given those of all clients: the least f with q^f <= UNLIKELY."""
+    failing = (np.count_nonzero(failures > 0) + 1) / (np.count_nonzero(failures >= 0) + 2)
+    return int(np.ceil(np.log(UNLIKELY) / np.log(failing)))
 
 
 def _first(who: Bools, rank: np.ndarray[Any, Any], count: int) -> Bools:

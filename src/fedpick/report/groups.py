@@ -223,7 +223,10 @@ def warnings(groups: Sequence[Group], reference: str, bases: Sequence[Group | No
         places = "; ".join(", ".join(str(part) for part in block if part not in (None, "")) for block in without)
         notes.append(f"the reference {reference} has no rounds in: {places}; no differences are computed there")
     fewest = min(len(group.runs) for group in groups)
-    if fewest == 1:
+    if fewest == 1 and not blocks:  # real clients; one server is no comparison
+        if len(groups) > 1:
+            notes.append("each server ran once, with clients of its own: differences may be chance")
+    elif fewest == 1:
         notes.append(f"one seed gives no interval, and differences may be chance; use {ENOUGH} or more")
     elif fewest < ENOUGH:
         notes.append(

@@ -60,7 +60,8 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
     selections, common = selections_until(info, last), _until(rounds, last)
     names = None if info.simulated else store.read_clients(info.folder)
     largest = int(selections["client"].to_numpy().max(initial=-1)) + 1
-    clients = max(info.num_clients or 0, len(names or ()), largest, 1)  # more may have joined since
+    joined = max(filter(None, common["joined"].to_pylist()), default=0) if "joined" in common.column_names else 0
+    clients = max(info.num_clients or 0, len(names or ()), largest, joined, 1)  # more may have joined since
     trouble = scores.trouble(selections) if alone else []
     for row in trouble:
         row["client"] = names[row["client"]] if names and row["client"] < len(names) else str(row["client"])

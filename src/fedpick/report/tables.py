@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedpick.report.formats import Shown
 from fedpick.report.groups import Group, Score, Summary, span
@@ -11,6 +11,7 @@ from fedpick.report.intervals import Interval
 from fedpick.report.layout import SAME, Cell, Row, Sheet
 
 __all__ = [
+    "Units",
     "as_data",
     "cell_of",
     "columns_of",
@@ -28,7 +29,7 @@ __all__ = [
 COLUMNS = {  # score -> heading, digits; `as_data` has the other scores, too
     "returned": ("models returned", 0),
     "success": ("success rate", 2),
-    "hours": ("simulated hours", 2),
+    "hours": ("simulated {time}", 2),
     "jain": ("fairness (Jain)", 2),
     "never": ("never chosen", 2),
     "gigabytes": ("{sent}", 1),
@@ -38,7 +39,7 @@ TRAINED = {  # the columns if a model was trained; `as_data` has losses and giga
     "test_loss": ("test loss", 3),  # only where there is no accuracy
     "worst_decile": ("worst tenth of clients", 3),
     "rounds_to": ("rounds to {target}", 0),
-    "hours_to": ("hours to {target}", 2),
+    "hours_to": ("{time} to {target}", 2),
     "returned": ("models returned", 0),
     "jain": ("fairness (Jain)", 2),
 }
@@ -112,12 +113,27 @@ def percent(target: float | None) -> str:
     return "target" if target is None else f"{100 * target:.4g}%"
 
 
-def columns_of(rows: Sequence[Summary], sent: str = "GB sent") -> dict[str, tuple[str, int]]:
-    """The scores that all rows have and that are not all 0, with their headings.
+class Units(NamedTuple):
+    """What `fitting` shows time and traffic in."""
+
+    time: str = "hours"
+    sent: str = "GB sent"
+
+    def said(self, heading: str, **more: str) -> str:
+        """A heading with the units."""
+        return heading.format(time=self.time, sent=self.sent, **more)
+
+    def digits(self, heading: str, digits: int) -> int:
+        """Digits below a heading."""
+        return 1 if "{time}" in heading and self.time != "hours" else digits
+
+
+def columns_of(rows: Sequence[Summary], units: Units) -> dict[str, tuple[str, int]]:
+    """The scores that all rows have and that are not all 0, with their headings and digits.
 
     Args:
         rows: of the table.
-        sent: heading of what was sent, see `fitting`.
+        units: see `fitting`.
     """
     common = {name for name in rows[0].scores if all(name in row.scores for row in rows)}
     shown = TRAINED if {"accuracy", "test_loss"} & common else COLUMNS
@@ -131,31 +147,38 @@ def columns_of(rows: Sequence[Summary], sent: str = "GB sent") -> dict[str, tupl
     if "gigabytes" in common and max(row.scores["gigabytes"].over.mean for row in rows) >= 100:
         shown = shown | {"gigabytes": ("{sent}", 0)} if "gigabytes" in shown else shown
     return {
-        name: (heading.format(target=target, sent=sent).removeprefix("simulated " if real else ""), digits)
+        name: (
+            units.said(heading, target=target).removeprefix("simulated " if real else ""),
+            units.digits(heading, digits),
+        )
         for name, (heading, digits) in shown.items()
         if name in common - left_out
     }
 
 
-def fitting(rows: Sequence[Summary]) -> tuple[list[Summary], str]:
-    """The rows with what was sent in the unit that fits the largest, megabytes to terabytes; and that unit."""
-    sent = [row.scores["gigabytes"].over.mean for row in rows if "gigabytes" in row.scores]
-    most = max((value for value in sent if math.isfinite(value)), default=1.0)
-    factor, unit = (1e3, "MB sent") if most < 1.0 else (1.0, "GB sent") if most < 1e3 else (1e-3, "TB sent")
-    if factor == 1.0:
-        return list(rows), unit
+def fitting(rows: Sequence[Summary]) -> tuple[list[Summary], Units]:
+    """The rows with time and what was sent in units that fit the largest: seconds to hours, MB to TB; and the units."""
 
-    def times(over: Interval | None) -> Any:
-        return over and Interval(factor * over.mean, factor * over.half, over.n)
+    def most(score: str) -> float:
+        known = [row.scores[score].over.mean for row in rows if score in row.scores]
+        return max((value for value in known if math.isfinite(value)), default=1.0)
 
-    def scaled(score: Score) -> Score:
-        values = [factor * value for value in score.values]
+    gigabytes, hours = most("gigabytes"), most("hours")
+    many, sent = (1e3, "MB sent") if gigabytes < 1.0 else (1.0, "GB sent") if gigabytes < 1e3 else (1e-3, "TB sent")
+    long, time = (3600.0, "seconds") if hours < 1 / 12 else (60.0, "minutes") if hours < 3 else (1.0, "hours")
+
+    def scaled(score: Score, by: float) -> Score:
+        def times(over: Interval | None) -> Any:
+            return over and Interval(by * over.mean, by * over.half, over.n)
+
+        values = [by * value for value in score.values]
         return replace(score, values=values, over=times(score.over), difference=times(score.difference))
 
+    by = {"gigabytes": many, "hours": long, "hours_to": long}
     return [
-        replace(row, scores={name: scaled(each) if name == "gigabytes" else each for name, each in row.scores.items()})
+        replace(row, scores={name: scaled(each, by.get(name, 1.0)) for name, each in row.scores.items()})
         for row in rows
-    ], unit
+    ], Units(time, sent)
 
 
 def number(value: float, half: float, digits: int, sign: str = "", clear: bool = False) -> str:
@@ -212,9 +235,11 @@ def _title(rows: Sequence[Summary], fixed: dict[str, str]) -> str:
     rounds = f"{span(lasts)} rounds" if lasts == {used} else f"the first {used:,} of {span(lasts)} rounds"
     of = f"{span(run.info.cohort_size for run in runs)} of {span(run.info.num_clients for run in runs)} clients a round"
     seeds = {len(row.group.runs) for row in rows}
-    over = f"{span(seeds)} seeds" if seeds != {1} else f"seed {span(run.info.seed for run in runs)}"
+    over = f", {span(seeds)} seeds" if seeds != {1} else f", seed {span(run.info.seed for run in runs)}"
+    if seeds == {1} and not any(run.info.simulated for run in runs):
+        over = ""  # real clients do not depend on it
     where = ", ".join(fixed[key] for key in ("world", "data", "training") if fixed.get(key, "none") not in _USUAL)
-    return f"{where}: {rounds}, {of}, {over}" if where else f"{rounds}, {of}, {over}"
+    return f"{where}: {rounds}, {of}{over}" if where else f"{rounds}, {of}{over}"
 
 
 _USUAL = ("none", "usual", "their own")
@@ -263,8 +288,8 @@ def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], gi
         notes: shown below the legend.
         given: whether the user gave the target, so that the legend need not explain it.
     """
-    rows, unit = fitting(rows)
-    columns, places = columns_of(rows, unit), [_place(row.group) for row in rows]
+    rows, units = fitting(rows)
+    columns, places = columns_of(rows, units), [_place(row.group) for row in rows]
     varies = [key for key in places[0] if len({place[key] for place in places}) > 1]
     targets = len({row.target for row in rows}) > 1 and "rounds_to" in columns
     fixed = {key: value for key, value in places[0].items() if key not in varies}

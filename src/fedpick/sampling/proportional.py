@@ -31,7 +31,8 @@ def capped(log_weights: ArrayLike, total: float, cap: float) -> tuple[Floats, Bo
     none: Bools = np.zeros(count, dtype=bool)
     if count == 0 or total <= 0.0:
         return np.zeros(count), none
-    shares: Floats = np.exp(logs - logs.max())
+    shares: Floats = logs - logs.max()  # one array for all steps: a new one of 8 MB costs more than what is done to it
+    np.exp(shares, out=shares)
     scale = total / shares.sum()
     if scale <= cap:  # the largest weight is exp(0) = 1
         shares *= scale
@@ -42,15 +43,20 @@ def capped(log_weights: ArrayLike, total: float, cap: float) -> tuple[Floats, Bo
     reach = min(math.floor(total / cap) + 1, count)
     parts = np.partition(logs, count - reach)
     rest, top = parts[: count - reach], np.sort(parts[count - reach :])[::-1]
+    rest -= top[-1]
     with np.errstate(divide="ignore"):  # log(0) = -inf is what an empty or vanishing rest weighs
-        beyond = top[-1] + np.log(np.exp(rest - top[-1]).sum())
+        beyond = top[-1] + np.log(np.exp(rest, out=rest).sum())
     tails = np.logaddexp.accumulate(np.concatenate([[beyond], top[::-1]]))[1:][::-1]  # all but the n largest
     left = total - cap * np.arange(reach)
     n = int(np.argmax(left * np.exp(top - tails) <= cap * (1.0 + 1e-9)))
     over: Bools = logs > top[n]
     n = int(np.count_nonzero(over))
-    shares = np.exp(np.minimum(logs - tails[n], 0.0)) * left[n]
-    return np.where(over, cap, np.minimum(shares, cap)), over
+    np.subtract(logs, tails[n], out=shares)
+    np.exp(np.minimum(shares, 0.0, out=shares), out=shares)
+    shares *= left[n]
+    np.minimum(shares, cap, out=shares)
+    shares[over] = cap
+    return shares, over
 
 
 def proportional(sizes: ArrayLike, k: int) -> Floats:

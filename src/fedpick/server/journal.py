@@ -62,7 +62,9 @@ class Turn:
         for i, (_, clients) in enumerate(self.newcomers):
             known = {} if clients is None else vars(clients)  # without any they are forgotten
             arrays |= {f"new/{i}/{name}": values for name, values in known.items()}
-        numbers = ("round", "clock", "seconds", "messages", "megabytes")
+        if self.record.there is not None:
+            arrays["record/there"] = np.frombuffer(self.record.there, np.uint8)
+        numbers = ("round", "clock", "seconds", "messages", "megabytes", "joined")
         meta = {
             "format": FORMAT,
             "record": {name: getattr(self.record, name) for name in numbers},
@@ -96,7 +98,8 @@ def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
     available = np.unpackbits(arrays["available"], count=int(meta["enrolled"])).astype(np.bool_)
     view = View(int(numbers.pop("round")), available, Clients(np.ones(len(available))))
     ids: Ints = arrays.get("record/ids", choice.ids)
-    return replace(Record.of(view, choice, outcome, **numbers), ids=ids)
+    there = arrays["record/there"].tobytes() if "record/there" in arrays else None
+    return replace(Record.of(view, choice, outcome, **numbers), ids=ids, there=there)
 
 
 def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:

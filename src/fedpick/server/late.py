@@ -1,7 +1,7 @@
 """Late updates of a session: what comes after its round was closed is kept, and weighed in a later one (REFL)."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError, require
 from fedpick.lateness import late_weights
 from fedpick.server import reading
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
+from fedpick.server.updates import Update
+from fedpick.types import Choice, Clients, Floats, Outcome, Status, View
 
 if TYPE_CHECKING:
     from fedpick.server.round import Round
 
-__all__ = ["Came", "LateUpdates", "Part", "factors", "parts"]
+__all__ = ["Came", "LateUpdates", "Mean", "Part", "bases", "flat", "parts", "weighed"]
 
 MOST = 10_000  # updates that wait to be used: they are models, and a server's memory is finite
 
@@ -56,30 +57,57 @@ class LateUpdates:
         require(whole, f"{owner}: late", rounds, "a whole number of rounds >= 0")
         require(0.0 <= beta <= 1.0, f"{owner}: late_beta", beta, "in [0, 1]")
         self.rounds, self.beta, self._log, self._owner = rounds, beta, log, owner
-        self._owed: dict[int, dict[str, float]] = {}  # round -> name -> what it would have counted for
+        # round -> name -> what it would have counted for, and whether that is a weight of the policy
+        self._owed: dict[int, dict[str, tuple[float, bool]]] = {}
         self.came: list[Came] = []
 
     def note(self, view: View, choice: Choice, outcome: Outcome, names: Sequence[str]) -> None:
         """Note who of a round that ends is late."""
         if not self.rounds:
             return
-        base = bases(choice, view.clients)
+        base, weighted = bases(choice, view.clients), choice.weights is not None
         slow = choice.ids[np.asarray(outcome.status) == Status.LATE]
-        self._owed[view.round] = {names[k]: base[k] for k in slow.tolist()}
+        self._owed[view.round] = {names[k]: (base[k], weighted) for k in slow.tolist()}
         self._owed = {t: owed for t, owed in self._owed.items() if view.round - t < self.rounds}
         self.came = [each for each in self.came if view.round - each.round < self.rounds]
 
-    def keep(self, name: str, update: Any, round: int) -> Status | None:
+    def owes(self, name: str, round: int) -> bool:
+        """Whether an update of this client for this round may still come."""
+        return name in self._owed.get(round, {})
+
+    def free(self, names: Iterable[str]) -> list[str]:
+        """Those of these clients that do not still work on an earlier round; all of them if all do."""
+        busy, names = {name for owed in self._owed.values() for name in owed}, list(names)
+        return [name for name in names if name not in busy] or names
+
+    def keep(self, name: str, update: Any, round: int, size: float | None = None) -> Status | None:
         """Keep an update that comes after its round was closed; None if it cannot be used."""
         if not self.rounds:
             raise ContractError(f"{self._owner}: late = 0, so late updates are not kept; set late to some rounds")
-        base = self._owed.get(round, {}).pop(name, None) if isinstance(name, str) else None
+        base, weighted = self._owed.get(round, {}).pop(name, (None, False)) if isinstance(name, str) else (None, False)
         if base is None or len(self.came) >= MOST:
-            why = "nothing is owed" if base is None else f"{MOST} late updates are waiting already"
-            self._log.info("late update of %s for round %s dropped: %s", reading.printable(name), round, why)
+            self._drop(name, round, "nothing is owed" if base is None else f"{MOST} late updates are waiting already")
             return None
-        self.came.append(Came(name, update, round, base))
+        self.came.append(Came(name, update, round, base if weighted else reading.size(size, base)))
         return Status.LATE
+
+    def take(self, name: str, update: Update, round: int) -> Status | None:
+        """Keep an update that an adapter has read, unless it cannot be used; then none is owed any more."""
+        if not self.owes(name, round):
+            return None
+        why = update.why or ("" if update.moves else "its arrays cannot be compared with the model's")
+        if not why:
+            return self.keep(name, update, round, update.size)
+        del self._owed[round][name]
+        self._drop(name, round, why)
+        return None
+
+    def _drop(self, name: object, round: int, why: str) -> None:
+        self._log.info("late update of %s for round %s dropped: %s", reading.printable(name), round, why)
+
+    def due(self, round: int) -> list[Came]:
+        """The updates that this round may use."""
+        return [each for each in self.came if round - each.round <= self.rounds]
 
     def used(self, taken: Sequence[Came]) -> None:
         """Forget updates that were used."""
@@ -103,69 +131,84 @@ def flat(update: Any) -> Floats:
     return np.concatenate([np.asarray(each, dtype=np.float64).ravel() for each in arrays])
 
 
-def factors(
-    fresh: Sequence[Floats], weights: Sequence[float], late: Sequence[Floats], rounds: Ints, beta: float
-) -> Floats:
-    """REFL's factors of late updates, compared with the weighted mean of those in time; no mean, no comparison."""
-    apart = np.zeros(len(late))
-    total = float(np.sum(weights))
-    if len(fresh) and total > 0.0:
-        mean = sum(w * v for w, v in zip(weights, fresh, strict=True)) / total
-        apart = np.array([float(np.square(v - mean).sum()) for v in late])
-    return late_weights(rounds, apart, beta)
+class Mean:
+    """The weighted mean of a round's updates in time, which late ones are compared with; they are added one by one.
+
+    >>> mean = Mean()
+    >>> mean.add(np.array([0.0, 0.0]), 1.0)
+    >>> mean.add(np.array([2.0, 0.0]), 3.0)
+    >>> mean.apart(np.array([1.5, 2.0]))
+    4.0
+    """
+
+    def __init__(self) -> None:
+        self._sum: Floats | None = None
+        self._total = 0.0
+
+    def add(self, numbers: ArrayLike, weight: float) -> None:
+        """Add an update's numbers."""
+        more = weight * np.asarray(numbers, dtype=np.float64).ravel()
+        if self._sum is not None and self._sum.shape != more.shape:
+            raise ValueError(f"{more.size} numbers, but those before have {self._sum.size}")
+        self._sum = more if self._sum is None else self._sum + more
+        self._total += weight
+
+    def fits(self, numbers: Floats) -> bool:
+        """Whether these numbers can be compared with the mean."""
+        return bool(np.isfinite(numbers).all()) and (self._sum is None or numbers.shape == self._sum.shape)
+
+    def apart(self, numbers: Floats) -> float:
+        """The squared distance to the mean; 0 if there is none."""
+        if self._sum is None or self._total <= 0.0:
+            return 0.0
+        return float(np.square(numbers - self._sum / self._total).sum())
 
 
-def parts(
-    round: "Round", late: LateUpdates, taken: Sequence[Came], vector: Callable[[Any], ArrayLike] | None
-) -> list[Part]:
-    """The updates in time and those taken from earlier rounds, with their weights.
+def weighed(
+    round: "Round", beta: float, taken: Sequence[Came], mean: Mean, vector: Callable[[Any], ArrayLike]
+) -> list[tuple[Came, float]]:
+    """The late updates that are like those in time, and what each counts for beside them.
 
     Args:
-        round: whose updates are aggregated.
-        late: of the session.
+        round: in which they are used.
+        beta: of `late_weights`; with 0 they are not compared with those in time.
         taken: that have come.
-        vector: update -> numbers, by which a late one is compared with those in time; None: `flat`.
+        mean: of the updates in time.
+        vector: update -> numbers.
     """
-    read = vector or flat
-    updates, base = round.updates, bases(round.choice, round.view.clients)
-    index = {name: k for name, k in round.index.items() if name in updates}
-    own = [base[index[name]] for name in updates]
-    kept, numbers = list(taken), []
-    fresh: list[Floats] = []
-    if taken and late.beta > 0.0:
+    kept, apart = [], []
+    for each in taken:
         try:
-            fresh = [np.asarray(read(update), dtype=np.float64).ravel() for update in updates.values()]
+            numbers = np.asarray(vector(each.update), dtype=np.float64).ravel() if beta > 0.0 else np.zeros(0)
+            fits = beta == 0.0 or mean.fits(numbers)
+        except Exception:  # whatever the client sent
+            fits = False
+        if fits:
+            kept.append(each)
+            apart.append(mean.apart(numbers) if beta > 0.0 else 0.0)
+        else:
+            round.warn("late update of %s dropped: it is not like those in time", each.name)
+    tau = np.array([round.number - each.round for each in kept])
+    factors = late_weights(tau, np.array(apart, dtype=np.float64), beta)
+    return [(each, factor * each.base) for each, factor in zip(kept, factors.tolist(), strict=True)]
+
+
+def parts(round: "Round", beta: float, taken: Sequence[Came], vector: Callable[[Any], ArrayLike]) -> list[Part]:
+    """The updates in time and those taken from earlier rounds, with their weights; arguments as in `weighed`."""
+    updates, mean = round.updates, Mean()
+    own = {name: round.base(name) for name in updates}
+    if taken and beta > 0.0:
+        try:
+            for name, update in updates.items():
+                mean.add(vector(update), own[name])
         except Exception as error:
             raise ContractError(
                 f"a late update cannot be compared with those in time ({type(error).__name__}: {error}): give "
                 "vector=function from an update to its numbers, or late_beta=0"
             ) from error
-        for each in taken:
-            found = _numbers(each, read, fresh)
-            if found is None:
-                kept.remove(each)
-                round.warn("late update of %s dropped: it is not like those in time", each.name)
-            else:
-                numbers.append(found)
-    tau = np.array([round.number - each.round for each in kept])
-    if late.beta > 0.0:
-        factor = factors(fresh, own, numbers, tau, late.beta)
-    else:
-        factor = late_weights(tau, np.zeros(len(kept)), 0.0)
-    more = [f * each.base for f, each in zip(factor.tolist(), kept, strict=True)]
-    total = sum(own) + sum(more) if round.choice.normalise else 1.0
+    late = weighed(round, beta, taken, mean, vector)
+    total = sum(own.values()) + sum(base for _, base in late) if round.choice.normalise else 1.0
     total = max(total, np.finfo(np.float64).tiny)
-    in_time = [Part(name, updates[name], w / total) for name, w in zip(updates, own, strict=True)]
-    return in_time + [
-        Part(each.name, each.update, w / total, round.number - each.round) for each, w in zip(kept, more, strict=True)
+    return [Part(name, updates[name], base / total) for name, base in own.items()] + [
+        Part(each.name, each.update, base / total, round.number - each.round) for each, base in late
     ]
-
-
-def _numbers(each: Came, read: Callable[[Any], ArrayLike], fresh: Sequence[Floats]) -> Floats | None:
-    """The numbers of a late update; None if they are not of the length of the others, or not finite."""
-    try:
-        found = np.asarray(read(each.update), dtype=np.float64).ravel()
-    except Exception:  # whatever the client sent
-        return None
-    fits = np.isfinite(found).all() and (not fresh or found.shape == fresh[0].shape)
-    return found if fits else None

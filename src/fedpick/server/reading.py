@@ -16,12 +16,24 @@ from numpy.typing import NDArray
 from fedpick.errors import MissingError
 from fedpick.types import Clients, Floats
 
-__all__ = ["LOSSES", "described", "loss_of", "number", "printable", "report", "seconds_of", "table"]
+__all__ = [
+    "LARGEST_SIZE",
+    "LOSSES",
+    "described",
+    "loss_of",
+    "number",
+    "printable",
+    "report",
+    "seconds_of",
+    "size",
+    "table",
+]
 
 LOSSES = ("train_loss", "loss", "train-loss")  # names of the metric; the first one present is used
 SECONDS = "seconds"
 LONGEST_REPORT = 100_000  # numbers in one report
-MOST_FEATURES, LARGEST_SIZE = 10_000, 1e12
+MOST_FEATURES = 10_000
+LARGEST_SIZE = 1e15  # examples
 
 
 def number(value: Any) -> float:
@@ -32,6 +44,12 @@ def number(value: Any) -> float:
         return float(value)
     except OverflowError:  # an int beyond 1e308
         return math.inf if value > 0 else -math.inf
+
+
+def size(value: Any, default: float = 1.0) -> float:
+    """A number of examples that a client reports; the default if it is missing or impossible."""
+    said = number(value)
+    return said if 0.0 < said <= LARGEST_SIZE else default
 
 
 def printable(text: object) -> str:
@@ -102,9 +120,9 @@ def _description(value: Any) -> tuple[float, list[float] | None]:
         said, features = value
     else:
         said, features = value, None
-    size, vector = number(said), _entries(features, MOST_FEATURES)
+    vector = _entries(features, MOST_FEATURES)
     good = bool(vector) and vector is not None and all(map(math.isfinite, vector))
-    return size if 0.0 < size <= LARGEST_SIZE else 1.0, vector if good else None
+    return size(said), vector if good else None
 
 
 def described(values: Sequence[Any], enrolled: Clients | None, need: bool, log: logging.Logger) -> Clients:
@@ -134,4 +152,4 @@ def described(values: Sequence[Any], enrolled: Clients | None, need: bool, log: 
             table[at] = features
         elif features is not None and width:
             log.warning("ignored the %d features of a newcomer: other clients have %d", len(features), width)
-    return Clients([size for size, _ in said], features=table if width else None)
+    return Clients([held for held, _ in said], features=table if width else None)

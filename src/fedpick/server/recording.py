@@ -5,9 +5,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import numpy as np
+
 from fedpick.errors import StoreError
 from fedpick.server.roster import Roster
-from fedpick.store import Tables, read_clients
+from fedpick.store import Tables, read_census, read_clients
 from fedpick.store.records import Record
 
 __all__ = ["Recording"]
@@ -45,6 +47,7 @@ class Recording:
                 )
             self.tables.drop_after(reached)
             self._names = read_clients(path) or []  # by number, including retired clients
+            self._sizes = read_census(path).get("size", np.full(len(self._names), np.nan))  # the same
         except BaseException:
             self.tables.close()
             raise
@@ -93,9 +96,12 @@ class Recording:
         return not self._waiting
 
     def note_names(self) -> None:
-        """Remember the name of each client number, also after the client is retired."""
-        roster = self.roster
-        self._names += [""] * (roster.issued - len(self._names))  # "" for clients retired before there were records
+        """Remember name and size of each client number, also after the client is retired."""
+        roster, new = self.roster, self.roster.issued - len(self._names)
+        self._names += [""] * new  # "" for clients retired before there were records
+        self._sizes = np.concatenate([self._sizes, np.full(new, np.nan)])
+        if roster.clients is not None:
+            self._sizes[roster.numbers] = roster.clients.sizes
         for number, name in zip(roster.numbers, roster.names, strict=True):
             self._names[number] = name.encode(
                 "utf-8", "backslashreplace"
@@ -103,7 +109,7 @@ class Recording:
 
     def _name(self) -> None:
         self.note_names()
-        self.tables.name_clients(self._names)
+        self.tables.name_clients(self._names, self._sizes)
         self._named = self.roster.issued
 
     def _join(self) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedpick.protocol import Policy
 from fedpick.state import _walk, admit, observe, retire
-from fedpick.types import Choice, Clients, Ints, Outcome, View
+from fedpick.store.records import presence
+from fedpick.types import Bools, Choice, Clients, Ints, Outcome, View
 
 __all__ = ["Newcomers", "Roster"]
 
@@ -83,6 +84,14 @@ class Roster:
         """Retire clients, with an entry for the journal."""
         self.retire(names)
         self.newcomers.append((names, None))
+
+    def there(self, available: Bools) -> bytes | None:
+        """Who is there (`store.records.presence`), by number: among all that have joined so far, also if they left."""
+        if self.issued == len(self.names):
+            return presence(available)
+        everyone = np.zeros(self.issued, dtype=np.bool_)
+        everyone[np.array(self.numbers, dtype=np.int64)[available]] = True
+        return presence(everyone)
 
     def stale(self, there: Collection[str], after: int | None, most: int | None) -> list[str]:
         """The clients to forget, those away longest first.

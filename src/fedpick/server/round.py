@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from fedpick.errors import ContractError
 from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
-from fedpick.server.late import Came, Part, parts
+from fedpick.server.late import Came, Part, bases, flat, parts
 from fedpick.server.reports import Told
 from fedpick.store.records import Record
 from fedpick.types import Choice, Outcome, Status, View
@@ -32,6 +32,7 @@ class _Heard:
     reports: Told = field(default_factory=dict)
     answered: bool = True
     update: Any = None
+    size: float | None = None
 
 
 class Round:
@@ -60,6 +61,7 @@ class Round:
         self._session, self._begun = session, begun
         self._names = session.roster.names
         self._index = {self._names[k]: k for k in dict.fromkeys(choice.ids.tolist())}
+        self._bases = bases(choice, view.clients)
         self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
         self._taken: list[Came] | None = None  # late updates that this round uses
         self._deaf = False  # answers are no longer accepted
@@ -118,15 +120,23 @@ class Round:
                 or lists or mappings of arrays.
         """
         with self._changed:
-            late = self._session.late
-            if self._taken is None:
-                self._taken = [each for each in late.came if self.number - each.round <= late.rounds]
-            return parts(self, late, self._taken, vector)
+            return parts(self, self._session.late.beta, self.take_late(), vector or flat)
 
-    @property
-    def index(self) -> Mapping[str, int]:
-        """The indices of the chosen clients by name."""
-        return self._index
+    def take_late(self) -> list[Came]:
+        """The late updates that this round uses; they are not used in later ones."""
+        if self._taken is None:
+            self._taken = self._session.late.due(self.number)
+        return self._taken
+
+    def base(self, name: str) -> float:
+        """What a chosen client's update counts for beside the others: the policy's weight, else `size` of its `done`.
+
+        Weights of a client drawn twice are added up. Without either it is the client's size.
+        """
+        at = self._index[name]
+        heard = self._heard.get(at)
+        said = None if heard is None or self.choice.weights is not None else heard.size
+        return self._bases[at] if said is None else said
 
     def warn(self, text: str, *names: str) -> None:
         """Write a line about this round to the session's log."""
@@ -153,6 +163,7 @@ class Round:
         seconds: float | None = None,
         reports: Mapping[str, Any] | None = None,
         update: Any = None,
+        size: float | None = None,
         arrived: float | None = None,
     ) -> Status | None:
         """Record a client's answer; invalid values never raise.
@@ -167,6 +178,7 @@ class Round:
             seconds: duration that it reports; the session's `durations` says how it is used.
             reports: by name; those that the policy learns from are kept.
             update: any object, returned by `updates`.
+            size: number of examples that it trained on, for `parts`; None: the client's size.
             arrived: seconds from the start of the round to the answer; None: until now.
         """
         with self._changed:
@@ -184,7 +196,8 @@ class Round:
                 took = said
             kept = self._session.reports.read(name, update, reports)
             status = Status.SURPLUS if self.full else Status.DONE
-            self._hear(at, _Heard(status, took, value, kept, update=update))
+            held = None if size is None else reading.size(size, float(self.view.clients.sizes[at]))
+            self._hear(at, _Heard(status, took, value, kept, update=update, size=held))
             return status
 
     def failed(self, name: str, why: str = "", /, *, answered: bool = True) -> Status | None:

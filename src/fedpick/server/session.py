@@ -18,13 +18,14 @@ from fedpick.policies.text import label
 from fedpick.protocol import Policy, traits
 from fedpick.server import reading
 from fedpick.server.arrival import Delay
+from fedpick.server.keeping import Keeping
 from fedpick.server.late import LateUpdates
 from fedpick.server.measures import columns
 from fedpick.server.metrics import Metrics
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
-from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn, check_needs
+from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn, check_needs, session_lacks
 from fedpick.server.viewing import listed, view_of
 from fedpick.store.records import Record
 from fedpick.types import Clients, Outcome, Status
@@ -104,28 +105,27 @@ class Session:
             require(least is None or least >= 1, f"{owner}: {name}", least, "a whole number >= 1, or None")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
         self.policy, self.traits = policy, traits(policy)
-        check_needs(policy, context, value, owner)
+        check_needs(policy, session_lacks(policy, context, value), owner)
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
         self.forget_after, self.most_clients = forget_after, most_clients
         self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
         self._describe = describe
-        self._about = {"engine": "session", **(about or {})}
         self.guard = threading.RLock()
         self.roster, self.delay = Roster(policy), Delay()
         self.reports = Reports(self.roster, embed, self.log, value)
         self.late = LateUpdates(late, late_beta, self.log, owner)
-        self.last: Record | None = None  # the last round's; `measure` may still add metrics
-        self.records = None if records is None else Path(records)
-        self.memory: Any = None  # a Memory
-        self.metrics = None if metrics is None else Metrics(metrics, label(policy), owner)
-        self._recording: Any = None  # a Recording, while the session is open
-        self._open = self._fresh = False  # _fresh: the last round has not been handed to the records yet
         self._round: Round | None = None
         self._forgotten = 0  # clients, since the last round
+        self.memory: Any = None  # a Memory
         if state is not None:
             from fedpick.server.memory import Memory  # needs filelock, an optional dependency
 
             self.memory = Memory(Path(state), self.roster, checkpoint_every, self._about_newcomers, self.log)
+        self.records = None if records is None else Path(records)
+        self.metrics = None if metrics is None else Metrics(metrics, label(policy), owner)
+        kept = self.traits.cohort_size or self.traits.asks
+        manifest = {"policy": label(policy), "cohort_size": kept, "seed": seed, "engine": "session", **(about or {})}
+        self.keeping = Keeping(self.memory, self.records, self.metrics, manifest, self.roster, self.log)
 
     @property
     def round_number(self) -> int:
@@ -138,6 +138,11 @@ class Session:
         return list(self.roster.names)
 
     @property
+    def last(self) -> Record | None:
+        """The record of the last round; `measure` may still add metrics."""
+        return self.keeping.last
+
+    @property
     def current(self) -> Round | None:
         """The open round, if there is one."""
         return self._round
@@ -145,52 +150,14 @@ class Session:
     def open(self) -> None:
         """Lock the folders. `round` calls this; a closed session can be opened again."""
         with self.guard:
-            if self._open:
-                return
-            if self.memory is not None:
-                self.memory.lock()
-            try:
-                if self.metrics is not None:
-                    self.metrics.open(self.log)
-                if self.records is not None:
-                    from fedpick.server.recording import Recording  # needs pyarrow, an optional dependency
-
-                    kept = self.traits.cohort_size or self.traits.asks
-                    about = {"policy": label(self.policy), "cohort_size": kept, "seed": self.seed, **self._about}
-                    journaled = [] if self.memory is None else self.memory.journaled()
-                    self._recording = Recording(self.records, about, self.roster, journaled, self.log)
-                    self._write()
-            except BaseException:
-                if self.metrics is not None:
-                    self.metrics.close()
-                if self.memory is not None:
-                    self.memory.unlock()
-                raise
-            self._open = True
+            self.keeping.open()
 
     def close(self) -> None:
         """Write everything and unlock the folders; an open round is abandoned."""
         with self.guard:
             if self._round is not None:
                 self._round.abandon()
-            if not self._open:
-                return
-            try:
-                self._settle()
-                if self.memory is not None and self.memory.behind:
-                    self._fold()
-                self._write()
-            finally:
-                self._open = False
-                if self.metrics is not None:
-                    self.metrics.close()
-                try:
-                    if self._recording is not None:
-                        self._recording.close()
-                        self._recording = None
-                finally:
-                    if self.memory is not None:
-                        self.memory.unlock()
+            self.keeping.close()
 
     def __enter__(self) -> Self:
         self.open()
@@ -212,7 +179,7 @@ class Session:
             if self._round is not None:
                 raise ContractError(f"round {self._round.number} is still open; close() or abandon() it first")
             self.open()
-            self._settle()
+            self.keeping.settle()
             begun = monotonic()
             there = listed(available, self.owner, self.log)
             self._forget(there)
@@ -237,11 +204,14 @@ class Session:
             training: whether the clients measured them in training, so that "loss" is the training loss.
         """
         with self.guard:
-            if self.last is None or not self._fresh:
-                return
-            self.last = replace(self.last, metrics={**self.last.metrics, **columns(metrics, training)})
+            self.keeping.measure(columns(metrics, training))
 
-    def keep(self, name: str, update: Any, *, round: int) -> Status | None:
+    def free(self, names: Iterable[str]) -> list[str]:
+        """Those of these clients that do not still work on an earlier round (`late`); all of them if all do."""
+        with self.guard:
+            return self.late.free(names)
+
+    def keep(self, name: str, update: Any, *, round: int, size: float | None = None) -> Status | None:
         """Keep an update that comes after its round was closed, for the next round's `parts`.
 
         Returns LATE if it is kept, and None if it is not: the client was not chosen in that round, had answered or
@@ -251,9 +221,10 @@ class Session:
             name: of the client.
             update: any object, as in `Round.done`.
             round: number of the round in which the client was chosen.
+            size: as in `Round.done`.
         """
         with self.guard:
-            return self.late.keep(name, update, round)
+            return self.late.keep(name, update, round, size)
 
     def retire(self, names: Collection[str]) -> None:
         """Delete clients and what was learned about them. Clients that are only away for a while need no call.
@@ -268,14 +239,11 @@ class Session:
             gone = [name for name in dict.fromkeys(names) if name in self.roster.index]
             if not gone:
                 return
-            self._settle()
-            if self._recording is not None:
-                self._recording.note_names()  # before the roster forgets them
-            if self.memory is not None:
-                self.memory.expect()  # the journal has no entry for this: even if interrupted, a checkpoint must follow
+            self.keeping.settle()
+            self.keeping.note_names()  # before the roster forgets them
+            self.keeping.expect()  # the journal has no entry for this: even if interrupted, a checkpoint must follow
             self.roster.retire(gone)
-            if self.memory is not None:
-                self._fold()
+            self.keeping.fold()
             self.log.info("retired %d clients, %d are left", len(gone), len(self.roster.names))
 
     # -- the steps of a round, in order ------------------------------------------------------------------------------
@@ -285,8 +253,7 @@ class Session:
         roster = self.roster
         if gone := roster.stale(there, self.forget_after, self.most_clients):
             away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
-            if self._recording is not None:
-                self._recording.note_names()  # before they are gone
+            self.keeping.note_names()  # before they are gone
             roster.forget(gone)
             self._forgotten += len(gone)
             said = "forgot %d clients that were away for %d rounds or more, %d are left"
@@ -318,8 +285,7 @@ class Session:
     def _learn(self, round: Round, outcome: Outcome) -> Record:
         """End a round: the policy learns, and the round is on disk before this returns."""
         roster, begun = self.roster, perf_counter()
-        if self.memory is not None:
-            self.memory.expect()
+        self.keeping.expect()
         newcomers = roster.learn(round.view, round.choice, outcome)
         self.late.note(round.view, round.choice, outcome, roster.names)
         seconds = round.seconds
@@ -334,43 +300,13 @@ class Session:
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
             metrics={"forgotten": float(self._forgotten)} if self._forgotten else {},
+            there=None if self.keeping.recording is None else roster.there(round.view.available),
+            joined=roster.issued,
         )
         self._forgotten = 0
-        self.last = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
-        self._fresh = True
-        if self.metrics is not None:
-            self.metrics.note(self.last, roster)
-        if self.memory is not None:
-            from fedpick.server.journal import Turn
-
-            self.memory.keep(Turn(round.view, round.choice, outcome, self.last, newcomers))
+        record = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
+        self.keeping.keep(round.view, round.choice, outcome, record, newcomers)
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
         delay = f"; delay of replies about {self.delay.seconds:.2f} s" if self.delay.seconds else ""
         self.log.info("round %d: %s%s", round.number, counts, delay)
-        return self.last
-
-    def _settle(self) -> None:
-        """Hand the last round with its metrics to the records; write a checkpoint if one is due."""
-        if not self._fresh:
-            return
-        self._fresh = False
-        if self._recording is not None:
-            self._recording.add(self.last)
-            if self._recording.due:
-                self._write()
-        if self.memory is not None and self.memory.due():
-            self._fold()
-
-    def _write(self) -> bool:
-        """Write the waiting records, but never before the state of their rounds; returns whether none is left."""
-        if self._recording is None:
-            return True
-        if self.memory is not None and self.memory.behind:
-            return False
-        return bool(self._recording.flush())
-
-    def _fold(self) -> None:
-        """Write a checkpoint; delete the journal if the records contain its rounds, too."""
-        self.memory.checkpoint()
-        if self._write():
-            self.memory.drop_journal()
+        return record

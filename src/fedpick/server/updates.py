@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.server.reading import loss_of, number, printable, seconds_of
+from fedpick.server.moves import Arrays
+from fedpick.server.reading import LARGEST_SIZE, loss_of, number, printable, seconds_of
 
-__all__ = ["Update", "agree", "array_fault", "arrays_fault", "metrics_fault"]
+__all__ = ["Update", "agree"]
 
 MOST_METRICS = 1_000  # names
 LONGEST_LIST = 1_000_000  # numbers in one of them
-LARGEST_WEIGHT = 1e15  # examples
 
 
 @dataclass
@@ -30,8 +30,36 @@ class Update:
     loss: float | None = None
     seconds: float = math.nan
     reports: dict[str, Any] = field(default_factory=dict)
+    size: float = 1.0  # examples, or what else it counts for in a mean
     shape: Hashable = None  # names, shapes and types; updates that are aggregated must have the same
     like_sent: bool = False  # whether its arrays have the names of the model that was sent
+    moves: Arrays = field(default_factory=dict)  # what training added to the model, where late updates are used
+    source: Any = None  # the framework's own object, where it is still needed
+
+    def check(
+        self,
+        arrays: Mapping[str, Mapping[str, Any]],
+        metrics: Mapping[str, Mapping[str, Any]],
+        model: Mapping[str, Any] | None,
+        weight: str | None,
+        compare: str,
+    ) -> None:
+        """Find out whether the update can be aggregated, and what must be equal in all that are.
+
+        Args:
+            arrays: in one or more records, by name.
+            metrics: likewise.
+            model: that was sent; None: none was.
+            weight: name of the metric that weights the average of the updates; None: there is none.
+            compare: what must be as in the model: "all" is the arrays' names, order and shapes, "shapes" the shapes of
+                those that are in both, "nothing" nothing.
+        """
+        like = None if compare == "nothing" else model
+        faults = [(key, *arrays_fault(each, like, whole=compare == "all")) for key, each in arrays.items()]
+        faults += [(key, *metrics_fault(each, weight)) for key, each in metrics.items()]
+        self.why = self.why or next((wrong for _, _, wrong in faults if wrong), "")
+        self.shape = tuple((key, shape) for key, shape, _ in faults)
+        self.like_sent = model is not None and all(set(each) == set(model) for each in arrays.values())
 
     def say(self, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
         """Read loss, seconds and the reports of these names from a client's metrics."""
@@ -40,7 +68,7 @@ class Update:
         self.reports = {name: metrics[name] for name in names if name in metrics}
 
 
-def array_fault(name: str, values: Any, model: Any = None) -> str:
+def _array_fault(name: str, values: Any, model: Any = None) -> str:
     """Why an array cannot be used; "" if it can.
 
     Args:
@@ -63,23 +91,24 @@ def array_fault(name: str, values: Any, model: Any = None) -> str:
     return f"NaN or infinity in array {name!r}" if kind in "fc" and not np.isfinite(values).all() else ""
 
 
-def arrays_fault(arrays: Mapping[str, Any], model: Mapping[str, Any] | None) -> tuple[Hashable, str]:
+def arrays_fault(arrays: Mapping[str, Any], model: Mapping[str, Any] | None, whole: bool) -> tuple[Hashable, str]:
     """(what must be equal in all aggregated updates, what is wrong with these arrays).
 
     Args:
         arrays: of an update.
         model: whose names, order and shapes the arrays must have; None: not compared.
+        whole: whether they must be all arrays of the model, and no others.
     """
-    if model and set(arrays) != set(model):
+    if model and whole and set(arrays) != set(model):
         return None, f"arrays {_few(arrays)} instead of the model's {_few(model)}"
-    if model and list(arrays) != list(model):  # some aggregators rely on the order
+    if model and whole and list(arrays) != list(model):  # some aggregators rely on the order
         return None, "its arrays are in a different order than the model's"
     shapes: list[Hashable] = []
     for name, values in arrays.items():
         if not isinstance(values, np.ndarray):
             shapes.append(name)
             continue
-        if wrong := array_fault(name, values, model[name] if model else None):
+        if wrong := _array_fault(name, values, model.get(name) if model else None):
             return None, wrong
         length = () if values.dtype == np.uint8 and values.ndim == 1 else values.shape
         shapes.append((name, values.dtype.str, length))
@@ -104,9 +133,9 @@ def metrics_fault(metrics: Mapping[str, Any], weight: str | None) -> tuple[Hasha
     for name, length in lengths.items():
         if length > LONGEST_LIST:
             return None, f"metric {name[:40]!r} has {length} numbers, but at most {LONGEST_LIST} are read"
-    if weight is not None and not 0 < number(metrics.get(weight)) <= LARGEST_WEIGHT:
+    if weight is not None and not 0 < number(metrics.get(weight)) <= LARGEST_SIZE:
         said = printable(reprlib.repr(metrics.get(weight)))
-        return None, f"metric {weight!r} is {said}, but must be a number > 0, at most {LARGEST_WEIGHT:g}"
+        return None, f"metric {weight!r} is {said}, but must be a number > 0, at most {LARGEST_SIZE:g}"
     return frozenset(lengths.items()), ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
@@ -18,14 +18,16 @@ import numpy as np
 from fedpick import devices
 from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError
+from fedpick.learn import evaluation
 from fedpick.learn.batches import Drawn
 from fedpick.learn.cohort import Trained
+from fedpick.learn.placement import Arrays
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import late
 from fedpick.simulate.round import Work, choose, delay, judge, settle, work
 from fedpick.simulate.run import Run
 from fedpick.store.records import Record
-from fedpick.types import Choice, Outcome, Status, Updates
+from fedpick.types import Choice, Ints, Outcome, Status, Updates
 
 __all__ = ["RunError", "aggregate_together", "blame", "difference", "play_together", "train_together"]
 
@@ -204,6 +206,46 @@ def aggregate_together(
     return found
 
 
+class _Test(NamedTuple):
+    """An evaluation of some runs' models on the same examples, under way on the device."""
+
+    name: str  # of the examples, see `Trainer.examples`
+    arrays: Arrays
+    rows: Ints  # of the arrays
+    runs: list[int]
+    launched: list[Any]
+
+
+def _launch(trainers: Sequence[Trainer], models: Sequence[Any], round: int) -> list[_Test]:
+    """Begin the evaluations that are due in this round, of many models in one call."""
+    tests: list[_Test] = []
+    for r, trainer in enumerate(trainers):
+        for name, (arrays, index) in trainer.examples(round).items():
+            for test in tests:
+                same = test.name == name and test.arrays is arrays and arrays.devices == 1
+                if same and np.array_equal(test.rows, index):
+                    test.runs.append(r)
+                    break
+            else:
+                tests.append(_Test(name, arrays, index, [r], []))
+    for test in tests:
+        params = [models[r]["params"] for r in test.runs]
+        several = len(params) > 1
+        sent = _stack(tuple(params)) if several else trainers[test.runs[0]].everywhere(params[0])
+        test.launched.extend(evaluation.launch(trainers[0].model, sent, test.arrays, test.rows, several))
+    return tests
+
+
+def _fetch(tests: Sequence[_Test], runs: int) -> list[dict[str, evaluation.Scores]]:
+    """The scores of each run, by the name of the examples."""
+    found: list[dict[str, evaluation.Scores]] = [{} for _ in range(runs)]
+    for test in tests:
+        loss, hits = evaluation.fetch(test.launched, len(test.rows))
+        for r, *score in zip(test.runs, np.atleast_2d(loss), np.atleast_2d(hits), strict=True):
+            found[r][test.name] = score[0], score[1]
+    return found
+
+
 def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
     """Play runs together up to and including round `until`; yields their records, round by round.
 
@@ -240,14 +282,13 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
             run.state.model = model
             late.wait(run.state, more)
         # Evaluations are started for all runs before any result is awaited: the device works while the policies learn.
-        scores = [
-            trainer.launch(run.state.model, run.state.round + 1) for trainer, run in zip(trainers, runs, strict=True)
-        ]
+        tests = _launch(trainers, after, runs[0].state.round + 1)
         share = (time.perf_counter() - start - sum(each.wall for each in chosen)) / len(runs)
         records = []
         for r, (run, each, outcome) in enumerate(zip(runs, chosen, outcomes, strict=True)):
             with blame(r):
                 records.append(settle(run.policy, run.world, run.state, each, outcome, None, share))
+        scores = _fetch(tests, len(runs))
         yield [
             replace(record, metrics=trainer.figures(score))
             for trainer, record, score in zip(trainers, records, scores, strict=True)

@@ -3,7 +3,7 @@
     manifest.json         config, seed, versions, git commit, machine
     rounds.parquet        a row per round                      } written when the run ends;
     selections.parquet    a row per chosen client and round    } until then in parts/, one pair per checkpoint
-    clients.parquet       a row per client: its name (a deployment), or its data, class and final accuracy (simulated)
+    clients.parquet       a row per client: name and size (a deployment), or data, class and final accuracy (simulated)
     checkpoint.npz        the state after the last checkpoint; later rounds are played again
     run.lock              held while a process works in the folder
 

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -11,15 +10,25 @@ from numpy.typing import NDArray
 
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, View
 
-__all__ = ["BINS", "ROUND_COLUMNS", "Record", "presence"]
+__all__ = ["BINS", "ROUND_COLUMNS", "Record", "bin_edges", "presence"]
 
 # The columns of every table of rounds; no metric may have one of these names.
 ROUND_COLUMNS = (
     *("round", "clock", "seconds", "available", "chosen"),
     *(status.name.lower() for status in Status),
-    *("messages", "megabytes", "there"),
+    *("messages", "megabytes", "there", "joined"),
 )
 BINS = 100  # of clients, at most, in `Record.there`
+
+
+def bin_edges(clients: int) -> Ints:
+    """The first client of each bin of `presence`, and the number of clients.
+
+    >>> bin_edges(3), bin_edges(250)[:4], len(bin_edges(250))
+    (array([0, 1, 2, 3]), array([0, 3, 5, 8]), 101)
+    """
+    bins = min(BINS, clients)
+    return -(-np.arange(bins + 1) * clients // bins)
 
 
 def presence(available: Bools) -> bytes | None:
@@ -32,10 +41,9 @@ def presence(available: Bools) -> bytes | None:
     """
     if available.all():
         return None
-    bins = min(BINS, len(available))
-    edges = -(-np.arange(bins + 1) * len(available) // bins)
-    counts = [np.count_nonzero(available[a:b]) for a, b in pairwise(edges)]
-    return np.rint(255.0 * np.array(counts) / np.diff(edges)).astype(np.uint8).tobytes()
+    edges = bin_edges(len(available))
+    counts = np.add.reduceat(available, edges[:-1], dtype=np.int64)  # no bin is empty
+    return np.rint(255.0 * counts / np.diff(edges)).astype(np.uint8).tobytes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +64,7 @@ class Record:
     metrics: Mapping[str, float] = field(default_factory=dict)
     wall: Mapping[str, float] = field(default_factory=dict)  # real seconds of "selection" and "training"; not stored
     there: bytes | None = None  # who was there, see `presence`; None: all, or it is not known
+    joined: int | None = None  # clients of a deployment that have joined so far, also if they left; `there` is of these
 
     @classmethod
     def of(cls, view: View, choice: Choice, outcome: Outcome, **rest: Any) -> Self:

@@ -59,6 +59,8 @@ def rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
     columns["messages"] = pa.array([r.messages for r in records], pa.int64())
     columns["megabytes"] = pa.array([r.megabytes for r in records], pa.float64())
     columns["there"] = pa.array([r.there for r in records], pa.binary())
+    if any(r.joined is not None for r in records):
+        columns["joined"] = pa.array([r.joined for r in records], pa.int64())
     for name in metrics:
         if name in ROUND_COLUMNS:
             raise ContractError(f"the metric {name!r} has the name of a column of rounds.parquet; rename the metric")
@@ -277,15 +279,15 @@ def read_clients(path: str | os.PathLike[str]) -> list[str] | None:
     if not file.is_file():
         return None
     table = _checked(file, "clients").table()
-    if "size" in table.column_names:  # of a simulated run, see `read_census`
-        return None
     if "name" not in table.column_names:
+        if "size" in table.column_names:  # of a simulated run, see `read_census`
+            return None
         raise StoreError(f"{file}: has no column 'name', so it is not a table of clients; restore it from a backup")
     return [str(name) for name in table["name"].to_pylist()]
 
 
 def read_census(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """What is recorded of each client of a simulated run, arrays by name: `simulate.census`, and its final accuracy."""
+    """What is recorded of each client, arrays by name: `simulate.census` and final accuracy; of a real one its size."""
     file = Path(path) / "clients.parquet"
     if not file.is_file():
         return {}

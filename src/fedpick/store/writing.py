@@ -202,9 +202,9 @@ class Tables:
             for place in (self.path, self.path / "parts"):
                 atomic.tidy(place)
 
-    def name_clients(self, names: Sequence[str]) -> None:
-        """Write clients.parquet: the name of each client number."""
-        table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string())})
+    def name_clients(self, names: Sequence[str], sizes: NDArray[Any]) -> None:
+        """Write clients.parquet of a deployment: name and size of each client number; NaN where it is not known."""
+        table = pa.table({"client": np.arange(len(names)), "name": pa.array(names, pa.string()), "size": sizes})
         with self._careful("the clients' names"):
             write_sealed(self.path / "clients.parquet", table, Label("clients", self.run, 0, 0))
 

@@ -70,9 +70,12 @@ class Latency(Protocol):
 def numbers(what: str, value: ArrayLike) -> Floats:
     """The value as an array; raise unless it consists of numbers."""
     try:
-        return np.asarray(value, dtype=np.float64)
+        array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         raise SettingError(f"{what} = {value!r}, but must be numbers, in rows of one length") from None
+    if np.asarray(value).dtype.kind != "f" and (np.abs(array) >= 2.0**63).any():  # NumPy cannot multiply by such an int
+        raise SettingError(f"{what} = {value!r:.80}, but whole numbers must be below 2^63: write it as 1e20")
+    return array
 
 
 def at_least(what: str, value: ArrayLike, low: float, unit: str = "", *, above: bool = False) -> None:

@@ -26,6 +26,7 @@ ALL_POINTS, ALL_MAPS = 6_000, 60  # of a page
 _PER_ROUND = {
     "seconds": "seconds a round",
     "available": "clients there",
+    "joined": "clients that have joined so far",
     "chosen": "clients chosen",
     "done": "models returned in a round",
     "late": "late answers in a round",
@@ -49,8 +50,8 @@ def setting(panel: Panel, rows: Sequence[Summary], drawn: Sequence[Summary], pol
     seeds = max(1, min(SEEDS, ALL_MAPS // policies))
     names = [group_name(row.group) for row in rows]
     last = max(int(run.rounds["round"].to_numpy().max()) for row in drawn for run in row.group.runs)
-    known = [[who.told(run) for run in row.group.runs] for row in drawn]
-    chosen = [_chosen(row.group, runs, last, seeds) for row, runs in zip(drawn, known, strict=True)]
+    known, called = [[who.told(run, last, ROUNDS) for run in row.group.runs] for row in drawn], who.Names()
+    chosen = [_chosen(row.group, runs, last, seeds, called) for row, runs in zip(drawn, known, strict=True)]
     found = {
         "title": panel.title,
         "policies": names,
@@ -69,9 +70,10 @@ def setting(panel: Panel, rows: Sequence[Summary], drawn: Sequence[Summary], pol
         "stated": [each["stated"] for each in chosen],
         "classes": who.by_class(known),
         "accuracies": [who.accuracies(runs) for runs in known],
-        "away": who.away(known, last, seeds, ROUNDS),
+        "away": who.away(known, seeds, called),
         "graphs": [who.graph(runs) for runs in known],
         "real": rows[0].group.block.engine != "simulator",
+        "names": called.lists,
     }
     return dict(finite(found))
 
@@ -140,8 +142,8 @@ def _counts(seeds: Sequence[Curve], points: int) -> dict[str, Any]:
 def _differences(rows: Sequence[Summary]) -> list[dict[str, Any]]:
     """The paired differences to the reference, by score."""
     found = []
-    rows, unit = fitting(rows)
-    for name, (heading, digits) in columns_of(rows, unit).items():
+    rows, units = fitting(rows)
+    for name, (heading, digits) in columns_of(rows, units).items():
         entries = []
         for i, row in enumerate(rows):
             gap = row.scores[name].difference
@@ -156,14 +158,14 @@ def _differences(rows: Sequence[Summary]) -> list[dict[str, Any]]:
 # ---- selections
 
 
-def _chosen(group: Group, known: Sequence[who.Told], last: int, seeds: int) -> dict[str, Any]:
+def _chosen(group: Group, known: Sequence[who.Told], last: int, seeds: int, called: who.Names) -> dict[str, Any]:
     """Who was chosen when, how it ended, and how long the answers took; of all seeds but for the maps."""
     maps, durations, status, tables = [], [], np.zeros(len(Status), dtype=np.int64), []
     for i, run in enumerate(group.runs):
         selections = selections_until(run.info, int(run.rounds["round"].to_numpy().max()), "inclusion")
         tables.append(selections.select([each for each in ("client", "inclusion") if each in selections.column_names]))
         if i < seeds:
-            maps.append(_map(run, selections, last))
+            maps.append(_map(run, selections, last) | {"names": called.at(known[i])})
         status += [np.count_nonzero(ended(selections, each)) for each in Status]
         answered = ended(selections, Status.DONE, Status.SURPLUS)
         durations.append(selections["duration"].to_numpy().astype(np.float64)[answered])
@@ -172,7 +174,7 @@ def _chosen(group: Group, known: Sequence[who.Told], last: int, seeds: int) -> d
     rounds = np.concatenate([run.rounds["seconds"].to_numpy() for run in group.runs]).astype(np.float64)
     return {
         "maps": maps,
-        "stated": who.stated(known, tables),
+        "stated": who.stated(known, tables, called),
         "status": {each.name.lower(): int(count) for each, count in zip(Status, status, strict=True)},
         "answers": {
             "percent": list(range(101)),

@@ -19,8 +19,8 @@
     const across = ways.some(([key]) => key === state.across) ? state.across : "round";
     const [xLabel, lines] = scaled(metric, across, shown());
     const several = metric.lines.some((line) => line.half.length), wide = Math.max(...metric.lines.map((line) => line.width));
-    const hint = [several ? "Bands are 95% intervals of the mean over seeds." : "One seed: no intervals.",
-      wide > 1 ? `Each point is the mean of ${wide} rounds.` : ""].join(" ");
+    const hint = [several ? "Bands are 95% intervals of the mean over seeds." : now.real ? "" : "One seed: no intervals.",
+      wide > 1 ? `Each point is the mean of ${wide} rounds.` : ""].filter(Boolean).join(" ");
     const tools = make("div", { class: "tools" },
       select("Show", now.metrics.map((each) => each.label), now.metrics.indexOf(metric), (i) => { state.metric = i; curves(); }),
       ways.length > 1 ? radios("over", "across", ways, across, (key) => { state.across = key; curves(); }) : null,
@@ -63,11 +63,22 @@
   }
   const edge = (k, bins, total) => Math.ceil(k * total / bins);  // the first of the total in bin k
   const span = (from, to) => (to - from <= 1 ? format(from) : `${format(from)} to ${format(to - 1)}`);
+  // Clients by their names, where the page has them: `names` is a place in now.names.
+  const named = (from, to, names) => (names === null ? null : now.names[names].slice(from, to));
+  const whom = (from, to, names) => {
+    const known = named(from, to, names) || [span(from, to)], more = known.length - 3;
+    return `${known.length > 1 ? "clients" : "client"} ${known.slice(0, 3).map((name) => short(name)).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+  };
+  const nameCell = (from, to, names) => (named(from, to, names) || []).join("; ");
+  const topmost = () => (now.real ? "the first to join on top" : "client 0 on top");
   const bin = (map, row, column) => ({ from: edge(row, map.height, map.clients), to: edge(row + 1, map.height, map.clients),
-    first: edge(column, map.width, now.last), end: edge(column + 1, map.width, now.last) });
+    first: edge(column, map.width, now.last), end: edge(column + 1, map.width, now.last), names: map.names });
   const gradient = (stops) => `background:linear-gradient(90deg,${[0, 0.25, 0.5, 0.75, 1].map((share) => `rgb(${shade(stops, share).join(" ")})`).join(",")})`;
+  const seeded = () => now.counts.some((each) => each.half.length);  // there are several seeds
   // A map of clients and rounds: `paint` gives a cell's colour, `tell` its bin and its lines.
   function grid(title, about, width, height, paint, tell) {
+    const called = Array.from({ length: height }, (_, y) => { const cell = tell(0, y)[0]; return (named(cell.from, cell.to, cell.names) || [])[0]; });
+    const beside = height <= MOST_BESIDE && called[0] !== undefined;  // a name for each line
     const canvas = make("canvas", { width, height, role: "img", tabindex: 0, "aria-label": `${about} Arrow keys read the cells.` });
     const pen = canvas.getContext("2d"), image = pen.createImageData(width, height);
     for (let y = 0; y < height; y++) for (let x = 0; x < width; x++) image.data.set([...paint(x, y), 255], 4 * (y * width + x));
@@ -75,7 +86,7 @@
     let cursor = null;
     const read = (x, y, speak) => {
       const [cell, lines] = tell(x, y), box = canvas.getBoundingClientRect();
-      show(box.left + (x + 0.5) / width * box.width, box.top + (y + 0.5) / height * box.height, `client ${span(cell.from, cell.to)}, round ${span(cell.first + 1, cell.end + 1)}`, lines, speak);
+      show(box.left + (x + 0.5) / width * box.width, box.top + (y + 0.5) / height * box.height, `${whom(cell.from, cell.to, cell.names)}, round ${span(cell.first + 1, cell.end + 1)}`, lines, speak);
     };
     canvas.addEventListener("pointermove", (event) => {
       const box = canvas.getBoundingClientRect();
@@ -93,8 +104,9 @@
       cursor = [Math.max(0, Math.min(width - 1, cursor[0])), Math.max(0, Math.min(height - 1, cursor[1]))];
       read(...cursor, true);
     });
-    return make("div", { class: "map" }, make("h3", { title: short(title, 500) }, title), canvas,
-      make("p", {}, make("span", {}, "round 1"), make("span", {}, format(now.last))));
+    const below = make("p", {}, make("span", {}, "round 1"), make("span", {}, format(now.last)));
+    return make("div", { class: "map" }, make("h3", { title: short(title, 500) }, title), ...(beside
+      ? [make("div", { class: "beside" }, make("ol", { "aria-hidden": "true" }, ...called.map((name) => make("li", {}, name))), canvas, below)] : [canvas, below]));
   }
   function maps() {
     const seeds = now.maps[0].map((each) => each.seed);
@@ -123,21 +135,21 @@
         });
     };
     const binned = found[0] && (found[0].map.clients > found[0].map.height || now.last > found[0].map.width);
-    const rows = () => [["policy", "seed", "first_client", "last_client", "first_round", "last_round", "times_chosen"], ...found.flatMap((each) =>
+    const rows = () => [["policy", "seed", "first_client", "last_client", "first_round", "last_round", "times_chosen", "names"], ...found.flatMap((each) =>
       each.map.cells.map((_, k) => { const cell = cellOf(each, Math.floor(k / each.map.width), k % each.map.width);
-        return [now.policies[each.i], each.map.seed, cell.from, cell.to - 1, cell.first + 1, cell.end, cell.times]; }))];
-    fill("f-maps", "Clients and rounds", `One line per client${state.order === "often" ? ", the most chosen on top" : ", client 0 on top"}; rounds go to the right.` + (binned ? " Clients and rounds are grouped." : ""),
+        return [now.policies[each.i], each.map.seed, cell.from, cell.to - 1, cell.first + 1, cell.end, cell.times, nameCell(cell.from, cell.to, cell.names)]; }))];
+    fill("f-maps", "Clients and rounds", `One line per client${state.order === "often" ? ", the most chosen on top" : `, ${topmost()}`}; rounds go to the right.` + (binned ? " Clients and rounds are grouped." : ""),
       make("div", { class: "tools" }, seeds.length > 1 ? select("Seed", seeds.map(String), Math.min(state.seed, seeds.length - 1), (i) => { state.seed = i; maps(); gone(); }) : null,
-        radios("order by", "order", [["number", "number"], ["often", "times chosen"]], state.order, (key) => { state.order = key; maps(); }),
+        radios("order by", "order", [["number", now.real ? "time of joining" : "number"], ["often", "times chosen"]], state.order, (key) => { state.order = key; maps(); }),
         make("span", { class: "scale" }, "0%", make("i", { style: gradient(stops) }), `${percent(most)} of the rounds or more`),
         csvButton("who was chosen", rows)),
-      make("div", { class: "maps" }, ...found.map(draw)));
+      make("div", { class: found.length > 1 ? "maps" : "maps one" }, ...found.map(draw)));
   }
 
   function counts() {
     const lines = shown().map((i) => ({ name: now.policies[i], i, x: now.counts[i].percent, y: now.counts[i].mean, half: state.bands ? now.counts[i].half : [] }));
     const xLabel = "clients, least chosen first (%)";
-    fill("f-counts", "Times chosen", `${format(now.clients)} clients, ranked within each seed; a flat line is equal treatment.`,
+    fill("f-counts", "Times chosen", `${format(now.clients)} clients${seeded() ? ", ranked within each seed" : ""}; a flat line is equal treatment.`,
       make("div", { class: "tools" }, csvButton("times chosen", () => longRows("percent_of_clients", "times_chosen", lines))),
       lineChart("Times chosen, from the least to the most chosen client", lines, xLabel, "times chosen", 330));
   }
@@ -161,15 +173,17 @@
         ...used.map(([key]) => make("td", { class: "number bare" }, percent(now.status[i][key] / total(i))))),
       make("tr", { "aria-hidden": "true" }, make("td", { colspan: used.length + 1, style: "padding-top:0" }, make("div", { class: "stack" }, ...used.map(([key]) =>
         make("i", { style: `width:${100 * now.status[i][key] / total(i)}%;background:var(--${key})` })))))))));
-    fill("f-status", "How it ended for the chosen clients", "Share of all selections of all seeds.", make("div", { class: "tools" },
+    fill("f-status", "How it ended for the chosen clients", `Share of all selections${seeded() ? " of all seeds" : ""}.`, make("div", { class: "tools" },
       csvButton("answers", () => [["policy", ...used.map(([key]) => key)], ...all.map((i) => [now.policies[i], ...used.map(([key]) => now.status[i][key])])])), bars);
     const timed = all.filter((i) => now.answers[i].mean.length);
     if (!timed.length) return leave("f-answers");
     const lines = timed.map((i) => ({ name: now.policies[i], i, x: now.answers[i].percent, y: now.answers[i].mean, half: [] }));
+    const flat = new Set(lines.flatMap((line) => line.y)).size === 1;
     const rounds = timed.filter((i) => now.answers[i].rounds.length).map((i) => [i, now.answers[i].rounds.map(format)]);
-    fill("f-answers", "Seconds until an answer in time", "All answers of all seeds, the fastest first: at 90, nine of ten answers are at least as fast.",
+    fill("f-answers", "Seconds until an answer in time", flat ? "" : `All answers${seeded() ? " of all seeds" : ""}, the fastest first: at 90, nine of ten answers are at least as fast.`,
       make("div", { class: "tools" }, csvButton("durations", () => longRows("percent_of_answers", "seconds", lines))),
-      lineChart("Seconds until an answer in time, from the fastest to the slowest", lines, "answers, fastest first (%)", "seconds", 300),
+      flat ? make("p", {}, `Every answer took ${format(lines[0].y[0])} s.`)
+        : lineChart("Seconds until an answer in time, from the fastest to the slowest", lines, "answers, fastest first (%)", "seconds", 300),
       rounds.length ? simpleTable("Seconds a round", ["seconds a round: median", "90 of 100", "99 of 100"], rounds) : "");
   }
   function there() {
@@ -178,7 +192,7 @@
     let [xLabel, lines] = scaled(metric, "round", shown());
     if (lines.length > 1 && lines.every((line) => String(line.y) === String(lines[0].y))) lines = [{ ...lines[0], name: "all policies" }];
     const wide = Math.max(...metric.lines.map((line) => line.width));
-    fill("f-there", "Clients that were there", `Of ${format(now.clients)} clients; the others were away.` + (wide > 1 ? ` Each point is the mean of ${wide} rounds.` : ""),
+    fill("f-there", "Clients that were there", `Of ${format(now.clients)} clients${now.real ? " that have joined so far" : ""}; the others were away.` + (wide > 1 ? ` Each point is the mean of ${wide} rounds.` : ""),
       make("div", { class: "tools" }, csvButton("clients there", () => longRows("round", "clients_there", lines))),
       lineChart("Clients that were there over rounds", lines, xLabel, "clients", 240));
   }

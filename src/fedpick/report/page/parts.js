@@ -1,5 +1,5 @@
   let DATA = JSON.parse(document.getElementById("data").textContent);
-  const DASHES = ["", "7 4", "2 3", "8 3 2 3"], COLOURS = 7, MOST_SHOWN = 8;
+  const DASHES = ["", "7 4", "2 3", "8 3 2 3"], COLOURS = 7, MOST_SHOWN = 8, MOST_BESIDE = 30;
   const STATUS = [["done", "in time"], ["surplus", "in time, not needed"], ["late", "late"], ["failed", "failed"]];
   const by = (id) => document.getElementById(id);
   const state = { at: 0, hidden: new Set(), metric: 0, across: "round", bands: true, score: 0, seed: 0, order: "number", kind: 0, scoreOf: "chosen" };

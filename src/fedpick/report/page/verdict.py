@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fedpick.report.groups import Score, Summary
 from fedpick.report.intervals import Interval
-from fedpick.report.tables import cell_of, columns_of, fitting, group_name, percent
+from fedpick.report.tables import Units, cell_of, columns_of, fitting, group_name, percent
 
 __all__ = ["verdict"]
 
@@ -17,10 +17,10 @@ _MAIN = (
     ("accuracy", "test accuracy", True, 3),
     ("test_loss", "test loss", False, 3),
     ("returned", "models returned in time", True, 0),
-    ("hours", "simulated hours", False, 2),
+    ("hours", "simulated {time}", False, 2),
 )
 _SIDES = {  # what a better policy may cost: how a sentence calls it, whether more is better, digits
-    "hours": ("hours", False, 2),
+    "hours": ("{time}", False, 2),
     "gigabytes": ("{sent}", False, 1),
     "worst_decile": ("accuracy of the worst tenth of clients", True, 3),
     "jain": ("fairness (Jain)", True, 2),
@@ -38,20 +38,20 @@ class _Compared(NamedTuple):
 
 def verdict(rows: Sequence[Summary]) -> list[str]:
     """Sentences about the rows of one block, the most important first."""
-    rows, sent = fitting(rows)
+    rows, units = fitting(rows)
     known = [each for each in _MAIN if all(each[0] in row.scores for row in rows)]
     if not known:
         return []
     main = next((each for each in known if _differ(rows, each[0])), known[0])
-    score, called, more, digits = main
+    score, called, more, digits = main = (main[0], units.said(main[1]), main[2], units.digits(main[1], main[3]))
     base = next((row.base for row in rows if row.base is not None), None)
     reference = next((row for row in rows if row.group is base), None)
     ours = [row for row in rows if row.scores[score].difference is not None]
     if reference is None or not ours:
         return _without(rows, score, called, more, digits)
     said, best = _compared(ours, reference, main)
-    said += _sooner(ours, reference)
-    said += [words for row in best[:2] for words in _costs(row, reference, sent, score)]
+    said += _sooner(ours, reference, units)
+    said += [words for row in best[:2] for words in _costs(row, reference, units, score)]
     if len(ours) >= MANY:
         said.append(
             f"Each is a 95% interval by itself: of {len(ours)} such differences, one in twenty excludes 0 by chance."
@@ -86,14 +86,16 @@ def _listed(found: Sequence[_Compared]) -> str:
 
 def _without(rows: Sequence[Summary], score: str, called: str, more: bool, digits: int) -> list[str]:
     """Without differences to a reference: one policy, one seed, or real clients."""
-    seeds = f"over {len(rows[0].group.runs)} seeds" if len(rows[0].group.runs) > 1 else "with one seed"
+    simulated = rows[0].group.block.engine == "simulator"
+    seeds = f", over {len(rows[0].group.runs)} seeds" if len(rows[0].group.runs) > 1 else ", with one seed" * simulated
     rounds = len(rows[0].group.runs[0].rounds)
     if len(rows) == 1:
-        after = f"after {rounds:,} rounds, {seeds}"
+        after = f"after {rounds:,} rounds{seeds}"
         return [f"{_short(rows[0])}: {called} {_value(rows[0], score, digits)} {after}."]
     order = sorted(rows, key=lambda row: row.scores[score].over.mean, reverse=more)
     texts = [f"{_short(row)} {_value(row, score, digits)}" for row in order]
-    why = "the runs are not paired" if len(rows[0].group.runs) > 1 else "one seed each: a difference may be chance"
+    once = "one seed each" if simulated else "each ran once, with clients of its own"
+    why = "the runs are not paired" if len(rows[0].group.runs) > 1 else f"{once}: a difference may be chance"
     return [f"{called[0].upper()}{called[1:]}, best first: {', '.join(texts)} ({why})."]
 
 
@@ -145,14 +147,14 @@ def _pairs(score: Score) -> int:
     return 0 if score.difference is None else score.difference.n
 
 
-def _sooner(rows: Sequence[Summary], reference: Summary) -> list[str]:
-    """Who reaches the target clearly sooner, in rounds and in hours; and who does not always reach it."""
+def _sooner(rows: Sequence[Summary], reference: Summary, units: Units) -> list[str]:
+    """Who reaches the target clearly sooner, in rounds and in time; and who does not always reach it."""
     said = []
-    known = columns_of([*rows, reference])
+    known = columns_of([*rows, reference], units)
     if "rounds_to" not in known:
         return []
     target = percent(reference.target)
-    for score, unit in (("rounds_to", "rounds"), ("hours_to", "hours")):
+    for score, unit in (("rounds_to", "rounds"), ("hours_to", f"simulated {units.time}")):
         if score not in known:
             continue
         digits = known[score][1]
@@ -172,7 +174,7 @@ def _sooner(rows: Sequence[Summary], reference: Summary) -> list[str]:
     return said
 
 
-def _costs(row: Summary, reference: Summary, sent: str, main: str) -> list[str]:
+def _costs(row: Summary, reference: Summary, units: Units, main: str) -> list[str]:
     """What else is clearly different for a better policy: the worst-off clients, and fairness."""
     texts = []
     for score, (called, more, digits) in _SIDES.items():
@@ -180,5 +182,5 @@ def _costs(row: Summary, reference: Summary, sent: str, main: str) -> list[str]:
         if found is None or score not in reference.scores or found.difference is None or not _certain(found.difference):
             continue
         word = "better" if (found.difference.mean > 0) == more else "worse"
-        texts.append(f"{called.format(sent=sent)} {cell_of(found, digits).below} ({word})")
+        texts.append(f"{units.said(called)} {cell_of(found, units.digits(called, digits)).below} ({word})")
     return [f"With {_short(row)}, compared with {_short(reference)}: {'; '.join(texts)}."] if texts else []

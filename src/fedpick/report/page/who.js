@@ -92,21 +92,21 @@
   function accuracies() {
     const lines = shown().filter((i) => now.accuracies[i]).map((i) => ({ name: now.policies[i], i, x: now.accuracies[i].percent, y: now.accuracies[i].mean, half: state.bands ? now.accuracies[i].half : [] }));
     if (!now.accuracies.some((each) => each)) return leave("f-accuracies");
-    fill("f-accuracies", "Accuracy of each client", "The final model on each client's own examples; clients are ranked within each seed.",
+    fill("f-accuracies", "Accuracy of each client", `The final model on each client's own examples${seeded() ? "; clients are ranked within each seed" : ""}.`,
       make("div", { class: "tools" }, csvButton("accuracy of clients", () => longRows("percent_of_clients", "accuracy", lines))),
       lineChart("Accuracy of the final model, from the worst to the best client", lines, "clients, worst first (%)", "accuracy", 330, { from: 0, to: 10, text: "worst tenth" }));
   }
 
   function stated() {
     if (!now.stated.some((each) => each)) return leave("f-stated");
-    const points = shown().filter((i) => now.stated[i]).flatMap((i) => now.stated[i].bin.map((at, k) => ({ i, from: edge(at, now.stated[i].bins, now.clients), to: edge(at + 1, now.stated[i].bins, now.clients),
+    const points = shown().filter((i) => now.stated[i]).flatMap((i) => now.stated[i].bin.map((at, k) => ({ i, from: edge(at, now.stated[i].bins, now.clients), to: edge(at + 1, now.stated[i].bins, now.clients), names: now.stated[i].names,
       x: now.stated[i].stated[k], y: now.stated[i].observed[k], times: now.stated[i].times[k] }))).sort((a, b) => a.x - b.x || a.y - b.y);
     const silent = now.policies.filter((_, i) => !now.stated[i]).length;
     const grouped = now.stated.some((each) => each && each.bins < now.clients);
-    fill("f-stated", "Stated against observed", `A point is ${grouped ? "a group of clients" : "a client"}, all seeds together: the probability with which the policy said it would be chosen, and how often it was when it was there. On the line, both agree.`
+    fill("f-stated", "Stated against observed", `A point is ${grouped ? "a group of clients" : "a client"}${seeded() ? ", all seeds together" : ""}: the probability with which the policy said it would be chosen, and how often it was when it was there. On the line, both agree.`
       + (silent ? ` ${silent === 1 ? "One policy states" : `${silent} policies state`} no probability.` : ""),
-      make("div", { class: "tools" }, csvButton("stated probabilities", () => [["policy", "first_client", "last_client", "stated", "observed", "times_chosen"],
-        ...points.map((p) => [now.policies[p.i], p.from, p.to - 1, p.x, p.y, p.times])])),
+      make("div", { class: "tools" }, csvButton("stated probabilities", () => [["policy", "first_client", "last_client", "stated", "observed", "times_chosen", "names"],
+        ...points.map((p) => [now.policies[p.i], p.from, p.to - 1, p.x, p.y, p.times, nameCell(p.from, p.to, p.names)])])),
       drawing((width) => scatter(points, width)));
   }
   function scatter(points, width) {
@@ -129,7 +129,7 @@
       ring.setAttribute("cx", at[k][0]);
       ring.setAttribute("cy", at[k][1]);
       ring.setAttribute("visibility", "visible");
-      show(...onScreen(svg, ...at[k]), `client ${span(p.from, p.to)}`, [[now.policies[p.i], "", p.i], ["stated", format(p.x)], ["observed", format(p.y)], ["times chosen", format(p.times)]], speak);
+      show(...onScreen(svg, ...at[k]), whom(p.from, p.to, p.names), [[now.policies[p.i], "", p.i], ["stated", format(p.x)], ["observed", format(p.y)], ["times chosen", format(p.times)]], speak);
     };
     return readable(svg, points.length, read, () => ring.setAttribute("visibility", "hidden"), (x, y) => nearestOf(at, x, y, 24));
   }
@@ -171,20 +171,25 @@
   }
 
   // ---- who was away when
+  const UNKNOWN = 255;  // in a map of shares, which are 0 to 254
   function gone() {
     const map = now.away;
     if (!map) return leave("f-gone");
     const ids = new Map();  // one map for all policies that met the same
     for (const i of shown()) { const of = map.of[i][Math.min(state.seed, map.of[i].length - 1)]; ids.set(of, [...(ids.get(of) || []), i]); }
-    const stops = heat(), cells = (id) => Uint8Array.from(atob(map.maps[id]), (c) => c.charCodeAt(0));
-    const found = [...ids].map(([id, who]) => ({ cells: cells(id), name: who.length === shown().length && who.length > 1 ? "all policies" : who.map((i) => short(now.policies[i])).join(", ") }));
-    const binned = map.clients > map.height || now.last > map.width, seed = now.maps[0][Math.min(state.seed, now.maps[0].length - 1)].seed;
-    fill("f-gone", "Who was away when", `One line per client, client 0 on top; rounds go to the right. Seed ${seed}.` + (binned ? " Clients and rounds are grouped." : ""),
+    const stops = heat(), seed = now.maps[0][Math.min(state.seed, now.maps[0].length - 1)].seed;
+    const found = [...ids].map(([id, who]) => ({ ...map.maps[id], cells: Uint8Array.from(atob(map.maps[id].cells), (c) => c.charCodeAt(0)),
+      name: who.length === shown().length && who.length > 1 ? "all policies" : who.map((i) => short(now.policies[i])).join(", ") }));
+    const binned = found.some((each) => each.clients > each.height || now.last > each.width), unknown = found.some((each) => each.cells.includes(UNKNOWN));
+    const empty = getComputedStyle(document.documentElement).getPropertyValue("--blank").trim(), blank = [1, 3, 5].map((k) => parseInt(empty.slice(k, k + 2), 16));
+    const share = (v) => (v === UNKNOWN ? null : v / (UNKNOWN - 1));
+    fill("f-gone", "Who was away when", `One line per client, ${topmost()}; rounds go to the right.` + (now.real ? "" : ` Seed ${seed}.`) + (binned ? " Clients and rounds are grouped." : ""),
       make("div", { class: "tools" }, make("span", { class: "scale" }, "there", make("i", { style: gradient(stops) }), "away"),
-        csvButton("who was away", () => [["policies", "first_client", "last_client", "first_round", "last_round", "share_away"], ...found.flatMap((each) => [...each.cells].map((v, k) => {
-          const at = bin(map, Math.floor(k / map.width), k % map.width);
-          return [each.name, at.from, at.to - 1, at.first + 1, at.end, +(v / 255).toFixed(3)]; }))])),
-      make("div", { class: found.length > 1 ? "maps" : "maps one" }, ...found.map((each) => grid(each.name, `Map of clients and rounds for ${each.name}: who was away.`, map.width, map.height,
-        (x, y) => shade(stops, each.cells[y * map.width + x] / 255),
-        (x, y) => [bin(map, y, x), [["away", percent(each.cells[y * map.width + x] / 255)]]]))));
+        unknown ? make("span", { class: "scale" }, make("i", { class: "empty" }), now.real ? "not joined yet, or not recorded" : "not recorded") : null,
+        csvButton("who was away", () => [["policies", "first_client", "last_client", "first_round", "last_round", "share_away", "names"], ...found.flatMap((each) => [...each.cells].map((v, k) => {
+          const at = bin(each, Math.floor(k / each.width), k % each.width);
+          return [each.name, at.from, at.to - 1, at.first + 1, at.end, v === UNKNOWN ? null : +share(v).toFixed(3), nameCell(at.from, at.to, at.names)]; }))])),
+      make("div", { class: found.length > 1 ? "maps" : "maps one" }, ...found.map((each) => grid(each.name, `Map of clients and rounds for ${each.name}: who was away.`, each.width, each.height,
+        (x, y) => { const v = each.cells[y * each.width + x]; return v === UNKNOWN ? blank : shade(stops, share(v)); },
+        (x, y) => { const v = each.cells[y * each.width + x]; return [bin(each, y, x), [["away", v === UNKNOWN ? "not known" : percent(share(v))]]]; }))));
   }

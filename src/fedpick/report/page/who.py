@@ -9,9 +9,10 @@ import numpy as np
 
 from fedpick.report.intervals import band
 from fedpick.report.played import Played
+from fedpick.report.tables import printable
 from fedpick.types import Bools, Floats
 
-__all__ = ["Told", "accuracies", "away", "by_class", "graph", "stated", "told"]
+__all__ = ["Names", "Told", "accuracies", "away", "by_class", "graph", "stated", "told"]
 
 MOST_GROUPS = 20  # of one kind, such as labels
 ALIKE = 1.2  # times as much as the least; less is no difference to speak of
@@ -19,6 +20,8 @@ MOST_RATES = 8  # different success rates; if there are more, thirds are shown
 MOST_NODES = 300  # of a drawn graph
 NEAREST = 3  # neighbours that a node is joined with
 LEVELS = np.arange(101)
+MOST_NAMES, LONGEST_NAME = 300, 60  # clients of a run that the page calls by their names, and characters of a name
+UNKNOWN = 255  # in a map of shares, which are 0 to 254
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,14 @@ class Told:
     Args:
         run: its tables.
         census: arrays with a value per client, by name.
-        there: (rounds, bins) share of the clients of each bin that were there; None: not recorded.
+        there: who was there when.
+        names: of the clients of a deployment, if they are few.
     """
 
     run: Played
     census: Mapping[str, Any]
-    there: Floats | None
+    there: "There"
+    names: tuple[str, ...] | None = None
 
     @property
     def clients(self) -> int:
@@ -41,32 +46,95 @@ class Told:
         return self.run.info.num_clients or 1
 
 
-def told(run: Played) -> Told:
-    """Read what a run's folder tells of its clients; of real ones nothing."""
-    if not run.info.simulated:
-        return Told(run, {}, None)
+@dataclass(frozen=True)
+class There:
+    """Who was there when: (columns of rounds, bins of clients), each a number of clients times rounds.
+
+    Args:
+        there: clients that were there.
+        known: clients that had joined, in rounds of which it is known who was there.
+        complete: whether it is known of every round, and of every bin without interpolation.
+    """
+
+    there: Floats
+    known: Floats
+    complete: bool
+
+
+class Names:
+    """The lists of names that a setting's charts use, each once."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[str, ...], int] = {}
+
+    def at(self, each: Told) -> int | None:
+        """The place of a run's names among the lists; None if its clients have none."""
+        return None if each.names is None else self._at.setdefault(each.names, len(self._at))
+
+    @property
+    def lists(self) -> list[list[str]]:
+        """The lists so far."""
+        return [list(names) for names in self._at]
+
+
+def told(run: Played, last: int, columns: int) -> Told:
+    """Read what a run's folder tells of its clients.
+
+    Args:
+        run: its tables.
+        last: round of the setting.
+        columns: of rounds, at most.
+    """
     from fedpick import store
 
-    clients = run.info.num_clients or 1
-    found = {name: each for name, each in store.read_census(run.info.folder).items() if len(each) == clients}
+    folder, clients = run.info.folder, run.info.num_clients or 1
+    found = {name: each for name, each in store.read_census(folder).items() if len(each) == clients}
     if len(run.all_rounds) > len(run.rounds):
         found.pop("accuracy", None)  # it is of a later round than all that is shown
-    return Told(run, found, _there(run, store.read_presence(run.info.folder), clients))
+    if not np.isfinite(found.get("size", 0.0)).all():  # of clients that left before there were records
+        del found["size"]
+    said = None if run.info.simulated or clients > MOST_NAMES else store.read_clients(folder)
+    names = _shown(said, clients) if said else None
+    return Told(run, found, _there(run, store.read_presence(folder), clients, last, columns), names)
 
 
-def _there(run: Played, recorded: Any, clients: int) -> Floats | None:
-    """The share of clients there, by round and bin; rounds without it are known only if nobody was away."""
-    from fedpick.store.records import BINS
+def _shown(names: Sequence[str], clients: int) -> tuple[str, ...]:
+    """Names as the page shows them, short and without control characters; a number for clients without."""
+    everyone = [*names, *[""] * (clients - len(names))]  # the last may have joined just now
+    cut = (name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in everyone)
+    return tuple(printable(name) or f"number {k}" for k, name in enumerate(cut))
 
-    shares = np.ones((len(run.rounds), min(BINS, clients)))
-    full = run.rounds["available"].to_numpy() == clients
-    rows = [None] * len(full) if recorded is None else recorded["there"].to_pylist()[: len(full)]
-    for t, row in enumerate(rows):
-        if row is not None and len(row) == shares.shape[1]:
-            shares[t] = np.frombuffer(row, np.uint8) / 255.0
-        elif not full[t]:
-            return None
-    return shares
+
+def _there(run: Played, recorded: Any, clients: int, last: int, columns: int) -> There:
+    """Who was there; of rounds that do not tell it is known only if nobody was away."""
+    from fedpick.store.records import bin_edges
+
+    rounds, ends, width = run.rounds, bin_edges(clients), min(last, columns)
+    numbers = rounds["round"].to_pylist()
+    joined = rounds["joined"].to_pylist() if "joined" in rounds.column_names else [None] * len(rounds)
+    if run.info.simulated:
+        joined = [clients] * len(rounds)
+    rows = {}
+    if recorded is not None:
+        rows = dict(zip(recorded["round"].to_pylist(), recorded["there"].to_pylist(), strict=True))
+    there, known = np.zeros((2, width, len(ends) - 1))
+    complete = True
+    for number, here, people in zip(numbers, rounds["available"].to_pylist(), joined, strict=True):
+        column, row = max(number - 1, 0) * width // last, rows.get(number)
+        own = bin_edges(people) if people else ends
+        if people and row is not None and len(row) == len(own) - 1:
+            inside = np.frombuffer(row, np.uint8) / 255.0 * np.diff(own)
+            complete &= len(own) - 1 == people or people == clients
+            if people != clients:  # the bins of fewer clients are narrower
+                inside = np.diff(np.interp(ends, own, np.append(0.0, np.cumsum(inside))))
+        elif people and here == people:
+            inside = np.diff(np.minimum(ends, people))
+        else:
+            complete = False
+            continue
+        there[column] += inside
+        known[column] += np.diff(np.minimum(ends, people))
+    return There(there, known, complete)
 
 
 # ---- by class
@@ -80,7 +148,10 @@ def _thirds(values: Floats, names: tuple[str, str, str], unit: str) -> list[tupl
     middles = [float(np.median(values[mask])) for _, mask in found]
     if max(middles) <= ALIKE * min(middles):
         return []
-    return [(f"{name}, about {middle:,.3g}{unit}", mask) for (name, mask), middle in zip(found, middles, strict=True)]
+    return [
+        (f"{name}, about {middle:,.{0 if middle >= 100 else 3}{'f' if middle >= 100 else 'g'}}{unit}", mask)
+        for (name, mask), middle in zip(found, middles, strict=True)
+    ]
 
 
 def _sizes(census: Mapping[str, Any]) -> list[tuple[str, Bools]]:
@@ -167,16 +238,16 @@ def accuracies(runs: Sequence[Told]) -> dict[str, Any] | None:
 # ---- inclusion
 
 
-def stated(runs: Sequence[Told], selections: Sequence[Any]) -> dict[str, Any] | None:
+def stated(runs: Sequence[Told], selections: Sequence[Any], names: Names) -> dict[str, Any] | None:
     """The probability that a policy states against how often it chose, by bin of clients; None where it states none.
 
     A policy states the probability p of those whom it chose. Of a client that was there in A rounds and chosen in n of
     them, the sum of 1/p over these n is A on average, so n over this sum is what was stated, and n/A what was done.
     """
-    bins = {each.there.shape[1] if each.there is not None else 0 for each in runs}
-    if len(bins) > 1 or not min(bins) or len({each.clients for each in runs}) > 1:
+    clients = runs[0].clients
+    if not all(each.there.complete and each.clients == clients for each in runs):
         return None
-    count, clients = bins.pop(), runs[0].clients
+    count = runs[0].there.there.shape[1]
     times, inverse, there = np.zeros(count), np.zeros(count), np.zeros(count)
     for each, table in zip(runs, selections, strict=True):
         p = table["inclusion"].to_numpy() if "inclusion" in table.column_names else np.empty(0)
@@ -185,8 +256,7 @@ def stated(runs: Sequence[Told], selections: Sequence[Any]) -> dict[str, Any] | 
         at = table["client"].to_numpy() * count // clients
         times += np.bincount(at, minlength=count)
         inverse += np.bincount(at, weights=1.0 / p, minlength=count)
-        assert each.there is not None
-        there += each.there.sum(axis=0) * np.bincount(np.arange(clients) * count // clients, minlength=count)
+        there += each.there.there.sum(axis=0)
     seen = np.flatnonzero((times > 0) & (there > 0))
     return {
         "bin": seen.tolist(),
@@ -194,37 +264,46 @@ def stated(runs: Sequence[Told], selections: Sequence[Any]) -> dict[str, Any] | 
         "stated": _short(times[seen] / inverse[seen]),
         "observed": _short(times[seen] / there[seen]),
         "times": times[seen].astype(int).tolist(),
+        "names": names.at(runs[0]) if len(runs) == 1 else None,  # others have other clients
     }
 
 
 # ---- availability
 
 
-def away(policies: Sequence[Sequence[Told]], last: int, seeds: int, columns: int) -> dict[str, Any] | None:
-    """Maps of the share of clients that were away; equal ones once. None if nobody was, or it is not known."""
-    maps: dict[bytes, int] = {}
+def away(policies: Sequence[Sequence[Told]], seeds: int, names: Names) -> dict[str, Any] | None:
+    """Maps of the share of clients that were away; equal ones once. None if nobody was, or it is not known.
+
+    Args:
+        policies: the runs of each.
+        seeds: with a map, at most.
+        names: of clients, to which those of these runs are added.
+    """
+    maps: dict[tuple[bytes, int, int | None], int] = {}
     of: list[list[int]] = []
     for runs in policies:
         of.append([])
         for each in runs[:seeds]:
-            if each.there is None:
+            there, known = each.there.there.T, each.there.known.T
+            if not known.any():
                 return None
-            width = min(last, columns)
-            at = np.maximum(each.run.rounds["round"].to_numpy() - 1, 0) * width // last
-            total = np.zeros((width, each.there.shape[1]))
-            np.add.at(total, at, 1.0 - each.there)
-            share = total / np.maximum(1, np.bincount(at, minlength=width))[:, None]
-            cells = np.rint(255.0 * share.T).astype(np.uint8).tobytes()
-            of[-1].append(maps.setdefault(cells, len(maps)))
-    if not any(any(cells) for cells in maps):
+            share = 1.0 - there / np.maximum(known, 1e-9)
+            cells = np.where(known > 0, np.rint(254.0 * share), UNKNOWN).astype(np.uint8).tobytes()
+            of[-1].append(maps.setdefault((cells, each.clients, names.at(each)), len(maps)))
+    if not any(set(cells) - {0, UNKNOWN} for cells, _, _ in maps):
         return None
-    first = policies[0][0]
-    assert first.there is not None
+    width = policies[0][0].there.there.shape[0]
     return {
-        "height": first.there.shape[1],
-        "width": min(last, columns),
-        "clients": first.clients,
-        "maps": [base64.b64encode(cells).decode() for cells in maps],
+        "maps": [
+            {
+                "cells": base64.b64encode(cells).decode(),
+                "height": len(cells) // width,
+                "width": width,
+                "clients": clients,
+                "names": at,
+            }
+            for cells, clients, at in maps
+        ],
         "of": of,
     }
 

@@ -16,7 +16,7 @@ from fedpick.studies._verdicts import Limit
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ABOUT", "More", "study", "texts"]
+__all__ = ["More", "study", "texts"]
 
 More = Callable[[Measurement, float], float]  # a run and its level of accuracy -> a number
 
@@ -34,11 +34,14 @@ BASE: dict[str, Any] = {
     "train": {"evaluate_every": 2},
 }
 QUICK = {"rounds": 20, "seeds": 2}
-ABOUT = (
-    "The 8x8 digits, divided among 50 clients by Dirichlet(0.2), five of which train a round with the default network. "
-    "The level is 95% of the accuracy that uniform choice ends with at the same seed; a run that does not reach it "
-    "counts with its whole length. Data, network, level and settings are our choice, far smaller than the paper's"
+DIGITS = (
+    "The 8x8 digits, divided among 50 clients by Dirichlet(0.2), five of which train a round with the default network"
 )
+ABOUT = (
+    "The level is 95% of the accuracy that uniform choice ends with at the same seed; a run that does not reach it "
+    "counts with its whole length. "
+)
+OURS = "Data, network, level and settings are our choice, far smaller than the paper's"
 
 
 def _item(settings: Settings, scheme: str | Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -106,6 +109,8 @@ def study(
     schemes: Mapping[str, str | Mapping[str, Any]],
     score: Callable[[Result], list[Finding]],
     *,
+    setting: str = DIGITS,
+    chosen: str = OURS,
     about: str = "",
     time: bool = False,
     job: Job = play_training,
@@ -121,6 +126,8 @@ def study(
         paper: citation.
         schemes: policies by name, or settings that differ from those of the study.
         score: result -> findings.
+        setting: clients and data, for the page.
+        chosen: what of it is ours and not the paper's.
         about: further words for the page.
         time: whether the figure's axis is time instead of rounds.
         job: item, folder -> what was measured: "at", "clock" and "accuracy" of each evaluation, and what `more` reads.
@@ -154,6 +161,6 @@ def study(
         score=score,
         plot=plot,
         limits={**LIMITS, **(limits or {})},
-        about=". ".join(part for part in (f"A headline claim of {paper}", ABOUT, about) if part),
+        about=". ".join(part for part in (f"A headline claim of {paper}", setting, ABOUT + chosen, about) if part),
         trains=True,
     )

@@ -11,6 +11,8 @@ from fedpick.studies.baselines._levels import LAST, study, texts
 
 __all__ = ["STUDY"]
 
+EQUALLY = "divfl, equal weights"  # the authors' code leaves the weights out, too
+
 
 def _read(item: Item, folder: Path) -> Measurement:
     spread = column(folder, "spread")
@@ -18,7 +20,12 @@ def _read(item: Item, folder: Path) -> Measurement:
 
 
 def _score(result: Result) -> list[Finding]:
-    rounds, spread = result["rounds_to"], result["spread"]
+    rounds, spread, most = result["rounds_to"], result["spread"], result["most"]
+    why = (
+        f"the client that is chosen most is in {100 * np.mean(most['divfl']):.0f}% of DivFL's cohorts (uniform: "
+        f"{100 * np.mean(most['uniform']):.0f}%), as the nearest to most others, whose weight it gets; if the chosen "
+        f"count equally: {texts({EQUALLY: rounds[EQUALLY]}, 0)} rounds"
+    )
 
     def fewer(rival: str) -> Finding:
         return Finding(
@@ -26,7 +33,7 @@ def _score(result: Result) -> list[Finding]:
             "curves only: 'faster convergence' than random choice and Power-of-Choice",
             f"rounds: {texts({name: rounds[name] for name in ('divfl', rival)}, 0)}",
             judge([above(np.log(rounds[rival]) - np.log(rounds["divfl"]), f"{rival} > DivFL", ratio=True)]),
-            f"reached by {result['reached']['divfl']} and {result['reached'][rival]} of {result['seeds']} seeds",
+            f"reached by {result['reached']['divfl']} and {result['reached'][rival]} of {result['seeds']} seeds; {why}",
             own=True,
         )
 
@@ -48,11 +55,27 @@ STUDY = study(
     "divfl/rounds",
     "Rounds to an accuracy, and how equal the clients' accuracies are",
     "Balakrishnan et al. (2022), DivFL, section 5",
-    {"divfl": "divfl(width=None)", "uniform": "uniform", "pow-d": "pow-d(candidates=10)"},
+    {
+        "divfl": "divfl(width=None)",
+        "uniform": "uniform",
+        "pow-d": "pow-d(candidates=30)",
+        EQUALLY: {"policy": "divfl(width=None)", "train": {"aggregation": "mean"}},
+    },
     _score,
-    about="DivFL compares whole updates, not sketches of them",
+    setting="Synthetic(1, 1) with 30 clients and logistic regression, ten of which train a round, as in the paper",
+    chosen="The level is our choice, and the steps of training",
+    about="DivFL compares whole updates, not sketches of them, the last that it heard of each client; Power-of-Choice "
+    "asks all clients for their loss, as in the authors' code",
     job=Played(play_training.config, _read),
-    more={"spread": lambda run, level: float(run["spread"][-LAST:].mean())},
+    more={
+        "spread": lambda run, level: float(run["spread"][-LAST:].mean()),
+        "most": lambda run, level: float(run["counts"].max() / len(run["returned"])),
+    },
+    data="synthetic(1, 1)",
+    partition=None,
+    clients=30,
+    cohort_size=10,
+    rounds=200,
     seeds=8,
-    train={"evaluate_every": 2, "spread_every": 10},
+    train={"evaluate_every": 2, "spread_every": 10, "lr": 0.01, "batch": 10},
 )

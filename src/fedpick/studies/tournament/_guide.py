@@ -7,7 +7,7 @@ import numpy as np
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.protocol import traits
 from fedpick.studies._study import Reproduction, Result, table
-from fedpick.studies.tournament._play import METRICS, ORACLES, UNRANKED
+from fedpick.studies.tournament._play import METRICS, ORACLES
 from fedpick.studies.tournament._table import better, chance, cost, gap, ranks, speedup
 
 __all__ = ["guide"]
@@ -79,7 +79,7 @@ def _sentence(result: Result, world: str, name: str) -> str:
 
 def _advice(result: Result, world: str, data: str) -> str:
     first, won = result["reference"], better(result, world)
-    names = [name for name in result["policies"] if name not in (*UNRANKED, first)]
+    names = [name for name in result["policies"] if name not in (*ORACLES, first)]
     lost = sorted((n for n in names if gap(result, world, n).high < 0), key=lambda n: gap(result, world, n).mean)
     lines = [_sentence(result, world, name) for name in won[:3]]
     if not won:
@@ -144,8 +144,9 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         f"same budget of messages ({seeds}). Its pages have all figures: {pages}. A policy is called better or worse "
         f"than {first} if the paired interval excludes 0 at a level ({chance(some):.1%} for all policies) at which all "
         f"that are compared are right together in 95% of such comparisons, within one world: of the {cases} worlds and "
-        f"data sets here, about {0.05 * cases:.1f} would name some policy by chance alone. Over-select was taken "
-        "out of the comparison after its results were seen, for the reason on those pages. What is true of these data "
+        f"data sets here, about {0.05 * cases:.1f} would name some policy by chance alone. The comparison "
+        "after as many rounds was added, and times were made to differ by chance where devices are equal, after the "
+        "results of a first tournament were seen. What is true of these data "
         "and worlds need not be true of yours: `fedpick compare` tells. Policies that ask many clients before they "
         "choose (fedcor, optimal, pow-d) have far fewer rounds for the same messages, which is why they end low "
         "here.\n",

@@ -10,7 +10,7 @@ from fedpick.report.intervals import Interval, interval, paired
 from fedpick.studies import _plots
 from fedpick.studies._stats import show
 from fedpick.studies._study import Result, table
-from fedpick.studies.tournament._play import METRICS, UNRANKED
+from fedpick.studies.tournament._play import METRICS, ORACLES
 from fedpick.types import Floats
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["better", "body", "chance", "cost", "gap", "plot", "ranks", "speedup"
 
 def _ranked(result: Result) -> list[str]:
     """The policies that are compared: no oracles, which know what no server knows."""
-    return [name for name in result["policies"] if name not in UNRANKED]
+    return [name for name in result["policies"] if name not in ORACLES]
 
 
 def _values(cell: Mapping[str, Any], name: str, metric: str) -> Floats:
@@ -86,7 +86,7 @@ def _hours(cell: Mapping[str, Any], name: str) -> str:
 def _world(result: Result, world: str) -> str:
     cell = result["worlds"][world]["policies"]
     by = ranks(result, "accuracy", [world])
-    ordered = [*sorted(by, key=lambda name: by[name].mean), *(name for name in cell if name in UNRANKED)]
+    ordered = [*sorted(by, key=lambda name: by[name].mean), *(name for name in cell if name in ORACLES)]
     head = ["policy", "hours to the level", "accuracy, %", "after as many rounds, %", "worst tenth, %", "Jain"]
     head += ["not used, %", "messages a round", "rounds"]
     rows = [head, ["---", *["---:"] * (len(head) - 1)]]
@@ -94,7 +94,7 @@ def _world(result: Result, world: str) -> str:
         one = cell[name]
         rows.append(
             [
-                f"{name} (not ranked)" if name in UNRANKED else name,
+                f"{name} (not ranked)" if name in ORACLES else name,
                 _hours(cell, name),
                 show(one["accuracy"], 1),
                 show(one["by_rounds"], 1),
@@ -164,7 +164,7 @@ def plot(result: Result) -> "Figure":
                 weight="bold" if clear[i, j] else "normal",
             )
     axis.set_xticks(range(len(worlds)), worlds, rotation=30, ha="right")
-    axis.set_yticks(range(len(names)), [f"{n} (not ranked)" if n in UNRANKED else n for n in names])
+    axis.set_yticks(range(len(names)), [f"{n} (not ranked)" if n in ORACLES else n for n in names])
     axis.grid(False)
     figure.colorbar(image, ax=axis, label=f"final accuracy less {result['reference']}'s, points (bold: beyond chance)")
     return figure

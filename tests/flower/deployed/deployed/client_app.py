@@ -35,7 +35,7 @@ def train(message: Message, context: Context) -> Message:
     part = out / f"began-{'-'.join(map(str, began.values()))}.part"
     part.write_text(json.dumps(began))
     part.rename(part.with_suffix(".json"))
-    while (out / f"hold-train-{round}").exists():
+    while (out / f"hold-train-{round}").exists() or (out / f"hold-node-{partition}").exists():
         time.sleep(0.1)
     own = partition if config["own"] else 0
     w = message.content["arrays"]["w"].numpy() + 1.0 + own

@@ -30,10 +30,11 @@ def main(grid: Grid, context: Context) -> None:
         time.sleep(0.2)
     for step in str(config["plan"]).split(","):
         name, cohort, rounds = step.split()
-        play(grid, out, name, policy_of(name, int(cohort)), int(rounds), float(config["deadline"]))
+        options = {"deadline": float(config["deadline"]), "late": int(config["late"]), "late_beta": 0.0}
+        play(grid, out, name, policy_of(name, int(cohort)), int(rounds), options)
 
 
-def play(grid: Grid, out: Path, name: str, policy: fp.Policy, rounds: int, deadline: float) -> None:
+def play(grid: Grid, out: Path, name: str, policy: fp.Policy, rounds: int, options: dict) -> None:
     """Rounds of one policy; a plan that was cut off goes on from what was told."""
     file = out / "told.json"
     told = json.loads(file.read_text()) if file.exists() else []
@@ -42,8 +43,8 @@ def play(grid: Grid, out: Path, name: str, policy: fp.Policy, rounds: int, deadl
         policy,
         state=out / f"state-{name}",
         records=out / f"records-{name}",
-        deadline=deadline,
         wait=60.0,
+        **options,
     )
 
     def tell(what: str, **more: object) -> None:

@@ -1,0 +1,89 @@
+"""A round of a framework that averages whole models by a number each (Flower, NVFlare): which ones, by what numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedpick.server.late import Came, Mean, flat, weighed
+from fedpick.server.round import Round
+from fedpick.server.session import Session
+from fedpick.server.updates import Update
+from fedpick.types import Status
+
+__all__ = ["Averaging"]
+
+
+@dataclass(eq=False, kw_only=True)
+class Averaging:
+    """A round of the session, the model that was sent, and late updates of earlier rounds that are used in this one.
+
+    The framework averages updates by `Round.base`; what it adds to the model is to be multiplied by `times`.
+
+    Args:
+        session: that the round belongs to.
+        round: of the session.
+        sent: the model's arrays.
+    """
+
+    session: Session
+    round: Round
+    sent: Mapping[str, Any]
+    late: list[tuple[Came, float]] = field(default_factory=list)  # those that are used, and what each counts for
+    _mean: Mean = field(default_factory=Mean)  # of the updates in time, with which late ones are compared
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the policy's weights take the place of the numbers that the framework would average by."""
+        return self.round.choice.weights is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the round is over, so that updates come too late for it."""
+        return self.round.record is not None
+
+    def take(self, name: str, update: Update, arrived: float | None = None) -> Status | None:
+        """Record an update that was read from a message: as failed if it cannot be used, else as done.
+
+        One that comes after the round was closed is kept for a later one, if the session keeps such.
+
+        Args:
+            name: of the client.
+            update: what was read; its `moves` are used where late updates are.
+            arrived: as in `Round.done`.
+        """
+        with self.session.guard:
+            if update.moves.keys() != self.sent.keys():  # part of a model cannot be compared with the others
+                update.moves = {}
+            if self.closed:
+                return self.session.late.take(name, update, self.round.number)
+            if update.why:
+                return self.round.failed(name, update.why)
+            status = self.round.done(
+                name,
+                loss=update.loss,
+                seconds=update.seconds,
+                reports=update.reports,
+                update=update,
+                size=update.size,
+                arrived=arrived,
+            )
+            if status == Status.DONE and update.moves:
+                numbers = flat(update.moves)
+                if self._mean.fits(numbers):
+                    self._mean.add(numbers, self.round.base(name))
+            update.moves = {}  # as large as the model
+            return status
+
+    def weigh_late(self) -> list[tuple[Came, float]]:
+        """The late updates that have come, and what each counts for beside those in time; call it before the end."""
+        beta, taken = self.session.late.beta, self.round.take_late()
+        found = weighed(self.round, beta, taken, self._mean, lambda update: flat(update.moves))
+        return [(came, base) for came, base in found if base > 0.0]
+
+    @property
+    def times(self) -> float:
+        """The sum of the policy's weights where they are used as they are, by which the framework divides; else 1."""
+        weights = self.round.weights
+        if weights is None or self.round.choice.normalise:
+            return 1.0
+        return sum(weights.values()) + sum(base for _, base in self.late)

@@ -1,0 +1,35 @@
+"""Trained models as changes of the model that their clients were sent, for frameworks that exchange whole models."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Arrays", "moves", "onto"]
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def moves(trained: Mapping[str, Any], sent: Mapping[str, Any]) -> Arrays:
+    """What training added to each array; what are not two NumPy arrays of one shape is left out."""
+    found: Arrays = {}
+    for name, new in trained.items():
+        old = sent.get(name)
+        if isinstance(new, np.ndarray) and isinstance(old, np.ndarray) and new.shape == old.shape:
+            found[name] = new - old
+    return found
+
+
+def onto(model: Mapping[str, Any], moved: Arrays, times: float = 1.0) -> Arrays:
+    """The model's arrays after so many times these changes; floats keep the model's type.
+
+    >>> onto({"w": np.array([1.0, 2.0])}, {"w": np.array([0.5, -1.0])}, 2.0)["w"].tolist()
+    [2.0, 0.0]
+    """
+    found: Arrays = {}
+    for name, move in moved.items():
+        old = np.asarray(model[name])
+        new = old + (move if times == 1.0 else times * move)
+        found[name] = new.astype(old.dtype) if old.dtype.kind == "f" else new
+    return found

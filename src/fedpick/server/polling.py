@@ -1,0 +1,42 @@
+"""Poll for replies where a framework does not say when they arrive."""
+
+from collections.abc import Callable, Iterable
+from time import monotonic, sleep
+from typing import TypeVar
+
+__all__ = ["LONGEST", "poll"]
+
+SHORTEST, LONGEST, LONGER = 0.01, 1.0, 1.25  # seconds between two looks, and their growth
+Reply = TypeVar("Reply")
+
+
+def poll(
+    send: Callable[[], Iterable[str]],
+    pull: Callable[[set[str]], Iterable[tuple[str, Reply]]],
+    limit: float | None,
+    longest: float = LONGEST,
+) -> dict[str, tuple[Reply, float]]:
+    """Send messages; the replies and the seconds until each came, in the order of arrival, by message.
+
+    Args:
+        send: sends the messages, and returns those that will be answered.
+        pull: messages -> replies that are there, and the messages that they answer.
+        limit: seconds to wait for all replies; None: no limit.
+        longest: pause in seconds between two looks for replies; at most 1 s is used.
+    """
+    found: dict[str, tuple[Reply, float]] = {}
+    begun = looked = monotonic()
+    waiting, longest = set(send()), min(longest, LONGEST)
+    pause = min(SHORTEST, longest)
+    while waiting:
+        before, looked = looked, monotonic()
+        for name, reply in pull(set(waiting)):
+            if name in waiting:  # the first reply counts
+                waiting.discard(name)
+                found[name] = reply, (before + looked) / 2.0 - begun  # it came somewhere between two looks
+        left = float("inf") if limit is None else limit - (monotonic() - begun)
+        if not waiting or left <= 0:
+            break
+        sleep(min(pause, left))
+        pause = min(LONGER * pause, longest)
+    return found

@@ -1,0 +1,19 @@
+"""Trained models as changes: added to another model, scaled, in the model's types."""
+
+import numpy as np
+
+from fedpick.server.moves import moves, onto
+
+
+def test_changes_are_of_arrays_that_are_in_both_and_of_one_shape():
+    sent = {"w": np.array([1.0, 2.0]), "b": np.zeros(2), "c": "of another kind"}
+    found = moves({"w": np.array([3.0, 1.0]), "b": np.zeros(3), "c": np.ones(1), "d": np.ones(1)}, sent)
+    assert {name: move.tolist() for name, move in found.items()} == {"w": [2.0, -1.0]}
+
+
+def test_floats_keep_the_models_type_and_integers_are_not_rounded():
+    model = {"w": np.ones(2, np.float32), "n": np.array([4])}
+    once = onto(model, {"w": np.array([0.5, 0.25]), "n": np.array([3])})
+    assert (once["w"].dtype, once["w"].tolist()) == (np.float32, [1.5, 1.25])
+    assert (once["n"].dtype.kind, once["n"].tolist()) == ("i", [7])
+    assert onto(model, {"n": np.array([3])}, 0.5)["n"].tolist() == [5.5]
