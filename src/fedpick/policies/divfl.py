@@ -8,6 +8,8 @@ The paper's "no overhead" variant: a client's update is the last one that was he
 first round; here clients never tried come first, a cohort at a time. A client that was chosen but never reported counts
 as an update of 0.
 
+The authors' code leaves these weights out. `aggregation = "mean"` does so here, too; the study divfl/rounds plays both.
+
 Trusts: the reported vectors. A client far from all others is chosen, and then has the weight of one client.
 """
 

@@ -11,7 +11,7 @@ from fedpick.studies.baselines._levels import LAST, study, texts
 
 __all__ = ["STUDY"]
 
-EQUAL = {name: f"{name}, equal weights" for name in ("divfl", "uniform")}  # the authors' code has no other weights
+EQUAL = {name: f"{name}, equal weights" for name in ("divfl", "uniform")}  # without the weights of (4)
 
 
 def _read(item: Item, folder: Path) -> Measurement:
@@ -23,32 +23,33 @@ def _score(result: Result) -> list[Finding]:
     rounds, spread, most = result["rounds_to"], result["spread"], result["most"]
     why = (
         f"the client that is chosen most is in {100 * np.mean(most['divfl']):.0f}% of DivFL's cohorts (uniform: "
-        f"{100 * np.mean(most['uniform']):.0f}%), as the nearest to most others, whose weight it gets; if all chosen "
-        f"count equally, {texts({name: rounds[EQUAL[name]] for name in EQUAL}, 0)} rounds"
+        f"{100 * np.mean(most['uniform']):.0f}%), as the nearest to most others, whose weight it gets"
     )
 
-    def fewer(rival: str) -> Finding:
+    def fewer(own: str, rival: str, when: str = "") -> Finding:
         return Finding(
-            f"DivFL needs fewer rounds than {rival}",
+            f"{when}DivFL needs fewer rounds than {rival.split(',')[0]}",
             "curves only: 'faster convergence' than random choice and Power-of-Choice",
-            f"rounds: {texts({name: rounds[name] for name in ('divfl', rival)}, 0)}",
-            judge([above(np.log(rounds[rival]) - np.log(rounds["divfl"]), f"{rival} > DivFL", ratio=True)]),
-            f"reached by {result['reached']['divfl']} and {result['reached'][rival]} of {result['seeds']} seeds; {why}",
+            f"rounds: {texts({name: rounds[name] for name in (own, rival)}, 0)}",
+            judge([above(np.log(rounds[rival]) - np.log(rounds[own]), f"{rival} > {own}", ratio=True)]),
+            f"reached by {result['reached'][own]} and {result['reached'][rival]} of {result['seeds']} seeds; {why}",
             own=True,
         )
 
-    def fairer(rival: str) -> Finding:
-        gap = 100 * (np.asarray(spread[rival]) - spread["divfl"])
+    def fairer(own: str, rival: str, when: str = "") -> Finding:
+        gap = 100 * (np.asarray(spread[rival]) - spread[own])
         return Finding(
-            f"with DivFL the clients' accuracies differ less than with {rival}",
+            f"{when}with DivFL the clients' accuracies differ less than with {rival.split(',')[0]}",
             "'more uniform (i.e., fair) performance across clients'",
-            f"points: {texts({name: 100 * np.asarray(spread[name]) for name in ('divfl', rival)}, 1)}",
-            judge([above(gap, f"{rival} > DivFL", digits=1)]),
+            f"points: {texts({name: 100 * np.asarray(spread[name]) for name in (own, rival)}, 1)}",
+            judge([above(gap, f"{rival} > {own}", digits=1)]),
             "standard deviation over the clients, at the end of the run",
             own=True,
         )
 
-    return [fewer("uniform"), fewer("pow-d"), fairer("uniform"), fairer("pow-d")]
+    equal = (EQUAL["divfl"], EQUAL["uniform"], "if all chosen count equally, ")
+    found = [claim("divfl", rival) for claim in (fewer, fairer) for rival in ("uniform", "pow-d")]
+    return [*found, fewer(*equal), fairer(*equal)]
 
 
 STUDY = study(
@@ -66,7 +67,9 @@ STUDY = study(
     setting="Synthetic(1, 1) with 30 clients and logistic regression, ten of which train a round, as in the paper",
     chosen="The level is our choice, and the steps of training",
     about="DivFL compares whole updates, not sketches of them, the last that it heard of each client; Power-of-Choice "
-    "asks all clients for their loss, as in the authors' code",
+    "asks all clients for their loss, as in the authors' code. The paper gives a chosen client the weight of those "
+    "that it represents; the authors' code leaves these weights out and averages by size; here equal weights are "
+    "played beside the paper's",
     job=Played(play_training.config, _read),
     more={
         "spread": lambda run, level: float(run["spread"][-LAST:].mean()),
