@@ -28,7 +28,7 @@ test: $(READY)  ## set up, then run all tests except the slow ones
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(READY)  ## run the tests that build wheels, start processes or take minutes
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow
+	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
 
 PYTHONS ?= 3.11 3.12 3.13
 

@@ -198,9 +198,9 @@ class Peer:
                 text=True, start_new_session=True,
             )  # fmt: skip
         stack.callback(self.close)
-        started = time.perf_counter()
+        self.began, self.first = time.perf_counter(), None
         self.hear(limit)
-        self.compiling, self.first = self.turn(max(1.0, limit - (time.perf_counter() - started)))
+        self.compiling, self.first = self.turn(max(1.0, limit - (time.perf_counter() - self.began)))
 
     def hear(self, limit):
         """The next answer."""
@@ -212,13 +212,15 @@ class Peer:
         if not line:
             self.close()
             if late:
-                raise PeerError(f"stopped after {limit:.0f} s")
+                raise PeerError(f"stopped after {time.perf_counter() - self.began:.0f} s")
             told = self.log.read_text(errors="replace").strip().splitlines()
             raise PeerError(next((part for part in reversed(told) if part.strip()), "it ended without a word"))
         return json.loads(line)
 
     def turn(self, limit=120.0):
         """One round: its seconds, and the mean training loss."""
+        if self.first is not None:
+            self.began = time.perf_counter()
         with contextlib.suppress(BrokenPipeError):  # told by what is heard
             self.process.stdin.write("\n")
             self.process.stdin.flush()

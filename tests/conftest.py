@@ -76,14 +76,10 @@ class Examples:
 
     little: bool | None = None
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Put plain tests first, so that a process changes at most once; keep a file's slow tests on one worker."""
+    @staticmethod
+    def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+        """Put plain tests first, so that a process changes at most once."""
         items.sort(key=lambda item: not is_plain(item))
-        if config.getoption("loadgroup", False):  # xdist's, in its workers
-            for item in items:
-                file = item.nodeid.partition("::")[0]
-                item.add_marker(pytest.mark.xdist_group("servers" if file.startswith(SERVERS) else file))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -97,6 +93,20 @@ class Examples:
         if collection_path.suffix != ".py" or collection_path.name.startswith(("test_", "conftest")):
             return None
         return ">>>" not in collection_path.read_text(encoding="utf-8") or None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, all files of SERVERS count as one."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "servers" if nodeid.startswith(SERVERS) else super()._split_scope(nodeid)
+
+    return Files(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -52,6 +52,14 @@ def test_a_peer_that_fails_says_why(bench, tmp_path: Path) -> None:
         bench.Peer(sys.executable, tmp_path, "loop", 20.0, stack)  # neither a plan nor, here, PyTorch
 
 
+def test_a_peer_that_takes_too_long_is_stopped(bench, tmp_path: Path) -> None:
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nsleep 20\n")
+    slow.chmod(0o755)
+    with contextlib.ExitStack() as stack, pytest.raises(bench.PeerError, match="stopped after 0 s"):
+        bench.Peer(str(slow), tmp_path, "vmap, compiled", 0.2, stack)
+
+
 def test_engines_that_fail_on_the_way_are_left_out(bench) -> None:
     class Fine:
         def turn(self):

@@ -184,3 +184,10 @@ def test_every_policy_has_a_page_and_is_in_the_readme():
         assert f"policies/{page.name}" in nav
         assert f"fp.{name}" in readme
         assert "https://" in page.read_text() or name in ("Guard", "Genie"), f"{page.name} links no paper"
+
+
+def test_what_pages_take_from_benchmarks_is_there():
+    """docs/_hooks/including.py puts it into the site; without the file the site cannot be built."""
+    wanted = [name for page in DOCS.glob("*.md") for name in re.findall(r"<!-- include: (\S+) -->", page.read_text())]
+    assert len(wanted) >= 6
+    assert [name for name in wanted if not (ROOT / name).is_file()] == []
