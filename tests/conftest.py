@@ -10,6 +10,7 @@ only a means XLA optimises little.
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
@@ -29,6 +30,10 @@ settings.load_profile("fedpick")
 gc.disable()  # until all tests are collected
 os.environ.setdefault("FEDPICK_DEBUG", "1")
 devices.reserve(2)  # whatever the machine, and whoever imports JAX first
+
+# A shell starts what runs in the background with Ctrl-C ignored, which tests of Ctrl-C, and the processes they start, need.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Processes that tests start find the code of the package compiled, where none would be written otherwise.
 sys.dont_write_bytecode = False
