@@ -31,7 +31,7 @@ gc.disable()  # until all tests are collected
 os.environ.setdefault("FEDPICK_DEBUG", "1")
 devices.reserve(2)  # whatever the machine, and whoever imports JAX first
 
-# A shell starts what runs in the background with Ctrl-C ignored, which tests of Ctrl-C, and the processes they start, need.
+# A shell starts background jobs with Ctrl-C ignored; tests of Ctrl-C, and the processes that they start, need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
