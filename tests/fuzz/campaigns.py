@@ -5,6 +5,7 @@ too long is a finding.
 """
 
 import io
+import itertools
 import json
 import random
 import shutil
@@ -28,6 +29,7 @@ from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.experiment.files import load, load_experiment
 from fedpick.experiment.playing import config_of
+from fedpick.policies.min_separation import Certificate
 from fedpick.policies.text import policy_names
 from fedpick.report.results import load as load_results
 from fedpick.server.memory import Memory
@@ -619,6 +621,60 @@ def sources(number: int) -> None:
             read(Path(place))
 
 
+# ---- promises of a policy
+
+
+APART = 1000  # rounds of one step
+INSIDE = (
+    "uniform",
+    "e3cs(quota=0.5)",
+    "oort",
+    "rpow-d(candidates=8)",
+    "cs-ucb",
+    "over-select(bsfl, 1.5)",
+    "guard(tifl)",
+)
+
+
+def separation(number: int) -> None:
+    """A thousand rounds of MinSeparation: clients are away, fail, join and leave; the state is saved and loaded."""
+    rng, draw = random.Random(f"separation {number}"), np.random.default_rng(number)
+    apart, most = rng.randint(1, 9), rng.choice([None, rng.randint(1, 300)])
+    policy = fp.policy(f"min-separation({rng.choice(INSIDE)}, {apart}, {most})", cohort_size=rng.randint(1, 6))
+    names = list(range(12))  # of the clients, in the order of the state
+    state, fresh, log = policy.init(fp.Clients(np.ones(len(names)))), len(names), list[tuple[int, int]]()
+    with tempfile.TemporaryDirectory(prefix="fedpick-fuzz-") as place, attacked("min-separation"):
+        for t in range(1, APART + 1):
+            event = rng.random()
+            if event < 0.02:  # a restart
+                fp.save_state(policy, state, Path(place) / "state.npz")
+                state, _ = fp.load_state(policy, Path(place) / "state.npz", fp.Clients(np.ones(len(names))))
+            elif event < 0.04:
+                state, names, fresh = fp.admit(policy, state, fp.Clients(np.ones(1))), [*names, fresh], fresh + 1
+            elif event < 0.06 and len(names) > 1:
+                gone = rng.randrange(len(names))
+                names = [name for at, name in enumerate(names) if at != gone]
+                state = fp.retire(policy, state, np.arange(len(names) + 1) != gone)
+            there = draw.random(len(names)) < rng.choice([0.2, 0.7, 1.0])
+            seen = fp.View(t, clients=fp.Clients(np.ones(len(names))), available=there)
+            choice = policy.select(state, seen, draw)
+            status = draw.choice([0, 1, 2, 3], len(choice), p=[0.7, 0.1, 0.1, 0.1])
+            outcome = fp.Outcome(status, draw.uniform(0.5, 2.0, len(choice)), draw.gamma(2.0, size=len(choice)))
+            state = policy.observe(state, seen, choice, outcome)
+            log += [(names[at], t) for at in choice.ids.tolist()]
+        by_client: dict[int, list[int]] = {}
+        for name, t in log:
+            by_client.setdefault(name, []).append(t)
+        for name, rounds in by_client.items():
+            close = any(b - a < apart for a, b in itertools.pairwise(rounds))
+            if close or (most is not None and len(rounds) > most):
+                raise Finding(f"{policy}: client {name} took part in rounds {rounds}"[:300])
+        when, who = [t for _, t in log], [name for name, _ in log]
+        if not Certificate.of(when, who).holds(apart, most):
+            raise Finding(f"{policy}: the certificate of a log within the bounds does not hold")
+
+
 CAMPAIGNS: dict[str, Callable[[int], None]] = {
-    each.__name__: each for each in (bits, resume, summary, session, state, texts, toml, hostile, data, sources)
+    each.__name__: each
+    for each in (bits, resume, summary, session, state, texts, toml, hostile, data, sources, separation)
 }

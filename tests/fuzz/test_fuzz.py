@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from campaigns import CAMPAIGNS, Finding, attacked
 
-STEPS = {"bits": 12, "resume": 5, "summary": 2, "session": 5, "state": 12, "texts": 12, "toml": 12}
+import fedpick as fp
+
+STEPS = {"bits": 12, "resume": 5, "summary": 2, "session": 5, "state": 12, "texts": 12, "toml": 12, "separation": 1}
 KEPT = [line.split("#")[0].split() for line in (Path(__file__).parent / "found.txt").read_text().splitlines()]
 
 
@@ -37,3 +39,9 @@ def test_a_traceback_is_a_finding_and_a_clear_error_is_none():
         raise __import__("fedpick").StateError("clear")
     with pytest.raises(Finding, match="this: ZeroDivisionError"), attacked("this"):
         _ = 1 / 0
+
+
+def test_a_policy_that_keeps_no_distance_is_a_finding(monkeypatch):
+    monkeypatch.setattr(fp, "policy", lambda text, cohort_size: fp.Uniform(cohort_size))
+    with pytest.raises(Finding, match=r"Uniform\(cohort_size=.*: client \d+ took part in rounds"):
+        CAMPAIGNS["separation"](1)
