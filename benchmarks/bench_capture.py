@@ -236,7 +236,8 @@ def write(name: str, marks: tuple[str, str], lines: list[str], kept: Row, measur
     RESULTS.mkdir(parents=True, exist_ok=True)
     head = {each: value for each, value in kept.items() if each != "rows"}
     rows = ",\n".join("  " + json.dumps(row) for row in kept["rows"])  # a line each, so that changes can be read
-    (RESULTS / f"{name}.json").write_text(json.dumps(head, indent=1)[:-2] + f',\n "rows": [\n{rows}\n ]\n}}\n')
+    before = json.dumps(head, indent=1)[:-2] + "," if head else "{"
+    (RESULTS / f"{name}.json").write_text(f'{before}\n "rows": [\n{rows}\n ]\n}}\n')
     (RESULTS / f"{name}-manifest.json").write_text(json.dumps(measured, indent=1) + "\n")
     begin, end = marks
     before, rest = PAGE.read_text().split(begin)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from contextlib import contextmanager
@@ -224,6 +225,37 @@ def test_an_open_page_gets_the_end(tmp_path):
     begun = time.monotonic()
     watch.settle(60.0)  # no page is open: it does not wait
     assert time.monotonic() - begun < 30
+
+
+def test_an_open_page_gets_the_end_even_if_reading_takes_long(tmp_path, monkeypatch):
+    """The end comes while the folder is read for an earlier question: the next answer has it, and is waited for."""
+    looks, reading, over, look = [], threading.Event(), threading.Event(), Watch._look
+
+    def slow(self):
+        began = time.monotonic()
+        reading.set()
+        time.sleep(0.2)
+        look(self)
+        looks.append((began, time.monotonic()))
+
+    monkeypatch.setattr(Watch, "_look", slow)
+    monkeypatch.setattr(watching, "SHARE", 1000.0)  # as on a busy machine: the next look would be put off for long
+    watch = Watch(study(tmp_path, policies=("uniform",), seeds=1))
+
+    def page():
+        while not over.wait(0.02):
+            watch.answer("/news.json")
+
+    asking = threading.Thread(target=page)
+    asking.start()
+    try:
+        reading.wait()
+        end = time.monotonic()
+        watch.settle(60.0)
+        assert any(began >= end for began, _ in looks)
+    finally:
+        over.set()
+        asking.join()
 
 
 # ---- as people use it

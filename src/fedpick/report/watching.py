@@ -162,17 +162,17 @@ class Watch:
         Args:
             seconds: to wait at most.
         """
-        now = time.monotonic()
-        if now - self.asked > OPEN:
+        if time.monotonic() - self.asked > OPEN:
             return
-        self._next = 0.0
+        with self._guard:  # a look that is under way would put off the next one
+            now, self._next = time.monotonic(), 0.0
         while self._looked < now and time.monotonic() - now < seconds:
             time.sleep(0.05)
         time.sleep(1.0)  # for its way to the page
 
     def _look(self) -> None:
         """Read the folder if something has changed."""
-        self._looked, spent = time.monotonic(), time.thread_time()
+        began, spent = time.monotonic(), time.thread_time()
         infos, broken = find_leniently(self.folder)
         stamps = {info.folder: sorted(_stamps(info.folder)) for info in infos}
         seen, changed = states_of(infos, stamps)
@@ -182,6 +182,7 @@ class Watch:
             self._answers = _answers(content, live)
             self._print = found
         self._next = time.monotonic() + SHARE * (time.thread_time() - spent)
+        self._looked = began  # last: whoever waits for it may close the server
 
     def _read(
         self, infos: Sequence[RunInfo], broken: dict[Path, str], seen: dict[Path, tuple[str, int]], changed: float
