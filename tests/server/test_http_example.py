@@ -24,7 +24,7 @@ from fedpick.state import pack
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "http-server"
 POLICY, COHORT = "rpow-d(candidates=40)", 10
-CLIENTS, KILLS = 200, 10
+CLIENTS, KILLS, LAST = 200, 10, 10  # LAST: rounds after the kills, so that some fail on a busy machine, too
 
 
 def load(name):
@@ -49,7 +49,7 @@ class Crowd:
     def __init__(self, url: str, count: int, threads: int = 8) -> None:
         self.used: set[tuple[int, str]] = set()
         self.over = threading.Event()
-        self.clients = [self.one(url, f"phone {k}", 1 + k % 7, 0.1 * (k % 3)) for k in range(count)]
+        self.clients = [self.one(url, f"phone {k}", 1 + k % 7, 0.2 * (k % 3)) for k in range(count)]
         self.threads = [threading.Thread(target=self.move, args=(self.clients[k::threads],)) for k in range(threads)]
 
     def one(self, url, name, size, fails):
@@ -191,7 +191,7 @@ def test_two_hundred_clients_and_a_server_killed_ten_times(tmp_path) -> None:
                 roster = session.roster
                 seen.append((session.round_number, list(roster.names), roster.clients.sizes, roster.state))
                 assert session.round_number >= before, "a round that was learned from is lost"
-            process = serve(tmp_path, port, seen[-1][0] + 3, log)
+            process = serve(tmp_path, port, seen[-1][0] + LAST, log)
             assert process.wait(timeout=60) == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
         crowd.over.set()
@@ -203,7 +203,7 @@ def test_two_hundred_clients_and_a_server_killed_ten_times(tmp_path) -> None:
 
     session = look(tmp_path)
     last = session.round_number
-    assert last == seen[-1][0] + 3
+    assert last == seen[-1][0] + LAST
     assert last > KILLS
     assert len(session.names) == len(set(session.names)) > 0.8 * CLIENTS
 
