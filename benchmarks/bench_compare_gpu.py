@@ -3,8 +3,8 @@
     python benchmarks/bench_compare_gpu.py [--out FOLDER] [--only synthetic|cifar10] [--rounds N] [--cifar FILE.npz]
 
 Both commands are measured as complete processes: start, compilation, training, evaluation, files and tables. The rate
-is the rounds of all runs divided by that time. Both must give similar results: the largest difference of a final
-accuracy is reported. `--cifar` reads images (x, y, test_x, test_y) from a file if CIFAR-10 is not available; the
+is the rounds of all runs divided by that time. The runs that are played one by one may be fewer rounds or seeds, since
+they take long. Both must give similar results: the largest difference of a final accuracy is reported. `--cifar` reads images (x, y, test_x, test_y) from a file if CIFAR-10 is not available; the
 training is E3CS's in both cases.
 """
 
@@ -28,9 +28,9 @@ POLICIES = [
     "over-select(uniform, 1.5)",
     "fedcs",
 ]
-WORKLOADS = {  # data, rounds of the stacked command, rounds of the one that plays runs one by one
-    "synthetic": ("synthetic(1, 1)", 500, 150),
-    "cifar10": ("cifar10", 20, 10),
+WORKLOADS = {  # data, rounds of the stacked command, rounds and seeds of the one that plays runs one by one
+    "synthetic": ("synthetic(1, 1)", 500, 150, 8),
+    "cifar10": ("cifar10", 20, 20, 2),
 }
 STUDY = """
 policy = {policies}
@@ -78,26 +78,29 @@ def main():
     options.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gpu")
     options.add_argument("--only", choices=list(WORKLOADS))
     options.add_argument("--cifar", type=Path)
-    options.add_argument("--seeds", type=int, default=8)
+    options.add_argument("--seeds", type=int, default=8, help="at most, of both commands")
     options.add_argument("--rounds", type=int, help="of both commands, for a trial")
     options.add_argument("--stacked", default="", help="options of the stacked command; none on a GPU")
     chosen = options.parse_args()
-    found = {}
+    file = chosen.out / "compare.json"
+    found = json.loads(file.read_text())["figures"] if file.is_file() else {}
     for name in [chosen.only] if chosen.only else WORKLOADS:
-        data, many, few = WORKLOADS[name]
+        data, many, few, single = WORKLOADS[name]
         if name == "cifar10" and chosen.cifar is not None:
             data = str(chosen.cifar.resolve())
         many, few = chosen.rounds or many, chosen.rounds or few
-        runs = len(POLICIES) * chosen.seeds
+        single = min(single, chosen.seeds)
+        runs, singles = len(POLICIES) * chosen.seeds, len(POLICIES) * single
         with tempfile.TemporaryDirectory() as folder:
             together = run(data, many, chosen.seeds, Path(folder, "together"), shlex.split(chosen.stacked))
-            alone = run(data, few, chosen.seeds, Path(folder, "alone"), ["--workers", "1"])
-            gap = (accuracies(Path(folder, "together"), few) - accuracies(Path(folder, "alone"), few)).abs()
+            print(f"{name}: {runs} runs of {many} rounds stacked in {together:.1f} s", flush=True)
+            alone = run(data, few, single, Path(folder, "alone"), ["--workers", "1"])
+            gap = (accuracies(Path(folder, "together"), few) - accuracies(Path(folder, "alone"), few)).abs().dropna()
             played = json.loads(next(Path(folder, "together").glob("runs/*/manifest.json")).read_text())["about"]
-        rates = {"together": runs * many / together, "alone": runs * few / alone}
+        rates = {"together": runs * many / together, "alone": singles * few / alone}
         found[name] = {
             "data": Path(data).name,
-            "runs": runs,
+            "runs": {"together": runs, "alone": singles},
             "rounds": {"together": many, "alone": few},
             "seconds": {"together": together, "alone": alone},
             "rounds_per_second": rates,
@@ -106,11 +109,11 @@ def main():
             "median_difference_of_accuracy": float(gap.median()) if len(gap) else None,
             "device": played["device"],
             "played": played["played"],
+            "manifest": manifest({"policies": POLICIES, "seeds": chosen.seeds, "world": "volatile"}),
         }
         print(json.dumps(found[name], indent=1), flush=True)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    about = manifest({"policies": POLICIES, "seeds": chosen.seeds, "world": "volatile"})
-    (chosen.out / "compare.json").write_text(json.dumps({"figures": found, "manifest": about}, indent=1) + "\n")
+    file.write_text(json.dumps({"figures": found}, indent=1) + "\n")
     (chosen.out / "compare.md").write_text(table(found))
 
 
@@ -127,7 +130,7 @@ def table(found):
     for each in found.values():
         rate = each["rounds_per_second"]
         lines.append(
-            f"| {each['data']} | {each['device']} | {each['runs']} | {rate['together']:.1f} | {rate['alone']:.1f} | "
+            f"| {each['data']} | {each['device']} | {each['runs']['together']} | {rate['together']:.1f} | {rate['alone']:.1f} | "
             f"{each['ratio']:.1f}x | {each['largest_difference_of_accuracy']:.4f} |"
         )
     return "\n".join(lines) + "\n"
