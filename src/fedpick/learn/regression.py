@@ -39,31 +39,27 @@ def suits(model: Model, dataset: Dataset, precision: str) -> bool:
 
 @_inner
 def _outputs(x: Singles, n: int, w: Singles, b: Singles, z: Singles) -> None:
-    """z = x w + b for n examples, five outputs in one pass over an example."""
+    """z = x w + b for n examples, a multiple of five: two outputs of five examples in one pass over the inputs."""
     outputs, inputs = w.shape
-    for e in range(n):
-        k = 0
-        while k + 5 <= outputs:
-            z0 = z1 = z2 = z3 = z4 = np.float32(0.0)
+    for e in range(0, n, 5):
+        for k in range(0, outputs, 2):
+            j = min(k + 1, outputs - 1)  # the last of an odd number is computed twice
+            k0 = k1 = k2 = k3 = k4 = b[k]
+            j0 = j1 = j2 = j3 = j4 = b[j]
             for d in range(inputs):
-                v = x[e, d]
-                z0 += v * w[k, d]
-                z1 += v * w[k + 1, d]
-                z2 += v * w[k + 2, d]
-                z3 += v * w[k + 3, d]
-                z4 += v * w[k + 4, d]
-            z[e, k] = z0 + b[k]
-            z[e, k + 1] = z1 + b[k + 1]
-            z[e, k + 2] = z2 + b[k + 2]
-            z[e, k + 3] = z3 + b[k + 3]
-            z[e, k + 4] = z4 + b[k + 4]
-            k += 5
-        while k < outputs:
-            z0 = np.float32(0.0)
-            for d in range(inputs):
-                z0 += x[e, d] * w[k, d]
-            z[e, k] = z0 + b[k]
-            k += 1
+                x0, x1, x2, x3, x4 = x[e, d], x[e + 1, d], x[e + 2, d], x[e + 3, d], x[e + 4, d]
+                k0 += x0 * w[k, d]
+                k1 += x1 * w[k, d]
+                k2 += x2 * w[k, d]
+                k3 += x3 * w[k, d]
+                k4 += x4 * w[k, d]
+                j0 += x0 * w[j, d]
+                j1 += x1 * w[j, d]
+                j2 += x2 * w[j, d]
+                j3 += x3 * w[j, d]
+                j4 += x4 * w[j, d]
+            z[e, k], z[e + 1, k], z[e + 2, k], z[e + 3, k], z[e + 4, k] = k0, k1, k2, k3, k4
+            z[e, j], z[e + 1, j], z[e + 2, j], z[e + 3, j], z[e + 4, j] = j0, j1, j2, j3, j4
 
 
 @_inner
@@ -103,16 +99,20 @@ def _cross_entropy(z: Singles, n: int, y: Any, powers: NDArray[np.int32]) -> flo
             z[e, k] -= top
         total -= z[e, y[e]]
     _exponentials(z[:n].reshape(-1), powers[: n * labels])
+    product = 1.0  # of the sums: one logarithm of many
     for e in range(n):
         together = np.float32(0.0)
         for k in range(labels):
             together += z[e, k]
-        total += np.log(together)
+        product *= together
+        if product > 1e200:
+            total += np.log(product)
+            product = 1.0
         share = np.float32(1.0) / (together * np.float32(n))
         for k in range(labels):
             z[e, k] *= share
         z[e, y[e]] -= np.float32(1.0) / np.float32(n)
-    return total
+    return total + np.log(product)
 
 
 @_inner
@@ -128,25 +128,16 @@ def _squared_error(z: Singles, n: int, y: Any) -> float:
 
 @_inner
 def _gradient(x: Singles, n: int, z: Singles, g: Singles, slope: Singles) -> None:
-    """g = z' x and slope = the sum of z, over n examples, five of them in one pass over the weights."""
+    """g = z' x and slope = the sum of z, over n examples, a multiple of five: five in one pass over the weights."""
     outputs, inputs = g.shape
     g[:] = 0.0
     slope[:] = 0.0
-    e = 0
-    while e + 5 <= n:
+    for e in range(0, n, 5):
         for k in range(outputs):
             z0, z1, z2, z3, z4 = z[e, k], z[e + 1, k], z[e + 2, k], z[e + 3, k], z[e + 4, k]
             slope[k] += z0 + z1 + z2 + z3 + z4
             for d in range(inputs):
                 g[k, d] += z0 * x[e, d] + z1 * x[e + 1, d] + z2 * x[e + 2, d] + z3 * x[e + 3, d] + z4 * x[e + 4, d]
-        e += 5
-    while e < n:
-        for k in range(outputs):
-            z0 = z[e, k]
-            slope[k] += z0
-            for d in range(inputs):
-                g[k, d] += z0 * x[e, d]
-        e += 1
 
 
 @_inner
@@ -184,7 +175,7 @@ def _clients(
     index, count, steps = batches
     momentum, decay, prox = rates
     outputs, inputs = sent[0].shape[1:]
-    most = index.shape[2]
+    most = -(-index.shape[2] // 5) * 5
     rows = np.empty((most, inputs), np.float32)
     there = np.empty(most, y.dtype)
     z, powers = np.empty((most, outputs), np.float32), np.empty(most * outputs, np.int32)
@@ -196,13 +187,18 @@ def _clients(
         total, seen = 0.0, 0
         for s in range(steps[c]):
             n = count[c, s]
+            full = -(-n // 5) * 5  # the last few are zeros
             for e in range(n):
-                rows[e] = x[index[c, s, e]]
-                there[e] = y[index[c, s, e]]
-            _outputs(rows, n, w, b, z)
+                i = index[c, s, e]
+                there[e] = y[i]
+                for d in range(inputs):
+                    rows[e, d] = x[i, d]
+            rows[n:full] = 0.0
+            _outputs(rows, full, w, b, z)
             total += _cross_entropy(z, n, there, powers) if labels else _squared_error(z, n, there)
             seen += n
-            _gradient(rows, n, z, g, slope)
+            z[n:full] = 0.0
+            _gradient(rows, full, z, g, slope)
             _descend(w.reshape(-1), w0.reshape(-1), g.reshape(-1), v.reshape(-1), lr[c], momentum, decay, prox)
             _descend(b, b0, slope, u, lr[c], momentum, decay, prox)
         delta[0][c] = w - w0
