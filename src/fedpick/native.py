@@ -24,7 +24,8 @@ class Native(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], nogil: bool = False, fastmath: Collection[str] = ()) -> None:
         functools.update_wrapper(self, function)
-        self.function, self.options = function, {"nogil": nogil, "fastmath": set(fastmath)}
+        self.function = function
+        self.options: dict[str, Any] = {"nogil": nogil, "fastmath": set(fastmath)}
 
     @functools.cached_property
     def compiled(self) -> Any:
