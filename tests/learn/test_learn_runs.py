@@ -135,7 +135,7 @@ def test_rounds_in_which_nobody_is_there_or_nobody_returns() -> None:
 
 
 def rough(form: str) -> fp.Run:
-    """Dropout (if there is a layer to drop from), a server with a memory, clients with one or two epochs; cohorts of 4, but of 3 in rounds 5 to 7."""
+    """Dropout, a server with a memory, clients with one or two epochs; cohorts of 4, but of 3 in rounds 5 to 7."""
     place = {"availability": worlds.Bernoulli(0.4), "epochs": (1, 2)}
     model = learn.logistic((6,), 4) if form == "loop" else model_of("floats", 0.3)
     settings = {"model": model, "server": "fedavgm", "form": form}
