@@ -122,15 +122,15 @@ def table(found):
     lines = [
         "# `fedpick compare` on a GPU",
         "",
-        "Six policies, eight seeds; whole commands, compilation and files included (`make bench-compare-gpu`).",
+        "Six policies; whole commands, compilation and files included (`make bench-compare-gpu`).",
         "",
-        "| data | device | runs | stacked, rounds/s | one by one, rounds/s | ratio | accuracies differ by at most |",
+        "| data | device | runs stacked, one by one | stacked, rounds/s | one by one, rounds/s | ratio | accuracies differ by at most |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for each in found.values():
         rate = each["rounds_per_second"]
         lines.append(
-            f"| {each['data']} | {each['device']} | {each['runs']['together']} | {rate['together']:.1f} | {rate['alone']:.1f} | "
+            f"| {each['data']} | {each['device']} | {each['runs']['together']}, {each['runs']['alone']} | {rate['together']:.1f} | {rate['alone']:.1f} | "
             f"{each['ratio']:.1f}x | {each['largest_difference_of_accuracy']:.4f} |"
         )
     return "\n".join(lines) + "\n"
