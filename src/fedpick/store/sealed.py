@@ -71,7 +71,7 @@ class Sealed:
     def pieces(self) -> Iterator[pa.Table]:
         """Its rows, a few at a time."""
         try:
-            for batch in self.file.iter_batches(GROUP):
+            for batch in self.file.iter_batches(GROUP, use_threads=False):  # each thread would keep memory
                 yield pa.Table.from_batches([batch])
         except (OSError, pa.ArrowException, MemoryError, ValueError) as error:
             raise self._unreadable(error) from None
