@@ -42,7 +42,7 @@ from fedpick.store.tables import (
 
 __all__ = ["Tables"]
 
-LARGEST = 8 * 2**20  # bytes of a part; what a server merges while it runs is in memory for a moment
+LARGEST = 8 * 2**20  # bytes of a part; the files that a server merges while it runs are in memory for a moment
 
 
 @contextmanager
@@ -165,8 +165,8 @@ class Tables:
         """Merge the last parts into one, and those before them that are not much larger; large ones stay as they are.
 
         So n rounds are in about log(n) parts and a few large ones, each of which was written log(n) times, and no more
-        than `LARGEST` is ever in memory. The last part takes the merged rows, which covers the others from then on:
-        a crash before they are removed costs nothing.
+        than `LARGEST` and a few groups of rows are ever in memory. The last part takes the merged rows, which covers
+        the others from then on: a crash before they are removed costs nothing.
         """
         until = last_part(self.path)
         with self._careful("the merged parts"):
