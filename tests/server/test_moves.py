@@ -17,3 +17,9 @@ def test_floats_keep_the_models_type_and_integers_are_not_rounded():
     assert (once["w"].dtype, once["w"].tolist()) == (np.float32, [1.5, 1.25])
     assert (once["n"].dtype.kind, once["n"].tolist()) == ("i", [7])
     assert onto(model, {"n": np.array([3])}, 0.5)["n"].tolist() == [5.5]
+
+
+def test_changes_that_were_sent_as_such_stay_changes():
+    sent, changes = {"w": np.array([1.0, 2.0])}, {"w": np.array([0.5, -1.0])}
+    assert moves(changes, sent, whole=False)["w"].tolist() == [0.5, -1.0]
+    assert onto(sent, changes, 2.0, whole=False)["w"].tolist() == [1.0, -2.0]
