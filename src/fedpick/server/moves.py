@@ -25,7 +25,8 @@ def moves(trained: Arrays | Mapping[str, Any], sent: Mapping[str, Any], whole: b
     for name, new in trained.items():
         old = sent.get(name)
         if isinstance(new, np.ndarray) and isinstance(old, np.ndarray) and new.shape == old.shape:
-            found[name] = new - old
+            # Truth values cannot be subtracted, and unsigned numbers have no negative changes.
+            found[name] = np.subtract(new, old, dtype=np.result_type(new, old, np.int8))
     return found
 
 
