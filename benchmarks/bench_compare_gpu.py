@@ -4,8 +4,8 @@
 
 Both commands are measured as complete processes: start, compilation, training, evaluation, files and tables. The rate
 is the rounds of all runs divided by that time. The runs that are played one by one may be fewer rounds or seeds, since
-they take long. Both must give similar results: the largest difference of a final accuracy is reported. `--cifar` reads images (x, y, test_x, test_y) from a file if CIFAR-10 is not available; the
-training is E3CS's in both cases.
+they take long. Both must give similar results: the largest difference of a final accuracy is reported. `--cifar` reads
+images (x, y, test_x, test_y) from a file if CIFAR-10 is not available; the training is E3CS's in both cases.
 """
 
 import argparse
@@ -122,15 +122,17 @@ def table(found):
     lines = [
         "# `fedpick compare` on a GPU",
         "",
-        "Six policies, eight seeds; whole commands, compilation and files included (`make bench-compare-gpu`).",
+        "Six policies; whole commands, compilation and files included (`make bench-compare-gpu`).",
         "",
-        "| data | device | runs | stacked, rounds/s | one by one, rounds/s | ratio | accuracies differ by at most |",
+        "| data | device | runs stacked, one by one | stacked, rounds/s | one by one, rounds/s | ratio | "
+        "accuracies differ by at most |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for each in found.values():
-        rate = each["rounds_per_second"]
+        rate, runs = each["rounds_per_second"], each["runs"]
         lines.append(
-            f"| {each['data']} | {each['device']} | {each['runs']['together']} | {rate['together']:.1f} | {rate['alone']:.1f} | "
+            f"| {each['data']} | {each['device']} | {runs['together']}, {runs['alone']} | "
+            f"{rate['together']:.1f} | {rate['alone']:.1f} | "
             f"{each['ratio']:.1f}x | {each['largest_difference_of_accuracy']:.4f} |"
         )
     return "\n".join(lines) + "\n"

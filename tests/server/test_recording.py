@@ -2,9 +2,11 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,6 +25,7 @@ from fedpick.store import (
     tables,
     writing,
 )
+from fedpick.store.records import Record
 from fedpick.store.verify import verify
 
 NAMES = [f"phone-{k}" for k in range(6)]
@@ -91,6 +94,39 @@ def test_parts_do_not_become_larger_than_what_may_be_in_memory(tmp_path, monkeyp
     assert len(sizes) < 40  # of 60
     assert rounds_in(tmp_path / "run") == list(range(1, 31))
     session.close()
+
+
+def test_the_memory_of_a_merge_and_of_the_join_does_not_grow_with_the_rounds(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sealed, "GROUP", 64)
+    rng, peaks, pool = np.random.default_rng(1), [], pa.default_memory_pool()
+
+    def play(number: int) -> Record:
+        numbers = {"clock": 1.0 * number, "seconds": 1.0, "available": 90, "messages": 20, "megabytes": 1.0}
+        told = {name: rng.random(3) for name in ("inclusion", "duration", "loss")}
+        ids, status = rng.permutation(90)[:3], np.zeros(3, dtype=np.int8)
+        return Record(round=number, ids=ids, status=status, there=rng.bytes(100), joined=100, **numbers, **told)
+
+    def peak(act: Callable[..., None], *args: int) -> float:
+        """Arrow's bytes."""
+        counted = pa.proxy_memory_pool(pool)
+        pa.set_memory_pool(counted)
+        try:
+            act(*args)
+        finally:
+            pa.set_memory_pool(pool)
+        return counted.max_memory()
+
+    for rounds in (400, 1600):
+        with writing.Tables(tmp_path / str(rounds), {"seed": rounds}) as opened:
+            for at in range(0, rounds, rounds // 5):
+                opened.write([play(at + k + 1) for k in range(rounds // 5)], [])
+            merged = peak(opened.merge)
+            assert len(list(tables.parts_of(opened.path, "rounds"))) == 1
+            opened.write([play(rounds + 1)], [])
+            peaks.append((merged, peak(opened.join, rounds + 1)))
+        assert read_rounds(tmp_path / str(rounds))["round"].to_pylist() == list(range(1, rounds + 2))
+        assert len(read_selections(tmp_path / str(rounds))) == 3 * (rounds + 1)
+    assert max(np.divide(peaks[1], peaks[0])) < 1.5  # 4 where all rows are in memory
 
 
 class Killed(BaseException):

@@ -1,5 +1,6 @@
 """Every file of a run says what it is and has a sum: damage, a wrong place and another run are seen."""
 
+import errno
 import json
 import os
 import random
@@ -7,17 +8,19 @@ import re
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import fedpick as fp
+from fedpick import atomic
 from fedpick.cli.app import app
 from fedpick.errors import StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.experiment.playing import config_of
-from fedpick.store import Folder, read_rounds, read_selections
+from fedpick.store import Folder, read_rounds, read_selections, sealed
 from fedpick.store.manifest import identity, summed_json
 from fedpick.store.sealed import Label, read_sealed, write_sealed
 
@@ -61,6 +64,57 @@ def test_other_tools_read_the_tables(runs: Path) -> None:
     assert read_sealed(runs / "whole" / "rounds.parquet").label == Label(
         "rounds", json.loads((runs / "whole" / "manifest.json").read_text())["run"], 1, 12
     )
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 16, 50])
+def test_the_bytes_do_not_depend_on_how_the_rows_are_cut(rows: int, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sealed, "GROUP", 8)
+    status = pa.DictionaryArray.from_arrays(pa.array([k % 3 for k in range(rows)], pa.int8()), ["a", "b", "c"])
+    table, label = pa.table({"round": pa.array(range(rows), pa.int64()), "status": status}), Label("x", "y", 1, 50)
+    write_sealed(tmp_path / "whole", table, label)
+    found = read_sealed(tmp_path / "whole")
+    assert found.table().to_pylist() == table.to_pylist()
+    groups = [found.file.metadata.row_group(k).num_rows for k in range(found.file.num_row_groups)]
+    assert groups == [8] * ((rows - 1) // 8) + [(rows - 1) % 8 + 1] if rows else groups == [0]
+    for size in (1, 3, 8, 20):
+        write_sealed(tmp_path / "cut", (table.slice(at, size) for at in range(0, max(rows, 1), size)), label)
+        assert (tmp_path / "cut").read_bytes() == (tmp_path / "whole").read_bytes()
+        assert pa.concat_tables(found.pieces()).to_pylist() == table.to_pylist() if rows else not list(found.pieces())
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_table_leaves_the_old_one(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sealed, "GROUP", 8)
+    path, label = tmp_path / "t.parquet", Label("x", "y", 1, 50)
+    write_sealed(path, pa.table({"round": range(3)}), label)
+    before, opened = path.read_bytes(), atomic.opened
+
+    class Full:
+        """A file that takes so many writes."""
+
+        def __init__(self, file, left: int) -> None:
+            self.file, self.left = file, left
+
+        def write(self, content: bytes) -> None:
+            if not self.left:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.left -= 1
+            self.file.write(content)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception: object) -> None:
+            self.file.close()
+
+    for left in range(5):  # groups of 8, 8 and 4 rows, then the sum and the footer
+        monkeypatch.setattr(atomic, "opened", lambda path, mode, left=left: Full(opened(path, mode), left))
+        with pytest.raises(OSError, match="No space left"):
+            write_sealed(path, pa.table({"round": range(20)}), label)
+        assert path.read_bytes() == before
+        assert list(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr(atomic, "opened", opened)
+    write_sealed(path, pa.table({"round": range(20)}), label)
+    assert read_sealed(path).table()["round"].to_pylist() == list(range(20))
 
 
 def test_a_flipped_bit_anywhere_is_seen(runs: Path, tmp_path: Path) -> None:

@@ -8,8 +8,11 @@ The footer's "fedpick" says which table it is, of which run, and which rounds it
 """
 
 import hashlib
+import io
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ __all__ = ["Label", "Sealed", "peek", "read_sealed", "write_sealed"]
 KEY = b"fedpick"
 REACHED = b"fedpick.reached"  # until 0.1, in joined files: the last round they hold
 _MARK, _SUM, _END = b"fedpick:blake2b:", 16, b"PAR1"
+GROUP = 2**12  # rows of a Parquet row group; larger tables are written, and merged, without being whole in memory
 _FIX = "restore it from a backup, or remove the run's folder"
 
 
@@ -62,20 +66,63 @@ class Sealed:
         try:
             return self.file.read(columns)
         except (OSError, pa.ArrowException, MemoryError, ValueError) as error:
-            raise StoreError(f"{self.path}: cannot be read ({str(error)[:200]}); {_FIX}") from None
+            raise self._unreadable(error) from None
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """Its rows, a few at a time."""
+        try:
+            for batch in self.file.iter_batches(GROUP, use_threads=False):  # each thread would keep memory
+                yield pa.Table.from_batches([batch])
+        except (OSError, pa.ArrowException, MemoryError, ValueError) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> StoreError:
+        return StoreError(f"{self.path}: cannot be read ({str(error)[:200]}); {_FIX}")
 
 
-def write_sealed(path: Path, table: pa.Table, label: Label) -> None:
-    """Replace a file, with its label and its sum."""
-    sink = pa.BufferOutputStream()
-    marked = table.replace_schema_metadata({KEY: json.dumps(asdict(label))})
-    pq.write_table(marked, sink, write_page_checksum=True)
-    content = memoryview(sink.getvalue())
-    at = _footer(content)
-    check = hashlib.blake2b(content, digest_size=_SUM).digest()
-    with atomic.creating(path) as file:
-        for piece in (content[:at], _MARK + check, content[at:]):
-            file.write(piece)
+def write_sealed(path: Path, table: pa.Table | Iterable[pa.Table], label: Label) -> None:
+    """Replace a file, with its label and its sum.
+
+    Args:
+        path: of the file.
+        table: all rows, or pieces of one schema, at least one. The bytes do not depend on how the rows are cut.
+        label: what the file says of itself.
+    """
+    groups = _groups([table] if isinstance(table, pa.Table) else table)
+    first = next(groups)
+    schema = first.schema.with_metadata({KEY: json.dumps(asdict(label))})
+    sink, check = io.BytesIO(), hashlib.blake2b(digest_size=_SUM)
+
+    def written() -> bytes:
+        """What the writer has written since the last call."""
+        content = sink.getvalue()
+        check.update(content)
+        sink.seek(0)
+        sink.truncate()
+        return content
+
+    with atomic.creating(path) as file, pq.ParquetWriter(sink, schema, write_page_checksum=True) as writer:
+        for group in chain([first], groups):
+            writer.write_table(group.replace_schema_metadata(schema.metadata))
+            file.write(written())
+        writer.close()
+        end = written()
+        at = _footer(memoryview(end))
+        file.write(end[:at])
+        file.write(_MARK + check.digest() + end[at:])
+
+
+def _groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The rows of tables of one schema in tables of `GROUP` rows; only the last has fewer."""
+    held, rows = list[pa.Table](), 0
+    for piece in pieces:
+        held.append(piece)
+        rows += len(piece)
+        while rows > GROUP:
+            whole = pa.concat_tables(held)
+            yield whole.slice(0, GROUP).combine_chunks()
+            held, rows = [whole.slice(GROUP)], rows - GROUP
+    yield pa.concat_tables(held).combine_chunks()
 
 
 def _footer(content: memoryview) -> int:

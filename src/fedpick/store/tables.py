@@ -6,6 +6,7 @@ should: no gap, and none twice.
 
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "covers",
     "has_begun",
     "is_over",
+    "joined_pieces",
     "joined_tables",
     "last_part",
     "last_round",
@@ -202,10 +204,25 @@ def joined_tables(files: list[Sealed], columns: list[str] | None = None) -> pa.T
     try:
         return pa.concat_tables([file.table(columns) for file in files], promote_options="default")
     except pa.ArrowException as error:
-        raise StoreError(
-            f"{files[0].path}: has other columns than {files[-1].path.name} ({str(error)[:200]}); restore it from a "
-            "backup"
-        ) from None
+        raise _unlike(files, error) from None
+
+
+def joined_pieces(files: list[Sealed]) -> Iterator[pa.Table]:
+    """The rows of `joined_tables`, a few at a time: of a server's years, only the files' bytes are in memory."""
+    try:
+        schema = pa.unify_schemas([file.file.schema_arrow.remove_metadata() for file in files])
+        yield (empty := schema.empty_table())
+        for file in files:
+            for piece in file.pieces():
+                yield pa.concat_tables([empty, piece], promote_options="default")
+    except pa.ArrowException as error:
+        raise _unlike(files, error) from None
+
+
+def _unlike(files: list[Sealed], error: pa.ArrowException) -> StoreError:
+    return StoreError(
+        f"{files[0].path}: has other columns than {files[-1].path.name} ({str(error)[:200]}); restore it from a backup"
+    )
 
 
 def has_begun(folder: Path) -> bool:

@@ -30,7 +30,7 @@ from fedpick.store.tables import (
     TABLES,
     chain,
     covers,
-    joined_tables,
+    joined_pieces,
     last_part,
     last_round,
     parts_of,
@@ -42,7 +42,7 @@ from fedpick.store.tables import (
 
 __all__ = ["Tables"]
 
-LARGEST = 8 * 2**20  # bytes of a part; what a server merges while it runs is in memory for a moment
+LARGEST = 8 * 2**20  # bytes of a part; the files that a server merges while it runs are in memory for a moment
 
 
 @contextmanager
@@ -165,8 +165,8 @@ class Tables:
         """Merge the last parts into one, and those before them that are not much larger; large ones stay as they are.
 
         So n rounds are in about log(n) parts and a few large ones, each of which was written log(n) times, and no more
-        than `LARGEST` is ever in memory. The last part takes the merged rows, which covers the others from then on:
-        a crash before they are removed costs nothing.
+        than `LARGEST` and a few groups of rows are ever in memory. The last part takes the merged rows, which covers
+        the others from then on: a crash before they are removed costs nothing.
         """
         until = last_part(self.path)
         with self._careful("the merged parts"):
@@ -188,7 +188,7 @@ class Tables:
         if len(files) < 2 or files[0].label is None:  # a part from before there were labels waits for the join
             return
         label = Label(name, self.run, files[0].label.first, last_round(group[-1]))
-        write_sealed(group[-1], joined_tables(files).combine_chunks(), label)
+        write_sealed(group[-1], joined_pieces(files), label)
         for part in parts:
             if label.first <= last_round(part) < label.last:
                 atomic.remove(part)
@@ -226,7 +226,7 @@ class Tables:
         files = table_files(self.path, name)
         if files and [file.path for file in files] != [whole]:
             # The label says how far it goes: the last rounds may have no row, when nobody was there.
-            write_sealed(whole, joined_tables(files).combine_chunks(), Label(name, self.run, 1, reached))
+            write_sealed(whole, joined_pieces(files), Label(name, self.run, 1, reached))
 
     def close(self) -> None:
         """Unlock the folder."""
