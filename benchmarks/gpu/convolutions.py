@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/convolutions.py                   all forms, about five minutes; needs a GPU
     python benchmarks/gpu/convolutions.py --only Pallas     forms with this in their name; only prints
-    TINY=1 python benchmarks/gpu/convolutions.py            a smoke test on a CPU, which only prints
+    TINY=1 python benchmarks/gpu/convolutions.py            a smoke test on a CPU; only prints; --only for a part of it
 
 One step is 20 clients' SGD step on 40 images each, with weights of their own: forward, gradients, update. Times are
 medians of 20 calls of 10 steps, of both layers alone (5x5, 64 channels, ReLU, 2x2 pool) and of the whole network. What
