@@ -75,6 +75,7 @@ def compare(rounds: int, compiled: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "fedpick", "compare", "--world", "volatile", "--rounds", str(rounds)]
     command += ["--seeds", "3", *(part for policy in POLICIES for part in ("-p", policy))]
     settings = os.environ | {"FEDPICK_COMPILED": str(compiled), "JAX_PLATFORMS": "cpu"}
+    settings["NUMBA_CACHE_DIR"] = str(compiled / "numba")
     with tempfile.TemporaryDirectory() as folder:
         load, before = os.getloadavg()[0], resource.getrusage(resource.RUSAGE_CHILDREN)
         started = time.perf_counter()

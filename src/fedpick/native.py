@@ -4,7 +4,7 @@ Importing Numba takes longer than everything else of `import fedpick`, and many 
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Generic, ParamSpec, TypeVar
 
 __all__ = ["Native", "native"]
@@ -19,11 +19,13 @@ class Native(Generic[P, R]):
     Args:
         function: that Numba can compile.
         nogil: whether other threads may run meanwhile.
+        fastmath: the freedoms that LLVM is given with floating-point numbers, by their names there.
     """
 
-    def __init__(self, function: Callable[P, R], nogil: bool = False) -> None:
+    def __init__(self, function: Callable[P, R], nogil: bool = False, fastmath: Collection[str] = ()) -> None:
         functools.update_wrapper(self, function)
-        self.function, self.nogil = function, nogil
+        self.function = function
+        self.options: dict[str, Any] = {"nogil": nogil, "fastmath": set(fastmath)}
 
     @functools.cached_property
     def compiled(self) -> Any:
@@ -31,9 +33,9 @@ class Native(Generic[P, R]):
         from numba import njit  # here, because it loads slowly
 
         try:
-            return njit(cache=True, nogil=self.nogil)(self.function)
+            return njit(cache=True, **self.options)(self.function)
         except RuntimeError:  # neither the source's folder nor the user's cache folder can be written to
-            return njit(nogil=self.nogil)(self.function)
+            return njit(**self.options)(self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Compile it if this is the first call, and call it."""

@@ -38,7 +38,16 @@ class _Asked(Averaging):
 
     sent: Arrays
     use: Callable[[Any], Any]
+    weight: str | None = FLMetaKey.NUM_STEPS_CURRENT_ROUND
     kind: Any = None  # FULL or DIFF, as the sites in time say
+
+    def use_late(self, came: Came, base: float) -> bool:
+        """Give FedAvg a late update as if its site had been sent this round's model; returns whether it was used."""
+        result = came.update.source
+        result.params_type = self.kind or result.params_type
+        result.params = onto(self.sent, came.update.moves, whole=_whole(result))
+        result.meta[self.weight] = base
+        return self.use(result) is not False
 
 
 class Selected(FedAvg):  # type: ignore[misc]
@@ -116,7 +125,7 @@ class Selected(FedAvg):  # type: ignore[misc]
     def send_model(self, *args: Any, **kwargs: Any) -> None:
         """As FedAvg, with a check of each answer; late ones are taken until they are of no use any more."""
         asked = self._ask(kwargs["data"].params, kwargs["callback"])
-        timeout = self.deadline * (1 + self.late)
+        timeout = self._session.late.lifetime(self.deadline)
         kwargs |= {"timeout": timeout, "callback": lambda result: self._hear(result, asked)}
         super().send_model(*args, **kwargs)
 
@@ -134,30 +143,25 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     def _hear(self, result: Any, asked: _Asked) -> bool:
         """Pass the answer to FedAvg unless it is invalid, surplus (OverSelect) or late; returns whether it was used."""
-        name, answer = result.meta["client_name"], self._read(result, asked.sent)
+        name, answer = result.meta["client_name"], self._read(result, asked)
         with self._session.guard:  # a late answer may come while a later round ends
             if asked.closed:
                 answer.source = result
-                asked.take(name, answer)
                 self.set_fl_context(FLModel(params={}, current_round=self.current_round))  # not that of the answer
-                return False
-            if asked.weighted:  # FedAvg averages by this
-                result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = asked.round.base(name)
-            if answer.why or (asked.weighted and asked.round.base(name) == 0.0):  # a weight of 0 is no update
-                asked.take(name, answer)
-                return False
-            if not asked.round.full and asked.use(result) is False:
-                return False
-            asked.kind = result.params_type
-            return asked.take(name, answer) == Status.DONE
+            elif not answer.why and asked.counts(name):
+                if asked.weighted:
+                    result.meta[asked.weight] = asked.round.base(name)
+                if not asked.round.full and asked.use(result) is False:
+                    return False
+                asked.kind = result.params_type
+            return asked.take(name, answer) == Status.DONE and asked.counts(name)
 
-    def _read(self, result: Any, sent: Arrays) -> Update:
+    def _read(self, result: Any, asked: _Asked) -> Update:
         """Read and check an answer; encrypted and other values that are not NumPy's are left to FedAvg."""
         answer, metrics = Update(size=size(result.meta.get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))), result.metrics or {}
-        answer.check({"params": _arrays(result)}, {"metrics": metrics}, sent, None, "shapes")
+        answer.check({"params": _arrays(result)}, {"metrics": metrics}, asked.sent, None, "shapes")
         answer.say(metrics, self._session.reports)
-        if self.late and not answer.why:
-            answer.moves = _moved(result, sent)
+        asked.note(answer, lambda: moves(_arrays(result), asked.sent, _whole(result)))
         return answer
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
@@ -172,25 +176,11 @@ class Selected(FedAvg):  # type: ignore[misc]
         super().handle_event(event_type, fl_ctx)
 
     def _close(self, asked: _Asked) -> None:
-        """Give FedAvg the late updates of earlier rounds, and close the round, so that the policy learns."""
+        """End the round; sites that are gone have failed."""
         for name in asked.round.waiting:
             if self.get_client_disconnect_time(name):
                 asked.round.failed(name, "disconnected", answered=False)
-        with self._session.guard:
-            asked.late = [each for each in asked.weigh_late() if self._use_late(*each, asked)]
-            asked.round.close()
-
-    def _use_late(self, came: Came, base: float, asked: _Asked) -> bool:
-        """Give FedAvg a late update as if its site had been sent this round's model; returns whether it was used."""
-        result = came.update.source
-        result.params_type = asked.kind or result.params_type
-        result.params = _params(result, came.update.moves, asked.sent)
-        result.meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = base
-        try:
-            return asked.use(result) is not False
-        except Exception as error:  # of an aggregator of the user's own; the round goes on
-            asked.round.warn("late update of %s dropped: %s", came.name, f"{type(error).__name__}: {error}")
-            return False
+        asked.close()
 
     def update_model(self, model: Any, aggr_result: Any) -> Any:
         """As FedAvg; without a usable update the model does not change."""
@@ -199,7 +189,9 @@ class Selected(FedAvg):  # type: ignore[misc]
         self._session.measure(aggr_result.metrics or {}, training=True)
         asked = self._asked[self.current_round]
         if (times := asked.times) != 1.0:  # FedAvg has divided by the sum of the weights
-            aggr_result.params |= _params(aggr_result, _moved(aggr_result, asked.sent), asked.sent, times)
+            whole = _whole(aggr_result)
+            moved = moves(_arrays(aggr_result), asked.sent, whole)
+            aggr_result.params |= onto(asked.sent, moved, times, whole)
         return super().update_model(model, aggr_result)
 
 
@@ -209,14 +201,6 @@ def _arrays(model: Any) -> Arrays:
     return {name: np.asarray(value) for name, value in params.items() if isinstance(value, np.ndarray | float)}
 
 
-def _moved(model: Any, sent: Arrays) -> Arrays:
-    """What a model of FULL or DIFF parameters adds to the one that was sent."""
-    arrays = _arrays(model)
-    return arrays if model.params_type == ParamsType.DIFF else moves(arrays, sent)
-
-
-def _params(model: Any, moved: Arrays, sent: Arrays, times: float = 1.0) -> Arrays:
-    """The parameters, FULL or DIFF as the model's, that add so many times these changes to what was sent."""
-    if model.params_type == ParamsType.DIFF:
-        return {name: times * move for name, move in moved.items()}
-    return onto(sent, moved, times)
+def _whole(model: Any) -> bool:
+    """Whether the parameters are a model (FULL) and not what is added to it (DIFF)."""
+    return bool(model.params_type != ParamsType.DIFF)

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -335,3 +336,14 @@ def holder_of(folder: Path) -> int:
         if str(folder / "run.lock") in open_files:
             return pid
     raise AssertionError(f"nobody works in {folder}")
+
+
+def test_processes_do_not_begin_the_users_script_again(tmp_path: Path) -> None:
+    """A script without `if __name__ == "__main__"`, which many people write."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from fedpick.experiment.executors import each\nprint('begun')\nprint(each(str, [1, 2, 3], workers=2))\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["begun", "['1', '2', '3']"]

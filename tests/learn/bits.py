@@ -10,7 +10,7 @@ import numpy as np
 
 import fedpick as fp
 from fedpick import data, learn, worlds
-from fedpick.learn import cohort
+from fedpick.learn import cohort, regression
 from fedpick.learn.objective import affine_of, losses, prepare
 
 
@@ -20,16 +20,18 @@ def digest(tree: Any) -> str:
 
 
 def run_of(network: str, **settings: Any) -> fp.Run:
-    """Five rounds on digits: ragged clients, cohorts that shrink, a server with a memory."""
+    """Five rounds on digits, or on synthetic data: ragged clients, cohorts that shrink, a server with a memory."""
     people = data.Dirichlet(alpha=0.5)(data.load("digits"), 23, fp.rng.stream(0, 0, "data"))
-    if network == "cnn":
+    if network == "logistic":
+        people = data.Synthetic(1.0, 1.0)(23, fp.rng.stream(0, 0, "data"))
+        model = learn.logistic((60,), 10)
+    elif network == "cnn":
         model = learn.cnn((8, 8, 1), 10, channels=(4, 8), hidden=(16,), kernel=3, padding="same", dropout=0.2)
         model = learn.Model(model.init, model.apply, model.name, chunk=4)  # 404 blocks, or 135 on three devices
     else:
         model = learn.mlp((8, 8, 1), 10, hidden=(20,), dropout=0.2)
-    trainer = learn.Trainer(
-        people, model, lr=0.05, batch=16, momentum=0.5, server="fedadam", evaluate_every=5, form="scan", **settings
-    )
+    how = {"momentum": 0.5, "server": "fedadam", "form": "loop" if network == "logistic" else "scan"}
+    trainer = learn.Trainer(people, model, lr=0.05, batch=16, evaluate_every=5, **(how | settings))
     there = worlds.Bernoulli(0.3)
     return fp.Run(fp.Uniform(7), fp.World(people.clients, availability=there, epochs=(1, 2)), seed=3, trainer=trainer)
 
@@ -54,4 +56,5 @@ def main(network: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     cohort.WORTH = int(sys.argv[2])
+    regression.SHARE = max(int(sys.argv[2]), 1)
     sys.stdout.write(json.dumps(main(sys.argv[1])))

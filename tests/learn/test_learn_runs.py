@@ -137,7 +137,8 @@ def test_rounds_in_which_nobody_is_there_or_nobody_returns() -> None:
 def rough(form: str) -> fp.Run:
     """Dropout, a server with a memory, clients with one or two epochs; cohorts of 4, but of 3 in rounds 5 to 7."""
     place = {"availability": worlds.Bernoulli(0.4), "epochs": (1, 2)}
-    settings = {"model": model_of("floats", 0.3), "server": "fedavgm", "form": form}
+    model = learn.logistic((6,), 4) if form == "loop" else model_of("floats", 0.3)
+    settings = {"model": model, "server": "fedavgm", "form": form}
     return run_of(fp.Uniform(4), place=place, **settings)
 
 
@@ -148,7 +149,7 @@ def test_twice_the_same_seed(form: str) -> None:
     assert same_bits(one.state.model, other.state.model)
 
 
-@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("form", ["scan", "vmap", "loop"])
 def test_resumed_from_a_folder(form: str, tmp_path: Path) -> None:
     """Killed after round 5, with a checkpoint of round 4: rounds 5 to 7 are those of the run that was not.
 
@@ -174,7 +175,7 @@ def test_resumed_from_a_folder(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["mlp", "cnn"])
+@pytest.mark.parametrize("network", ["mlp", "cnn", "logistic"])
 def test_any_number_of_devices_gives_the_same_bits(network: str) -> None:
     """Training, aggregation, evaluation; the CNN in over 130 blocks, where a loop inside one call once went wrong."""
     found = {}

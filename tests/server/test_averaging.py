@@ -16,7 +16,7 @@ def trained(*values, size=1.0, why=""):
 
 
 def begin(session, *names):
-    return Averaging(session=session, round=session.round(names), sent=SENT)
+    return Averaging(session=session, round=session.round(names), sent=SENT, weight="size")
 
 
 def test_late_updates_are_compared_with_the_mean_of_those_in_time():
@@ -62,3 +62,72 @@ def test_models_of_changing_size_are_no_part_of_the_mean():
     assert second.take("ada", trained(1.0, 1.0)) == fp.Status.DONE
     assert second.take("bob", trained(1.0, 1.0, 1.0)) == fp.Status.DONE
     assert second.weigh_late() == []  # not like the first one
+
+
+class Weighs:
+    """Chooses everybody, with these weights."""
+
+    cohort_size = 3
+
+    def __init__(self, *weights, normalise=True):
+        self.weights, self.normalise = weights, normalise
+
+    def init(self, clients):
+        return fp.Uniform(3).init(clients)
+
+    def select(self, state, view, rng):
+        ids = np.flatnonzero(view.available)
+        return fp.Choice(ids, weights=np.asarray(self.weights)[ids], normalise=self.normalise)
+
+    def observe(self, state, view, choice, outcome):
+        return fp.Uniform(3).observe(state, view, choice, outcome)
+
+
+@pytest.mark.parametrize("weight", ["size", None])
+def test_weights_are_used_only_if_the_framework_averages_by_a_number(weight):
+    session = fp.Session(Weighs(0.5, 1.5, 0.0, normalise=False))
+    asked = Averaging(session=session, round=session.round(["ada", "bob", "cyd"]), sent=SENT, weight=weight)
+    for name in asked.round.chosen:
+        assert asked.take(name, update := trained(1.0, 0.0)) == update.status == fp.Status.DONE
+    asked.close()
+    assert asked.weighted == (weight is not None)
+    assert [asked.counts(name) for name in ("ada", "bob", "cyd")] == [True, True, weight is None]
+    assert asked.times == (1.0 if weight is None else 2.0)
+
+
+def test_changes_are_computed_only_where_late_updates_are_used():
+    for late, why, found in ((0, "", {}), (1, "", SENT), (1, "NaN", {})):
+        update = Update(why)
+        begin(fp.Session(fp.Uniform(1), late=late), "ada").note(update, lambda: SENT)
+        assert update.moves == found
+
+
+class Fetched(Averaging):
+    """A framework that must be asked for late updates; `refuses` is what it does with those of earlier rounds."""
+
+    refuses = None
+
+    def pull(self):
+        self.take("cyd", trained(1.0, 1.0))
+        return self.session.late.owes("bob", self.round.number)
+
+    def use_late(self, came, base):
+        if isinstance(self.refuses, Exception):
+            raise self.refuses
+        return self.refuses is None
+
+
+@pytest.mark.parametrize("refuses", [None, "it", ValueError("odd")])
+def test_late_updates_are_fetched_and_handed_over(refuses, caplog):
+    session = fp.Session(fp.Uniform(3), late=1)
+    first = Fetched(session=session, round=session.round(["ada", "bob", "cyd"]), sent=SENT, weight="size")
+    first.take("ada", trained(1.0, 1.0))
+    first.close()
+    assert session.late.owes("cyd", 1)  # not asked at once
+    assert session.free(["ada", "bob", "cyd"]) == ["ada", "cyd"]
+    second = Fetched(session=session, round=session.round(["ada"]), sent=SENT, weight="size")
+    second.refuses = refuses
+    second.take("ada", trained(1.0, 1.0))
+    second.close()
+    assert [came.name for came, _ in second.late] == (["cyd"] if refuses is None else [])
+    assert ("late update of cyd dropped: ValueError: odd" in caplog.text) == isinstance(refuses, Exception)

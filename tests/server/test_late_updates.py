@@ -168,3 +168,9 @@ def test_who_still_owes_an_update_is_not_free_unless_nobody_is():
     play(session, {}, sizes(ada=1))
     play(session, {"ada": np.ones(2)}, sizes(ada=1))
     assert session.free(PEOPLE) == ["bob", "cyd", "dan"]  # of round 1 nothing is awaited any more, of round 2 ada's
+
+
+def test_answers_are_of_use_for_as_many_deadlines_as_rounds():
+    assert fp.Session(fp.Uniform(2), late=2).late.lifetime(30.0) == 90.0
+    assert fp.Session(fp.Uniform(2)).late.lifetime(30.0) == 30.0
+    assert fp.Session(fp.Uniform(2), late=2).late.lifetime(None) is None

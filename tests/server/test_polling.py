@@ -45,3 +45,10 @@ def test_pauses_grow_from_a_hundredth_of_a_second_to_one(clock):
     pauses = [after - before for before, after in itertools.pairwise(looks)]
     assert pauses[0] == pytest.approx(0.01)
     assert all(after == pytest.approx(min(1.25 * before, 1.0)) for before, after in itertools.pairwise(pauses))
+
+
+def test_arrivals_of_several_calls_are_noted_together(clock):
+    noted = polling.Arrivals(limit=9.0)
+    for due in ({"a": 0.0}, {"b": 0.0, "c": 50.0}):
+        polling.poll(lambda due=due: due, lambda names: [(name, 1) for name in names - {"c"}], 3.0, noted=noted)
+    assert (noted.took, noted.limit) == ({"a": 0.0, "b": 0.0}, 3.0)

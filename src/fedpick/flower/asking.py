@@ -4,9 +4,8 @@
 when a client is enrolled, its number of examples, a vector of features, and a name.
 """
 
-import logging
-from collections.abc import Callable, Sequence
-from typing import overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -15,22 +14,27 @@ from flwr.serverapp import Grid
 
 from fedpick.errors import MissingError
 from fedpick.flower.grids import exchange
+from fedpick.flower.logs import log
+from fedpick.server.polling import earlier
 from fedpick.server.presence import Said
 from fedpick.server.reading import number, printable
+from fedpick.server.telling import description
 from fedpick.types import Floats
 
-__all__ = ["DESCRIBE", "PROBE", "ask_descriptions", "ask_losses", "describe", "probe"]
-
-log = logging.getLogger("flwr.fedpick")
+__all__ = ["DESCRIBE", "PROBE", "ask_descriptions", "ask_losses", "describe", "first", "probe"]
 
 # Message types of our own, so that the app's evaluation and queries do not change.
 PROBE, DESCRIBE = "evaluate.probe", "query.describe"
 NO_HANDLER = "function registered with name"  # part of Flower's error message for a ClientApp without a handler
 CLIENT_ID = "client-id"  # key in the SuperNode's --node-config
-LONGEST_NAME = 200
 PATIENCE = 60.0  # seconds to wait for a node's description of itself
 LossFn = Callable[[ArrayRecord, int | None, Context], float]
 DescribeFn = Callable[[Context], float | tuple[float, Sequence[float]]]
+
+
+def first(records: Mapping[str, Any]) -> Any:
+    """The first of a message's records of one kind; {} if there is none."""
+    return next(iter(records.values()), {})
 
 
 @overload
@@ -50,9 +54,8 @@ def probe(app: ClientApp, loss_fn: LossFn | None = None) -> LossFn | Callable[[L
 
     @app.evaluate(PROBE.split(".")[1])
     def answer(message: Message, context: Context) -> Message:
-        arrays = next(iter(message.content.array_records.values()))
-        config = next(iter(message.content.config_records.values()))
-        loss = float(loss_fn(arrays, int(config["batch"]) or None, context))  # type: ignore[arg-type]
+        batch = int(first(message.content.config_records)["batch"]) or None
+        loss = float(loss_fn(first(message.content.array_records), batch, context))
         return Message(RecordDict({"metrics": MetricRecord({"loss": loss})}), reply_to=message)
 
     return loss_fn
@@ -74,11 +77,7 @@ def describe(app: ClientApp, fn: DescribeFn | None = None) -> DescribeFn | Calla
 
     @app.query(DESCRIBE.split(".")[1])
     def answer(message: Message, context: Context) -> Message:
-        said = fn(context)
-        size, features = said if isinstance(said, tuple) else (said, None)
-        record = MetricRecord({"size": float(size)})
-        if features is not None:
-            record["features"] = [float(value) for value in features]
+        record = MetricRecord(description(fn(context)))
         name = ConfigRecord({CLIENT_ID: str(context.node_config.get(CLIENT_ID, ""))})
         return Message(RecordDict({"metrics": record, "config": name}), reply_to=message)
 
@@ -86,7 +85,7 @@ def describe(app: ClientApp, fn: DescribeFn | None = None) -> DescribeFn | Calla
 
 
 def _replies(
-    grid: Grid, nodes: list[int], kind: str, content: RecordDict, limit: float, fix: str
+    grid: Grid, nodes: list[int], kind: str, content: RecordDict, limit: float | None, fix: str
 ) -> dict[int, Message]:
     """The answers by node id; raises with `fix` as advice if no ClientApp has a handler, unless `fix` is empty."""
     messages = {node: Message(content, node, kind) for node in nodes}
@@ -98,28 +97,23 @@ def _replies(
     return {node: reply for node, reply in replies.items() if not reply.has_error()}
 
 
-def ask_losses(grid: Grid, nodes: list[int], content: RecordDict, limit: float, first: bool) -> Floats:
+def ask_losses(grid: Grid, nodes: list[int], content: RecordDict, limit: float | None, begins: bool) -> Floats:
     """The loss that each node reports; NaN for nodes that do not answer in time, and for invalid answers."""
     fix = "add fedpick.flower.probe(app, loss_fn) to the ClientApp, or choose a policy without probes"
-    replies = _replies(grid, nodes, PROBE, content, limit, fix if first else "")
-    metrics = [[*replies[node].content.metric_records.values()][:1] if node in replies else [] for node in nodes]
-    return np.array([number(each[0].get("loss")) if each else np.nan for each in metrics], dtype=np.float64)
+    replies = _replies(grid, nodes, PROBE, content, limit, fix if begins else "")
+    said = {node: first(reply.content.metric_records).get("loss") for node, reply in replies.items()}
+    return np.array([number(said.get(node)) for node in nodes], dtype=np.float64)
 
 
-def ask_descriptions(grid: Grid, limit: float, nodes: list[int], first: bool) -> dict[int, Said]:
+def ask_descriptions(grid: Grid, limit: float | None, nodes: list[int], begins: bool) -> dict[int, Said]:
     """The nodes' descriptions of themselves; nodes that do not answer in time are left out."""
-    limit = min(limit, PATIENCE)
-    fix = "add fedpick.flower.describe(app, function) to the ClientApp"
+    fix = "add fedpick.flower.describe(app, function) to the ClientApp" if begins else ""
     said: dict[int, Said] = {}
-    for node, reply in _replies(grid, nodes, DESCRIBE, RecordDict(), limit, fix if first else "").items():
+    for node, reply in _replies(grid, nodes, DESCRIBE, RecordDict(), earlier(limit, PATIENCE), fix).items():
         try:
-            metrics = next(iter(reply.content.metric_records.values()), MetricRecord())
-            name = next(iter(reply.content.config_records.values()), ConfigRecord()).get(CLIENT_ID)
-            good = isinstance(name, str) and len(name) <= LONGEST_NAME
-            said[node] = Said(str(name) if good else "", {k: metrics[k] for k in ("size", "features") if k in metrics})
+            name = first(reply.content.config_records).get(CLIENT_ID)
+            said[node] = Said.of(name, first(reply.content.metric_records))
         except Exception as error:  # the client sent records of another kind
             said[node] = Said()
             log.warning("node %d sent an invalid description of itself: %s", node, printable(error))
-    if len(said) < len(nodes):
-        log.warning("%d of %d newcomers did not describe themselves", len(nodes) - len(said), len(nodes))
     return said

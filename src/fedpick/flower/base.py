@@ -6,6 +6,8 @@ from typing import Any
 
 from flwr.serverapp.strategy import Strategy
 
+from fedpick.errors import SettingError
+
 __all__ = ["HOOKS", "Base"]
 
 HOOKS = ("summary", "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
@@ -47,15 +49,12 @@ class Base:
     @contextlib.contextmanager
     def at_most(self, nodes: int, **fixed: float) -> Iterator[None]:
         """Lower the base's minimum numbers of nodes to `nodes` during a call; otherwise it would wait for ever."""
-        before: list[tuple[Any, str, Any]] = []
-        for strategy in self._chain():
-            limits = dict.fromkeys(("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"), nodes)
-            for name, value in [*limits.items(), *fixed.items()]:
-                if hasattr(strategy, name):
-                    old = getattr(strategy, name)
-                    before.append((strategy, name, old))
-                    setattr(strategy, name, value if name in fixed else min(old, value))
+        lower = dict.fromkeys(("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"), nodes)
+        names = [*lower, *fixed]
+        before = [(each, name, getattr(each, name)) for each in self._chain() for name in names if hasattr(each, name)]
         try:
+            for strategy, name, old in before:
+                setattr(strategy, name, fixed[name] if name in fixed else min(old, lower[name]))
             yield
         finally:
             for strategy, name, old in before:
@@ -66,11 +65,13 @@ class Base:
         """Name of the metric that weights the base's average; None if the base has no `weighted_by_key`."""
         return next((each.weighted_by_key for each in self._chain() if hasattr(each, "weighted_by_key")), None)
 
-    def no_late(self) -> str:
-        """Why this base has no place for late replies; "" if it has."""
+    def check_late(self, late: int) -> None:
+        """Raise if this base has no place for late replies, and some are to be used."""
         private = next((type(each).__name__ for each in self._chain() if "Privacy" in type(each).__name__), None)
+        why = ""
         if private is not None:
-            return f"{private} counts on one reply of each client that was asked in this round"
-        if self.weight is None:
-            return f"{type(self.strategy).__name__} averages by no metric, so that late updates cannot count for less"
-        return ""
+            why = f"{private} counts on one reply of each client that was asked in this round"
+        elif self.weight is None:
+            why = f"{type(self.strategy).__name__} averages by no metric, so that late updates cannot count for less"
+        if late and why:
+            raise SettingError(f"Selected: late = {late}, but {why}; use FedAvg or one of its descendants, or late=0")

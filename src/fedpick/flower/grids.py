@@ -1,22 +1,22 @@
 """Two wrappers of Flower's grid: one shows only some nodes, one measures reply times and enforces the deadline."""
 
-import logging
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedpick.server.polling import LONGEST, poll
+from fedpick.flower.logs import log
+from fedpick.server.late import LateUpdates
+from fedpick.server.polling import LONGEST, Arrivals, earlier, poll
+from fedpick.server.presence import Connection
 
-__all__ = ["Arrivals", "Restricted", "Watched", "exchange", "own"]
-
-log = logging.getLogger("flwr.fedpick")
+__all__ = ["Restricted", "Watched", "connections", "exchange", "expire", "own"]
 
 
-def _as_inside(name: str) -> Any:
-    return lambda self, *args, **options: getattr(self.grid, name)(*args, **options)
+def _inside(name: str) -> Any:
+    """This attribute of the wrapped grid."""
+    return property(lambda self: getattr(self.grid, name))
 
 
 class _Around(Grid):
@@ -25,15 +25,10 @@ class _Around(Grid):
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
 
-    set_run, create_message = _as_inside("set_run"), _as_inside("create_message")
-    get_node_ids, get_nodes = _as_inside("get_node_ids"), _as_inside("get_nodes")
-    push_messages, pull_messages = _as_inside("push_messages"), _as_inside("pull_messages")
-    send_and_receive = _as_inside("send_and_receive")
-
-    @property
-    def run(self) -> Any:
-        """The wrapped grid's run."""
-        return self.grid.run
+    run, set_run, create_message = _inside("run"), _inside("set_run"), _inside("create_message")
+    get_node_ids, get_nodes = _inside("get_node_ids"), _inside("get_nodes")
+    push_messages, pull_messages = _inside("push_messages"), _inside("pull_messages")
+    send_and_receive = _inside("send_and_receive")
 
     def __getattr__(self, name: str) -> Any:
         if name == "grid":  # not set yet while copying or unpickling
@@ -46,6 +41,12 @@ def own(grid: Any) -> Any:
     while isinstance(grid, _Around):
         grid = grid.grid
     return grid
+
+
+def connections(grid: Grid) -> list[Connection[int]]:
+    """The connected nodes."""
+    nodes = list(grid.get_nodes())
+    return [Connection(node.node_id, node.public_key, node.name, str(node.registered_at), node) for node in nodes]
 
 
 class Restricted(_Around):
@@ -65,17 +66,15 @@ class Restricted(_Around):
         return [node for node in self.grid.get_nodes() if node.node_id in shown]
 
 
-@dataclass
-class Arrivals:
-    """When the replies of a round arrived."""
-
-    took: dict[str, float] = field(default_factory=dict)  # seconds until the reply, by message id
-    refused: set[str] = field(default_factory=set)  # ids of messages that Flower did not send
-    limit: float | None = None  # seconds that were allowed
+def expire(messages: Iterable[Message], seconds: float | None) -> None:
+    """Let clients answer for so long; else a slow one would work on old rounds for up to 12 h. None: no change."""
+    if seconds is not None:
+        for message in messages:
+            message.metadata.ttl = min(message.metadata.ttl, seconds)
 
 
 def exchange(
-    grid: Grid, messages: list[Message], limit: float | None, noted: Arrivals | None = None, lives: float = 1.0
+    grid: Grid, messages: list[Message], limit: float | None, noted: Arrivals | None = None, lives: float | None = None
 ) -> list[Message]:
     """Send messages; return the replies in the order of arrival, after all arrived or `limit` seconds have passed.
 
@@ -84,12 +83,10 @@ def exchange(
         messages: to send.
         limit: seconds to wait; None: no limit.
         noted: gets the times of arrival.
-        lives: how many times the limit a message may be answered: late replies can be pulled later.
+        lives: seconds for which messages may be answered, as late replies can be pulled later; None: until the limit.
     """
     noted = noted or Arrivals()
-    if limit is not None:
-        for message in messages:  # else a slow client would work on old rounds for up to 12 h
-            message.metadata.ttl = min(message.metadata.ttl, lives * limit)
+    expire(messages, lives or limit)
 
     def send() -> set[str]:
         taken = {name for name in grid.push_messages(messages) if name} if messages else set()
@@ -102,27 +99,26 @@ def exchange(
         return [(reply.metadata.reply_to_message_id, reply) for reply in grid.pull_messages(names)]
 
     # Flower's own pauses, of 3 s, would make durations inexact.
-    found = poll(send, pull, limit, float(getattr(grid, "pull_interval", LONGEST)))
-    noted.limit = limit
-    noted.took |= {name: took for name, (_, took) in found.items()}
+    found = poll(send, pull, limit, float(getattr(grid, "pull_interval", LONGEST)), noted)
     return [reply for reply, _ in found.values()]
 
 
 class Watched(_Around):
     """A grid that notes when replies arrive, and stops waiting at the deadline (seconds)."""
 
-    def __init__(self, grid: Grid, deadline: float | None, late: int = 0) -> None:
+    def __init__(self, grid: Grid, deadline: float | None, late: LateUpdates | None = None) -> None:
         super().__init__(grid)
-        self.deadline, self.late = deadline, late  # late: for how many more rounds replies to training may come
+        self.deadline, self.late = deadline, late  # late: for how long replies to training may come
         self.begin()
 
-    def begin(self) -> None:
-        """Clear the arrivals of the last round; one round may send messages several times."""
+    def begin(self) -> Arrivals:
+        """Note the arrivals of the next round; one round may send messages several times."""
         self.last = Arrivals(limit=self.deadline)
+        return self.last
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send and wait for replies, until the deadline or the caller's timeout, whichever is earlier."""
-        bounds = [bound for bound in (timeout, self.deadline) if bound is not None]
-        sent = list(messages)
+        sent, limit = list(messages), earlier(timeout, self.deadline)
         training = all(message.metadata.message_type.startswith("train") for message in sent)
-        return exchange(self.grid, sent, min(bounds, default=None), self.last, 1.0 + self.late * training)
+        lives = self.late.lifetime(limit) if self.late is not None and training else limit
+        return exchange(self.grid, sent, limit, self.last, lives)

@@ -1,4 +1,4 @@
-"""Correct those of Flower's log messages that are wrong when a policy chooses the clients."""
+"""The adapter's logger; corrections of Flower's log messages that are wrong when a policy chooses the clients."""
 
 import logging
 import threading
@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["FRACTIONS", "ROUND", "SAMPLED", "Retold", "retold"]
+__all__ = ["FRACTIONS", "ROUND", "SAMPLED", "log", "retold"]
+
+log = logging.getLogger("flwr.fedpick")  # a child of Flower's logger, so that messages are shown with Flower's
 
 Retold = Callable[..., tuple[Any, ...]]  # a message's arguments -> the corrected text and its arguments
 

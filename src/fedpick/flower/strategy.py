@@ -1,40 +1,38 @@
 """`Selected`: a Flower strategy with cohorts chosen by a fedpick policy."""
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Unpack
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, SettingError, require
+from fedpick.errors import ContractError, require
 from fedpick.flower.asking import ask_descriptions, ask_losses
 from fedpick.flower.base import Base
-from fedpick.flower.exchange import Exchange, Heard, numbers, read, to_record
-from fedpick.flower.grids import Restricted, Watched, own
-from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, retold
-from fedpick.flower.presence import Identity, check_identity, identities
+from fedpick.flower.exchange import Exchange, Heard, numbers, read
+from fedpick.flower.grids import Restricted, Watched, connections, expire, own
+from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, log, retold
 from fedpick.protocol import Policy
+from fedpick.server.aggregating import Aggregation
 from fedpick.server.gathering import Gathering
-from fedpick.server.presence import Presence
+from fedpick.server.polling import Arrivals, earlier
+from fedpick.server.presence import Identity, Presence
 from fedpick.server.roster import Roster
 from fedpick.server.session import Session
 from fedpick.server.settings import Describe, Options, check_needs
-from fedpick.server.updates import agree
 from fedpick.server.valuing import worth
 from fedpick.store.records import Record
-from fedpick.types import Floats, Status
+from fedpick.types import Floats
 
 __all__ = ["Selected"]
 
-log = logging.getLogger("flwr.fedpick")  # a child of Flower's logger, so that messages are shown with Flower's
-
 TIMEOUT = 3600.0  # seconds; the default of Flower's start()
+Aggregated = tuple[ArrayRecord | None, MetricRecord | None]
 
 
 class Selected(Strategy):
@@ -85,33 +83,25 @@ class Selected(Strategy):
         require(callable(describe) or describe in ("ask", None), "Selected: describe", describe, "'ask' or a function")
         if describe is None:
             check_needs(policy, {"features": ": pass describe=function or describe='ask'"}, "Selected")
-        check_identity(identity)
         self.base, self.policy = base, policy
-        about = {"engine": "flower", "base": type(base).__name__}
         self.session = Session(
             policy,
             describe=describe if callable(describe) else None,
             embed=None if embed is None else lambda heard: embed(heard.record),
             value=None if value is None else partial(self._worth, value),
-            about=about,
+            about={"engine": "flower", "base": type(base).__name__},
             log=log,
             owner="Selected",
             **options,
         )
-        self.gathering, self.wait = Gathering(too_few, "Selected", "start more SuperNodes", log), wait
+        self.gathering, self.wait = Gathering(self.session, too_few, "start more SuperNodes"), wait
         self._base = Base(base)
-        late = self.session.late.rounds
-        if late and (why := self._base.no_late()):
-            raise SettingError(f"Selected: late = {late}, but {why}; use FedAvg or one of its descendants, or late=0")
-        self._presence, self._identity = Presence[int](self.session.roster, describe == "ask"), identity
+        self._base.check_late(self.session.late.rounds)
+        self._presence = Presence[int](self.session, describe == "ask", identity)
+        self._aggregation = Aggregation(type(base).__name__, log)
         self._exchange: Exchange | None = None
-        self._closed: list[Exchange] = []  # rounds whose late replies may still come
-        self._usual: dict[str, Any] = {}  # what the replies of the last round had in common
         self._probed = False  # whether a client has ever answered a probe
-        self._broken: Exception | None = None  # the last exception of the base's aggregation
-        self._aggregated = False  # whether the aggregation ever succeeded in this start()
-        self._deaf_base = False  # whether the log says that the base takes no weights
-        self._timeout = TIMEOUT
+        self._timeout: float | None = TIMEOUT
 
     @property
     def round(self) -> int:
@@ -130,23 +120,19 @@ class Selected(Strategy):
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Run the rounds with the base's start(); after a restart, num_rounds more."""
-        watched = Watched(grid, self.session.deadline, self.session.late.rounds)
+        watched = Watched(grid, self.session.deadline, self.session.late)
         bound = signature(self.base.start).bind(watched, *args, **options)  # a base may have a start() of its own
         named = bound.arguments
         for name, parameter in bound.signature.parameters.items():
             if parameter.kind is Parameter.VAR_KEYWORD:
                 named = named if "evaluate_fn" in named else named.get(name, {})
-        timeout = options.get("timeout", bound.arguments.get("timeout", TIMEOUT))
-        self._timeout = np.inf if timeout is None else float(timeout)
+        self._timeout = options.get("timeout", bound.arguments.get("timeout", TIMEOUT))
         if (evaluate := named.get("evaluate_fn")) is not None:
             named["evaluate_fn"] = lambda number, arrays: self._measure(evaluate(number, arrays))
-        self._broken, self._aggregated = None, False
-        with self.session:
+        with self._aggregation.run(), self.session:
             played = self.round
             with retold({ROUND: lambda now, last: (ROUND, now + played, last + played)}), self._base.calling(self):
                 result: Result = self.base.start(*bound.args, **bound.kwargs)
-        if self._broken is not None and not self._aggregated:
-            raise self._broken  # it failed in every round, so the cause is not one client
         return result
 
     def _measure(self, found: MetricRecord | None, training: bool = False) -> MetricRecord | None:
@@ -156,10 +142,7 @@ class Selected(Strategy):
 
     def summary(self) -> None:
         """Log the policy and the folders, then the base's summary."""
-        memory, records = self.session.memory, self.session.records
-        kept = "not saved" if memory is None else memory.folder.resolve()
-        written = "not written" if records is None else records.resolve()
-        log.info("clients are chosen by %r; state: %s; records: %s", self.policy, kept, written)
+        log.info("clients are chosen by %r; %s", self.policy, self.session.keeping.folders)
         with retold(FRACTIONS):
             self._base.own("summary")()
 
@@ -167,17 +150,15 @@ class Selected(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let the policy choose the cohort, and the base configure its training."""
-        if isinstance(grid, Watched):
-            grid.begin()
+        deadline = self.session.deadline
+        arrivals = grid.begin() if isinstance(grid, Watched) else Arrivals(limit=deadline)
         if self.session.current is not None:
             self.session.current.abandon()  # aggregate_train was not called for it
-        limit = self._timeout if self.session.deadline is None else min(self.session.deadline, self._timeout)
-        want = self.session.traits.asks or 1
-        find = partial(identities, grid, self._identity, self._presence, limit)
-        found = self.gathering.gather(want, self.wait, find)
-        self._pull_late(grid)
-        found = {name: found[name] for name in self.session.free(found)}
-        available = self._presence.described(found, partial(ask_descriptions, own(grid), limit))
+        limit = earlier(self._timeout, deadline)
+        ask = partial(ask_descriptions, own(grid), limit)
+        auto = "simulation" if type(own(grid)).__name__ == "InMemoryGrid" else "registered"
+        found = self.gathering.gather(self.wait, lambda: self._presence.identified(connections(grid), ask, auto))
+        available = self._presence.described(found, ask)
 
         def probe(names: list[str], batch: int | None) -> Floats:
             settings = ConfigRecord({"server-round": self.round + 1, "batch": batch or 0})
@@ -205,52 +186,33 @@ class Selected(Strategy):
         except BaseException:
             round.abandon()
             raise
-        if self.session.deadline is not None:
-            for message in messages:
-                message.metadata.ttl = min(message.metadata.ttl, (1 + self.session.late.rounds) * self.session.deadline)
+        expire(messages, self.session.late.lifetime(deadline))
         self._exchange = Exchange(
             session=self.session,
             round=round,
             sent=arrays,
-            names=nodes,
-            messages=by_node,
-            grid=grid,
             weight=self._base.weight,
+            messages={nodes[node]: message for node, message in by_node.items()},
+            grid=own(grid),
+            arrivals=arrivals,
         )
         return messages
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Aggregated:
         """Report the results to the session, and pass the usable replies to the base."""
         aggregate, exchange, self._exchange = self._base.own("aggregate_train"), self._exchange, None
-        result: tuple[ArrayRecord | None, MetricRecord | None]
+        result: Aggregated = None, None
         if exchange is None:  # not configured by us
             result = aggregate(server_round, replies)
             return result
-        self._usual["train"] = exchange.hear(replies, self._usual.get("train"))
-        self._pull_late(exchange.grid)
+        exchange.hear(replies)
+        self._aggregation.agree("train", exchange.heard.values())
         exchange.judge()
-        if self.session.late.rounds:
-            self._closed.append(exchange)
-        try:
-            self._check_weights(exchange)
+        nodes = [str(exchange.messages[name].metadata.dst_node_id) for name in exchange.round.updates]
+        with self._aggregation.attempt(exchange, f"nodes {', '.join(nodes)}"):
             result = aggregate(exchange.round.number, exchange.usable())
-        except Exception as error:  # one client's update must not end the training of all
-            log.exception(
-                "round %d: %s could not aggregate the updates of nodes %s; the model does not change",
-                exchange.round.number,
-                type(self.base).__name__,
-                ", ".join(str(node) for node, status in exchange.status.items() if status == Status.DONE),
-            )
-            self._broken = error
-            return None, None
-        self._aggregated = True
         self._measure(result[1], training=True)
         return result
-
-    def _pull_late(self, grid: Grid) -> None:
-        self._closed = [exchange for exchange in self._closed if exchange.pull(own(grid))]
 
     def _worth(self, value: Callable[[ArrayRecord], float], models: Mapping[str, Heard]) -> dict[str, float]:
         sent = next(iter(models.values())).sent
@@ -259,20 +221,10 @@ class Selected(Strategy):
             {name: numbers(heard.record, None) for name, heard in models.items()},
             {name: heard.size for name, heard in models.items()},
             numbers(sent, None),
-            lambda arrays: value(to_record(arrays)),
+            lambda arrays: value(ArrayRecord({name: Array(np.asarray(each)) for name, each in arrays.items()})),
             self.session.seed,
             self.round + 1,
         )
-
-    def _check_weights(self, exchange: Exchange) -> None:
-        """Say once that the policy's weights are not used, if the base averages by no metric."""
-        if exchange.weight is None and exchange.weighted and not self._deaf_base:
-            self._deaf_base = True
-            log.warning(
-                "%s averages by no metric: the weights that %s asks for are not used",
-                type(self.base).__name__,
-                type(self.policy).__name__,
-            )
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -289,6 +241,6 @@ class Selected(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As the base, without the replies that cannot be aggregated."""
         heard = [read(reply, sent=None, weight=self._base.weight) for reply in replies]
-        self._usual["evaluate"] = agree(heard, self._usual.get("evaluate"))
+        self._aggregation.agree("evaluate", heard)
         usable = [each.reply for each in heard if not each.why or each.reply.has_error()]
         return self._measure(self._base.own("aggregate_evaluate")(max(self.round, 1), usable))

@@ -11,8 +11,8 @@ import optax
 
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
-from fedpick.errors import ContractError, require, unknown_name
-from fedpick.learn import aggregation, batches, cohort, evaluation, late, placement
+from fedpick.errors import ContractError, SettingError, require, unknown_name
+from fedpick.learn import aggregation, batches, cohort, evaluation, late, placement, regression
 from fedpick.learn.batches import Drawn
 from fedpick.learn.models import Model, check_outputs
 from fedpick.learn.reports import (
@@ -64,7 +64,8 @@ class Trainer:
             of their data: "squared_loss" (mean of the examples' squared losses), "accuracy". Computed by the server:
             "shapley", what an update is worth on 1,000 test examples (at most half), which are then left out of tests.
         precision: "float32", or "bfloat16" for activations over float32 weights.
-        form: "scan", "vmap", or "auto": the faster one on this machine for this model (see `fedpick.learn.cohort`).
+        form: "scan", "vmap" (see `fedpick.learn.cohort`), "loop" (see `fedpick.learn.regression`), or "auto": the
+            fastest one on this machine for this model.
 
     >>> from fedpick import data, learn
     >>> people = data.Synthetic(1.0, 1.0)(num_clients=10, rng=rngs.stream(0, 0, "data"))
@@ -103,7 +104,7 @@ class Trainer:
         for value, known, what in (
             (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
             (self.precision, ["float32", "bfloat16"], "precision"),
-            (self.form, ["auto", "scan", "vmap"], "form"),
+            (self.form, ["auto", "scan", "vmap", "loop"], "form"),
             *((name, [*REPORTS, "sketch_32"], "report") for name in self.reports if not gives(name)),
         ):
             if value not in known:
@@ -118,10 +119,16 @@ class Trainer:
         shapes = check_outputs(self.model, self.data.dataset)
         self._size = sum(int(np.prod(shape)) for shape in shapes)
         check_reports(self.reports, self.model, shapes, self.data.dataset)
+        in_loop = regression.suits(self.model, self.data.dataset, self.precision)
         if self.form == "auto":
-            self.form = "scan" if jax.default_backend() == "cpu" else "vmap"
+            self.form = "loop" if in_loop else "scan" if jax.default_backend() == "cpu" else "vmap"
+        elif self.form == "loop" and not in_loop:
+            raise SettingError(
+                "Trainer: form = 'loop', which trains only one dense layer (logistic, linear) on float32 inputs in "
+                "float32 on a CPU; use form='auto'"
+            )
         self._local = cohort.Local(self.momentum, self.weight_decay, self.prox, self.precision)
-        self.devices = jax.local_device_count() if self.form == "scan" else 1  # that a cohort is dealt out to
+        self.devices = jax.local_device_count() if self.form != "vmap" else 1  # that a cohort is dealt out to
 
     # ---- the model
 
@@ -219,6 +226,9 @@ class Trainer:
 
     def train_all(self, params: Any, drawn: Drawn, owner: Any = None) -> cohort.Trained:
         """Train on what `draw` returned; with an `owner`, from several stacked models (see `cohort.train`)."""
+        if self.form == "loop":
+            seen, _, lr = drawn
+            return regression.train(self.data.dataset, self._local, self.devices, params, seen, lr, owner)
         return cohort.train(self.model, self._local, self.form, self._arrays, params, *drawn, owner)
 
     def updates(self, sent: Any, trained: cohort.Trained, at: Ints, chosen: int, slots: Ints) -> Updates:

@@ -8,7 +8,7 @@
 `session` runs the rounds: enrol clients, choose, collect answers, let the policy learn, save. `round` is one round;
 `roster` the enrolled clients; `reading`, `reports` and `updates` validate what clients send; `late` weighs updates of
 closed rounds; `keeping` saves the rounds: `memory` and `journal` the state, `recording` the records. Adapters for
-frameworks also use `averaging`, `gathering`, `presence`, `polling`, `moves` and `valuing`.
+frameworks also use `gathering`, `presence`, `polling`, `averaging`, `aggregating`, `moves` and `valuing`.
 
 `state=` and `records=` need `pip install "fedpick[server]"`; the modules are imported on first use.
 """

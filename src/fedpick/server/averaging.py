@@ -1,10 +1,11 @@
 """A round of a framework that averages whole models by a number each (Flower, NVFlare): which ones, by what numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedpick.server.late import Came, Mean, flat, weighed
+from fedpick.server.moves import Arrays
 from fedpick.server.round import Round
 from fedpick.server.session import Session
 from fedpick.server.updates import Update
@@ -23,23 +24,34 @@ class Averaging:
         session: that the round belongs to.
         round: of the session.
         sent: the model's arrays.
+        weight: what the framework calls the number that it averages updates by; None: it does not average by one.
     """
 
     session: Session
     round: Round
     sent: Mapping[str, Any]
+    weight: str | None
     late: list[tuple[Came, float]] = field(default_factory=list)  # those that are used, and what each counts for
     _mean: Mean = field(default_factory=Mean)  # of the updates in time, with which late ones are compared
 
     @property
     def weighted(self) -> bool:
         """Whether the policy's weights take the place of the numbers that the framework would average by."""
-        return self.round.choice.weights is not None
+        return self.round.choice.weights is not None and self.weight is not None
 
     @property
     def closed(self) -> bool:
         """Whether the round is over, so that updates come too late for it."""
         return self.round.record is not None
+
+    def counts(self, name: str) -> bool:
+        """Whether the framework gets this client's update; not with a weight of 0, as it divides by their sum."""
+        return not self.weighted or self.round.base(name) > 0.0
+
+    def note(self, update: Update, changes: Callable[[], Arrays]) -> None:
+        """Note what training added to the model, where late updates are used; call it before `take`."""
+        if self.session.late.rounds and not update.why:
+            update.moves = changes()
 
     def take(self, name: str, update: Update, arrived: float | None = None) -> Status | None:
         """Record an update that was read from a message: as failed if it cannot be used, else as done.
@@ -48,7 +60,7 @@ class Averaging:
 
         Args:
             name: of the client.
-            update: what was read; its `moves` are used where late updates are.
+            update: what was read.
             arrived: as in `Round.done`.
         """
         with self.session.guard:
@@ -57,8 +69,9 @@ class Averaging:
             if self.closed:
                 return self.session.late.take(name, update, self.round.number)
             if update.why:
-                return self.round.failed(name, update.why)
-            status = self.round.done(
+                update.status = self.round.failed(name, update.why)
+                return update.status
+            update.status = self.round.done(
                 name,
                 loss=update.loss,
                 seconds=update.seconds,
@@ -67,23 +80,44 @@ class Averaging:
                 size=update.size,
                 arrived=arrived,
             )
-            if status == Status.DONE and update.moves:
+            if update.status == Status.DONE and update.moves:
                 numbers = flat(update.moves)
                 if self._mean.fits(numbers):
                     self._mean.add(numbers, self.round.base(name))
             update.moves = {}  # as large as the model
-            return status
+            return update.status
 
     def weigh_late(self) -> list[tuple[Came, float]]:
         """The late updates that have come, and what each counts for beside those in time; call it before the end."""
+        self.session.late.fetch()
         beta, taken = self.session.late.beta, self.round.take_late()
         found = weighed(self.round, beta, taken, self._mean, lambda update: flat(update.moves))
         return [(came, base) for came, base in found if base > 0.0]
+
+    def use_late(self, came: Came, base: float) -> bool:
+        """Whether the framework takes this late update, which counts for so much; adapters may hand it over here."""
+        return True
+
+    def close(self) -> None:
+        """End the round with the late updates of earlier ones that have come, so that the policy learns."""
+        with self.session.guard:
+            for came, base in self.weigh_late():
+                try:
+                    if self.use_late(came, base):
+                        self.late.append((came, base))
+                except Exception as error:  # of an aggregator of the user's own; the round goes on
+                    self.round.warn("late update of %s dropped: %s", came.name, f"{type(error).__name__}: {error}")
+            self.round.close()
+            self.session.late.watch(self.pull)
+
+    def pull(self) -> bool:
+        """Take updates that came after the end, if the framework must be asked for them; whether more may come."""
+        return False
 
     @property
     def times(self) -> float:
         """The sum of the policy's weights where they are used as they are, by which the framework divides; else 1."""
         weights = self.round.weights
-        if weights is None or self.round.choice.normalise:
+        if weights is None or self.round.choice.normalise or self.weight is None:
             return 1.0
         return sum(weights.values()) + sum(base for _, base in self.late)

@@ -1,16 +1,18 @@
 """Wait until enough clients are connected, up to a time limit."""
 
-import logging
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from time import monotonic, sleep
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fedpick.errors import FedpickError, require
+
+if TYPE_CHECKING:
+    from fedpick.server.session import Session
 
 __all__ = ["Gathering", "NotEnoughClientsError"]
 
 TOO_FEW = ("smaller", "error")
-Found = TypeVar("Found", bound=Sized)
+Node = TypeVar("Node")  # how a framework calls a connection
 
 
 class NotEnoughClientsError(FedpickError, RuntimeError):
@@ -23,20 +25,25 @@ class Gathering:
     After a wait that ended with fewer, the next rounds wait only for as many as there were.
 
     Args:
+        session: of the policy.
         too_few: what to do if fewer are connected: "smaller" takes a smaller cohort, "error" raises. No client at all
             always raises.
-        owner: the name that error messages begin with.
         fix: advice in the error message when too few clients are connected.
-        log: gets a warning about smaller cohorts.
     """
 
-    def __init__(self, too_few: str, owner: str, fix: str, log: logging.Logger) -> None:
-        require(too_few in TOO_FEW, f"{owner}: too_few", too_few, f"one of {', '.join(TOO_FEW)}")
-        self.too_few, self.fix, self.log = too_few, fix, log
+    def __init__(self, session: "Session", too_few: str, fix: str) -> None:
+        require(too_few in TOO_FEW, f"{session.owner}: too_few", too_few, f"one of {', '.join(TOO_FEW)}")
+        self.session, self.too_few, self.fix = session, too_few, fix
         self._settled: int | None = None  # clients that were connected when the last wait ended
 
-    def gather(self, want: int, wait: float, find: Callable[[], Found]) -> Found:
-        """Call `find` until it returns `want` clients or `wait` seconds have passed; returns its last result."""
+    def gather(self, wait: float, find: Callable[[], dict[str, Node]]) -> dict[str, Node]:
+        """The connected clients by name, without those that still work on an earlier round.
+
+        Args:
+            wait: seconds.
+            find: returns all that are connected now; it is called until they are enough, or the time is over.
+        """
+        want = self.session.traits.asks or 1
         enough = want if self._settled is None else min(want, self._settled)
         begun = monotonic()
         while True:
@@ -55,6 +62,7 @@ class Gathering:
                 f"{self.fix}, increase wait, or set too_few='smaller'"
             )
         if len(found) < enough:
-            self.log.warning("%d clients connected after %g s, %d wanted: a smaller cohort", len(found), wait, want)
+            said = "%d clients connected after %g s, %d wanted: a smaller cohort"
+            self.session.log.warning(said, len(found), wait, want)
         self._settled = len(found)
-        return found
+        return {name: found[name] for name in self.session.free(found)}

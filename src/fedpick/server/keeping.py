@@ -45,6 +45,13 @@ class Keeping:
         self._about, self._roster, self._log = dict(about), roster, log
         self._open = self._fresh = False  # _fresh: the last round has not been handed to the records yet
 
+    @property
+    def folders(self) -> str:
+        """Where the state and the records are, for the log."""
+        kept = "not saved" if self.memory is None else self.memory.folder.resolve()
+        written = "not written" if self.records is None else self.records.resolve()
+        return f"state: {kept}; records: {written}"
+
     def open(self) -> None:
         """Lock the folders, and begin to serve the metrics."""
         if self._open:

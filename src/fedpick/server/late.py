@@ -60,6 +60,16 @@ class LateUpdates:
         # round -> name -> what it would have counted for, and whether that is a weight of the policy
         self._owed: dict[int, dict[str, tuple[float, bool]]] = {}
         self.came: list[Came] = []
+        self._pulls: list[Callable[[], bool]] = []
+
+    def watch(self, pull: Callable[[], bool]) -> None:
+        """Let `fetch` call this function, which takes a closed round's updates and returns whether more may come."""
+        if self.rounds:
+            self._pulls.append(pull)
+
+    def fetch(self) -> None:
+        """Take the updates of closed rounds that have come, where a framework does not hand them over by itself."""
+        self._pulls = [pull for pull in self._pulls if pull()]
 
     def note(self, view: View, choice: Choice, outcome: Outcome, names: Sequence[str]) -> None:
         """Note who of a round that ends is late."""
@@ -70,6 +80,10 @@ class LateUpdates:
         self._owed[view.round] = {names[k]: (base[k], weighted) for k in slow.tolist()}
         self._owed = {t: owed for t, owed in self._owed.items() if view.round - t < self.rounds}
         self.came = [each for each in self.came if view.round - each.round < self.rounds]
+
+    def lifetime(self, limit: float | None) -> float | None:
+        """Seconds for which answers to a round's messages are of use, if the round lasts `limit`; None: no limit."""
+        return None if limit is None else (1 + self.rounds) * limit
 
     def owes(self, name: str, round: int) -> bool:
         """Whether an update of this client for this round may still come."""

@@ -1,13 +1,32 @@
 """Poll for replies where a framework does not say when they arrive."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import TypeVar
 
-__all__ = ["LONGEST", "poll"]
+__all__ = ["LONGEST", "Arrivals", "earlier", "poll"]
 
 SHORTEST, LONGEST, LONGER = 0.01, 1.0, 1.25  # seconds between two looks, and their growth
 Reply = TypeVar("Reply")
+
+
+@dataclass
+class Arrivals:
+    """When the replies of a round arrived; a round may send messages several times."""
+
+    took: dict[str, float] = field(default_factory=dict)  # seconds until the reply, by message
+    refused: set[str] = field(default_factory=set)  # messages that the framework did not send
+    limit: float | None = None  # seconds that were allowed
+
+
+def earlier(*limits: float | None) -> float | None:
+    """The earliest of these limits in seconds; None is no limit.
+
+    >>> earlier(3600.0, None, 60.0)
+    60.0
+    """
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def poll(
@@ -15,6 +34,7 @@ def poll(
     pull: Callable[[set[str]], Iterable[tuple[str, Reply]]],
     limit: float | None,
     longest: float = LONGEST,
+    noted: Arrivals | None = None,
 ) -> dict[str, tuple[Reply, float]]:
     """Send messages; the replies and the seconds until each came, in the order of arrival, by message.
 
@@ -23,6 +43,7 @@ def poll(
         pull: messages -> replies that are there, and the messages that they answer.
         limit: seconds to wait for all replies; None: no limit.
         longest: pause in seconds between two looks for replies; at most 1 s is used.
+        noted: gets the limit and the seconds.
     """
     found: dict[str, tuple[Reply, float]] = {}
     begun = looked = monotonic()
@@ -39,4 +60,7 @@ def poll(
             break
         sleep(min(pause, left))
         pause = min(LONGER * pause, longest)
+    if noted is not None:
+        noted.limit = limit
+        noted.took |= {name: took for name, (_, took) in found.items()}
     return found

@@ -209,6 +209,7 @@ class Session:
     def free(self, names: Iterable[str]) -> list[str]:
         """Those of these clients that do not still work on an earlier round (`late`); all of them if all do."""
         with self.guard:
+            self.late.fetch()
             return self.late.free(names)
 
     def keep(self, name: str, update: Any, *, round: int, size: float | None = None) -> Status | None:

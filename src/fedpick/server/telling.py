@@ -1,13 +1,14 @@
-"""What a client may tell of its training, by the names under which policies ask for it."""
+"""What a client may tell of itself and of its training, by the names under which the server reads it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedpick.graph import sketch as sketched
 
-__all__ = ["reports"]
+__all__ = ["description", "reports"]
 
 
 def reports(
@@ -42,3 +43,14 @@ def reports(
         if sketch is not None:
             found[f"sketch_{sketch}"] = sketched(update, sketch).tolist()
     return found
+
+
+def description(said: float | tuple[float, Sequence[float]]) -> dict[str, Any]:
+    """A client's description of itself: its number of examples, or (number of examples, vector of features).
+
+    >>> description((20, np.array([15, 5])))
+    {'size': 20.0, 'features': [15.0, 5.0]}
+    """
+    size, features = said if isinstance(said, tuple) else (said, None)
+    told = {} if features is None else {"features": [float(value) for value in features]}
+    return {"size": float(size), **told}

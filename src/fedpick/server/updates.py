@@ -7,14 +7,16 @@ user's own) are not checked.
 import math
 import reprlib
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fedpick.server.moves import Arrays
-from fedpick.server.reading import LARGEST_SIZE, loss_of, number, printable, seconds_of
+from fedpick.server.reading import LARGEST_SIZE, loss_of, number, printable, seconds_of, size
+from fedpick.types import Status
 
 __all__ = ["Update", "agree"]
 
@@ -35,6 +37,16 @@ class Update:
     like_sent: bool = False  # whether its arrays have the names of the model that was sent
     moves: Arrays = field(default_factory=dict)  # what training added to the model, where late updates are used
     source: Any = None  # the framework's own object, where it is still needed
+    status: Status | None = None  # in its round, once it is taken
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read the update in this block; if that fails it cannot be used: clients may send anything."""
+        try:
+            yield
+        except Exception as error:
+            self.why = self.why or f"unreadable: {type(error).__name__}: {error}"
+        self.why = printable(self.why)
 
     def check(
         self,
@@ -61,11 +73,24 @@ class Update:
         self.shape = tuple((key, shape) for key, shape, _ in faults)
         self.like_sent = model is not None and all(set(each) == set(model) for each in arrays.values())
 
-    def say(self, metrics: Mapping[str, Any], names: Iterable[str]) -> None:
-        """Read loss, seconds and the reports of these names from a client's metrics."""
+    def say(
+        self, metrics: Mapping[str, Any], names: Iterable[str], weight: str | None = None, finite: bool = False
+    ) -> None:
+        """Read loss, seconds, size and reports from a client's metrics.
+
+        Args:
+            metrics: numbers and lists of numbers.
+            names: of the reports.
+            weight: name of the metric that is the size; None: there is none.
+            finite: whether all metrics must be finite, because their mean is taken.
+        """
+        bad = next((name for name, value in metrics.items() if finite and not np.isfinite(value).all()), None)
+        self.why = self.why or ("" if bad is None else f"metric {bad!r} is NaN or infinite")
         self.loss, wrong = loss_of(metrics)
         self.why, self.seconds = self.why or wrong, seconds_of(metrics)
         self.reports = {name: metrics[name] for name in names if name in metrics}
+        if weight is not None:
+            self.size = size(metrics.get(weight))
 
 
 def _array_fault(name: str, values: Any, model: Any = None) -> str:
@@ -139,7 +164,7 @@ def metrics_fault(metrics: Mapping[str, Any], weight: str | None) -> tuple[Hasha
     return frozenset(lengths.items()), ""
 
 
-def agree(updates: Sequence[Update], usual: Hashable = None) -> Hashable:
+def agree(updates: Collection[Update], usual: Hashable = None) -> Hashable:
     """Mark updates as unusable whose names, shapes or types differ from those of most others.
 
     Returns what the others have in common. Ties are decided by `usual` (the last round's result), then by likeness to

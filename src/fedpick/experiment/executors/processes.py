@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
+from types import ModuleType
 from typing import Any, TypeVar
 
 from fedpick.errors import FedpickError
@@ -111,7 +113,7 @@ def _hire(variables: Mapping[str, str]) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    with _environment(variables), _without_ctrl_c():  # before the new process imports anything
+    with _environment(variables), _without_ctrl_c(), _without_main():  # before the new process imports anything
         process.start()
     theirs.close()  # so that reading from `ours` ends when the process does
     return _Worker(process, ours)
@@ -165,6 +167,20 @@ def _without_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes started in this block do not import the script that was started.
+
+    They need nothing of it, and a script without `if __name__ == "__main__"` would begin again in each of them.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 # ---- in the other process
