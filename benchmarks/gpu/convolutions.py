@@ -1,6 +1,6 @@
 """Forms of the CIFAR-10 CNN's two convolution layers for all clients of a round, on a GPU.
 
-    python benchmarks/gpu/convolutions.py                   all forms, about five minutes; needs a GPU
+    python benchmarks/gpu/convolutions.py                   all forms, some minutes; needs a GPU
     python benchmarks/gpu/convolutions.py --only Pallas     forms with this in their name; only prints
     TINY=1 python benchmarks/gpu/convolutions.py            a smoke test on a CPU; only prints; --only for a part of it
 
