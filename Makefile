@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu studies judge docs figures lock clean
+.PHONY: audit help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge docs figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -95,6 +95,9 @@ bench-gpu: $(READY)  ## compare training speed on a GPU with a PyTorch loop (nee
 
 bench-compare-gpu: $(READY)  ## measure `fedpick compare` on a GPU: many runs in one call against one by one (needs a GPU)
 	$(BIN)/python benchmarks/bench_compare_gpu.py
+
+bench-convolutions: $(READY)  ## measure forms of the convolution layer on a GPU, Pallas kernels among them (needs a GPU)
+	$(BIN)/python benchmarks/gpu/convolutions.py
 
 studies: $(READY)  ## rerun the papers' experiments in full into docs/studies (well over an hour on 2 cores)
 	$(BIN)/fedpick reproduce --out docs/studies
