@@ -18,6 +18,7 @@ import pytest
 from experiment.plays import configs, contents, folders, jobs
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import play
+from fedpick.store import read_manifest
 
 RAY = Path(sys.executable).with_name("ray")
 SETTINGS = {
@@ -65,6 +66,69 @@ def test_what_is_written_on_ray_and_alone_is_the_same(tmp_path: Path) -> None:
     assert "uniform, seed 0: " in ran.stdout
     assert "holds a run of another configuration" in ran.stdout
     assert contents(folders(tmp_path / "ray")) == contents(folders(tmp_path / "serial"))
+
+
+# --- GPUs: pretended, as Ray assigns whatever a node says it has; JAX trains on the CPU there
+
+
+SPY = """
+import json, os, time
+from pathlib import Path
+import fedpick as fp
+
+class Spy(fp.Uniform):
+    def select(self, state, view, rng):
+        said = {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES"), "at": time.time()}
+        with open(os.environ["SPY"], "a") as file:
+            file.write(json.dumps({"process": os.getpid(), **said}) + "\\n")
+        return super().select(state, view, rng)
+"""
+ON_GPUS = """
+import sys
+from pathlib import Path
+import ray
+from fedpick.errors import MissingError
+from fedpick.experiment import executors
+from fedpick.experiment.plan import Experiment
+
+folder, device = Path(sys.argv[1]), sys.argv[2]
+ray.init(num_cpus=2, num_gpus=int(sys.argv[3]), include_dashboard=False, log_to_driver=False)
+plan = Experiment(f"{folder}/spy.py:Spy", cohort_size=3, data="synthetic(1, 1)", seeds=4, rounds=4,
+                  world="volatile(num_clients=10)", train={"steps": 2, "batch": 8})
+try:
+    jobs = [executors.Job(c, folder / "runs" / str(i)) for i, c in enumerate(plan.configs())]
+    executors.play(jobs, executor="ray", device=device)
+except MissingError as error:
+    print(error)
+"""
+
+
+def on_gpus(folder: Path, gpus: int, device: str = "auto") -> tuple[str, list[dict[str, object]], list[str]]:
+    """What was printed, which process had which GPU, and how each run says that it was played."""
+    (folder / "spy.py").write_text(SPY)
+    variables = {**os.environ, **SETTINGS, "SPY": str(folder / "said")}
+    command = [sys.executable, "-c", ON_GPUS, str(folder), device, str(gpus)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=variables)
+    assert ran.returncode == 0, ran.stderr
+    said = (folder / "said").read_text().splitlines() if (folder / "said").is_file() else []
+    runs = [read_manifest(path)["about"]["played"] for path in sorted((folder / "runs").glob("*"))]
+    return ran.stdout, [json.loads(line) for line in said], runs
+
+
+@pytest.mark.slow
+def test_runs_on_ray_are_stacked_one_stack_for_each_gpu_which_it_claims(tmp_path: Path) -> None:
+    _, said, runs = on_gpus(tmp_path, gpus=2)
+    assert runs == ["stacked"] * 4
+    gpu_of = {each["process"]: each["gpu"] for each in said}
+    assert sorted(gpu_of.values()) == ["0", "1"]
+    assert len(said) == 16
+
+
+@pytest.mark.slow
+def test_a_gpu_that_no_node_has_is_said(tmp_path: Path) -> None:
+    printed, said, _ = on_gpus(tmp_path, gpus=0, device="gpu")
+    assert "--device gpu, but no node of the Ray cluster has a GPU; use --device cpu" in printed
+    assert not said
 
 
 # --- two nodes
