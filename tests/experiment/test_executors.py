@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from experiment.plays import children, configs, contents, folders, jobs
+from experiment.plays import children, configs, contents, ended, folders, jobs
 from fedpick.errors import ConfigError, FedpickError, MissingError, SettingError, StoreError, UnknownNameError
 from fedpick.experiment.config import Config
-from fedpick.experiment.executors import Job, Stopped, each, execute, play, stopping
+from fedpick.experiment.executors import Job, Stopped, each, execute, play, staying, stopping
 from fedpick.store import Folder, read_manifest, read_rounds
 
 
@@ -347,3 +347,23 @@ def test_processes_do_not_begin_the_users_script_again(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["begun", "['1', '2', '3']"]
+
+
+def test_processes_stay_for_later_calls_and_end_with_the_block() -> None:
+    with staying():
+        first = set(each(where, range(4), workers=2))
+        assert set(each(where, range(4), workers=2)) == first
+        killed = first.pop()
+        os.kill(killed, signal.SIGKILL)
+        os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)  # all of its threads have ended
+        later = set(each(where, range(4), workers=2))
+        assert first < later
+        assert killed not in later
+    assert all(ended(process) for process in later)
+
+
+def test_after_an_error_processes_that_stay_are_replaced() -> None:
+    with staying():
+        with pytest.raises(ConfigError, match="two is too many"):
+            each(fail_at_two, [1, 2], workers=2)
+        assert each(fail_at_two, [0, 1, 3], workers=2) == [0, 1, 3]

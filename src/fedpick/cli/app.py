@@ -159,11 +159,12 @@ def demo(
     """Show in two short comparisons what selection can gain, and what it costs."""
     from fedpick.demo import SCENES  # builds experiments
 
-    for number, scene in enumerate(SCENES, start=1):
-        console.out.print(f"\n[bold]{number}. {escape(scene.question)}[/]\n{escape(scene.about)}\n")
-        shelf = Shelf(folder / scene.name)
-        results = _carry_out(scene.experiment, shelf, scene.target, executor, workers, device)
-        console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
+    with executors.staying():
+        for number, scene in enumerate(SCENES, start=1):
+            console.out.print(f"\n[bold]{number}. {escape(scene.question)}[/]\n{escape(scene.about)}\n")
+            shelf = Shelf(folder / scene.name)
+            results = _carry_out(scene.experiment, shelf, scene.target, executor, workers, device)
+            console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
     first = folder / SCENES[0].name
     console.out.print(
         f"\nNext: open {first / 'results.html'}; compare your own policy with "
@@ -192,9 +193,10 @@ def resume(
     named = [reference for text in code or [] for reference in own.references(text)]
     if Shelf.is_one(folder):
         shelf = Shelf(folder)
-        for plan in shelf.plans():
-            longer = plan if rounds is None else plan.only(rounds=rounds)
-            _carry_out(longer.naming(named), shelf, target, executor, workers, device)
+        with executors.staying():
+            for plan in shelf.plans():
+                longer = plan if rounds is None else plan.only(rounds=rounds)
+                _carry_out(longer.naming(named), shelf, target, executor, workers, device)
         return
     settings = playing.config_of(folder, named)
     _run(replace(settings, rounds=rounds or settings.rounds), folder, device)

@@ -18,9 +18,10 @@ from fedpick.experiment.executors import cluster, processes
 from fedpick.experiment.executors.alone import Job, Listener, execute
 from fedpick.experiment.executors.batch import Batch, play_batch
 from fedpick.experiment.executors.choosing import EXECUTORS, check_names, deal_out
+from fedpick.experiment.executors.processes import staying
 from fedpick.experiment.executors.stopping import Stop, Stopped, patient
 
-__all__ = ["DEVICES", "EXECUTORS", "Job", "Stopped", "check_names", "each", "execute", "play"]
+__all__ = ["DEVICES", "EXECUTORS", "Job", "Stopped", "check_names", "each", "execute", "play", "staying"]
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -11,6 +11,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 from fedpick.errors import FedpickError
 from fedpick.experiment.executors.stopping import Stop, Stopped
 
-__all__ = ["Failed", "in_processes", "portable"]
+__all__ = ["Failed", "in_processes", "portable", "staying"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,7 +44,26 @@ class Failed:
 class _Worker:
     process: Any
     pipe: connection.Connection
+    variables: Mapping[str, str]
     at: int | None = None  # index of its current item
+
+
+_IDLE: ContextVar[list[_Worker] | None] = ContextVar("idle", default=None)
+
+
+@contextmanager
+def staying() -> Iterator[None]:
+    """Processes that are started in this block stay for its later calls, and end with it.
+
+    A process takes seconds to start and to load compiled code.
+    """
+    idle: list[_Worker] = []
+    token = _IDLE.set(idle)
+    try:
+        yield
+    finally:
+        _IDLE.reset(token)
+        _end(idle, PATIENCE)
 
 
 def in_processes(
@@ -70,6 +90,7 @@ def in_processes(
     """
     waiting = deque(enumerate(items))
     crew: list[_Worker] = []
+    idle = _IDLE.get()
     told = 0.0  # when the processes were told to stop
     over = False
     try:
@@ -82,7 +103,7 @@ def in_processes(
                 if worker.at is None and waiting:
                     _hand(worker, function, waiting)
             while waiting and len(crew) < count:
-                crew.append(_hire(variables))
+                crew.append(_recall(idle, variables) or _hire(variables))
                 _hand(crew[-1], function, waiting)
             over = all(worker.at is None for worker in crew)
             if over or (told and time.monotonic() - told > PATIENCE):
@@ -105,7 +126,20 @@ def in_processes(
     finally:
         if not over:
             _terminate(crew)
-        _end(crew, patience=0.0 if told else PATIENCE)  # after a stop they have had their time
+        if over and not told and idle is not None:
+            idle += crew
+        else:
+            _end(crew, patience=0.0 if told else PATIENCE)  # after a stop they have had their time
+
+
+def _recall(idle: list[_Worker] | None, variables: Mapping[str, str]) -> _Worker | None:
+    """A process that has stayed and is alive, if there is one with this environment."""
+    for worker in idle or ():
+        if worker.variables == variables and worker.process.is_alive():
+            assert idle is not None
+            idle.remove(worker)
+            return worker
+    return None
 
 
 def _hire(variables: Mapping[str, str]) -> _Worker:
@@ -116,7 +150,7 @@ def _hire(variables: Mapping[str, str]) -> _Worker:
     with _environment(variables), _without_ctrl_c(), _without_main():  # before the new process imports anything
         process.start()
     theirs.close()  # so that reading from `ours` ends when the process does
-    return _Worker(process, ours)
+    return _Worker(process, ours, dict(variables))
 
 
 def _hand(worker: _Worker, function: Callable[..., Any], waiting: "deque[tuple[int, Any]]") -> None:
