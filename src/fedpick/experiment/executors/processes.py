@@ -10,7 +10,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -44,7 +44,7 @@ class Failed:
 class _Worker:
     process: Any
     pipe: connection.Connection
-    variables: Mapping[str, str]
+    surroundings: tuple[Mapping[str, str], bool]  # its environment, and whether it imported the script
     at: int | None = None  # index of its current item
 
 
@@ -89,6 +89,7 @@ def in_processes(
         variables: for the environment of the processes.
     """
     waiting = deque(enumerate(items))
+    with_main = any(b"__main__" in bytes(ForkingPickler.dumps((function, item))) for item in items)
     crew: list[_Worker] = []
     idle = _IDLE.get()
     told = 0.0  # when the processes were told to stop
@@ -103,7 +104,7 @@ def in_processes(
                 if worker.at is None and waiting:
                     _hand(worker, function, waiting)
             while waiting and len(crew) < count:
-                crew.append(_recall(idle, variables) or _hire(variables))
+                crew.append(_recall(idle, (variables, with_main)) or _hire(variables, with_main))
                 _hand(crew[-1], function, waiting)
             over = all(worker.at is None for worker in crew)
             if over or (told and time.monotonic() - told > PATIENCE):
@@ -132,25 +133,26 @@ def in_processes(
             _end(crew, patience=0.0 if told else PATIENCE)  # after a stop they have had their time
 
 
-def _recall(idle: list[_Worker] | None, variables: Mapping[str, str]) -> _Worker | None:
-    """A process that has stayed and is alive, if there is one with this environment."""
+def _recall(idle: list[_Worker] | None, surroundings: tuple[Mapping[str, str], bool]) -> _Worker | None:
+    """A process that has stayed and is alive, if there is one with these surroundings."""
     for worker in idle or ():
-        if worker.variables == variables and worker.process.is_alive():
+        if worker.surroundings == surroundings and worker.process.is_alive():
             assert idle is not None
             idle.remove(worker)
             return worker
     return None
 
 
-def _hire(variables: Mapping[str, str]) -> _Worker:
+def _hire(variables: Mapping[str, str], with_main: bool) -> _Worker:
     # Spawned, not forked: threads of NumPy and JAX do not survive a fork.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    with _environment(variables), _without_ctrl_c(), _without_main():  # before the new process imports anything
+    main = nullcontext() if with_main else _without_main()
+    with _environment(variables), _without_ctrl_c(), main:  # before the new process imports anything
         process.start()
     theirs.close()  # so that reading from `ours` ends when the process does
-    return _Worker(process, ours, dict(variables))
+    return _Worker(process, ours, (dict(variables), with_main))
 
 
 def _hand(worker: _Worker, function: Callable[..., Any], waiting: "deque[tuple[int, Any]]") -> None:
@@ -207,7 +209,7 @@ def _without_ctrl_c() -> Iterator[None]:
 def _without_main() -> Iterator[None]:
     """Processes started in this block do not import the script that was started.
 
-    They need nothing of it, and a script without `if __name__ == "__main__"` would begin again in each of them.
+    A script without `if __name__ == "__main__"` would begin again in each of them.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
