@@ -37,6 +37,7 @@ def reproduce(
     Finished jobs are kept in the folder: after an interruption, the same command continues.
     """
     from fedpick import studies
+    from fedpick.experiment import executors
 
     for each in study or []:
         if each not in studies.STUDIES:
@@ -44,38 +45,39 @@ def reproduce(
     how: dict[str, Any] = {"quick": quick, "seeds": seeds, "seed0": seed0, "workers": workers}
     how |= {"executor": executor, "device": device}
     outcomes = []
-    for name in study or list(studies.STUDIES):
-        entry = studies.STUDIES[name]
-        with Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=console.err
-        ) as bar:
-            task = bar.add_task(name, total=None, told="")
+    with executors.staying():
+        for name in study or list(studies.STUDIES):
+            entry = studies.STUDIES[name]
+            with Progress(
+                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=console.err
+            ) as bar:
+                task = bar.add_task(name, total=None, told="")
 
-            def tell(now: studies.Progress, bar: Progress = bar, task: Any = task) -> None:
-                bar.update(task, completed=now.done, total=now.total, told=str(now))
+                def tell(now: studies.Progress, bar: Progress = bar, task: Any = task) -> None:
+                    bar.update(task, completed=now.done, total=now.total, told=str(now))
 
-            try:
-                outcome = studies.reproduce(name, out=folder, tell=tell, **how)
-            except KeyboardInterrupt as stop:
-                bar.stop()
-                console.err.print("\nstopped; finished jobs are kept. Continue with:")
-                console.err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
-                raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
-        outcomes.append(outcome)
-        table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
-        for heading in ("claim", "paper", "ours", "verdict", "why"):
-            table.add_column(heading, overflow="fold")
-        colours = {"reproduced": "green", "direction only": "yellow", "contradicted": "red"}
-        for finding in outcome.findings:
-            verdict = f"[{colours.get(finding.verdict, 'default')}]{finding.verdict}[/]"
-            claim, paper, ours, why = map(escape, (finding.claim, finding.paper, finding.ours, finding.reason))
-            table.add_row(f"(ours) {claim}" if finding.own else claim, paper, ours, verdict, why)
-        if outcome.findings:
-            console.out.print(table)
-        console.out.print(f"written to {escape(str(folder / name))}", soft_wrap=True)
-        report = folder / studies.JOBS / name / "page.html"
-        if report.is_file():
-            console.out.print(f"a page with all runs: {escape(str(report))}", soft_wrap=True)
+                try:
+                    outcome = studies.reproduce(name, out=folder, tell=tell, **how)
+                except KeyboardInterrupt as stop:
+                    bar.stop()
+                    console.err.print("\nstopped; finished jobs are kept. Continue with:")
+                    console.err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
+                    raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
+            outcomes.append(outcome)
+            table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
+            for heading in ("claim", "paper", "ours", "verdict", "why"):
+                table.add_column(heading, overflow="fold")
+            colours = {"reproduced": "green", "direction only": "yellow", "contradicted": "red"}
+            for finding in outcome.findings:
+                verdict = f"[{colours.get(finding.verdict, 'default')}]{finding.verdict}[/]"
+                claim, paper, ours, why = map(escape, (finding.claim, finding.paper, finding.ours, finding.reason))
+                table.add_row(f"(ours) {claim}" if finding.own else claim, paper, ours, verdict, why)
+            if outcome.findings:
+                console.out.print(table)
+            console.out.print(f"written to {escape(str(folder / name))}", soft_wrap=True)
+            report = folder / studies.JOBS / name / "page.html"
+            if report.is_file():
+                console.out.print(f"a page with all runs: {escape(str(report))}", soft_wrap=True)
     if not study:
         console.out.print(f"all of them: {studies.save_index(outcomes, folder)}")
 
