@@ -235,9 +235,11 @@ def test_a_comparison_of_other_policies_worlds_or_fewer_seeds_shares_its_runs(ca
     assert len(runs_in(tmp_path / "a")) == 6
 
 
+@pytest.mark.filterwarnings("default::UserWarning")  # as on the command line
 def test_ways_to_write_a_policy_share_a_run(call, tmp_path):
-    code, _, _ = call("compare", "-p", "over-select(uniform, 1.3)", "-p", "over-select(uniform,1.3)", *SMALL)
+    code, _, said = call("compare", "-p", "over-select(uniform, 1.3)", "-p", "over-select(uniform,1.3)", *SMALL)
     assert code == 0
+    assert "warning: policy over-select(uniform, 1.3) is given more than once; its runs are made once" in said
     assert len(runs_in(tmp_path / "cmp")) == 2
     assert call("compare", "-p", "OverSelect(uniform,1.30)", *SMALL)[0] == 0
     assert len(runs_in(tmp_path / "cmp")) == 2

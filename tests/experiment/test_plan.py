@@ -1,6 +1,7 @@
 """Plans: what should exist."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -54,9 +55,13 @@ def test_a_key_does_not_depend_on_the_place_in_a_list():
     assert keys(plan()) == keys(plan(policy=["e3cs(quota=0.5)", "uniform"], seeds=[1, 0]))
 
 
-def test_a_policy_given_twice_is_compared_once():
+def test_a_policy_given_twice_is_compared_once_which_is_said():
     texts = ["over-select(uniform, 1.3)", "over-select(uniform,1.3)", "uniform"]
-    assert plan(policy=texts).policy == ("over-select(uniform, 1.3)", "uniform")
+    said = re.escape("policy over-select(uniform, 1.3) is given more than once; its runs are made once")
+    with pytest.warns(UserWarning, match=said):
+        found = plan(policy=texts)
+    assert found.policy == ("over-select(uniform, 1.3)", "uniform")
+    assert found.only(rounds=3).policy == found.policy  # without a warning, which would be an error here
 
 
 def test_a_changed_file_is_another_run(tmp_path):

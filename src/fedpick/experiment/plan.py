@@ -10,6 +10,7 @@ import inspect
 import itertools
 import json
 import pickle
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -61,6 +62,9 @@ class Experiment:
         policies = _several(self.policy)
         if not policies:
             raise ConfigError("policy = [], but must have at least one entry; write policy = ['uniform', 'e3cs']")
+        texts = [_policy_text(each) for each in policies]
+        for text in distinct(text for text in texts if texts.count(text) > 1):
+            warnings.warn(f"policy {text} is given more than once; its runs are made once", stacklevel=3)
         put("policy", distinct(policies, _policy_text))
         put("world", distinct([_world(each) for each in _several(self.world)], _settings_text))
         put("cohort_size", distinct(_several(self.cohort_size)))
