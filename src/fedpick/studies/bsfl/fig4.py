@@ -185,7 +185,7 @@ STUDY = Study(
         "batch": 50,
         "seeds": 20,
     },
-    quick={"seeds": 3},
+    quick={"steps": 3_000, "seeds": 2},
     items=_items,
     job=_anneal,
     gather=_gather,

@@ -173,7 +173,7 @@ STUDY = Study(
         },
         "schemes": SCHEMES,
     },
-    quick={"rounds": 200, "seeds": 2},
+    quick={"rounds": 60, "seeds": 2},
     items=_items,
     job=Played(play_scheme.config, _read),
     gather=_gather,

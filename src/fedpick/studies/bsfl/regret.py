@@ -154,7 +154,7 @@ STUDY = Study(
             "CS-UCB": "cs-ucb(tau_min=1.0, tau_max=20.0)",
         },
     },
-    quick={"rounds": 2_000, "seeds": 5},
+    quick={"rounds": 100, "seeds": 2},
     items=_items,
     job=Played(play_scheme.config, _read),
     gather=_gather,

@@ -212,7 +212,7 @@ STUDY = Study(
         "training": TRAINING,
         "check": CHECK,
     },
-    quick={"rounds": 200, "seeds": 3},
+    quick={"rounds": 40, "seeds": 2},
     items=_items,
     job=play,
     gather=_gather,

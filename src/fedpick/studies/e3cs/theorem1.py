@@ -155,7 +155,7 @@ STUDY = Study(
         "over_time": ["quota 0, optimal rate"],
         "seeds": 8,
     },
-    quick={"rounds": 200, "seeds": 3},
+    quick={"rounds": 100, "seeds": 2},
     items=_items,
     job=_play,
     gather=_gather,

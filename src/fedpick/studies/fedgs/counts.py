@@ -155,7 +155,7 @@ STUDY = Study(
             "FedGS(1), printed": "fedgs(alpha=1.0, scale='paper', sigma2=0.01)",
         },
     },
-    quick={"rounds": 200, "seeds": 3},
+    quick={"rounds": 40, "seeds": 2},
     items=_items,
     job=play_scheme,
     gather=_gather,

@@ -196,7 +196,7 @@ STUDY = Study(
         "sigma2": [0.01, 0.3],
         "seeds": 40,
     },
-    quick={"seeds": 3},
+    quick={"seeds": 2},
     items=_items,
     job=_job,
     gather=_gather,

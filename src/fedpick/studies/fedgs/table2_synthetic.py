@@ -351,7 +351,7 @@ STUDY = Study(
             "FedGS(1), printed": {"policy": "fedgs(alpha=1.0, scale='paper', sigma2=0.01)", "aggregation": "fedavg"},
         },
     },
-    quick={"rounds": 100, "seeds": 3},
+    quick={"rounds": 20, "seeds": 2},
     items=_items,
     job=_job,
     gather=_gather,

@@ -209,7 +209,7 @@ def table(
             },
             "tried": TRIED,
         },
-        quick={"rounds": 30, "seeds": 2},
+        quick={"rounds": 10, "seeds": 2},
         items=items,
         job=train,
         gather=gather,

@@ -110,7 +110,7 @@ STUDY = Study(
         "toys": 20,
         "seeds": 10,
     },
-    quick={"seeds": 4},
+    quick={"seeds": 2},
     items=_items,
     job=_play,
     gather=_gather,

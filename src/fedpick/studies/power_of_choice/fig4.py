@@ -252,7 +252,7 @@ STUDY = Study(
             "d=2m": "2.0, 2.0 and 1.3 times at m = 1, 2, 3, to the loss 0.7 itself",
         },
     },
-    quick={"rounds": 100, "seeds": 2},
+    quick={"rounds": 20, "seeds": 2},
     items=_items,
     job=Played(_config, _read),
     gather=_gather,

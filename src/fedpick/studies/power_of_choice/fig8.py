@@ -64,7 +64,7 @@ STUDY = Study(
             "in the authors' supplement (the text says 10%)"
         ],
     },
-    quick={"rounds": 30, "seeds": 2},
+    quick={"rounds": 10, "seeds": 2},
     items=items,
     job=train,
     gather=gather,

@@ -213,7 +213,7 @@ def _study(id: str, problem: str, check: dict[str, str], **more: Any) -> Study:
             "grid": 20,
             "check": check,
         },
-        quick={"rounds": 1_000, "seeds": 3},
+        quick={"rounds": 200, "seeds": 2},
         items=items,
         job=train,
         gather=gather,

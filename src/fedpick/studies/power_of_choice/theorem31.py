@@ -187,7 +187,7 @@ STUDY = Study(
         "draws": 2_000,
         "grid": 20,
     },
-    quick={"rounds": 500, "seeds": 3},
+    quick={"rounds": 200, "seeds": 2},
     items=_items,
     job=_train,
     gather=_gather,

@@ -26,7 +26,7 @@ def _ours(penalty: int) -> str:
 QUEUED = {f"RBCS-F({v})": _ours(v) for v in (1, 10, 50, 100)}
 SCHEMES = {"Random": "uniform", **QUEUED, "FedCS(3)": "fedcs(cohort_size=None, deadline=3.0)"}
 BASE = {"clients": 40, "cohort_size": 8, "rounds": 500, "longer": 10_000, "seeds": 10, "world": "rbcs-f"}
-QUICK = {"rounds": 200, "longer": 400, "seeds": 5}
+QUICK = {"rounds": 200, "longer": 400, "seeds": 2}
 ABOUT = (
     "Section 6.1 without training: 40 clients in four classes, 8 a round, available with probability 0.8, times linear "
     "in their context. The paper's 500 rounds, and the same runs continued to {longer:,}. In the paper there is no V "
@@ -76,7 +76,6 @@ def study(
     more: Settings,
     items: Callable[[Settings], Sequence[Item]] = items,
     job: Job = RUN,
-    quick: Settings = QUICK,
     **functions: Any,
 ) -> Study:
     """One of the paper's figures."""
@@ -86,7 +85,7 @@ def study(
         title=title,
         paper=f"{PAPER}, Fig. {figure}",
         settings=settings,
-        quick=quick,
+        quick=QUICK,
         items=items,
         job=job,
         about=ABOUT.format(longer=settings["longer"]),

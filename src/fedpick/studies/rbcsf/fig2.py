@@ -133,7 +133,6 @@ STUDY = study(
     {"longer": 3000, "guarantee": 0.15},
     items=_items,
     job=Played(play_scheme.config, _read),
-    quick={"longer": 1000},  # flatness is lost in the noise of fewer seeds
     gather=_gather,
     score=_score,
     plot=_plot,

@@ -191,7 +191,7 @@ STUDY = Study(
         "rounds": 3000,
         "seeds": 8,
     },
-    quick={"rounds": 200, "seeds": 3},
+    quick={"rounds": 100, "seeds": 2},
     items=_items,
     job=_play,
     gather=_gather,
