@@ -1,16 +1,22 @@
 """The command that reruns the papers' experiments."""
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from fedpick.cli import console
 from fedpick.cli.options import Device, Executor, Workers, complete_study
 from fedpick.errors import StoreError, unknown_name
+
+if TYPE_CHECKING:
+    from fedpick.studies import Reproduction
 
 __all__ = ["app"]
 
@@ -36,50 +42,85 @@ def reproduce(
 
     Finished jobs are kept in the folder: after an interruption, the same command continues.
     """
-    from fedpick import studies
+    from fedpick import devices, studies
     from fedpick.experiment import executors
 
     for each in study or []:
         if each not in studies.STUDIES:
             raise unknown_name("study", each, list(studies.STUDIES))
+    names = list(dict.fromkeys(study or studies.STUDIES))
     how: dict[str, Any] = {"quick": quick, "seeds": seeds, "seed0": seed0, "workers": workers}
     how |= {"executor": executor, "device": device}
-    outcomes = []
-    with executors.staying():
-        for name in study or list(studies.STUDIES):
-            entry = studies.STUDIES[name]
-            with Progress(
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=console.err
-            ) as bar:
-                task = bar.add_task(name, total=None, told="")
+    outcomes, took, since = [], {}, time.perf_counter()
 
-                def tell(now: studies.Progress, bar: Progress = bar, task: Any = task) -> None:
-                    bar.update(task, completed=now.done, total=now.total, told=str(now))
+    def show(outcome: studies.Reproduction, seconds: float) -> None:
+        took[outcome.study.id] = seconds
+        _show(outcome, folder, quick)
 
-                try:
-                    outcome = studies.reproduce(name, out=folder, tell=tell, **how)
-                except KeyboardInterrupt as stop:
+    on_cpu = device == "cpu" or (device == "auto" and not devices.gpu_there())
+    try:
+        if quick and len(names) > 1 and executor in ("auto", "processes") and workers != 1 and on_cpu:
+            with _bar("studies", transient=True) as (bar, task):
+
+                def done(outcome: studies.Reproduction, seconds: float) -> None:
                     bar.stop()
-                    console.err.print("\nstopped; finished jobs are kept. Continue with:")
-                    console.err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
-                    raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
-            outcomes.append(outcome)
-            table = Table(title=f"{name}: {entry.title}" + (" (quick)" if quick else ""), show_lines=True)
-            for heading in ("claim", "paper", "ours", "verdict", "why"):
-                table.add_column(heading, overflow="fold")
-            colours = {"reproduced": "green", "direction only": "yellow", "contradicted": "red"}
-            for finding in outcome.findings:
-                verdict = f"[{colours.get(finding.verdict, 'default')}]{finding.verdict}[/]"
-                claim, paper, ours, why = map(escape, (finding.claim, finding.paper, finding.ours, finding.reason))
-                table.add_row(f"(ours) {claim}" if finding.own else claim, paper, ours, verdict, why)
-            if outcome.findings:
-                console.out.print(table)
-            console.out.print(f"written to {escape(str(folder / name))}", soft_wrap=True)
-            report = folder / studies.JOBS / name / "page.html"
-            if report.is_file():
-                console.out.print(f"a page with all runs: {escape(str(report))}", soft_wrap=True)
+                    show(outcome, seconds)
+                    bar.start()
+                    bar.update(task, completed=len(took), total=len(names), told=f"{len(took)} of {len(names)}")
+
+                changes = {"seed0": seed0} | ({} if seeds is None else {"seeds": seeds})
+                outcomes = studies.reproduce_quickly(names, folder, workers=workers, done=done, **changes)
+        else:
+            with executors.staying():
+                for name in names:
+                    begun = time.perf_counter()
+                    with _bar(name) as (bar, task):
+
+                        def tell(now: studies.Progress, bar: Progress = bar, task: Any = task) -> None:
+                            bar.update(task, completed=now.done, total=now.total, told=str(now))
+
+                        outcomes.append(studies.reproduce(name, out=folder, tell=tell, **how))
+                    show(outcomes[-1], time.perf_counter() - begun)
+    except KeyboardInterrupt as stop:
+        console.err.print("\nstopped; finished jobs are kept. Continue with:")
+        console.err.print(escape(studies.command(study, folder, **how)), soft_wrap=True)
+        raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
     if not study:
         console.out.print(f"all of them: {studies.save_index(outcomes, folder)}")
+    if len(names) > 1:
+        slowest = sorted(took, key=lambda name: -took[name])[:10]
+        console.out.print(f"{len(names)} studies in {time.perf_counter() - since:,.0f} s; the longest:")
+        for name in slowest:
+            console.out.print(f"  {took[name]:6,.1f} s  {name}")
+
+
+@contextmanager
+def _bar(name: str, transient: bool = False) -> Iterator[tuple[Progress, TaskID]]:
+    """A bar of progress for something of this name."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
+    with Progress(*columns, console=console.err, transient=transient) as bar:
+        yield bar, bar.add_task(name, total=None, told="")
+
+
+def _show(outcome: "Reproduction", folder: Path, quick: bool) -> None:
+    """Print what was found and where it is."""
+    from fedpick.studies import JOBS
+
+    name = outcome.study.id
+    table = Table(title=f"{name}: {outcome.study.title}" + (" (quick)" if quick else ""), show_lines=True)
+    for heading in ("claim", "paper", "ours", "verdict", "why"):
+        table.add_column(heading, overflow="fold")
+    colours = {"reproduced": "green", "direction only": "yellow", "contradicted": "red"}
+    for finding in outcome.findings:
+        verdict = f"[{colours.get(finding.verdict, 'default')}]{finding.verdict}[/]"
+        claim, paper, ours, why = map(escape, (finding.claim, finding.paper, finding.ours, finding.reason))
+        table.add_row(f"(ours) {claim}" if finding.own else claim, paper, ours, verdict, why)
+    if outcome.findings:
+        console.out.print(table)
+    console.out.print(f"written to {escape(str(folder / name))}", soft_wrap=True)
+    report = folder / JOBS / name / "page.html"
+    if report.is_file():
+        console.out.print(f"a page with all runs: {escape(str(report))}", soft_wrap=True)
 
 
 @app.command()

@@ -16,15 +16,17 @@ import json
 import logging
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedpick.errors import StoreError, unknown_name
+from fedpick.experiment import executors
 from fedpick.studies._jobs import JOBS, conduct, runs_of
 from fedpick.studies._progress import Progress
 from fedpick.studies._save import save, save_figure, save_guide, save_index, save_page, save_runs, save_summary
-from fedpick.studies._study import Finding, Reproduction, Study
+from fedpick.studies._study import Finding, Reproduction, Result, Study
 
 __all__ = [
     "JOBS",
@@ -36,6 +38,7 @@ __all__ = [
     "command",
     "judge",
     "reproduce",
+    "reproduce_quickly",
     "save",
     "save_guide",
     "save_index",
@@ -180,8 +183,57 @@ def reproduce(
     outcome = conduct(study, settings, **how)
     if place is not None:
         save(outcome, place / id)
-        save_runs(runs_of(study, settings, place, executor, device))
+        save_runs(runs_of(study, settings, place, executor, device), place / JOBS / id)
     return outcome
+
+
+def reproduce_quickly(
+    ids: Sequence[str],
+    out: str | os.PathLike[str],
+    *,
+    workers: int | None = None,
+    done: Callable[[Reproduction, float], None] | None = None,
+    **how: Any,
+) -> list[Reproduction]:
+    """Run studies with their quick settings side by side, each from its start to its page in one process.
+
+    Of a quick study, compiling and drawing are the larger part: processes that share one would all compile the same.
+
+    Args:
+        ids: of the studies.
+        out: folder for finished jobs and results.
+        workers: number of processes; None: one per core.
+        done: called with each result and the seconds that it took, as soon as it is there.
+        how: `seeds` and `seed0`, as in `reproduce`.
+    """
+    groups: dict[str, list[str]] = {}
+    for id in ids:
+        groups.setdefault(STUDIES[id].kept_with or id, []).append(id)  # two processes must not do the same job
+    work = [(each, os.fspath(out), how) for each in groups.values()]
+    work.sort(key=lambda one: -sum(STUDIES[id].jobs(STUDIES[id].choose(True)) for id in one[0]))  # the longest first
+    found: dict[str, Reproduction] = {}
+
+    def keep(_: int, results: list[tuple[str, dict[str, Any], Result, list[Finding], float]]) -> None:
+        for id, settings, result, findings, seconds in results:
+            found[id] = Reproduction(STUDIES[id], settings, result, findings)
+            if done:
+                done(found[id], seconds)
+
+    executors.each(_quickly, work, workers=workers, executor="processes", on_result=keep)
+    return [found[id] for id in ids]
+
+
+def _quickly(
+    work: tuple[list[str], str, dict[str, Any]],
+) -> list[tuple[str, dict[str, Any], Result, list[Finding], float]]:
+    """Run studies one after another in this process; a study itself cannot be sent to another process."""
+    ids, out, how = work
+    results = []
+    for id in ids:
+        since = time.perf_counter()
+        one = reproduce(id, quick=True, workers=1, executor="serial", device="cpu", out=out, **how)
+        results.append((id, one.settings, one.result, one.findings, time.perf_counter() - since))
+    return results
 
 
 def judge(id: str, out: str | os.PathLike[str], *, draw: bool = False) -> Reproduction | None:

@@ -68,15 +68,16 @@ def save_page(outcome: Reproduction, folder: str | os.PathLike[str]) -> Path:
     return _replace(Path(folder) / "findings.md", lambda path: path.write_text(text))
 
 
-def save_runs(runs: Sequence[Path]) -> Path | None:
-    """Write page.html, the report of these runs, beside their folders; None if it cannot be made."""
+def save_runs(runs: Sequence[Path], folder: Path) -> Path | None:
+    """Write page.html, the report of these runs, into the folder; None if it cannot be made."""
     if not runs:
         return None
     try:
         text = Results(list(runs)).page()
     except (MissingError, StoreError):  # no Jinja2, or files that were removed: the result is whole without it
         return None
-    return _replace(runs[0].parent / "page.html", lambda path: path.write_text(text, encoding="utf-8"))
+    folder.mkdir(parents=True, exist_ok=True)  # runs may be kept with those of another study
+    return _replace(folder / "page.html", lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def save_guide(outcomes: Sequence[Reproduction], folder: Path, page: str | os.PathLike[str]) -> Path | None:

@@ -143,6 +143,7 @@ def study(figure: int, data: str, kind: str) -> Study:
             "Random": {"policy": "size-weighted", "aggregation": "mean"},
         },
     }
+    train = {"lr": 0.05, "momentum": 0.0, "batch": 20, "steps": 5, "evaluate_every": 10}
     partition = "iid" if kind == "iid" else "dirichlet(alpha=0.5, at_least=2)"
     return Study(
         id=f"bsfl/fig{figure}",
@@ -158,10 +159,10 @@ def study(figure: int, data: str, kind: str) -> Study:
             "rounds": 1500,
             "seeds": 3,
             "model": MODELS[data],
-            "train": {"lr": 0.05, "momentum": 0.0, "batch": 20, "steps": 5, "evaluate_every": 10},
+            "train": train,
             "schemes": schemes[kind],
         },
-        quick={"rounds": 20, "seeds": 1, "model": "cnn(channels=(4, 4), hidden=(16,))"},
+        quick={"rounds": 4, "seeds": 1, "model": "mlp(hidden=(16,))", "train": {**train, "evaluate_every": 1}},
         items=_items,
         job=play_training,
         gather=_gather,

@@ -12,7 +12,7 @@ from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study
 from fedpick.studies._verdicts import Limit, judge, order, within
 from fedpick.studies.e3cs._accuracy import first_of, measured, when
 from fedpick.studies.e3cs._common import PAPER, SCHEMES
-from fedpick.studies.e3cs._images import CIFAR10, PARTITIONS, TRAIN
+from fedpick.studies.e3cs._images import CIFAR10, PARTITIONS, SMALL, TRAIN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,7 +141,7 @@ STUDY = Study(
         "train": {**TRAIN, "evaluate_every": CIFAR10.every},
         "schemes": {name: SCHEMES[name] for name in ("FedCS", "E3CS-0", "E3CS-0.5", "E3CS-inc", "Random")},
     },
-    quick={"rounds": 5, "seeds": 1, "model": "mlp(hidden=(8,))"},
+    quick={"rounds": 2, "seeds": 1, "model": SMALL["cifar10"], "train": {**TRAIN, "evaluate_every": 1}},
     items=_items,
     job=play_training,
     gather=_gather,

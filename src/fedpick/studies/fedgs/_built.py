@@ -146,6 +146,7 @@ def study(
         update: the report that cos-sim is computed from.
         more: settings that differ.
     """
+    train = {"momentum": 0.0, "steps": 10, "evaluate_every": 10, **train}
     return Study(
         id=f"fedgs/built-{data.partition('(')[0]}",
         title=f"FedGS on graphs built from models, on {data}",
@@ -158,7 +159,7 @@ def study(
             "rounds": 500,
             "seeds": 3,
             "model": model,
-            "train": {"momentum": 0.0, "steps": 10, "evaluate_every": 10, **train},
+            "train": train,
             "modes": modes,
             "methods": {
                 "UniformSample": "uniform",
@@ -169,7 +170,7 @@ def study(
             },
             **more,
         },
-        quick={"rounds": 10, "seeds": 1, "model": small},
+        quick={"rounds": 3, "seeds": 1, "model": small, "train": {**train, "evaluate_every": 1}},
         items=_items,
         job=play_training,
         gather=_gather,

@@ -243,6 +243,7 @@ def study(
         modes: of availability, with their degree of absence.
         printed: the table's rows, in the order of the modes.
     """
+    train = {"lr": f"decay({lr}, 0.998)", "momentum": 0.0, "batch": 32, "steps": 10, "evaluate_every": 10}
     return Study(
         id=f"fedgs/table2-{data}",
         title=f"Lowest test loss on {data} under {len(modes)} modes of availability",
@@ -255,12 +256,12 @@ def study(
             "rounds": 500,
             "seeds": 3,
             "model": model,
-            "train": {"lr": f"decay({lr}, 0.998)", "momentum": 0.0, "batch": 32, "steps": 10, "evaluate_every": 10},
+            "train": train,
             "modes": modes,
             "methods": METHODS,
             "printed": {name: list(row) for name, row in printed.items()},
         },
-        quick={"rounds": 10, "seeds": 1, "model": small},
+        quick={"rounds": 3, "seeds": 1, "model": small, "train": {**train, "evaluate_every": 1}},
         items=_items,
         job=play_training,
         gather=_gather,

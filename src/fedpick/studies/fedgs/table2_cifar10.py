@@ -21,7 +21,7 @@ STUDY = study(
     # "Unequally", from Dirichlet(alpha p): the paper's alpha is not at hand; 0.5 skews labels and sizes.
     "dirichlet(alpha=0.5)",
     "cifar-cnn",
-    "cnn(channels=(4, 4), hidden=(16,))",
+    "mlp(hidden=(16,))",
     0.03,
     {"IDL": 0.0, "LN": 0.5, "SLN": 0.5, "LDF": 0.7, "MDF": 0.7},
     PRINTED,

@@ -20,7 +20,7 @@ STUDY = study(
     "fashion-mnist",
     "labels-per-client(labels=2)",
     "cnn(channels=(32, 64), hidden=(512,))",
-    "cnn(channels=(4, 4), hidden=(16,))",
+    "mlp(hidden=(16,))",
     0.1,
     {"IDL": 0.0, "YMF": 0.9, "YC": 0.9},
     PRINTED,

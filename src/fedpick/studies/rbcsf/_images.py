@@ -16,11 +16,12 @@ from fedpick.studies.rbcsf._common import PAPER, SCHEMES, SILENT
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["study"]
+__all__ = ["TRAIN", "study"]
 
 LIMITS = {
     "as good as random": Limit(1.0, "point below Random at most: the printed curves of V = 1 and Random nearly meet")
 }
+TRAIN = {"lr": 0.01, "momentum": 0.9, "batch": 40, "steps": 0, "evaluate_every": 5}
 
 
 def _item(settings: Settings, gamma: float, policy: str, seed: int) -> dict[str, Any]:
@@ -180,10 +181,10 @@ def study(data: str, model: str) -> Study:
             "seeds": 3,
             "gammas": [10.0, 1.0, 0.1],
             "model": model,
-            "train": {"lr": 0.01, "momentum": 0.9, "batch": 40, "steps": 0, "evaluate_every": 5},
+            "train": TRAIN,
             "schemes": SCHEMES,
         },
-        quick={"rounds": 20, "seeds": 1, "model": "cnn(channels=(4, 4), hidden=(16,))"},
+        quick={"rounds": 3, "seeds": 1, "model": "mlp(hidden=(16,))", "train": {**TRAIN, "evaluate_every": 1}},
         items=_items,
         job=play_training,
         gather=_gather,

@@ -12,6 +12,7 @@ from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Check, Limit, above, judge, order, within
 from fedpick.studies.rbcsf._common import PAPER
+from fedpick.studies.rbcsf._images import TRAIN
 from fedpick.types import Floats
 
 if TYPE_CHECKING:
@@ -243,9 +244,14 @@ STUDY = Study(
         "gammas": [10.0, 1.0, 0.1],
         "fairness": [10.0, 1.0, 0.1],
         "model": {EASY: "cnn(channels=(20, 50), hidden=(500,))", HARD: "cifar-cnn"},
-        "train": {"lr": 0.01, "momentum": 0.9, "batch": 40, "steps": 0, "evaluate_every": 5},
+        "train": TRAIN,
     },
-    quick={"rounds": 10, "seeds": 1, "model": dict.fromkeys((EASY, HARD), "mlp(hidden=(16,))")},
+    quick={
+        "rounds": 3,
+        "seeds": 1,
+        "model": dict.fromkeys((EASY, HARD), "mlp(hidden=(16,))"),
+        "train": {**TRAIN, "evaluate_every": 1},
+    },
     items=_items,
     job=play_training,
     gather=_gather,

@@ -15,7 +15,7 @@ from fedpick.studies._stats import rounded
 from fedpick.studies._study import Found, Item, Measurement, Result, Settings, seeds_of
 from fedpick.types import Floats, Ints
 
-__all__ = ["ABOUT", "BASE", "METRICS", "ORACLES", "POLICIES", "WORLDS", "gather", "items", "played"]
+__all__ = ["ABOUT", "BASE", "METRICS", "OFTEN", "ORACLES", "POLICIES", "WORLDS", "gather", "items", "played"]
 
 # About 1.6 s for everyone. Times waver by 5%: else those with the most data would always come last, by microseconds,
 # and a policy that uses the first to return would never use them.
@@ -78,6 +78,7 @@ BASE: dict[str, Any] = {
     "share": 0.95,
     "over": 3,
 }
+OFTEN = {"evaluate_every": 1, "spread_every": 2}  # of quick runs, which are four rounds
 
 ABOUT = (
     "{what}. Five clients are asked a round. All policies have the same budget: as many messages as uniform needs for"

@@ -1,7 +1,7 @@
 """The tournament on CIFAR-10, with a small network: six policies in three worlds."""
 
 from fedpick.studies._study import Study
-from fedpick.studies.tournament._play import BASE, POLICIES, WORLDS, gather, items, played
+from fedpick.studies.tournament._play import BASE, OFTEN, POLICIES, WORLDS, gather, items, played
 from fedpick.studies.tournament._table import body, plot
 
 __all__ = ["STUDY"]
@@ -33,7 +33,7 @@ STUDY = Study(
         "most": 2,
         "seeds": 3,
     },
-    quick={"rounds": 5, "seeds": 1, "train": {**TRAIN, "model": "mlp(hidden=(8,))"}},
+    quick={"rounds": 2, "seeds": 1, "train": {**TRAIN, "model": "mlp(hidden=(8,))", **OFTEN}},
     items=items,
     job=played,
     gather=gather,

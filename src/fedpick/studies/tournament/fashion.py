@@ -1,10 +1,12 @@
 """The tournament on Fashion-MNIST, with a small network."""
 
 from fedpick.studies._study import Study
-from fedpick.studies.tournament._play import ABOUT, BASE, gather, items, played
+from fedpick.studies.tournament._play import ABOUT, BASE, OFTEN, gather, items, played
 from fedpick.studies.tournament._table import body, plot
 
 __all__ = ["STUDY"]
+
+TRAIN = {"model": "mlp(hidden=(64, 30))", "lr": 0.01, "steps": 20, "evaluate_every": 5, "spread_every": 20}
 
 STUDY = Study(
     id="tournament/fashion-mnist",
@@ -13,14 +15,14 @@ STUDY = Study(
     settings={
         **BASE,
         "data": {"name": "fashion-mnist", "partition": "dirichlet(alpha=0.3)"},
-        "train": {"model": "mlp(hidden=(64, 30))", "lr": 0.01, "steps": 20, "evaluate_every": 5, "spread_every": 20},
+        "train": TRAIN,
         "clients": 50,
         "cohort_size": 5,
         "rounds": 60,
         "most": 2,
         "seeds": 5,
     },
-    quick={"rounds": 5, "seeds": 1},
+    quick={"rounds": 2, "seeds": 1, "train": {**TRAIN, **OFTEN}},
     items=items,
     job=played,
     gather=gather,

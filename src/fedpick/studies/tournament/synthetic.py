@@ -1,7 +1,7 @@
 """The tournament on Synthetic(1, 1), with logistic regression."""
 
 from fedpick.studies._study import Study
-from fedpick.studies.tournament._play import ABOUT, BASE, gather, items, played
+from fedpick.studies.tournament._play import ABOUT, BASE, OFTEN, gather, items, played
 from fedpick.studies.tournament._table import body, plot
 
 __all__ = ["STUDY"]
@@ -20,7 +20,7 @@ STUDY = Study(
         "most": 2,
         "seeds": 8,
     },
-    quick={"rounds": 5, "seeds": 1},
+    quick={"rounds": 2, "seeds": 1, "train": OFTEN},
     items=items,
     job=played,
     gather=gather,
