@@ -7,7 +7,7 @@ a difference can make a policy that reads losses choose differently, as can anot
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ def each(
     executor: str = "local",
     on_result: Callable[[int, R], None] | None = None,
     on_done: Callable[[int], None] | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> list[R]:
     """The results of function(item), in order, computed in parallel processes.
 
@@ -48,6 +49,7 @@ def each(
             one); other executors behave as "processes".
         on_result: called in this process with the index and the result of each item as soon as it is done.
         on_done: called with the index only.
+        variables: for the environment of processes on this machine.
     """
     executor = check_names(executor, workers=workers)
     results: dict[int, R] = {}
@@ -69,8 +71,8 @@ def each(
     else:
         with patient() as stop:
             call = partial(_plainly, function)
-            variables = devices.environment()
-            for i, result in processes.in_processes(call, items, count, stop, _nothing, variables):
+            around = devices.environment() | dict(variables or {})
+            for i, result in processes.in_processes(call, items, count, stop, _nothing, around):
                 if not isinstance(result, processes.Failed):
                     done(i, result)
                 elif result.error is not None:
