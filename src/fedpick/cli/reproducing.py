@@ -55,7 +55,7 @@ def reproduce(
 
     def show(outcome: studies.Reproduction, seconds: float) -> None:
         took[outcome.study.id] = seconds
-        _show(outcome, folder, quick)
+        _show(outcome, folder, quick, seconds)
 
     on_cpu = device == "cpu" or (device == "auto" and not devices.gpu_there())
     try:
@@ -102,7 +102,7 @@ def _bar(name: str, transient: bool = False) -> Iterator[tuple[Progress, TaskID]
         yield bar, bar.add_task(name, total=None, told="")
 
 
-def _show(outcome: "Reproduction", folder: Path, quick: bool) -> None:
+def _show(outcome: "Reproduction", folder: Path, quick: bool, seconds: float) -> None:
     """Print what was found and where it is."""
     from fedpick.studies import JOBS
 
@@ -117,7 +117,7 @@ def _show(outcome: "Reproduction", folder: Path, quick: bool) -> None:
         table.add_row(f"(ours) {claim}" if finding.own else claim, paper, ours, verdict, why)
     if outcome.findings:
         console.out.print(table)
-    console.out.print(f"written to {escape(str(folder / name))}", soft_wrap=True)
+    console.out.print(f"written to {escape(str(folder / name))} ({seconds:,.1f} s)", soft_wrap=True)
     report = folder / JOBS / name / "page.html"
     if report.is_file():
         console.out.print(f"a page with all runs: {escape(str(report))}", soft_wrap=True)

@@ -319,7 +319,7 @@ STUDY = Study(
         "rounds": {PAPERS: 400, "normalised": 400, "normalised, CNN": 50},  # 0 leaves a part out
         "schemes": {**SCHEMES, **LOSS},
     },
-    quick={"rounds": {PAPERS: 20, "normalised": 10, "normalised, CNN": 0}, "seeds": 2},
+    quick={"rounds": {PAPERS: 8, "normalised": 4, "normalised, CNN": 0}, "seeds": 2},
     items=_items,
     job=_job,
     gather=_gather,

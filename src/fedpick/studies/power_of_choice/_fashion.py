@@ -29,6 +29,7 @@ __all__ = [
     "MOMENTS",
     "NAMES",
     "PRINTED_RATE",
+    "QUICK",
     "SCHEMES",
     "about",
     "early_gains",
@@ -67,6 +68,7 @@ FASHION: dict[str, Any] = {
     "loss_every": 10,
     "over": 5,
 }
+QUICK = {"rounds": 4, "loss_every": 2, "seeds": 2}
 SCHEMES = {
     BIG: ["size-weighted", 0.1],
     "rand": ["size-weighted", 0.03],

@@ -13,6 +13,7 @@ from fedpick.studies.power_of_choice._fashion import (
     FASHION,
     NAMES,
     PRINTED_RATE,
+    QUICK,
     about,
     early_gains,
     gather,
@@ -79,7 +80,7 @@ def gains(
         title=f"{NAMES[settings['data']]}, {title}: test accuracy and training loss",
         paper=f"{PAPER}, {figures}",
         settings=settings,
-        quick={"rounds": 1000 // settings["clients"], "seeds": 1},  # as much work with more clients
+        quick={**QUICK, "seeds": 1}
         items=items,
         job=train,
         gather=gather,

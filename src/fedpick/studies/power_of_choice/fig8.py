@@ -9,6 +9,7 @@ from fedpick.studies.power_of_choice._common import PAPER
 from fedpick.studies.power_of_choice._fashion import (
     FASHION,
     PRINTED_RATE,
+    QUICK,
     SCHEMES,
     about,
     early_gains,
@@ -64,7 +65,7 @@ STUDY = Study(
             "in the authors' supplement (the text says 10%)"
         ],
     },
-    quick={"rounds": 10, "seeds": 2},
+    quick=QUICK,
     items=items,
     job=train,
     gather=gather,
