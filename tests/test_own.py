@@ -1,11 +1,13 @@
 """Things of the user's own, by name."""
 
+import os
 import textwrap
 
 import pytest
 
 import fedpick as fp
 from fedpick import own
+from fedpick.errors import UnknownNameError
 from fedpick.policies.text import canonical_policy
 
 POLICY = """
@@ -147,3 +149,21 @@ def test_an_installed_package_offers_policies_that_are_loaded_when_they_are_name
     assert fp.policy("over-select(theirs, 1.5)", cohort_size=2).policy == fp.Uniform(2)
     assert text.find_policy("Theirs") is fp.Uniform
     assert set(loaded) == {"theirs"}
+
+
+def test_packages_are_looked_through_again_only_if_some_were_installed(monkeypatch, tmp_path):
+    from fedpick.policies import text
+
+    looked = []
+    monkeypatch.setattr(text, "entry_points", lambda group: looked.append(group) or [])
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):
+        with pytest.raises(UnknownNameError, match="unknown policy 'theirs'"):
+            fp.policy("theirs", cohort_size=2)
+    assert len(looked) == 1
+    text.installed_policies()["mine"] = None  # the caller's own copy
+    assert text.installed_policies() == {}
+    (tmp_path / "theirs-1.0.dist-info").mkdir()
+    os.utime(tmp_path, ns=(1, 1))  # in case the clock of the file system is coarse
+    text.installed_policies()
+    assert len(looked) == 2

@@ -113,7 +113,7 @@ class Study:
         title: one line.
         paper: citation.
         settings: all settings, as plain data; `seeds` is the number of seeds, `seed0` (default 0) the first.
-        quick: the settings that `--quick` changes: rounds and seeds only.
+        quick: the settings that `--quick` changes: rounds, seeds and how often is evaluated; of images, the network.
         items: settings -> one item (plain data) per job. An item contains everything that the measurement depends on: a
             finished job is found by it.
         job: (item, folder of the job) -> measurement; it runs in other processes. `fedpick.studies._runs.Played` is a

@@ -34,7 +34,7 @@ BASE = {
     "batch": 10,
     "lr": 0.01,
 }
-QUICK = {"rounds": 100, "seeds": 2}
+QUICK = {"rounds": 50, "seeds": 2}
 
 
 def _item(settings: Settings, data: str, policy: str, seed: int) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def gains(
         title=f"{NAMES[settings['data']]}, {title}: test accuracy and training loss",
         paper=f"{PAPER}, {figures}",
         settings=settings,
-        quick={**QUICK, "seeds": 1},
+        quick={**QUICK, "rounds": 2, "seeds": 1},
         items=items,
         job=train,
         gather=gather,
