@@ -282,6 +282,13 @@ def test_processes_keep_the_order_whoever_is_done_first() -> None:
 
 
 @pytest.mark.slow
+def test_processes_get_the_variables_that_are_given_beside_their_own() -> None:
+    names = ["FEDPICK_TOLD", "JAX_PLATFORMS"]
+    assert each(os.getenv, names, workers=2, variables={"FEDPICK_TOLD": "so"}) == ["so", "cpu"]
+    assert "FEDPICK_TOLD" not in os.environ
+
+
+@pytest.mark.slow
 def test_an_error_in_a_process_comes_out_and_ends_the_others() -> None:
     began = time.monotonic()
     with pytest.raises(ConfigError, match="zero is too few; give one"):

@@ -62,9 +62,11 @@ def test_every_item_is_a_run_that_can_be_built(id):
 
 
 @pytest.mark.parametrize("id", IMAGES)
-def test_quick_changes_rounds_seeds_and_the_network_only(id):
+def test_quick_changes_rounds_seeds_the_network_and_how_often_it_is_evaluated_only(id):
     study = studies.STUDIES[id]
-    assert set(study.quick) == {"rounds", "seeds", "model"}
+    assert set(study.quick) == {"rounds", "seeds", "model", "train"}
+    assert study.quick["train"] == {**study.settings["train"], "evaluate_every": 1}
+    assert study.quick["rounds"] >= 2  # a curve
 
 
 TABLES = [(task, kind, prox) for task in (CIFAR10, LETTERS) for kind, prox in task.printed]

@@ -34,7 +34,8 @@ def test_every_item_of_fig5_is_a_run_that_can_be_built():
     assert fig5.STUDY.job is play_training
     run = fig5.STUDY.job.config(items[0]).build()
     assert len(run.world.clients) == 40
-    assert set(fig5.STUDY.quick) == {"rounds", "seeds", "model"}
+    assert set(fig5.STUDY.quick) == {"rounds", "seeds", "model", "train"}
+    assert fig5.STUDY.quick["train"] == {**fig5.STUDY.settings["train"], "evaluate_every": 1}
 
 
 @pytest.mark.slow

@@ -1,6 +1,10 @@
 """Registry, statistics, saving."""
 
 import json
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +12,8 @@ from scipy import stats
 
 from fedpick import studies
 from fedpick.errors import StoreError, UnknownNameError
+from fedpick.experiment import executors
+from fedpick.studies import _save
 from fedpick.studies._index import PAPERS
 from fedpick.studies._stats import interval, rounded, show, steps
 from fedpick.studies._study import Finding, Reproduction
@@ -316,3 +322,48 @@ def test_the_page_of_a_study_s_runs_is_written_beside_them(tmp_path):
     assert "10 rounds" in page
     assert "the first 5" not in page
     assert not list((tmp_path / "rbcs-f/fig4").glob("*.html"))  # not among what is kept for a repository
+
+
+def test_the_page_of_runs_that_are_kept_with_another_study_s_is_in_a_folder_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(_save, "Results", lambda runs: SimpleNamespace(page=lambda: f"{len(runs)} runs"))
+    runs = [tmp_path / "theirs" / name for name in "ab"]
+    assert _save.save_runs([], tmp_path / "ours") is None
+    assert _save.save_runs(runs, tmp_path / "ours").read_text() == "2 runs"
+    assert [path.name for path in tmp_path.glob("*/page.html")] == ["page.html"]
+
+
+# ---- quick studies side by side
+
+
+def test_studies_that_share_jobs_are_not_run_side_by_side(monkeypatch, tmp_path):
+    given = []
+
+    def each(function, items, on_result, **how):
+        for i, item in enumerate(items):
+            given.append(item[0])
+            on_result(i, [(id, {"seeds": 1}, {}, [], 2.0) for id in item[0]])
+
+    monkeypatch.setattr(executors, "each", each)
+    ids = ["power-of-choice/fig1", "e3cs/table3-non-iid", "tournament/synthetic", "e3cs/fig7"]
+    told = []
+    outcomes = studies.reproduce_quickly(ids, tmp_path, done=lambda outcome, seconds: told.append(seconds))
+    assert given == [["tournament/synthetic"], ["e3cs/table3-non-iid", "e3cs/fig7"], ["power-of-choice/fig1"]]
+    assert [outcome.study.id for outcome in outcomes] == ids
+    assert told == [2.0] * 4
+
+
+@pytest.mark.slow
+def test_quick_studies_side_by_side_measure_what_each_alone_does(tmp_path):
+    ids = ["rbcs-f/fig4", "power-of-choice/fig1"]
+    program = [sys.executable, "-c", "from fedpick.cli import main; main()", "reproduce", *ids, "--quick"]
+    program += ["--seeds", "2", "--workers", "2", "--out", str(tmp_path)]
+    said = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    for id in ids:
+        alone = studies.reproduce(id, quick=True, seeds=2, workers=1)
+        assert json.loads((tmp_path / id / "result.json").read_text()) == alone.result
+        names = {"result.json", "findings.md", "figure.png", "figure.svg", "manifest.json"}
+        assert {path.name for path in (tmp_path / id).iterdir()} == names
+        assert re.search(rf"^written to .*{id} \(.* s\)$", said, re.MULTILINE)
+        assert re.search(rf"^ +[0-9.]+ s  {id}$", said, re.MULTILINE)
+    assert (tmp_path / studies.JOBS / "rbcs-f/fig4" / "page.html").is_file()
+    assert "2 studies in " in said
