@@ -213,7 +213,7 @@ STUDY = Study(
         "alphas": [0.01, 0.1, 1.0, 10.0],
         "betas": [1.0, 2.0, 3.0],
     },
-    quick={"rounds": 60, "seeds": 2},
+    quick={"rounds": 200, "seeds": 2},
     items=_items,
     job=Played(play_scheme.config, _read),
     gather=_gather,

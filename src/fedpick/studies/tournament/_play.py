@@ -78,7 +78,7 @@ BASE: dict[str, Any] = {
     "share": 0.95,
     "over": 3,
 }
-OFTEN = {"evaluate_every": 1, "spread_every": 2}  # of quick runs, which are four rounds
+OFTEN = {"evaluate_every": 2, "spread_every": 4}  # of quick runs, which have four rounds
 
 ABOUT = (
     "{what}. Five clients are asked a round. All policies have the same budget: as many messages as uniform needs for"

@@ -22,7 +22,7 @@ STUDY = Study(
         "most": 2,
         "seeds": 5,
     },
-    quick={"rounds": 2, "seeds": 1, "train": {**TRAIN, **OFTEN}},
+    quick={"rounds": 2, "seeds": 1, "train": {**TRAIN, "model": "mlp(hidden=(8,))", **OFTEN}},
     items=items,
     job=played,
     gather=gather,
