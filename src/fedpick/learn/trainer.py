@@ -12,7 +12,7 @@ import optax
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
 from fedpick.errors import ContractError, SettingError, require, unknown_name
-from fedpick.learn import aggregation, batches, cohort, evaluation, late, placement, regression
+from fedpick.learn import aggregation, batches, cohort, dense, evaluation, late, placement
 from fedpick.learn.batches import Drawn
 from fedpick.learn.models import Model, check_outputs
 from fedpick.learn.reports import (
@@ -64,7 +64,7 @@ class Trainer:
             of their data: "squared_loss" (mean of the examples' squared losses), "accuracy". Computed by the server:
             "shapley", what an update is worth on 1,000 test examples (at most half), which are then left out of tests.
         precision: "float32", or "bfloat16" for activations over float32 weights.
-        form: "scan", "vmap" (see `fedpick.learn.cohort`), "loop" (see `fedpick.learn.regression`), or "auto": the
+        form: "scan", "vmap" (see `fedpick.learn.cohort`), "loop" (see `fedpick.learn.dense`), or "auto": the
             fastest one on this machine for this model.
 
     >>> from fedpick import data, learn
@@ -119,13 +119,13 @@ class Trainer:
         shapes = check_outputs(self.model, self.data.dataset)
         self._size = sum(int(np.prod(shape)) for shape in shapes)
         check_reports(self.reports, self.model, shapes, self.data.dataset)
-        in_loop = regression.suits(self.model, self.data.dataset, self.precision)
+        in_loop = dense.suits(self.model, self.data.dataset, self.precision)
         if self.form == "auto":
             self.form = "loop" if in_loop else "scan" if jax.default_backend() == "cpu" else "vmap"
         elif self.form == "loop" and not in_loop:
             raise SettingError(
-                "Trainer: form = 'loop', which trains only one dense layer (logistic, linear) on float32 inputs in "
-                "float32 on a CPU; use form='auto'"
+                "Trainer: form = 'loop', which trains only small dense networks (logistic, linear, mlp without "
+                "dropout) in float32 on a CPU; use form='auto'"
             )
         self._local = cohort.Local(self.momentum, self.weight_decay, self.prox, self.precision)
         self.devices = jax.local_device_count() if self.form != "vmap" else 1  # that a cohort is dealt out to
@@ -141,6 +141,9 @@ class Trainer:
         """The model before the first round, and the server's state."""
         params = _initial(self.model)(jax.random.key(int(rngs.stream(seed, 0, "model").integers(2**31))))
         state = [] if self.server is None else jax.tree.leaves(self._optimiser.init(params))
+        if self.form == "loop":
+            params = jax.tree.map(np.asarray, params)
+            return {"params": params, "server": state, **self._memory(None)}
         # On its device, as later models are: else all that takes a model would be compiled again in the second round.
         started = jax.device_put({"params": params, "server": state}, jax.local_devices()[0])
         return {**started, **self._memory(None)}
@@ -162,17 +165,19 @@ class Trainer:
 
     # ---- the data, on the devices
 
-    @property
-    def _arrays(self) -> placement.Arrays:
-        return placement.place(self.data.dataset, "train", self.devices)
+    def _placed(self, part: str) -> placement.Arrays | dense.Rows:
+        place = dense.place if self.form == "loop" else placement.place
+        return place(self.data.dataset, part, self.devices)
 
     @property
-    def _test(self) -> placement.Arrays:
-        return placement.place(self.data.dataset, "test", self.devices)
+    def _arrays(self) -> placement.Arrays | dense.Rows:
+        return self._placed("train")
 
     def everywhere(self, params: Any) -> Any:
         """The parameters on all devices that a cohort is dealt out to."""
-        return params if self.devices == 1 else jax.device_put(params, placement.everywhere(self.devices))
+        if self.devices == 1 or self.form == "loop":
+            return params
+        return jax.device_put(params, placement.everywhere(self.devices))
 
     # ---- the round
 
@@ -226,10 +231,10 @@ class Trainer:
 
     def train_all(self, params: Any, drawn: Drawn, owner: Any = None) -> cohort.Trained:
         """Train on what `draw` returned; with an `owner`, from several stacked models (see `cohort.train`)."""
-        if self.form == "loop":
-            seen, _, lr = drawn
-            return regression.train(self.data.dataset, self._local, self.devices, params, seen, lr, owner)
-        return cohort.train(self.model, self._local, self.form, self._arrays, params, *drawn, owner)
+        arrays = self._arrays
+        if isinstance(arrays, dense.Rows):
+            return dense.train(arrays, self._local, params, drawn.batches, drawn.lr, owner)
+        return cohort.train(self.model, self._local, self.form, arrays, params, *drawn, owner)
 
     def updates(self, sent: Any, trained: cohort.Trained, at: Ints, chosen: int, slots: Ints) -> Updates:
         """Results in the order of the cohort: the clients at positions `at` of the `chosen` trained, in these slots."""
@@ -322,7 +327,14 @@ class Trainer:
         if self.server is not None:
             shape = jax.tree.structure(self._optimiser.init(params))
             state = jax.tree.unflatten(shape, model["server"])
-        params, state = aggregation.combine(self.server, params, state, delta, weights)
+        if self.form == "loop":
+            step = dense.mean(delta, weights)
+            if self.server is None:
+                params = dense.plus(params, step)
+            else:
+                params, state = aggregation.moved(self.server, params, state, step)
+        else:
+            params, state = aggregation.combine(self.server, params, state, delta, weights)
         memory = self._memory((model, choice, np.asarray(outcome.status) == Status.DONE))
         return {"params": params, "server": jax.tree.leaves(state), **memory}
 
@@ -335,9 +347,9 @@ class Trainer:
         going = {name: evaluation.launch(self.model, params, *where) for name, where in due.items()}
         return self.figures({name: evaluation.fetch(going[name], len(index)) for name, (_, index) in due.items()})
 
-    def examples(self, round: int) -> dict[str, tuple[placement.Arrays, Ints]]:
+    def examples(self, round: int) -> dict[str, tuple[placement.Arrays | dense.Rows, Ints]]:
         """What the model is evaluated on after this round, if on anything: "own" and "test" examples."""
-        found: dict[str, tuple[placement.Arrays, Ints]] = {}
+        found: dict[str, tuple[placement.Arrays | dense.Rows, Ints]] = {}
         if round % self.evaluate_every:
             return found
         dataset = self.data.dataset
@@ -345,7 +357,7 @@ class Trainer:
         if every and round % every == 0:
             found["own"] = self._arrays, np.arange(len(dataset))
         if len(dataset.test_x):
-            found["test"] = self._test, judged(self.reports, dataset)
+            found["test"] = self._placed("test"), judged(self.reports, dataset)
         elif len(self.data.held):
             found["test"] = self._arrays, self.data.held
         return found
