@@ -34,7 +34,8 @@ __all__ = ["Trainer"]
 
 @lru_cache
 def _initial(model: Model) -> Callable[[jax.Array], Any]:
-    return jax.jit(model.init)
+    # Called once: XLA took 2.2 s to make code for one small layer's random numbers as fast as it can be.
+    return jax.jit(model.init, compiler_options={"xla_backend_optimization_level": 1})
 
 
 @dataclass(eq=False)
