@@ -14,6 +14,7 @@ from typing import Any
 
 from fedpick import atomic
 from fedpick.errors import ConfigError, FedpickError, MissingError
+from fedpick.experiment import executors
 from fedpick.experiment.plan import Experiment
 from fedpick.experiment.playing import Work, carry_out, work_of
 from fedpick.experiment.shelf import Shelf
@@ -78,8 +79,9 @@ def compare(
         seeds=seeds,
         rounds=rounds,
     )
-    work = work_of(experiment, Shelf(OUT if out is None else out), executor, device)
-    carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
+    with executors.staying():
+        work = work_of(experiment, Shelf(OUT if out is None else out), executor, device, workers)
+        carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
     return results_of(work, target=target)
 
 
