@@ -232,6 +232,7 @@ def _carry_out(
             console.err.print(said)
         names = [f"{config.labels['policy']} seed {config.seed}" for config in work.missing]
         begun = [shelf.reached(config) for config in work.missing]
+        comparing.load_ahead()
         with (
             _stoppable(shelf.path, experiment.references()),
             console.progress_of(names, [config.rounds for config in work.missing], begun) as tell,
