@@ -254,9 +254,9 @@ def test_it_is_what_auto_means_for_small_dense_networks_on_a_cpu(monkeypatch: py
         (people("regression"), learn.linear((6,)), {}, "loop"),
         (data, two, {}, "loop"),
         (images, learn.logistic((10, 9, 2), 4), {}, "loop"),
-        (images, learn.mlp((10, 9, 2), 4, hidden=(60,)), {}, "loop"),
+        (images, learn.mlp((10, 9, 2), 4, hidden=(30,)), {}, "loop"),
         (data, learn.mlp((6,), 4, hidden=(5,), dropout=0.1), {}, "scan"),
-        (images, learn.mlp((10, 9, 2), 4, hidden=(200,)), {}, "scan"),
+        (images, learn.mlp((10, 9, 2), 4, hidden=(33,)), {}, "scan"),
         (data, own, {}, "scan"),
         (data, one, {"precision": "bfloat16"}, "scan"),
     ):

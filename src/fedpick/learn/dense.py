@@ -27,7 +27,7 @@ from fedpick.types import Ints
 __all__ = ["Rows", "mean", "place", "plus", "scores", "suits", "train"]
 
 SHARE = 1_000_000  # multiplications that are worth waking a thread
-SMALL = 12_000  # weights of hidden layers, beyond which XLA's products are as fast
+SMALL = 6_000  # weights of a network with hidden layers, beyond which XLA's products are faster
 ROOM = 1 << 26  # bytes that pixels may take as floats
 TESTED = 250  # examples scored at once
 
