@@ -17,7 +17,7 @@ import numpy as np
 
 from fedpick.data.federated import Dataset
 from fedpick.learn.batches import Batches
-from fedpick.learn.cohort import Local, Trained
+from fedpick.learn.local import Local, Trained
 from fedpick.learn.loops import LANES, Singles, room, scored, trained
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of

@@ -11,15 +11,15 @@ import optax
 
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
-from fedpick.errors import ContractError, SettingError, require, unknown_name
+from fedpick.errors import ContractError, SettingError
 from fedpick.learn import aggregation, batches, cohort, dense, evaluation, late, placement
 from fedpick.learn.batches import Drawn
+from fedpick.learn.checking import check_settings
+from fedpick.learn.local import Local, Trained
 from fedpick.learn.models import Model, check_outputs
 from fedpick.learn.reports import (
     OF_DATA,
-    REPORTS,
     check_reports,
-    gives,
     judged,
     needs_vectors,
     of_data,
@@ -94,22 +94,7 @@ class Trainer:
     _padded: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        require(self.batch >= 1, "Trainer: batch", self.batch, ">= 1 example")
-        require(self.steps is None or self.steps >= 1, "Trainer: steps", self.steps, ">= 1, or None for a pass")
-        require(callable(self.lr) or self.lr > 0, "Trainer: lr", self.lr, "> 0, or a function of the round")
-        require(0.0 <= self.momentum < 1.0, "Trainer: momentum", self.momentum, "in [0, 1)")
-        require(self.weight_decay >= 0.0, "Trainer: weight_decay", self.weight_decay, ">= 0")
-        require(self.prox >= 0.0, "Trainer: prox", self.prox, ">= 0")
-        require(0.0 <= self.late_beta <= 1.0, "Trainer: late_beta", self.late_beta, "in [0, 1]")
-        require(self.evaluate_every >= 1, "Trainer: evaluate_every", self.evaluate_every, ">= 1 round")
-        for value, known, what in (
-            (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
-            (self.precision, ["float32", "bfloat16"], "precision"),
-            (self.form, ["auto", "scan", "vmap", "loop"], "form"),
-            *((name, [*REPORTS, "sketch_32"], "report") for name in self.reports if not gives(name)),
-        ):
-            if value not in known:
-                raise unknown_name(what, value, known)
+        check_settings(self)
         if isinstance(self.server, str):
             self.server = make(
                 self.server, "server optimiser", aggregation.SERVERS, values={}, example="fedadam(lr=0.01)"
@@ -128,7 +113,7 @@ class Trainer:
                 "Trainer: form = 'loop', which trains only small dense networks (logistic, linear, mlp without "
                 "dropout) in float32 on a CPU; use form='auto'"
             )
-        self._local = cohort.Local(self.momentum, self.weight_decay, self.prox, self.precision)
+        self._local = Local(self.momentum, self.weight_decay, self.prox, self.precision)
         self.devices = jax.local_device_count() if self.form != "vmap" else 1  # that a cohort is dealt out to
 
     # ---- the model
@@ -184,12 +169,7 @@ class Trainer:
 
     def probe(self, model: Any, ids: Ints, batch: int | None, rng: np.random.Generator) -> Floats:
         """Loss of the model on all of these clients' data, or on a mini-batch of each."""
-        if batch is None:
-            chosen = [self.data.examples_of(int(client)) for client in ids]
-        else:
-            once, empty = np.ones(len(ids), np.int64), batches.Batches.empty(len(ids), 1, batch)
-            drawn = batches.draw(self.data, ids, once, batch, 1, rng, empty)
-            chosen = [row[0, : count[0]] for row, count in zip(drawn.index, drawn.count, strict=True)]
+        chosen = batches.seen(self.data, ids, batch, rng)
         if not chosen:
             return np.empty(0)
         starts = np.concatenate([[0], np.cumsum([len(part) for part in chosen])])
@@ -230,14 +210,14 @@ class Trainer:
         batches.draw(self.data, ids[at], epochs[at].astype(np.int64), self.batch, self.steps, rng, mine)
         drawn.keys[place] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
 
-    def train_all(self, params: Any, drawn: Drawn, owner: Any = None) -> cohort.Trained:
+    def train_all(self, params: Any, drawn: Drawn, owner: Any = None) -> Trained:
         """Train on what `draw` returned; with an `owner`, from several stacked models (see `cohort.train`)."""
         arrays = self._arrays
         if isinstance(arrays, dense.Rows):
             return dense.train(arrays, self._local, params, drawn.batches, drawn.lr, owner)
         return cohort.train(self.model, self._local, self.form, arrays, params, *drawn, owner)
 
-    def updates(self, sent: Any, trained: cohort.Trained, at: Ints, chosen: int, slots: Ints) -> Updates:
+    def updates(self, sent: Any, trained: Trained, at: Ints, chosen: int, slots: Ints) -> Updates:
         """Results in the order of the cohort: the clients at positions `at` of the `chosen` trained, in these slots."""
         loss, norm = np.full(chosen, np.nan), np.full(chosen, np.nan)
         loss[at], norm[at] = np.asarray(trained.loss)[slots], np.asarray(trained.norm)[slots]
@@ -249,16 +229,7 @@ class Trainer:
 
     def part(self, updates: Updates, positions: Ints) -> Updates:
         """The updates of some of the clients that `train` was called with, in this order."""
-        if updates.payload is None:  # nobody trained
-            return Updates(updates.loss[positions])
-        delta, at, slots = updates.payload
-        slot_of = np.full(len(updates.loss), -1, dtype=np.int64)
-        slot_of[at] = slots
-        wanted = slot_of[positions]
-        trained = np.flatnonzero(wanted >= 0)
-        reports = {name: np.asarray(values)[positions] for name, values in updates.reports.items()}
-        valid = None if updates.valid is None else updates.valid[positions]
-        return Updates(updates.loss[positions], reports, (delta, trained, wanted[trained]), valid)
+        return late.part(updates, positions)
 
     @property
     def needs_vectors(self) -> bool:

@@ -20,8 +20,8 @@ from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError
 from fedpick.learn import evaluation
 from fedpick.learn.batches import Drawn
-from fedpick.learn.cohort import Trained
 from fedpick.learn.dense import Rows
+from fedpick.learn.local import Trained
 from fedpick.learn.placement import Arrays
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import late
