@@ -162,7 +162,7 @@ def study(figure: int, data: str, kind: str) -> Study:
             "train": train,
             "schemes": schemes[kind],
         },
-        quick={"rounds": 4, "seeds": 1, "model": "mlp(hidden=(16,))", "train": {**train, "evaluate_every": 1}},
+        quick={"rounds": 20, "seeds": 1, "model": "mlp(hidden=(16,))", "train": {**train, "evaluate_every": 1}},
         items=_items,
         job=play_training,
         gather=_gather,
