@@ -25,7 +25,10 @@ def spread(clients: fp.Clients) -> np.ndarray:
 
 def some_slow(cases: Iterable[Any], quick: int) -> list[Any]:
     """Cases of a test: every so manyth is quick, the others are slow."""
-    return [case if i % quick == 0 else pytest.param(case, marks=pytest.mark.slow) for i, case in enumerate(cases)]
+    return [
+        case if i % quick == 0 else pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow)
+        for i, case in enumerate(cases)
+    ]
 
 
 @cache

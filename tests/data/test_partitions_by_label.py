@@ -94,7 +94,9 @@ def dirichlet_twin(data, clients, alpha, at_least, rng):
             return np.array(table)
 
 
-@pytest.mark.parametrize("data", [labelled(40, 40, 40), labelled(100, 0, 30, 60, 7)])
+@pytest.mark.parametrize(
+    "data", [pytest.param(labelled(40, 40, 40), marks=pytest.mark.slow), labelled(100, 0, 30, 60, 7)]
+)
 @pytest.mark.parametrize("alpha", [0.3, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_the_dirichlet_rule_is_the_papers(data, alpha):
     draws, K = 1_500, 4

@@ -264,6 +264,7 @@ def test_report_shows_a_deployment(clock: Clock, tmp_path) -> None:
     assert (tmp_path / "out" / "report.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_report_sets_deployments_beside_simulated_runs(clock: Clock, tmp_path) -> None:
     served(clock, tmp_path / "one", 4)
     served(clock, tmp_path / "two", 4, policy=fp.Uniform(3))

@@ -176,7 +176,7 @@ def test_clients_that_have_finished_are_left_out_of_later_stages() -> None:
     ("padding", "form", "channels", "dropout"),
     [
         ("valid", "scan", (3, 4), 0.3),
-        ("same", "vmap", (3,), 0.0),
+        pytest.param("same", "vmap", (3,), 0.0, marks=pytest.mark.slow),
         pytest.param("same", "vmap", (3, 4), 0.3, marks=pytest.mark.slow),
     ],
 )

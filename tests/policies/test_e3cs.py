@@ -531,6 +531,7 @@ def test_retired_clients_leave_the_others_weights_as_they_were():
 # Long runs and guarantees ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_3000_greedy_rounds_stay_finite_and_beat_a_blind_draw():
     K, k, T = 100, 20, 3000
     rates = np.repeat([0.1, 0.3, 0.6, 0.9], K // 4)
@@ -609,7 +610,7 @@ def test_durations_and_losses_have_no_influence():
 # Samplers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampler", ["pivotal", "systematic"])
+@pytest.mark.parametrize("sampler", ["pivotal", pytest.param("systematic", marks=pytest.mark.slow)])
 def test_clients_are_chosen_as_often_as_their_probability_says(sampler):
     K, k, draws = 12, 4, 5_000
     policy, clients = fp.E3CS(k, quota=0.1, sampler=sampler), everyone(K)

@@ -44,6 +44,7 @@ def objective(value, bonus, cohort):
 
 # Brute force -------------------------------------------------------------------------------------------------------
 
+
 @st.composite
 def problems(draw):
     count, rng = draw(st.integers(1, 7)), np.random.default_rng(draw(seeds))
