@@ -6,12 +6,13 @@
 
 One step is 20 clients' SGD step on 40 images each, with weights of their own: forward, gradients, update. Times are
 medians of 20 calls of 10 steps, of both layers alone (5x5, 64 channels, ReLU, 2x2 pool) and of the whole network. What
-differs from the library's form (`fedpick/learn/convolution.py`), and from that in float32 with exact products, is the
-length of the difference over the length, in the worst of the outputs and gradients. Writes results/gpu/convolutions.md
-and .json.
+differs from products over strips (the library's form where its kernels cannot be used), and from that in float32 with
+exact products, is the length of the difference over the length, in the worst of the outputs and gradients. Writes
+results/gpu/convolutions.md and .json.
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import os
@@ -23,29 +24,40 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from convolution_kernels import SMALL, TUNED, K, bias_gradient, pallas_layer, turned, whole_map
 from jax import lax
 
-from fedpick.learn import convolution
+from fedpick.learn import convolution, kernels
 
 sys.path.append(str(Path(__file__).parent.parent))
 from _manifest import manifest
 
 TINY = os.environ.get("TINY") == "1"
+K = 5  # the kernels' side
 CLIENTS, BATCH, SIDE, WIDE, STEPS, CALLS = (2, 2, 16, 16, 2, 2) if TINY else (20, 40, 32, 64, 10, 20)
 HIDDEN = (16, 16) if TINY else (384, 192)
 LR = 1e-3
 RESULTS = Path(__file__).parent.parent / "results" / "gpu"
-LIBRARY = "the library's: strips along the width"
-PALLAS = "Pallas, all fused"
+STRIPS = "products over strips along the width"
+PALLAS = "the library's: Pallas, patches read in place"
 MIXED = "bfloat16 inside float32"
-ROUND = 28  # steps of a round in bench_gpu.py
 
 # ---- forms of a layer: (S, N, H, W, C), (S, k, k, C, O), (S, O) -> (S, N, H'', W'', O)
 
 
+@contextlib.contextmanager
+def use_kernels(on):
+    """Let the library's layer use its Pallas kernels, or not."""
+    kept, kernels.usable = kernels.usable, lambda: on
+    jax.clear_caches()  # of what was traced
+    try:
+        yield
+    finally:
+        kernels.usable = kept
+        jax.clear_caches()
+
+
 def library_layer(x, w, b):
-    """The form that is in use, mapped over clients."""
+    """The library's form for a GPU, mapped over clients."""
     return jax.vmap(convolution._batch_first)(x, w, b)
 
 
@@ -113,18 +125,29 @@ def grouped(x, w):
     return y.reshape(n, height - K + 1, width - K + 1, s, o).transpose(3, 0, 1, 2, 4)
 
 
+def around_map(dy, which, high, broad):
+    """The gradient before the pool (S, N, high, broad, O), with K - 1 zeros around it."""
+    dz = jax.vmap(lambda dy, which: convolution._unpool(dy, which, high, broad))(dy, which)
+    return jnp.pad(dz, ((0, 0), (0, 0), (K - 1, K - 1), (K - 1, K - 1), (0, 0)))
+
+
+def turned(w):
+    """Weights for the way back: rotated by half a turn, inputs and outputs exchanged."""
+    return w[:, ::-1, ::-1].transpose(0, 1, 2, 4, 3)
+
+
 def grouped_gradients(x, w, which, dy):
     """The weights' by a convolution with groups of the batch, the inputs' by a grouped one."""
     s, n, height, width, c = x.shape
     o = w.shape[-1]
     high, broad = height - K + 1, width - K + 1
-    around = whole_map(dy, which, high, broad)
+    around = around_map(dy, which, high, broad)
     dz = around[:, :, K - 1 : K - 1 + high, K - 1 : K - 1 + broad]
     left = x.transpose(0, 4, 2, 3, 1).reshape(s * c, height, width, n)  # images are what is summed over
     right = dz.transpose(2, 3, 1, 0, 4).reshape(high, broad, n, s * o)
     dw = lax.conv_general_dilated(left, right, (1, 1), "VALID", dimension_numbers=AXES, batch_group_count=s)
     dw = dw.reshape(c, K, K, s, o).transpose(3, 1, 2, 0, 4)
-    return grouped(around, turned(w)), dw, bias_gradient(dy, which)
+    return grouped(around, turned(w)), dw, jax.vmap(convolution._bias_gradient)(dy, which)
 
 
 def strips(x, w):
@@ -157,17 +180,16 @@ def whole_gradients(x, w, which, dy):
     """Each by one product over whole patches."""
     s, _, height, width, c = x.shape
     high, broad = height - K + 1, width - K + 1
-    around = whole_map(dy, which, high, broad)
+    around = around_map(dy, which, high, broad)
     dz = around[:, :, K - 1 : K - 1 + high, K - 1 : K - 1 + broad].reshape(s, -1, w.shape[-1])
     dw = jnp.einsum("smk,smo->sko", _patches(x), dz).reshape(w.shape)
     dx = jnp.einsum("smk,skc->smc", _patches(around), turned(w).reshape(s, -1, c)).reshape(x.shape)
-    return dx, dw, bias_gradient(dy, which)
+    return dx, dw, jax.vmap(convolution._bias_gradient)(dy, which)
 
 
 def make_forms():
     """(name, precision, both layers) of every form, in the order of the table."""
     f32, b16 = "float32", "bfloat16"
-    kernels = {kind: tuple(map(pallas_layer, SMALL if TINY else TUNED[kind])) for kind in (f32, b16)}
     library = (library_layer, library_layer)
     plain = {
         "one grouped lax.conv": (pooled(grouped),) * 2,
@@ -178,14 +200,8 @@ def make_forms():
         "layer 2 with copies of whole patches (im2col)": (library_layer, from_inputs(whole_patches, whole_gradients)),
     }
     return [
-        (LIBRARY, f32, library),
-        (LIBRARY, b16, library),
-        (LIBRARY, MIXED, tuple(map(half, library))),
-        (PALLAS, f32, kernels[f32]),
-        (PALLAS, b16, kernels[b16]),
-        (PALLAS, MIXED, tuple(map(half, kernels[b16]))),
-        ("Pallas in layer 1 only", f32, (kernels[f32][0], library_layer)),
-        ("Pallas in layer 2 only", f32, (library_layer, kernels[f32][1])),
+        *((form, kind, library) for form in (STRIPS, PALLAS) for kind in (f32, b16)),
+        *((form, MIXED, tuple(map(half, library))) for form in (STRIPS, PALLAS)),
         *((name, kind, layers) for name, layers in plain.items() for kind in (f32, b16)),
     ]
 
@@ -264,12 +280,13 @@ def compute(layers, p, x, towards, labels):
 
 @functools.cache
 def reference(kind, exact):
-    """What the library's form computes."""
+    """What products over strips compute."""
     p, _, images, towards, labels = make_data(kind)
     layers = (library_layer, library_layer)
     if not exact:
-        return compute(layers, p, images[0], towards, labels)
-    with jax.default_matmul_precision("highest"):
+        with use_kernels(False):
+            return compute(layers, p, images[0], towards, labels)
+    with use_kernels(False), jax.default_matmul_precision("highest"):
         p, x, towards = jax.tree.map(lambda a: a.astype(jnp.float32), (p, images[0], towards))
         return compute(layers, p, x, towards, labels)
 
@@ -283,25 +300,27 @@ def difference(found, wanted):
     return worst
 
 
-def compare(layers, kind):
-    """How much the form differs from the library's and from the exact results."""
+def compare(form, layers, kind):
+    """How much the form differs from products over strips and from the exact results."""
     p, _, images, towards, labels = make_data(kind)
-    found = compute(layers, p, images[0], towards, labels)
+    with use_kernels(form == PALLAS):
+        found = compute(layers, p, images[0], towards, labels)
     return {
-        "difference_library": difference(found, reference(kind, False)),
+        "difference_strips": difference(found, reference(kind, False)),
         "difference_exact": difference(found, reference(kind, True)),
     }
 
 
-def measure(layers, precision):
+def measure(form, layers, precision):
     """Times and differences of one form."""
     kind = precision.split()[-1]
     p, dense, *rest = make_data(kind)
-    return {
-        "layers_ms": time_steps(layers_loss, layers, p, *rest),
-        "cnn_ms": time_steps(cnn_loss, layers, p | dense, *rest),
-        **compare(layers, kind),
-    }
+    with use_kernels(form == PALLAS):
+        took = {
+            "layers_ms": time_steps(layers_loss, layers, p, *rest),
+            "cnn_ms": time_steps(cnn_loss, layers, p | dense, *rest),
+        }
+    return took | compare(form, layers, kind)
 
 
 # ---- the page
@@ -315,23 +334,23 @@ def render(result):
         "# Forms of the convolution layer on a GPU",
         "",
         "Milliseconds of one SGD step of 20 clients on 40 images each, with weights of their own: both convolution "
-        "layers of the CIFAR-10 CNN, and the whole network; how many times as fast as the library's form with "
+        "layers of the CIFAR-10 CNN, and the whole network; how many times as fast as products over strips with "
         "parameters of the same precision; and the difference from its results and from exact ones (length of the "
         "difference over the length, worst of outputs and gradients; float32 products are TF32 unless exact). Empty: "
         "not measured. "
         "Written by `make bench-convolutions`.",
         "",
-        "| form | precision | both layers, ms | whole CNN, ms | layers beside the library's | CNN beside the library's "
-        "| differs from the library's | differs from exact |",
+        "| form | precision | both layers, ms | whole CNN, ms | layers beside strips | CNN beside strips "
+        "| differs from strips | differs from exact |",
         "| --- | --- |" + " ---: |" * 6,
     ]
     for (form, precision), row in rows.items():
         if "failed" in row:
             continue
-        base = rows.get((LIBRARY, precision.split()[-1]), {})
+        base = rows.get((STRIPS, precision.split()[-1]), {})
         times = [f"{row[key]:.2f}" if key in row else "" for key in ("layers_ms", "cnn_ms")]
         beside = [f"{base[k] / row[k]:.2f}x" if k in row and k in base else "" for k in ("layers_ms", "cnn_ms")]
-        off = [f"{row[key]:.1e}" for key in ("difference_library", "difference_exact")]
+        off = [f"{row[key]:.1e}" for key in ("difference_strips", "difference_exact")]
         lines.append(f"| {form} | {precision} | {' | '.join([*times, *beside, *off])} |")
     note = f"; {about['note']}" if "note" in about else ""
     date, version = about["date"][:10], about["versions"]["jax"]
@@ -342,32 +361,30 @@ def render(result):
     if tried := result.get("also_tried"):
         told = "; ".join(f"{row['form']}: {row['layers_ms']:.2f}" for row in tried["rows"])
         lines.append(f"- Also tried on {tried['date']}, in float32, and not kept, with both layers' ms: {told}.")
-    keys = [(form, precision) for precision in ("float32", "bfloat16") for form in (LIBRARY, PALLAS)]
+    keys = [(form, precision) for precision in ("float32", "bfloat16") for form in (STRIPS, PALLAS)]
     if all("cnn_ms" in rows.get(key, {}) for key in keys):
         lines += ["", learned(rows, *(rows[key]["cnn_ms"] for key in keys))]
     return "\n".join(lines) + "\n"
 
 
-def learned(rows, ours, pallas, ours_half, pallas_half):
-    """What the figures say, and why the library does as it does."""
-    others = [row for row in rows.values() if "Pallas" not in row["form"] and row["form"] != LIBRARY]
+def learned(rows, strips, pallas, strips_half, pallas_half):
+    """What the figures say, and where the library uses what."""
+    others = [row for row in rows.values() if row["form"] not in (STRIPS, PALLAS)]
     gains = [
-        (rows[LIBRARY, row["precision"]]["layers_ms"] / row["layers_ms"], row) for row in others if "layers_ms" in row
+        (rows[STRIPS, row["precision"]]["layers_ms"] / row["layers_ms"], row) for row in others if "layers_ms" in row
     ]
     most, best = max(gains, key=lambda gain: gain[0], default=(0.0, None))
     rest = (
         f" Of the forms without Pallas the fastest reaches {most:.2f}x in the layers ({best['form']})." if best else ""
     )
     return (
-        "Kernels that read patches in place, with bias, ReLU and pool fused, take "
-        f"{pallas:.2f} ms for a step of the network in float32 and {pallas_half:.2f} in bfloat16, against {ours:.2f} "
-        f"and {ours_half:.2f}: {ours / pallas:.1f}x and {ours_half / pallas_half:.1f}x as fast.{rest} {ROUND} steps, "
-        f"as many as a round of `make bench-gpu` has, are {ROUND * pallas:.0f} and {ROUND * pallas_half:.0f} ms "
-        f"instead of {ROUND * ours:.0f} and {ROUND * ours_half:.0f}, by multiplication; such a round was not "
-        "measured.\n\n"
-        "The library does not use these kernels yet. It would take a layer with an axis for clients, reached from the "
-        "code for one client by `jax.custom_batching.custom_vmap`; block sizes for other shapes and GPUs, as these are "
-        "tuned to one network on one; and trust in Pallas for Triton, an experimental part of JAX."
+        "The library's kernels read patches in place, with bias, ReLU and pool fused: "
+        f"{pallas:.2f} ms for a step of the network in float32 and {pallas_half:.2f} in bfloat16, against {strips:.2f} "
+        f"and {strips_half:.2f} by products over strips: {strips / pallas:.1f}x and {strips_half / pallas_half:.1f}x "
+        f"as fast.{rest}\n\n"
+        "The kernels are used on GPUs of compute capability 9.0 (H100, H200), where they were measured, and for layers "
+        "of 16, 32, 64 or 128 channels. Other GPUs and layers have the products over strips. Pallas for Triton is an "
+        "experimental part of JAX."
     )
 
 
@@ -396,7 +413,7 @@ def main():
             continue
         row = {"form": form, "precision": precision}
         try:
-            row |= measure(layers, precision)
+            row |= measure(form, layers, precision)
         except Exception as error:  # of the compiler, for one form: the others are measured all the same
             row["failed"] = f"{type(error).__name__}: {error}".replace("\n", " ")[:200]
         print(json.dumps(row), flush=True)

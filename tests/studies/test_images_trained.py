@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedpick import learn, studies
+from fedpick.studies._jobs import folder_of
 from fedpick.studies._runs import play_training
 from fedpick.studies.e3cs._images import CIFAR10, LETTERS
 from fedpick.studies.e3cs._images import SMALL as SMALL_NETWORK
@@ -140,6 +141,14 @@ def test_cohorts_of_appendix_b():
     assert sorted({item["cohort_size"] for item in items}) == [10, 20, 30]
     assert len(items) == 15
     assert "e3cs(quota='inc', learning_rate=0.5, horizon=2500)" in {item["policy"] for item in items}
+
+
+def test_runs_of_appendix_b_that_table_3_has_are_not_done_again():
+    appendix, table = studies.STUDIES["e3cs/fig7"], studies.STUDIES["e3cs/table3-non-iid"]
+    done = {folder_of(table, item, Path(), "gpu") for item in table.items(table.choose(seeds=1))}
+    items = appendix.items(appendix.choose(seeds=1))
+    shared = [item["cohort_size"] for item in items if folder_of(appendix, item, Path(), "gpu") in done]
+    assert shared == [20] * 5
 
 
 @pytest.mark.parametrize("task", [CIFAR10, LETTERS], ids=lambda task: task.id)

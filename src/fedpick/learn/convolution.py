@@ -2,9 +2,9 @@
 
 On a CPU the batch is the last axis (C, H, W, N): a layer is one copy of its patches, in long runs, and matrix products,
 forward and back; `lax.conv` and its gradients inside a loop are 10x slower. On a GPU the batch is the first axis, and
-patches run along the width only (all but the first layer), with one product per row of the kernel: k times less memory
-traffic, which is the bound there. Where several inputs of a pool are the maximum, they share its gradient on a CPU; on
-a GPU the first of them gets it.
+memory traffic is the bound: patches are read in place (`fedpick.learn.kernels`), or, on GPUs and for shapes that those
+kernels are not made for, run along the width only (all but the first layer), with one product per row of the kernel.
+Where several inputs of a pool are the maximum, they share its gradient on a CPU; on a GPU the first of them gets it.
 """
 
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from fedpick.learn import kernels
 
 __all__ = ["features"]
 
@@ -92,42 +94,68 @@ def _pool(corners: list[jax.Array], b: jax.Array) -> tuple[jax.Array, jax.Array]
     return jax.nn.relu(top), jnp.where(top > 0, which, 4).astype(jnp.int8)
 
 
+def _in_place(kernel: int, depth: int, wide: int) -> bool:
+    """Whether a convolution from `depth` to `wide` channels reads its patches in place."""
+    return kernels.usable() and kernels.fits(kernel, depth, wide)
+
+
 @jax.custom_vjp
 def _batch_first(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
     """(N, H, W, C) -> (N, H'', W'', C')."""
-    return _pool(_quarters(_multiply(x, w)[0]), b)[0]
+    return _save_first(x, w, b)[0]
 
 
 def _save_first(x: jax.Array, w: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[Any, ...]]:
+    if _in_place(*w.shape[1:]):
+        out, which = kernels.convolve_and_pool(x, w, b)
+        return out, (None, which, w, x)
     y, patches = _multiply(x, w)
     out, which = _pool(_quarters(y), b)
     return out, (patches, which, w, x)
 
 
+def _unpool(dy: jax.Array, which: jax.Array, high: int, broad: int) -> jax.Array:
+    """The gradient before the pool, (N, high, broad, C')."""
+    count, rows, columns, wide = dy.shape
+    corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
+    dz = jnp.where(which[:, :, None, :, None] == corner, dy[:, :, None, :, None], 0)
+    return jnp.pad(dz.reshape(count, 2 * rows, 2 * columns, wide), ((0, 0), (0, high % 2), (0, broad % 2), (0, 0)))
+
+
+def _bias_gradient(dy: jax.Array, which: jax.Array) -> jax.Array:
+    exact = jnp.promote_types(dy.dtype, jnp.float32)
+    return jnp.where(which < 4, dy, 0).sum(axis=(0, 1, 2), dtype=exact).astype(dy.dtype)
+
+
 def _back_first(kept: tuple[Any, ...], dy: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     patches, which, w, x = kept
     kernel, _, depth, wide = w.shape
-    count, high, broad = len(x), x.shape[1] - kernel + 1, x.shape[2] - kernel + 1
-    corner = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
-    dz = jnp.where(which[:, :, None, :, None] == corner, dy[:, :, None, :, None], 0)
-    dz = dz.reshape(count, high // 2 * 2, broad // 2 * 2, wide)
-    dz = jnp.pad(dz, ((0, 0), (0, high % 2), (0, broad % 2), (0, 0)))
-    db = (
-        jnp.where(which < 4, dy, 0).sum(axis=(0, 1, 2), dtype=jnp.promote_types(dy.dtype, jnp.float32)).astype(dy.dtype)
-    )
-    flat = dz.reshape(-1, wide)
-    if _wide(x, kernel):
-        cut = [patches[:, i : i + high].reshape(len(flat), -1) for i in range(kernel)]
-        dw = jnp.stack([rows.T @ flat for rows in cut])
+    high = x.shape[1] - kernel + 1
+    dz = _unpool(dy, which, high, x.shape[2] - kernel + 1)
+    if patches is None:
+        dw = kernels.weights_gradient(x, dy, which, kernel)
+    elif _wide(x, kernel):
+        cut = [patches[:, i : i + high].reshape(-1, kernel * depth) for i in range(kernel)]
+        dw = jnp.stack([rows.T @ dz.reshape(-1, wide) for rows in cut])
     else:
-        dw = patches.reshape(len(flat), -1).T @ flat
-    # Back to pixels: rows of the kernel by one product over cut gradients, then k shifted additions along the width.
+        dw = patches.reshape(-1, kernel * kernel * depth).T @ dz.reshape(-1, wide)
+    return _to_inputs(dz, w), dw.reshape(w.shape), _bias_gradient(dy, which)
+
+
+def _to_inputs(dz: jax.Array, w: jax.Array) -> jax.Array:
+    """The gradient of a convolution to its inputs; of a network's first layer nobody asks for it, and XLA drops it."""
+    kernel, _, depth, wide = w.shape
     edge = kernel - 1
-    rows = _cut(jnp.pad(dz, ((0, 0), (edge, edge), (0, 0), (0, 0))), kernel, 1)
+    dz = jnp.pad(dz, ((0, 0), (edge, edge), (0, 0), (0, 0)))
+    if _in_place(kernel, wide, depth):
+        around = jnp.pad(dz, ((0, 0), (0, 0), (edge, edge), (0, 0)))
+        return kernels.convolve(around, w[::-1, ::-1].transpose(0, 1, 3, 2))
+    # Rows of the kernel by one product over cut gradients, then k shifted additions along the width.
+    rows = _cut(dz, kernel, 1)
     turned = w[::-1].transpose(0, 3, 1, 2).reshape(kernel * wide, kernel * depth)
-    strips = (rows @ turned).reshape(count, -1, broad, kernel, depth)
+    strips = (rows @ turned).reshape(len(dz), -1, dz.shape[2], kernel, depth)
     dx = sum(jnp.pad(strips[:, :, :, j], ((0, 0), (0, 0), (j, edge - j), (0, 0))) for j in range(kernel))
-    return dx, dw.reshape(w.shape), db  # type: ignore[return-value]
+    return dx  # type: ignore[return-value]
 
 
 _batch_first.defvjp(_save_first, _back_first)

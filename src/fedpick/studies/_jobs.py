@@ -4,7 +4,8 @@
     OUT/.jobs/STUDY/NAME-KEY/...               if the job is a run: its manifest, tables and checkpoint
 
 The key is a hash of the study's id, the item, the version of the job's code and fedpick's minor version; for jobs that
-train, also of the kind of device. The name is for human readers.
+train, also of the kind of device. The name is for human readers. A study may keep its jobs with another's
+(`Study.kept_with`).
 """
 
 import hashlib
@@ -44,7 +45,8 @@ _NAMED = ("data", "partition", "world", "mode", "policy", "K", "m")  # fields th
 def _about(study: Study, item: Item, kind: str) -> dict[str, Any]:
     """Everything that a measurement depends on."""
     minor = ".".join(__version__.split(".")[:2])
-    about: dict[str, Any] = {"study": study.id, "version": study.version, "fedpick": minor, "item": canonical(item)}
+    kept = study.kept_with or study.id
+    about: dict[str, Any] = {"study": kept, "version": study.version, "fedpick": minor, "item": canonical(item)}
     return about | ({"device": kind} if study.trains else {})
 
 
@@ -64,7 +66,7 @@ def folder_of(study: Study, item: Item, jobs: Path, kind: str = "cpu") -> Path:
     words = [f"{name}={item[name]}" if name in ("K", "m") else str(item[name]) for name in _NAMED if name in item]
     name = re.sub(r"[^A-Za-z0-9.=_]+", "-", " ".join(words))[:80].strip("-") or "job"
     seed = f"-seed-{item['seed']}" if "seed" in item else ""
-    return jobs / study.id / f"{name}{seed}-{key(study, item, kind)}"
+    return jobs / (study.kept_with or study.id) / f"{name}{seed}-{key(study, item, kind)}"
 
 
 def conduct(

@@ -125,6 +125,7 @@ class Study:
         about: a paragraph for the page: data, model, rounds, and what is chosen by us.
         body: result -> further tables of the page, as Markdown.
         version: of the job; increased when it would measure something else for the same item.
+        kept_with: id of a study whose jobs are kept together with this one's, so that none is done twice; "": this one.
         trains: whether the job trains models, so that its measurement depends on the kind of device.
         cost: item -> relative duration of the job, for the estimate of the time left.
     """
@@ -143,6 +144,7 @@ class Study:
     about: str = ""
     body: Callable[[Result], str] | None = None
     version: int = 1
+    kept_with: str = ""
     trains: bool = False
     cost: Callable[[Item], float] = _rounds
 
