@@ -27,7 +27,9 @@ def primary_label_twin(data, clients, share, size, rng):
     return np.array(table)
 
 
-@pytest.mark.parametrize("data", [labelled(100, 100, 100), labelled(200, 0, 100, 30)])
+@pytest.mark.parametrize(
+    "data", [pytest.param(labelled(100, 100, 100), marks=pytest.mark.slow), labelled(200, 0, 100, 30)]
+)
 def test_primary_labels_are_drawn_as_the_paper_says(data):
     K, size, share = 3_000, 20, 0.8
     fast = PrimaryLabel(share, size)(data, K, rng(1)).labels

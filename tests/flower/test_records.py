@@ -67,7 +67,7 @@ def test_the_store_holds_what_the_rounds_were(clock: Clock, tmp_path) -> None:
     assert config == {"engine": "flower", "policy": "E3CS(quota=0.5)", "base": "FedAvg", "cohort_size": 3, "seed": 0}
 
 
-@pytest.mark.parametrize("merge", [1, 2, 100])
+@pytest.mark.parametrize("merge", [2, *(pytest.param(merge, marks=pytest.mark.slow) for merge in (1, 100))])
 def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, merge) -> None:
     monkeypatch.setattr(recording, "MERGE_EVERY", merge)
     monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)

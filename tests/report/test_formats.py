@@ -158,7 +158,7 @@ def test_one_seed_has_no_band_and_the_figure_says_so(tmp_path):
     assert not figure.axes[0].collections
 
 
-@pytest.mark.parametrize("policies", [2, 9])
+@pytest.mark.parametrize("policies", [pytest.param(2, marks=pytest.mark.slow), 9])
 def test_the_legend_covers_no_curve(tmp_path, policies):
     names = [f"over-select(e3cs(quota=0.{i}, sampler='pivotal'), factor=1.3)" for i in range(policies)]
     figure = fp.load(study(tmp_path, names, 2)).plot()

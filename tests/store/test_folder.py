@@ -495,7 +495,7 @@ def train_in(path: Path, last: int, until: int, finish: bool, trainer: Any = Non
     return run
 
 
-@pytest.mark.parametrize("k", [0, 3, 4, 7, 9, 13, 16])
+@pytest.mark.parametrize("k", [0, 4, 9, *(pytest.param(k, marks=pytest.mark.slow) for k in (3, 7, 13, 16))])
 def test_a_model_of_nested_arrays_survives_with_its_metrics(k: int, tmp_path: Path) -> None:
     straight = train_in(tmp_path / "straight", 17, 17, True)
     train_in(tmp_path / "cut", k, 17, False)
