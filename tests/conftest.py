@@ -63,6 +63,9 @@ def optimise(little: bool) -> None:
         return
     import jax
 
+    # Before it keeps a program, JAX reads a file for each one kept, in case that they are too large together.
+    if (kept := sys.modules.get("jax._src.lru_cache")) is not None and hasattr(kept.LRUCache, "_evict_if_needed"):
+        kept.LRUCache._evict_if_needed = lambda self, **size: None
     jax.config.update("jax_disable_most_optimizations", little)
     jax.clear_caches()
     if "fedpick.learn.cohort" in sys.modules:
