@@ -331,7 +331,8 @@ def render(result):
     lines = [
         "# Rounds on a GPU",
         "",
-        "Medians and quartiles, engines in turns; bytes as the compiler counts them; the first round includes "
+        "Medians and quartiles, engines in turns; bytes as the compiler counts them, which leaves out what Pallas "
+        "kernels move; the first round includes "
         "compiling. Written by `make bench-gpu`.",
         "",
         "| workload | engine | ms for a round of each | quartiles | runs | rounds/s | beside the PyTorch loop | "

@@ -1,5 +1,9 @@
 """Functions that Numba compiles at their first call."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,3 +50,36 @@ def test_where_compiled_code_cannot_be_kept_it_is_compiled_all_the_same() -> Non
     with pytest.raises(RuntimeError, match="cannot cache function"):
         njit(cache=True)(there["double"])
     assert Native(there["double"])(3) == 6
+
+
+def test_processes_side_by_side_compile_once(tmp_path: Path) -> None:
+    """The first compiles, the others wait and load what it has kept."""
+    script = tmp_path / "work.py"
+    script.write_text(
+        "import sys, numpy as np\n"
+        "from fedpick.native import native\n"
+        "@native\n"
+        "def twice(values):\n"
+        "    total = 0.0\n"
+        "    for value in values:\n"
+        "        total += 2.0 * value\n"
+        "    return total\n"
+        "assert twice(np.arange(4.0)) == 12.0\n"
+        "print(sum(twice.compiled.stats.cache_misses.values()), flush=True)\n"
+    )
+    variables = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    both = [
+        subprocess.Popen([sys.executable, str(script)], env=variables, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    missed = [int(process.communicate()[0]) for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sorted(missed) == [0, 1]
+
+
+def test_a_folder_without_locks_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("no locks here")
+
+    monkeypatch.setattr("filelock.FileLock", refuse)
+    assert Native(twice.function)(np.arange(4.0)) == 12.0

@@ -8,18 +8,22 @@
 """
 
 import os
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fedpick import atomic
 from fedpick.errors import ConfigError, FedpickError, MissingError
+from fedpick.experiment import executors
 from fedpick.experiment.plan import Experiment
 from fedpick.experiment.playing import Work, carry_out, work_of
 from fedpick.experiment.shelf import Shelf
 from fedpick.report.results import Results
 
-__all__ = ["FIGURES", "KINDS", "OUT", "compare", "is_file", "results_of", "write", "write_file"]
+__all__ = ["FIGURES", "KINDS", "OUT", "compare", "is_file", "load_ahead", "results_of", "write", "write_file"]
 
 # The format of a file of results, by the end of its name.
 KINDS = {
@@ -31,6 +35,9 @@ KINDS = {
     ".txt": "text",
     ".bib": "bibtex",
 }
+# Modules that results need and that load slowly; pandas is wanted by Arrow, if it is there.
+_SLOW = ("pandas", "scipy.special", "jinja2", "matplotlib.figure", "matplotlib.backends.backend_agg",
+         "matplotlib.backends.backend_svg")  # fmt: skip
 FIGURES = (".pdf", ".pgf", ".png", ".svg")
 OUT = Path("fedpick-runs") / "compare"  # default folder of comparisons, which share common runs
 
@@ -78,9 +85,21 @@ def compare(
         seeds=seeds,
         rounds=rounds,
     )
-    work = work_of(experiment, Shelf(OUT if out is None else out), executor, device)
-    carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
+    with executors.staying():
+        work = work_of(experiment, Shelf(OUT if out is None else out), executor, device, workers)
+        carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
     return results_of(work, target=target)
+
+
+def load_ahead() -> None:
+    """Import what `Results` and `write` need, in a thread: while other processes play runs, this one only waits."""
+
+    def load() -> None:
+        for name in _SLOW:
+            with suppress(ImportError):
+                import_module(name)
+
+    threading.Thread(target=load, daemon=True).start()
 
 
 def results_of(work: Work, *, target: float | None = None) -> Results:

@@ -3,11 +3,15 @@
 Importing Numba takes longer than everything else of `import fedpick`, and many commands call no compiled function.
 """
 
+import contextlib
 import functools
+import os
 from collections.abc import Callable, Collection
 from typing import Any, Generic, ParamSpec, TypeVar
 
 __all__ = ["Native", "native"]
+
+PATIENCE = 60.0  # seconds to wait for another process
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,8 +43,24 @@ class Native(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Compile it if this is the first call, and call it."""
+        if not self.compiled.signatures and not kwargs:
+            self._compile_once(args)
         result: R = self.compiled(*args, **kwargs)
         return result
+
+    def _compile_once(self, args: tuple[Any, ...]) -> None:
+        """Compile it for arguments of these types; if another process is about to do the same, wait for its code."""
+        from numba import typeof
+
+        kinds: Any = typeof
+        try:
+            from filelock import FileLock  # comes with the extras that start processes
+
+            folder, name = self.compiled.stats.cache_path, f"{self.function.__qualname__}.lock"
+            with FileLock(os.path.join(folder, name), timeout=PATIENCE) if folder else contextlib.nullcontext():
+                self.compiled.compile(tuple(kinds(arg) for arg in args))
+        except (ImportError, OSError, ValueError):  # the call itself compiles it; TimeoutError is an OSError
+            return
 
     @property
     def _numba_type_(self) -> Any:

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from experiment.plays import children, configs, contents, ended, folders, jobs
+from fedpick import devices
 from fedpick.errors import ConfigError, FedpickError, MissingError, SettingError, StoreError, UnknownNameError
 from fedpick.experiment.config import Config
-from fedpick.experiment.executors import Job, Stopped, each, execute, play, staying, stopping
+from fedpick.experiment.executors import Job, Stopped, choosing, each, execute, play, processes, staying, stopping
 from fedpick.store import Folder, read_manifest, read_rounds
 
 
@@ -369,3 +370,55 @@ def test_after_an_error_processes_that_stay_are_replaced() -> None:
         with pytest.raises(ConfigError, match="two is too many"):
             each(fail_at_two, [1, 2], workers=2)
         assert each(fail_at_two, [0, 1, 3], workers=2) == [0, 1, 3]
+
+
+def test_processes_that_were_started_ahead_are_the_ones_that_work() -> None:
+    with staying():
+        processes.hire_ahead(2, devices.environment(), ("json", "no.such.module"))
+        early = {worker.process.pid for worker in processes._IDLE.get() or ()}
+        assert len(early) == 2
+        processes.hire_ahead(2, devices.environment(), ())  # they are there
+        with staying():  # within the other
+            assert set(each(where, range(4), workers=2)) == early
+        assert set(each(where, range(4), workers=2)) == early
+    assert all(ended(process) for process in early)
+    processes.hire_ahead(2, devices.environment(), ())  # nobody would end them
+    assert processes._IDLE.get() is None
+
+
+@pytest.mark.parametrize(
+    ("executor", "device", "workers", "runs", "data", "gpu", "count"),
+    [
+        ("auto", "auto", 2, 3, "digits", False, 2),
+        ("auto", "auto", 4, 3, "digits", False, 3),
+        ("auto", "auto", 1, 3, "digits", False, 0),
+        ("auto", "auto", 2, 1, "digits", False, 0),
+        ("auto", "auto", 2, 3, None, False, 0),
+        ("auto", "auto", 2, 3, "digits", True, 0),
+        ("auto", "cpu", 2, 3, "digits", True, 2),
+        ("processes", "auto", 2, 3, "digits", True, 2),
+        ("serial", "auto", 2, 3, "digits", False, 0),
+        ("stacked", "auto", 2, 3, "digits", False, 0),
+        ("ray", "auto", 2, 3, "digits", False, 0),
+    ],
+)
+def test_how_many_processes_are_started_ahead(
+    executor: str,
+    device: str,
+    workers: int,
+    runs: int,
+    data: str | None,
+    gpu: bool,
+    count: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many as the runs are then dealt out to; none where they are not."""
+    monkeypatch.setattr(devices, "gpu_there", lambda: gpu)
+    of = None if data is None else {"name": data}
+    asked = [Config("uniform", cohort_size=2, rounds=2, seed=seed, data=of) for seed in range(runs)]
+    assert choosing.processes_for(asked, executor, device, workers) == count
+    if executor != "ray" and data is not None:
+        made = [Job(config, tmp_path / str(config.seed)) for config in asked]
+        plans = choosing.deal_out(made, executor, device, workers)
+        assert count == sum(plan.workers for plan in plans if not plan.here and len(plan.batches) > 1)

@@ -10,7 +10,7 @@ import numpy as np
 
 import fedpick as fp
 from fedpick import data, learn, worlds
-from fedpick.learn import cohort, regression
+from fedpick.learn import cohort, dense
 from fedpick.learn.objective import affine_of, losses, prepare
 
 
@@ -56,5 +56,5 @@ def main(network: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     cohort.WORTH = int(sys.argv[2])
-    regression.SHARE = max(int(sys.argv[2]), 1)
+    dense.SHARE = max(int(sys.argv[2]), 1)
     sys.stdout.write(json.dumps(main(sys.argv[1])))

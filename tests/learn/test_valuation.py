@@ -3,6 +3,7 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from people import model_of, people
@@ -37,7 +38,7 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
             sizes = trainer.data.sizes[ids[at[list(members)]]]
             for share, i in zip(sizes / sizes.sum(), members, strict=True):
                 params = jax.tree.map(lambda w, d, share=share, i=i: w + share * d[slots[i]], params, delta)
-        loss, _ = evaluation.score(trainer.model, trainer.everywhere(params), trainer._test, valued)
+        loss, _ = evaluation.score(trainer.model, trainer.everywhere(params), trainer._placed("test"), valued)
         return -loss.mean()
 
     wanted = np.full(4, np.nan)
@@ -58,7 +59,7 @@ def test_what_it_values_on_is_not_what_it_is_tested_on():
     assert not set(tested) & set(valued)
     assert len(judged(plain.reports, data)) == 11
     model = trainer.init(0)
-    loss, right = evaluation.score(trainer.model, trainer.everywhere(model["params"]), trainer._test, tested)
+    loss, right = evaluation.score(trainer.model, trainer.everywhere(model["params"]), trainer._placed("test"), tested)
     found = trainer.evaluate(model, 10)
     assert found["test_loss"] == pytest.approx(loss.mean())
     assert found["accuracy"] == pytest.approx(right.mean())
@@ -69,7 +70,7 @@ def test_an_update_that_is_no_number_has_no_value_and_spoils_no_other():
     model, ids = trainer.init(0), np.array([4, 0, 3])
     updates = trainer.train(model, ids, np.ones(3, bool), np.ones(3), 1, np.random.default_rng(0))
     delta, at, slots = updates.payload
-    broken = jax.tree.map(lambda leaf: leaf.at[slots[1]].set(np.nan), delta)
+    broken = jax.tree.map(lambda leaf: jnp.asarray(leaf).at[slots[1]].set(np.nan), delta)
     spoiled = fp.types.Updates(updates.loss, {}, (broken, at, slots), np.array([True, False, True]))
     found = of_server(trainer.reports, trainer.model, trainer.data, model["params"], spoiled, ids, 1)["shapley"]
     assert np.isnan(found[1])

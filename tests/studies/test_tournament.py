@@ -131,6 +131,13 @@ def test_a_tournament_of_fewer_worlds_is_told_apart():
     assert "On CIFAR-10, among 3 policies in ideal:" in page
 
 
+def test_one_seed_gives_no_advice(tmp_path):
+    one = Reproduction(STUDY, {}, {**made_up(), "seeds": 1}, [])
+    assert studies.save_guide([one], tmp_path, tmp_path / "which-policy.md") is None
+    more = Reproduction(STUDY, {}, made_up(), [])
+    assert studies.save_guide([more], tmp_path, tmp_path / "which-policy.md") is not None
+
+
 def test_cifar10_has_six_policies_in_three_worlds():
     study = studies.STUDIES["tournament/cifar10"]
     settings = study.choose(data={"name": "digits", "partition": "dirichlet(alpha=0.3, at_least=2)"})

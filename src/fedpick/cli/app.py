@@ -223,18 +223,21 @@ def _run(settings: Config, folder: Path, device: str) -> None:
 def _carry_out(
     experiment: Experiment, shelf: Shelf, target: float | None, executor: str, workers: int | None, device: str
 ) -> Results:
-    with console.err.status("finding existing runs, and building missing ones"):
-        work = playing.work_of(experiment, shelf, executor, device)
-    kept = len(work.configs) - len(work.missing)
-    if kept and work.missing:
-        console.err.print(f"{kept} of {len(work.configs)} runs exist; {len(work.missing)} are to be made or continued")
-    names = [f"{config.labels['policy']} seed {config.seed}" for config in work.missing]
-    begun = [shelf.reached(config) for config in work.missing]
-    with (
-        _stoppable(shelf.path, experiment.references()),
-        console.progress_of(names, [config.rounds for config in work.missing], begun) as tell,
-    ):
-        playing.carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
+    with executors.staying():
+        with console.err.status("finding existing runs, and building missing ones"):
+            work = playing.work_of(experiment, shelf, executor, device, workers)
+        kept = len(work.configs) - len(work.missing)
+        if kept and work.missing:
+            said = f"{kept} of {len(work.configs)} runs exist; {len(work.missing)} are to be made or continued"
+            console.err.print(said)
+        names = [f"{config.labels['policy']} seed {config.seed}" for config in work.missing]
+        begun = [shelf.reached(config) for config in work.missing]
+        comparing.load_ahead()
+        with (
+            _stoppable(shelf.path, experiment.references()),
+            console.progress_of(names, [config.rounds for config in work.missing], begun) as tell,
+        ):
+            playing.carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
     results = comparing.results_of(work, target=target)
     _show(results)
     made, missed = comparing.write(results, shelf.path, "results")

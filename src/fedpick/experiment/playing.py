@@ -30,7 +30,9 @@ class Work:
         return [self.shelf.folder(config) for config in self.configs]
 
 
-def work_of(experiment: Experiment, shelf: Shelf, executor: str = "auto", device: str = "auto") -> Work:
+def work_of(
+    experiment: Experiment, shelf: Shelf, executor: str = "auto", device: str = "auto", workers: int | None = None
+) -> Work:
     """Find the runs of a plan that are missing; a mistake in any setting raises here.
 
     Args:
@@ -38,6 +40,7 @@ def work_of(experiment: Experiment, shelf: Shelf, executor: str = "auto", device
         shelf: folder of the runs.
         executor: that will execute them.
         device: that will be used; this process stays off the GPU if only other processes use it.
+        workers: number of processes, which start now in a block of `executors.staying`.
     """
     shelf.check()
     executor = executors.check_names(executor, device)
@@ -45,6 +48,8 @@ def work_of(experiment: Experiment, shelf: Shelf, executor: str = "auto", device
         devices.stay_on_cpu()
     configs = experiment.configs()
     missing = shelf.missing(configs)
+    if not experiment.has_objects:
+        executors.get_ready(missing, executor, workers, device)
     seen: set[str] = set()
     for config in missing:
         combination = replace(config, seed=0).key

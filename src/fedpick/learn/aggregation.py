@@ -13,7 +13,7 @@ from fedpick.errors import MissingError
 from fedpick.text import Makers
 from fedpick.types import Bools, Choice, Floats, Ints
 
-__all__ = ["AGGREGATIONS", "SERVERS", "FedAU", "combine", "fedadam", "fedavgm", "fedyogi"]
+__all__ = ["AGGREGATIONS", "SERVERS", "FedAU", "combine", "fedadam", "fedavgm", "fedyogi", "moved"]
 
 
 def fedavg(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
@@ -126,9 +126,15 @@ def combine(server: optax.GradientTransformation | None, params: Any, state: Any
         summed = jnp.tensordot(weights, flat, axes=1, precision="highest")
         return summed[: leaf[0].size].reshape(leaf.shape[1:])
 
-    step = jax.tree.map(total, delta)
+    return _moved(server, params, state, jax.tree.map(total, delta))
+
+
+def _moved(server: optax.GradientTransformation | None, params: Any, state: Any, step: Any) -> Any:
     if server is None:
         return jax.tree.map(jnp.add, params, step), state
     # The pseudo-gradient of Reddi et al. (2021): minus the mean update.
     changes, state = server.update(jax.tree.map(jnp.negative, step), state, params)
     return optax.apply_updates(params, changes), state
+
+
+moved = jax.jit(_moved, static_argnums=0)  # the second half of `combine`, given the weighted sum of the updates

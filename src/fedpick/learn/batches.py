@@ -11,7 +11,7 @@ from fedpick.data.federated import Federated
 from fedpick.native import Native
 from fedpick.types import Floats, Ints
 
-__all__ = ["Batches", "Drawn", "draw", "steps_of"]
+__all__ = ["Batches", "Drawn", "draw", "seen", "steps_of"]
 
 Int32s = NDArray[np.int32]
 
@@ -126,3 +126,11 @@ def draw(
     _fill(data.examples, starts, sizes, each, batch, steps is None, rng.random(seen), into.index, into.count)
     into.steps[: len(ids)] = each
     return into
+
+
+def seen(data: Federated, ids: Ints, batch: int | None, rng: np.random.Generator) -> list[Ints]:
+    """All examples of each of these clients, or a mini-batch of them."""
+    if batch is None:
+        return [data.examples_of(int(client)) for client in ids]
+    drawn = draw(data, ids, np.ones(len(ids), np.int64), batch, 1, rng, Batches.empty(len(ids), 1, batch))
+    return [row[0, : count[0]] for row, count in zip(drawn.index, drawn.count, strict=True)]

@@ -14,9 +14,8 @@ Clients may start from different models (several runs stacked into one call).
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +24,12 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from fedpick.learn.batches import Batches
+from fedpick.learn.local import Local, Trained
 from fedpick.learn.models import Model
 from fedpick.learn.objective import Affine, losses, prepare
 from fedpick.learn.placement import Arrays, deal, mesh
 
-__all__ = ["Local", "Trained", "train"]
+__all__ = ["train"]
 
 GATHERED = 1 << 18  # bytes of examples gathered at once on a CPU: they stay in its cache
 STAGES = (4, 3, 5, 2, 1)  # into how many the steps are divided: the first of these that divides their number
@@ -44,31 +44,6 @@ Params = Any
 Batch = tuple[jax.Array, jax.Array]  # examples and their labels, or targets
 Carry = tuple[Params, Params, jax.Array]  # the model, its velocity, the sum of losses
 Form = tuple[Any, tuple[jax.ShapeDtypeStruct, ...]]  # of a function's arguments: their tree, and each leaf's form
-
-
-@dataclass(frozen=True)
-class Local:
-    """How a client trains.
-
-    Args:
-        momentum: of SGD, as in PyTorch: v = momentum v + gradient, w = w - lr v; v starts at 0 in each round.
-        weight_decay: times the weights, added to the gradient.
-        prox: FedProx's mu (E3CS's gamma): mu/2 |w - w_sent|^2 added to the loss.
-        precision: "float32", or "bfloat16" for activations over float32 weights.
-    """
-
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    prox: float = 0.0
-    precision: str = "float32"
-
-
-class Trained(NamedTuple):
-    """Results of C clients."""
-
-    delta: Params  # (C, ...) local model minus the model sent
-    loss: Any  # (C) mean training loss over all examples seen, each under the model that saw it
-    norm: Any  # (C) Euclidean length of delta
 
 
 def _step(

@@ -10,6 +10,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from fedpick.data.federated import Federated
+from fedpick.learn import dense
 from fedpick.learn.models import Model
 from fedpick.learn.objective import Affine, correct, losses, prepare
 from fedpick.learn.placement import Arrays, mesh
@@ -38,13 +39,15 @@ def _compiled(model: Model, devices: int, several: bool) -> Any:
     return jax.jit(spread(scores, in_specs=(here, here, here, here, dealt)))
 
 
-def launch(model: Model, params: Any, arrays: Arrays, index: Ints, several: bool = False) -> list[Any]:
+def launch(model: Model, params: Any, arrays: Arrays | dense.Rows, index: Ints, several: bool = False) -> list[Any]:
     """Begin to score these examples on the device; `fetch` waits for it.
 
     With `several`, on one device, params are those of several models, stacked along the first axis.
 
     One call per block, not a loop inside one call: in such a loop XLA 0.10 on several CPU devices gave wrong products.
     """
+    if isinstance(arrays, dense.Rows):
+        return [dense.scores(params, arrays, index, several)]
     block = model.chunk * (arrays.devices if jax.default_backend() == "cpu" else WIDER)
     padded = np.zeros(-(-len(index) // block) * block, np.int32)
     padded[: len(index)] = index
@@ -60,7 +63,7 @@ def fetch(launched: list[Any], count: int) -> Scores:
     return loss.astype(np.float64), hits.astype(np.float64)
 
 
-def score(model: Model, params: Any, arrays: Arrays, index: Ints) -> Scores:
+def score(model: Model, params: Any, arrays: Arrays | dense.Rows, index: Ints) -> Scores:
     """Loss and hit (1 or 0) of each of these examples."""
     return fetch(launch(model, params, arrays, index), len(index))
 

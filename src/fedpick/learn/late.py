@@ -10,7 +10,7 @@ import numpy as np
 from fedpick.lateness import late_weights
 from fedpick.types import Bools, Choice, Floats, Ints, Updates
 
-__all__ = ["keep", "usable", "with_late"]
+__all__ = ["keep", "part", "usable", "with_late"]
 
 ROWS = 8  # updates are padded to a multiple of this: a new shape is compiled anew
 
@@ -34,6 +34,20 @@ def keep(updates: Updates, base: Floats) -> tuple[Ints, dict[str, Any]]:
     at, slots = usable(updates)
     leaves = {f"delta/{i}": np.asarray(leaf)[slots] for i, leaf in enumerate(jax.tree.leaves(updates.payload[0]))}
     return at, {"base": base[at], **leaves}
+
+
+def part(updates: Updates, positions: Ints) -> Updates:
+    """The updates of some of a cohort, in this order."""
+    if updates.payload is None:  # nobody trained
+        return Updates(updates.loss[positions])
+    delta, at, slots = updates.payload
+    slot_of = np.full(len(updates.loss), -1, dtype=np.int64)
+    slot_of[at] = slots
+    wanted = slot_of[positions]
+    trained = np.flatnonzero(wanted >= 0)
+    reports = {name: np.asarray(values)[positions] for name, values in updates.reports.items()}
+    valid = None if updates.valid is None else updates.valid[positions]
+    return Updates(updates.loss[positions], reports, (delta, trained, wanted[trained]), valid)
 
 
 @jax.jit

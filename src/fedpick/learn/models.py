@@ -36,15 +36,16 @@ class Model:
         apply: (parameters, inputs, dropout key or None) -> outputs.
         name: for tables and manifests.
         chunk: examples evaluated in one call.
-        dense: whether the parameters are [{"w": ..., "b": ...}] and the outputs inputs @ w + b, which a CPU can train
-            in a faster way (`fedpick.learn.regression`).
+        dense: units of the inputs, the hidden layers and the outputs, if the parameters are [{"w": ..., "b": ...}, ...]
+            and each layer gives inputs @ w + b, with ReLU between layers: a CPU can train small ones in a faster way
+            (`fedpick.learn.dense`).
     """
 
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, jax.Array, jax.Array | None], jax.Array]
     name: str = "own"
     chunk: int = 1000
-    dense: bool = False
+    dense: tuple[int, ...] = ()
 
 
 def _layer(key: jax.Array, shape: tuple[int, ...]) -> dict[str, jax.Array]:
@@ -108,7 +109,7 @@ def mlp(inputs: tuple[int, ...], outputs: int, hidden: tuple[int, ...] = (200, 2
         return _dense(params, x.reshape(len(x), -1), dropout, key)
 
     shown = "-".join(map(str, sizes))
-    return Model(init, apply, f"mlp {shown}" if hidden else f"linear {shown}", dense=not hidden and not dropout)
+    return Model(init, apply, f"mlp {shown}" if hidden else f"linear {shown}", dense=() if dropout else sizes)
 
 
 def logistic(inputs: tuple[int, ...], outputs: int) -> Model:

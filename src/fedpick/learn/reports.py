@@ -15,7 +15,7 @@ from fedpick import rng as rngs
 from fedpick.data.federated import Dataset, Federated
 from fedpick.errors import SettingError
 from fedpick.graph import sketch
-from fedpick.learn import evaluation, late, placement, valuation
+from fedpick.learn import dense, evaluation, late, placement, valuation
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of, prepare
 from fedpick.solvers import shapley
@@ -120,7 +120,12 @@ def noise_of(dataset: Dataset) -> jax.Array:
 
 
 def of_data(
-    asked: Collection[str], model: Model, data: Federated, arrays: placement.Arrays, params: Any, ids: Ints
+    asked: Collection[str],
+    model: Model,
+    data: Federated,
+    arrays: placement.Arrays | dense.Rows,
+    params: Any,
+    ids: Ints,
 ) -> dict[str, Floats]:
     """Reports that take a pass over these clients' data, with the model that they were sent.
 

@@ -11,15 +11,15 @@ import optax
 
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
-from fedpick.errors import ContractError, SettingError, require, unknown_name
-from fedpick.learn import aggregation, batches, cohort, evaluation, late, placement, regression
+from fedpick.errors import ContractError, SettingError
+from fedpick.learn import aggregation, batches, cohort, dense, evaluation, late, placement
 from fedpick.learn.batches import Drawn
+from fedpick.learn.checking import check_settings
+from fedpick.learn.local import Local, Trained
 from fedpick.learn.models import Model, check_outputs
 from fedpick.learn.reports import (
     OF_DATA,
-    REPORTS,
     check_reports,
-    gives,
     judged,
     needs_vectors,
     of_data,
@@ -34,7 +34,8 @@ __all__ = ["Trainer"]
 
 @lru_cache
 def _initial(model: Model) -> Callable[[jax.Array], Any]:
-    return jax.jit(model.init)
+    # Called once: XLA took 2.2 s to make code for one small layer's random numbers as fast as it can be.
+    return jax.jit(model.init, compiler_options={"xla_backend_optimization_level": 1})
 
 
 @dataclass(eq=False)
@@ -64,7 +65,7 @@ class Trainer:
             of their data: "squared_loss" (mean of the examples' squared losses), "accuracy". Computed by the server:
             "shapley", what an update is worth on 1,000 test examples (at most half), which are then left out of tests.
         precision: "float32", or "bfloat16" for activations over float32 weights.
-        form: "scan", "vmap" (see `fedpick.learn.cohort`), "loop" (see `fedpick.learn.regression`), or "auto": the
+        form: "scan", "vmap" (see `fedpick.learn.cohort`), "loop" (see `fedpick.learn.dense`), or "auto": the
             fastest one on this machine for this model.
 
     >>> from fedpick import data, learn
@@ -93,22 +94,7 @@ class Trainer:
     _padded: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        require(self.batch >= 1, "Trainer: batch", self.batch, ">= 1 example")
-        require(self.steps is None or self.steps >= 1, "Trainer: steps", self.steps, ">= 1, or None for a pass")
-        require(callable(self.lr) or self.lr > 0, "Trainer: lr", self.lr, "> 0, or a function of the round")
-        require(0.0 <= self.momentum < 1.0, "Trainer: momentum", self.momentum, "in [0, 1)")
-        require(self.weight_decay >= 0.0, "Trainer: weight_decay", self.weight_decay, ">= 0")
-        require(self.prox >= 0.0, "Trainer: prox", self.prox, ">= 0")
-        require(0.0 <= self.late_beta <= 1.0, "Trainer: late_beta", self.late_beta, "in [0, 1]")
-        require(self.evaluate_every >= 1, "Trainer: evaluate_every", self.evaluate_every, ">= 1 round")
-        for value, known, what in (
-            (self.aggregation, list(aggregation.AGGREGATIONS), "aggregation"),
-            (self.precision, ["float32", "bfloat16"], "precision"),
-            (self.form, ["auto", "scan", "vmap", "loop"], "form"),
-            *((name, [*REPORTS, "sketch_32"], "report") for name in self.reports if not gives(name)),
-        ):
-            if value not in known:
-                raise unknown_name(what, value, known)
+        check_settings(self)
         if isinstance(self.server, str):
             self.server = make(
                 self.server, "server optimiser", aggregation.SERVERS, values={}, example="fedadam(lr=0.01)"
@@ -119,15 +105,15 @@ class Trainer:
         shapes = check_outputs(self.model, self.data.dataset)
         self._size = sum(int(np.prod(shape)) for shape in shapes)
         check_reports(self.reports, self.model, shapes, self.data.dataset)
-        in_loop = regression.suits(self.model, self.data.dataset, self.precision)
+        in_loop = dense.suits(self.model, self.data.dataset, self.precision)
         if self.form == "auto":
             self.form = "loop" if in_loop else "scan" if jax.default_backend() == "cpu" else "vmap"
         elif self.form == "loop" and not in_loop:
             raise SettingError(
-                "Trainer: form = 'loop', which trains only one dense layer (logistic, linear) on float32 inputs in "
-                "float32 on a CPU; use form='auto'"
+                "Trainer: form = 'loop', which trains only small dense networks (logistic, linear, mlp without "
+                "dropout) in float32 on a CPU; use form='auto'"
             )
-        self._local = cohort.Local(self.momentum, self.weight_decay, self.prox, self.precision)
+        self._local = Local(self.momentum, self.weight_decay, self.prox, self.precision)
         self.devices = jax.local_device_count() if self.form != "vmap" else 1  # that a cohort is dealt out to
 
     # ---- the model
@@ -141,6 +127,9 @@ class Trainer:
         """The model before the first round, and the server's state."""
         params = _initial(self.model)(jax.random.key(int(rngs.stream(seed, 0, "model").integers(2**31))))
         state = [] if self.server is None else jax.tree.leaves(self._optimiser.init(params))
+        if self.form == "loop":
+            params = jax.tree.map(np.asarray, params)
+            return {"params": params, "server": state, **self._memory(None)}
         # On its device, as later models are: else all that takes a model would be compiled again in the second round.
         started = jax.device_put({"params": params, "server": state}, jax.local_devices()[0])
         return {**started, **self._memory(None)}
@@ -162,28 +151,25 @@ class Trainer:
 
     # ---- the data, on the devices
 
-    @property
-    def _arrays(self) -> placement.Arrays:
-        return placement.place(self.data.dataset, "train", self.devices)
+    def _placed(self, part: str) -> placement.Arrays | dense.Rows:
+        place = dense.place if self.form == "loop" else placement.place
+        return place(self.data.dataset, part, self.devices)
 
     @property
-    def _test(self) -> placement.Arrays:
-        return placement.place(self.data.dataset, "test", self.devices)
+    def _arrays(self) -> placement.Arrays | dense.Rows:
+        return self._placed("train")
 
     def everywhere(self, params: Any) -> Any:
         """The parameters on all devices that a cohort is dealt out to."""
-        return params if self.devices == 1 else jax.device_put(params, placement.everywhere(self.devices))
+        if self.devices == 1 or self.form == "loop":
+            return params
+        return jax.device_put(params, placement.everywhere(self.devices))
 
     # ---- the round
 
     def probe(self, model: Any, ids: Ints, batch: int | None, rng: np.random.Generator) -> Floats:
         """Loss of the model on all of these clients' data, or on a mini-batch of each."""
-        if batch is None:
-            chosen = [self.data.examples_of(int(client)) for client in ids]
-        else:
-            once, empty = np.ones(len(ids), np.int64), batches.Batches.empty(len(ids), 1, batch)
-            drawn = batches.draw(self.data, ids, once, batch, 1, rng, empty)
-            chosen = [row[0, : count[0]] for row, count in zip(drawn.index, drawn.count, strict=True)]
+        chosen = batches.seen(self.data, ids, batch, rng)
         if not chosen:
             return np.empty(0)
         starts = np.concatenate([[0], np.cumsum([len(part) for part in chosen])])
@@ -224,14 +210,14 @@ class Trainer:
         batches.draw(self.data, ids[at], epochs[at].astype(np.int64), self.batch, self.steps, rng, mine)
         drawn.keys[place] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
 
-    def train_all(self, params: Any, drawn: Drawn, owner: Any = None) -> cohort.Trained:
+    def train_all(self, params: Any, drawn: Drawn, owner: Any = None) -> Trained:
         """Train on what `draw` returned; with an `owner`, from several stacked models (see `cohort.train`)."""
-        if self.form == "loop":
-            seen, _, lr = drawn
-            return regression.train(self.data.dataset, self._local, self.devices, params, seen, lr, owner)
-        return cohort.train(self.model, self._local, self.form, self._arrays, params, *drawn, owner)
+        arrays = self._arrays
+        if isinstance(arrays, dense.Rows):
+            return dense.train(arrays, self._local, params, drawn.batches, drawn.lr, owner)
+        return cohort.train(self.model, self._local, self.form, arrays, params, *drawn, owner)
 
-    def updates(self, sent: Any, trained: cohort.Trained, at: Ints, chosen: int, slots: Ints) -> Updates:
+    def updates(self, sent: Any, trained: Trained, at: Ints, chosen: int, slots: Ints) -> Updates:
         """Results in the order of the cohort: the clients at positions `at` of the `chosen` trained, in these slots."""
         loss, norm = np.full(chosen, np.nan), np.full(chosen, np.nan)
         loss[at], norm[at] = np.asarray(trained.loss)[slots], np.asarray(trained.norm)[slots]
@@ -243,16 +229,7 @@ class Trainer:
 
     def part(self, updates: Updates, positions: Ints) -> Updates:
         """The updates of some of the clients that `train` was called with, in this order."""
-        if updates.payload is None:  # nobody trained
-            return Updates(updates.loss[positions])
-        delta, at, slots = updates.payload
-        slot_of = np.full(len(updates.loss), -1, dtype=np.int64)
-        slot_of[at] = slots
-        wanted = slot_of[positions]
-        trained = np.flatnonzero(wanted >= 0)
-        reports = {name: np.asarray(values)[positions] for name, values in updates.reports.items()}
-        valid = None if updates.valid is None else updates.valid[positions]
-        return Updates(updates.loss[positions], reports, (delta, trained, wanted[trained]), valid)
+        return late.part(updates, positions)
 
     @property
     def needs_vectors(self) -> bool:
@@ -322,7 +299,14 @@ class Trainer:
         if self.server is not None:
             shape = jax.tree.structure(self._optimiser.init(params))
             state = jax.tree.unflatten(shape, model["server"])
-        params, state = aggregation.combine(self.server, params, state, delta, weights)
+        if self.form == "loop":
+            step = dense.mean(delta, weights)
+            if self.server is None:
+                params = dense.plus(params, step)
+            else:
+                params, state = aggregation.moved(self.server, params, state, step)
+        else:
+            params, state = aggregation.combine(self.server, params, state, delta, weights)
         memory = self._memory((model, choice, np.asarray(outcome.status) == Status.DONE))
         return {"params": params, "server": jax.tree.leaves(state), **memory}
 
@@ -335,9 +319,9 @@ class Trainer:
         going = {name: evaluation.launch(self.model, params, *where) for name, where in due.items()}
         return self.figures({name: evaluation.fetch(going[name], len(index)) for name, (_, index) in due.items()})
 
-    def examples(self, round: int) -> dict[str, tuple[placement.Arrays, Ints]]:
+    def examples(self, round: int) -> dict[str, tuple[placement.Arrays | dense.Rows, Ints]]:
         """What the model is evaluated on after this round, if on anything: "own" and "test" examples."""
-        found: dict[str, tuple[placement.Arrays, Ints]] = {}
+        found: dict[str, tuple[placement.Arrays | dense.Rows, Ints]] = {}
         if round % self.evaluate_every:
             return found
         dataset = self.data.dataset
@@ -345,7 +329,7 @@ class Trainer:
         if every and round % every == 0:
             found["own"] = self._arrays, np.arange(len(dataset))
         if len(dataset.test_x):
-            found["test"] = self._test, judged(self.reports, dataset)
+            found["test"] = self._placed("test"), judged(self.reports, dataset)
         elif len(self.data.held):
             found["test"] = self._arrays, self.data.held
         return found

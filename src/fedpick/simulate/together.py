@@ -20,7 +20,8 @@ from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError
 from fedpick.learn import evaluation
 from fedpick.learn.batches import Drawn
-from fedpick.learn.cohort import Trained
+from fedpick.learn.dense import Rows
+from fedpick.learn.local import Trained
 from fedpick.learn.placement import Arrays
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import late
@@ -210,7 +211,7 @@ class _Test(NamedTuple):
     """An evaluation of some runs' models on the same examples, under way on the device."""
 
     name: str  # of the examples, see `Trainer.examples`
-    arrays: Arrays
+    arrays: Arrays | Rows
     rows: Ints  # of the arrays
     runs: list[int]
     launched: list[Any]
@@ -222,7 +223,8 @@ def _launch(trainers: Sequence[Trainer], models: Sequence[Any], round: int) -> l
     for r, trainer in enumerate(trainers):
         for name, (arrays, index) in trainer.examples(round).items():
             for test in tests:
-                same = test.name == name and test.arrays is arrays and arrays.devices == 1
+                several = arrays.devices == 1 or isinstance(arrays, Rows)
+                same = test.name == name and test.arrays is arrays and several
                 if same and np.array_equal(test.rows, index):
                     test.runs.append(r)
                     break

@@ -89,7 +89,8 @@ def save_guide(outcomes: Sequence[Reproduction], folder: Path, page: str | os.Pa
     """
     from fedpick.studies.tournament._guide import guide
 
-    there = [one for one in outcomes if one.study.id.startswith("tournament/")]
+    # One seed tells nothing apart from chance: "no policy is better" would be said of it whatever it shows.
+    there = [one for one in outcomes if one.study.id.startswith("tournament/") and one.result["seeds"] > 1]
     if not there:
         return None
     at = Path(page)

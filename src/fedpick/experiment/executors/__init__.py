@@ -14,14 +14,17 @@ from typing import Any, TypeVar
 from fedpick import devices
 from fedpick.devices import DEVICES
 from fedpick.errors import FedpickError
+from fedpick.experiment.config import Config
 from fedpick.experiment.executors import cluster, processes
 from fedpick.experiment.executors.alone import Job, Listener, execute
 from fedpick.experiment.executors.batch import Batch, play_batch
-from fedpick.experiment.executors.choosing import EXECUTORS, check_names, deal_out
+from fedpick.experiment.executors.choosing import EXECUTORS, check_names, deal_out, processes_for
 from fedpick.experiment.executors.processes import staying
 from fedpick.experiment.executors.stopping import Stop, Stopped, patient
 
-__all__ = ["DEVICES", "EXECUTORS", "Job", "Stopped", "check_names", "each", "execute", "play", "staying"]
+__all__ = ["DEVICES", "EXECUTORS", "Job", "Stopped", "check_names", "each", "execute", "get_ready", "play", "staying"]
+
+AHEAD = ("fedpick.learn.settings", "fedpick.data.settings", "fedpick.store", "numba")  # what runs that train import
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -131,6 +134,13 @@ def play(
     if errors:
         first = min(errors)
         raise named(jobs[first], errors[first])
+
+
+def get_ready(configs: Sequence[Config], executor: str, workers: int | None, device: str) -> None:
+    """In a block of `staying`, start the processes that will play these runs: they import what they need meanwhile."""
+    count = processes_for(configs, check_names(executor), device, workers)
+    if count:
+        processes.hire_ahead(count, devices.environment(), AHEAD)
 
 
 def _elsewhere(batches: Sequence[Batch], count: int, stop: Stop, listen: Listener) -> dict[int, Exception]:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from fedpick import devices
 from fedpick.errors import MissingError, SettingError, StoreError, require, unknown_name
+from fedpick.experiment.config import Config
 from fedpick.experiment.executors.alone import Job
 from fedpick.experiment.executors.batch import Batch
 from fedpick.store.manifest import MANIFEST, last_said, read_manifest
 from fedpick.store.tables import covers
 
-__all__ = ["EXECUTORS", "Plan", "begun_on", "check_names", "deal_out", "device_of"]
+__all__ = ["EXECUTORS", "Plan", "begun_on", "check_names", "deal_out", "device_of", "processes_for"]
 
 EXECUTORS = ("auto", "serial", "processes", "stacked", "ray")
 SMALL = 50_000  # rounds times clients, without training: done before another process has started
@@ -102,6 +103,15 @@ def deal_out(jobs: Sequence[Job], executor: str, device: str, workers: int | Non
     if on_gpu:
         plans.append(Plan((Batch(on_gpu, stacked=executor != "serial"),), here=True))
     return plans
+
+
+def processes_for(configs: Sequence[Config], executor: str, device: str, workers: int | None) -> int:
+    """How many processes `deal_out` will use for runs that train, where that can be told without looking at each."""
+    gpu = device != "cpu" and executor != "processes" and devices.gpu_there()
+    if gpu or executor not in ("auto", "processes") or not any(config.data is not None for config in configs):
+        return 0
+    count = min(workers or devices.cores(), len(configs))
+    return count if count > 1 else 0
 
 
 def _is_small(jobs: Sequence[Job]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 from fedpick.errors import FedpickError
 from fedpick.experiment.executors.stopping import Stop, Stopped
 
-__all__ = ["Failed", "in_processes", "portable", "staying"]
+__all__ = ["Failed", "hire_ahead", "in_processes", "portable", "staying"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,17 +54,33 @@ _IDLE: ContextVar[list[_Worker] | None] = ContextVar("idle", default=None)
 
 @contextmanager
 def staying() -> Iterator[None]:
-    """Processes that are started in this block stay for its later calls, and end with it.
+    """Processes that are started in this block stay for its later calls, and end with it; so in blocks within it.
 
     A process takes seconds to start and to load compiled code.
     """
+    if _IDLE.get() is not None:
+        yield
+        return
     idle: list[_Worker] = []
     token = _IDLE.set(idle)
     try:
         yield
     finally:
         _IDLE.reset(token)
-        _end(idle, PATIENCE)
+        _end(idle, patience=0.0)  # they have nothing left to write; to unload what they imported takes them a second
+
+
+def hire_ahead(count: int, variables: Mapping[str, str], modules: Sequence[str]) -> None:
+    """In a block of `staying`, start processes that will be needed soon, unless some have stayed.
+
+    Args:
+        count: number of processes.
+        variables: for their environment.
+        modules: that they import at once.
+    """
+    idle = _IDLE.get()
+    if idle is not None and not idle:
+        idle += [_hire(variables, with_main=False, modules=modules) for _ in range(count)]
 
 
 def in_processes(
@@ -143,11 +160,11 @@ def _recall(idle: list[_Worker] | None, surroundings: tuple[Mapping[str, str], b
     return None
 
 
-def _hire(variables: Mapping[str, str], with_main: bool) -> _Worker:
+def _hire(variables: Mapping[str, str], with_main: bool, modules: Sequence[str] = ()) -> _Worker:
     # Spawned, not forked: threads of NumPy and JAX do not survive a fork.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process = context.Process(target=_serve, args=(theirs, modules), daemon=True)
     main = nullcontext() if with_main else _without_main()
     with _environment(variables), _without_ctrl_c(), main:  # before the new process imports anything
         process.start()
@@ -222,8 +239,8 @@ def _without_main() -> Iterator[None]:
 # ---- in the other process
 
 
-def _serve(pipe: connection.Connection) -> None:
-    """Process items from the pipe until it is closed."""
+def _serve(pipe: connection.Connection, modules: Sequence[str]) -> None:
+    """Import these modules, then process items from the pipe until it is closed."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:
@@ -232,6 +249,9 @@ def _serve(pipe: connection.Connection) -> None:
             os._exit(1)  # however the parent ended
 
     threading.Thread(target=watch, daemon=True).start()
+    for name in modules:
+        with suppress(ImportError):  # an item that needs it will say so
+            import_module(name)
     with suppress(EOFError, BrokenPipeError, Stopped):  # the parent closed the pipe or died
         while True:
             pipe.send_bytes(_attempt(pipe))
