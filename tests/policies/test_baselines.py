@@ -11,7 +11,7 @@ from zoo import outcome, view
 
 SIZES = np.array([1.0, 2.0, 3.0, 4.0, 10.0])
 CLIENTS = fp.Clients(SIZES)
-DRAWS = 2_500
+DRAWS = 5_000
 
 
 def frequencies(policy, seen, draws=DRAWS):

@@ -49,7 +49,7 @@ def test_cohorts_come_as_often_as_the_pseudo_code_says(m, d, variant):
     state = policy.init(CLIENTS)
     state.loss[:] = LOSSES  # what rpow-d has heard
     seen = view(CLIENTS, probe=lambda ids, batch=None: LOSSES[ids])
-    draws = 2_000
+    draws = 4_000
     counts = empirical(policy, state, seen, draws)
     twin = cohort_probabilities(LOSSES, SIZES, m, d)
     assert set(counts) <= set(twin)
@@ -223,7 +223,7 @@ def afl_inclusion(value, m, alpha1, alpha2, alpha3):
 def test_active_fl_draws_as_its_algorithm_says(m, alpha3):
     value = np.array([3.0, 1.0, 2.0, 5.0, 4.0, 0.5])
     policy = fp.ActiveFL(m, alpha1=0.5, alpha2=0.8, alpha3=alpha3)
-    state, rng, draws = policy.init(CLIENTS), np.random.default_rng(2), 3_000
+    state, rng, draws = policy.init(CLIENTS), np.random.default_rng(2), 6_000
     state.value[:] = value
     counts = np.zeros(6)
     for _ in range(draws):

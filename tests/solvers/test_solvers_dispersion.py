@@ -182,7 +182,7 @@ def test_alpha_0_takes_the_smallest_penalties(penalty, m, rng):
     assert sorted(penalty[i] for i in cohort) == sorted(penalty)[:m]
 
 
-DRAWS = 2_000
+DRAWS = 5_000
 
 
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
