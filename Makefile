@@ -27,8 +27,12 @@ demo: $(READY)  ## set up, then two short comparisons: what selection can gain, 
 test: $(READY)  ## set up, then run all tests except the slow ones
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
+# Quick tests about the numbers of training: for `make test` XLA optimises them little, here as for users.
+NUMBERS := tests/learn tests/simulate tests/experiment/test_stacked.py
+
 test-slow: $(READY)  ## run the tests that build wheels, start processes or take minutes
 	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --as-users $(NUMBERS)
 
 PYTHONS ?= 3.11 3.12 3.13
 

@@ -4,8 +4,8 @@ Hypothesis draws the same examples every time, and no machine is too slow for it
 given to `observe`, so that whoever goes on using one is found out.
 
 Three things save processor time: modules without examples are not imported for doctests that they do not have, the
-garbage collector neither runs while tests are collected nor goes through what was loaded then, and where training is
-only a means XLA optimises little.
+garbage collector neither runs while tests are collected nor goes through what was loaded then, and in quick tests XLA
+optimises little.
 """
 
 import gc
@@ -40,24 +40,20 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-# Quick tests here train to see that something is trained, written or shown; XLA then compiles in a third of the time.
-# Everything about numbers (learn, simulate, stacked runs, slow tests) is compiled as for users.
-PLAIN = (
-    "tests/cli/",
-    "tests/docs/",
-    "tests/studies/",
-    "tests/experiment/test_config.py",
-    "tests/experiment/test_plan.py",
-    "docs/",
-    "README.md",
-    "src/",
-)
 # Slow tests that start clusters, which could find each other, or servers that wait for answers: one after the other.
 SERVERS = ("tests/flower/", "tests/test_nvflare.py", "tests/experiment/test_ray.py", "tests/server/")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--as-users", action="store_true", help="let XLA optimise in quick tests as it does for users")
+
+
 def is_plain(item: pytest.Item) -> bool:
-    return item.nodeid.startswith(PLAIN) and item.get_closest_marker("slow") is None
+    """Whether XLA may optimise little: it then compiles in two thirds of the time.
+
+    Slow tests are compiled as for users; `make test-slow` repeats so what is quick and about the numbers of training.
+    """
+    return not item.config.getoption("as_users", default=False) and item.get_closest_marker("slow") is None
 
 
 def optimise(little: bool) -> None:
@@ -67,6 +63,9 @@ def optimise(little: bool) -> None:
         return
     import jax
 
+    # Before it keeps a program, JAX reads a file for each one kept, in case that they are too large together.
+    if (kept := sys.modules.get("jax._src.lru_cache")) is not None and hasattr(kept.LRUCache, "_evict_if_needed"):
+        kept.LRUCache._evict_if_needed = lambda self, **size: None
     jax.config.update("jax_disable_most_optimizations", little)
     jax.clear_caches()
     if "fedpick.learn.cohort" in sys.modules:
@@ -121,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture(autouse=True, scope="session")

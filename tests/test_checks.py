@@ -9,20 +9,26 @@ import fedpick as fp
 from zoo import some_slow, zoo
 
 
-@pytest.mark.parametrize("m", [5, 60, *(pytest.param(m, marks=pytest.mark.slow) for m in (1, 40))])
-@pytest.mark.parametrize("name", zoo(5))
+@pytest.mark.parametrize(
+    ("name", "m"),
+    [
+        *((name, 5) for name in zoo(5)),
+        *(pytest.param(name, m, marks=pytest.mark.slow) for name in zoo(5) for m in (1, 40)),
+        *some_slow(((name, 60) for name in zoo(5)), quick=3),
+    ],
+)
 def test_every_policy_keeps_the_rules(name, m):
     rounds = 12 if m < 40 else 6  # where all that are there are chosen, rounds are alike
     rules = fp.checks.check_policy(zoo(m)[name], rounds=rounds, seed=m)
     assert len(rules) == 10
 
 
-@pytest.mark.parametrize("name", some_slow(zoo(5), quick=2))
+@pytest.mark.parametrize("name", some_slow(zoo(5), quick=3))
 def test_every_policy_copes_with_a_federation_of_one(name):
     fp.checks.check_policy(zoo(1)[name], clients=fp.Clients([3.0], features=[[1.0, 2.0]]))
 
 
-@pytest.mark.parametrize("name", some_slow(zoo(5), quick=2))
+@pytest.mark.parametrize("name", some_slow(zoo(5), quick=4))
 def test_clients_enrolled_in_round_50_are_chosen_in_time(name):
     """Newcomers enter every policy that does not know better (a prophet, or losses that never change)."""
     policy = zoo(5)[name]

@@ -104,6 +104,7 @@ def test_listing_policies_needs_neither_numba_nor_scipy():
     assert not {"scipy", "numba"} & loaded_after(f"{listing}\n{try_it}")
 
 
+@pytest.mark.slow
 def test_scipys_graphs_are_loaded_for_fedgs_alone():
     assert "scipy.sparse" not in loaded_after("import fedpick as fp; list(fp.Run(fp.E3CS(5), fp.World()).rounds(2))")
     assert "scipy.sparse.csgraph" in loaded_after("import fedpick as fp; fp.Run(fp.FedGS(5), fp.World())")
@@ -123,9 +124,15 @@ def test_every_lazy_name_stands_where_type_checkers_are_told():
     assert set(fp.__all__) <= set(dir(fp))
 
 
-def test_every_room_can_be_reached_and_an_unknown_name_is_an_attribute_error():
+@pytest.mark.slow
+def test_every_room_can_be_reached_in_a_fresh_interpreter():
     code = "import fedpick as fp\nfor name in fp._ROOMS: assert getattr(fp, name).__name__ == f'fedpick.{name}'"
     loaded_after(code)
+
+
+def test_every_room_can_be_reached_and_an_unknown_name_is_an_attribute_error():
+    for name in fp._ROOMS:
+        assert fp.__getattr__(name).__name__ == f"fedpick.{name}"
     with pytest.raises(AttributeError, match="module 'fedpick' has no attribute 'E4CS'"):
         fp.E4CS  # noqa: B018
 

@@ -1,6 +1,7 @@
 """Every policy in every form that matters, for the tests that hold for all of them."""
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,15 @@ def spread(clients: fp.Clients) -> np.ndarray:
 
 def some_slow(cases: Iterable[Any], quick: int) -> list[Any]:
     """Cases of a test: every so manyth is quick, the others are slow."""
-    return [case if i % quick == 0 else pytest.param(case, marks=pytest.mark.slow) for i, case in enumerate(cases)]
+    return [
+        case if i % quick == 0 else pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.slow)
+        for i, case in enumerate(cases)
+    ]
 
 
+@cache
 def zoo(m: int) -> dict[str, Any]:
-    """Policies by a readable name, with cohorts of m."""
+    """Policies by a readable name, with cohorts of m; made once, for they cannot be changed."""
     policies = [
         fp.Uniform(m),
         fp.SizeWeighted(m),

@@ -27,7 +27,9 @@ def primary_label_twin(data, clients, share, size, rng):
     return np.array(table)
 
 
-@pytest.mark.parametrize("data", [labelled(100, 100, 100), labelled(200, 0, 100, 30)])
+@pytest.mark.parametrize(
+    "data", [pytest.param(labelled(100, 100, 100), marks=pytest.mark.slow), labelled(200, 0, 100, 30)]
+)
 def test_primary_labels_are_drawn_as_the_paper_says(data):
     K, size, share = 3_000, 20, 0.8
     fast = PrimaryLabel(share, size)(data, K, rng(1)).labels
@@ -94,7 +96,9 @@ def dirichlet_twin(data, clients, alpha, at_least, rng):
             return np.array(table)
 
 
-@pytest.mark.parametrize("data", [labelled(40, 40, 40), labelled(100, 0, 30, 60, 7)])
+@pytest.mark.parametrize(
+    "data", [pytest.param(labelled(40, 40, 40), marks=pytest.mark.slow), labelled(100, 0, 30, 60, 7)]
+)
 @pytest.mark.parametrize("alpha", [0.3, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_the_dirichlet_rule_is_the_papers(data, alpha):
     draws, K = 1_500, 4

@@ -16,7 +16,7 @@ def test_iid_gives_equal_parts_of_a_regression_too():
     assert split.labels is None
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("overlap", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_iid_examples_are_equally_likely(overlap):
     draws, data = 4_000, labelled(6, 4)
     first = np.zeros(len(data))

@@ -36,7 +36,7 @@ def test_few_clients_are_stacked_bars_with_a_legend(tmp_path):
     assert (tmp_path / "few.png").stat().st_size > 5_000
 
 
-@pytest.mark.parametrize(("clients", "classes"), [(300, 10), (20, 26)])
+@pytest.mark.parametrize(("clients", "classes"), [(300, 10), pytest.param(20, 26, marks=pytest.mark.slow)])
 def test_many_clients_or_labels_are_a_heat_map_in_order(clients, classes, tmp_path):
     shown = split("dirichlet-labels(0.2, size=50)", clients, classes)
     figure = draw(shown, "many")

@@ -346,6 +346,7 @@ def holder_of(folder: Path) -> int:
     raise AssertionError(f"nobody works in {folder}")
 
 
+@pytest.mark.slow
 def test_processes_do_not_begin_the_users_script_again(tmp_path: Path) -> None:
     """A script without `if __name__ == "__main__"`, which many people write."""
     script = tmp_path / "script.py"
@@ -370,6 +371,7 @@ def test_processes_stay_for_later_calls_and_end_with_the_block() -> None:
     assert all(ended(process) for process in later)
 
 
+@pytest.mark.slow
 def test_after_an_error_processes_that_stay_are_replaced() -> None:
     with staying():
         with pytest.raises(ConfigError, match="two is too many"):

@@ -61,9 +61,20 @@ HOSTILE = {
 TYPES = ("integers in place of floats", "floats in place of integers", "half precision")  # only others can tell
 
 
-@pytest.mark.parametrize("make", BASES, ids=lambda base: base.__name__)
 @pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+@pytest.mark.parametrize(
+    ("make", "first"),
+    [
+        pytest.param(
+            base,
+            first,
+            id=f"{base.__name__}-{'first' if first else 'last'}",
+            marks=[pytest.mark.slow] * (not first and base not in (FedAvg, Krum)),
+        )
+        for base in BASES
+        for first in (True, False)
+    ],
+)
 def test_an_update_that_is_not_the_models_is_that_clients_failure(clock, make, hostile: str, first: bool) -> None:
     grid = FakeGrid(clock, {node: honest() for node in range(7)})
     grid.nodes[9] = sends(HOSTILE[hostile], 0.5 if first else 2.0)

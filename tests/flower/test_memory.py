@@ -192,6 +192,7 @@ def test_another_policy_cannot_replay_the_journal(past) -> None:
     assert (folder / "journal").read_bytes() == before
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rounds=st.lists(st.tuples(st.sets(st.integers(0, 11), min_size=1), st.booleans()), min_size=1, max_size=8),

@@ -67,7 +67,7 @@ def test_the_store_holds_what_the_rounds_were(clock: Clock, tmp_path) -> None:
     assert config == {"engine": "flower", "policy": "E3CS(quota=0.5)", "base": "FedAvg", "cohort_size": 3, "seed": 0}
 
 
-@pytest.mark.parametrize("merge", [1, 2, 100])
+@pytest.mark.parametrize("merge", [2, *(pytest.param(merge, marks=pytest.mark.slow) for merge in (1, 100))])
 def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, merge) -> None:
     monkeypatch.setattr(recording, "MERGE_EVERY", merge)
     monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)
@@ -264,6 +264,7 @@ def test_report_shows_a_deployment(clock: Clock, tmp_path) -> None:
     assert (tmp_path / "out" / "report.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_report_sets_deployments_beside_simulated_runs(clock: Clock, tmp_path) -> None:
     served(clock, tmp_path / "one", 4)
     served(clock, tmp_path / "two", 4, policy=fp.Uniform(3))

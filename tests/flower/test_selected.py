@@ -1,6 +1,7 @@
 """`Selected` against a grid in memory: who trains, how each round ends, what the policy learns."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -171,9 +172,9 @@ def test_reported_seconds_count_where_they_are_sane(clock: Clock) -> None:
         content(model(1.0, 1.0), train_loss=1e300),
         content(model(1.0, 1.0), train_loss=2**62),
         content(model(1.0, 1.0), train_loss=0.5, node_id=4, client=2),
-        # made in the test, because making them takes seconds
-        pytest.param(lambda: content(model(1.0, 1.0), **{f"m{i}": float(i) for i in range(200_000)}), id="many"),
-        pytest.param(lambda: content(model(1.0, 1.0), train_loss=[0.1] * 1_300_000), id="long"),
+        # made in the test and once, because making them takes seconds
+        pytest.param(cache(lambda: content(model(1.0, 1.0), **{f"m{i}": float(i) for i in range(200_000)})), id="many"),
+        pytest.param(cache(lambda: content(model(1.0, 1.0), train_loss=[0.1] * 1_300_000)), id="long"),
         content(model(1.0, 1.0)),
         content(model(1.0, 1.0), train_loss=0.5, num_examples=0),
         content(model(1.0, 1.0), train_loss=0.5, num_examples=-5),

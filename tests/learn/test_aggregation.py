@@ -75,11 +75,11 @@ def test_a_policys_weights_take_the_place_of_sizes() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), after["params"], wanted)
 
 
-def seen_choices(policy: Any, clients: fp.Clients) -> dict[tuple[int, ...], fp.Choice]:
+def seen_choices(policy: Any, clients: fp.Clients, draws: int = 300) -> dict[tuple[int, ...], fp.Choice]:
     """Every choice that the policy can make in round 1, by its ids in the order in which they stand."""
     losses = np.arange(len(clients), dtype=float)
     view = fp.View(1, np.ones(len(clients), bool), clients, probe=lambda ids, /, *, batch=None: losses[ids])
-    choices = (policy.select(policy.init(clients), view, np.random.default_rng(seed)) for seed in range(3000))
+    choices = (policy.select(policy.init(clients), view, np.random.default_rng(seed)) for seed in range(draws))
     return {tuple(choice.ids.tolist()): choice for choice in choices}
 
 
@@ -87,7 +87,7 @@ def seen_choices(policy: Any, clients: fp.Clients) -> dict[tuple[int, ...], fp.C
 def test_drawing_by_size_with_replacement_counts_size_once(m: int) -> None:
     """By enumeration: each client's mean weight is its share of the data."""
     sizes = np.array([1, 1, 8])
-    seen, expected = seen_choices(fp.SizeWeighted(m), fp.Clients(sizes)), np.zeros(3)
+    seen, expected = seen_choices(fp.SizeWeighted(m), fp.Clients(sizes), draws=3 * 10**m), np.zeros(3)
     for ids in itertools.product(range(3), repeat=m):
         choice = next(seen[order] for order in itertools.permutations(ids) if order in seen)
         weights = aggregation.fedavg(choice, np.ones(m, bool), sizes)

@@ -134,24 +134,30 @@ def test_every_option_is_the_twins(option: str, form: str) -> None:
     check(make("floats", form, **OPTIONS[option]), twin.Network())
 
 
-@pytest.mark.parametrize("form", ["scan", "vmap"])
-@pytest.mark.parametrize("kind", ["images", "regression"])
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        ("images", "vmap"),
+        ("regression", "scan"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("images", "scan"), ("regression", "vmap"))),
+    ],
+)
 def test_pixels_and_regressions_with_all_options(kind: str, form: str) -> None:
     check(make(kind, form, **OPTIONS["all"]), twin.Network())
 
 
-@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("form", [pytest.param("scan", marks=pytest.mark.slow), "vmap"])
 def test_dropout_takes_the_same_units_away(form: str) -> None:
     check(make("floats", form, dropout=0.4, momentum=0.5), twin.Network(dropout=0.4))
 
 
-@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("form", ["scan", pytest.param("vmap", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("client", [0, 5], ids=["twenty examples", "one example"])
 def test_a_cohort_of_one(client: int, form: str) -> None:
     check(make("floats", form), twin.Network(), np.array([client]), np.array([True]), np.array([2.0]))
 
 
-@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("form", ["scan", pytest.param("vmap", marks=pytest.mark.slow)])
 def test_clients_that_all_have_fewer_examples_than_a_batch(form: str) -> None:
     ids = np.array([5, 1, 2, 1])  # one of them twice, as a policy with replacement may choose
     for steps in (None, 3):
@@ -176,7 +182,7 @@ def test_clients_that_have_finished_are_left_out_of_later_stages() -> None:
     ("padding", "form", "channels", "dropout"),
     [
         ("valid", "scan", (3, 4), 0.3),
-        ("same", "vmap", (3,), 0.0),
+        pytest.param("same", "vmap", (3,), 0.0, marks=pytest.mark.slow),
         pytest.param("same", "vmap", (3, 4), 0.3, marks=pytest.mark.slow),
     ],
 )
@@ -343,7 +349,7 @@ def test_the_second_round_compiles_nothing(caplog: pytest.LogCaptureFixture) -> 
 # ---- poison
 
 
-@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("form", [pytest.param("scan", marks=pytest.mark.slow), "vmap"])
 @pytest.mark.parametrize("example", [0, 7])
 def test_a_bad_input_harms_only_the_clients_that_hold_it(example: int, form: str) -> None:
     """Example 0 too, which may stand where a batch has none."""

@@ -57,14 +57,14 @@ def check(layers: list[Any], x: np.ndarray, padding: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "channels", "kernel", "padding"),
     [
-        ((3, 8, 8, 1), (1, 4), 3, "valid"),
+        pytest.param((3, 8, 8, 1), (1, 4), 3, "valid", marks=pytest.mark.slow),
         ((3, 9, 7, 2), (2, 3), 2, "valid"),  # an odd output: its last row and column are not pooled
-        ((1, 8, 11, 3), (3, 2), 5, "valid"),
+        pytest.param((1, 8, 11, 3), (3, 2), 5, "valid", marks=pytest.mark.slow),
         ((2, 7, 9, 2), (2, 3), 4, "same"),  # an even kernel: one more zero after than before
-        ((2, 9, 9, 1), (1, 3), 5, "same"),
+        pytest.param((2, 9, 9, 1), (1, 3), 5, "same", marks=pytest.mark.slow),
         ((2, 12, 11, 1), (1, 9, 4), 3, "same"),
         ((2, 18, 19, 1), (1, 9, 5), 4, "valid"),  # in the second layer patches run along the width only, on a GPU
-        ((2, 6, 5, 2), (2, 3), 1, "valid"),
+        pytest.param((2, 6, 5, 2), (2, 3), 1, "valid", marks=pytest.mark.slow),
     ],
 )
 def test_values_and_gradients(

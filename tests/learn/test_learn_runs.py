@@ -142,14 +142,14 @@ def rough(form: str) -> fp.Run:
     return run_of(fp.Uniform(4), place=place, **settings)
 
 
-@pytest.mark.parametrize("form", ["scan", "vmap"])
+@pytest.mark.parametrize("form", [pytest.param("scan", marks=pytest.mark.slow), "vmap"])
 def test_twice_the_same_seed(form: str) -> None:
     one, other = rough(form), rough(form)
     assert trail(one, 6) == trail(other, 6)
     assert same_bits(one.state.model, other.state.model)
 
 
-@pytest.mark.parametrize("form", ["scan", "vmap", "loop"])
+@pytest.mark.parametrize("form", [*(pytest.param(form, marks=pytest.mark.slow) for form in ("scan", "loop")), "vmap"])
 def test_resumed_from_a_folder(form: str, tmp_path: Path) -> None:
     """Killed after round 5, with a checkpoint of round 4: rounds 5 to 7 are those of the run that was not.
 

@@ -85,7 +85,7 @@ def test_fixed_probabilities_draws_in_sequence():
     assert np.isnan(claimed).all()
 
 
-@pytest.mark.parametrize("sampler", ["pivotal", "systematic"])
+@pytest.mark.parametrize("sampler", [pytest.param("pivotal", marks=pytest.mark.slow), "systematic"])
 def test_fixed_probabilities_can_be_exact(sampler):
     frequency, claimed = frequencies(fp.FixedProbabilities(2, p=SIZES, sampler=sampler), view(CLIENTS))
     np.testing.assert_allclose(claimed, [0.1, 0.2, 0.3, 0.4, 1.0])

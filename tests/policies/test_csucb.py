@@ -90,6 +90,7 @@ def test_ties_are_broken_at_random_and_evenly():
     assert np.abs(counts / draws - m / K).max() <= 4.5 * math.sqrt(m / K * (1 - m / K) / draws)
 
 
+@pytest.mark.slow
 def test_plain_cs_ucb_starves_the_slow_and_the_queues_keep_the_floor():
     """By the recursion the rate is at least floor m/K less Z_T / T, in every run."""
     K, m, T, floor = 6, 2, 1500, 0.9

@@ -37,6 +37,7 @@ def test_it_is_the_rule_of_the_paper(seed, m, beta):
         r = [(1 - beta) * r[k] + beta * (k in choice.ids) for k in range(7)]
 
 
+@pytest.mark.slow
 def test_in_the_long_run_every_client_counts_with_its_share_although_some_are_rarely_there():
     """The mean weight over many rounds, against p; with equal weights of the chosen it is far off."""
     sizes, chance, rounds = np.array([4.0, 1.0, 3.0, 2.0, 6.0, 4.0]), np.array([0.9, 0.9, 0.5, 0.3, 0.2, 0.7]), 4000

@@ -168,6 +168,7 @@ def test_who_keeps_failing_is_asked_less_and_less_but_never_never():
     assert back.tolist() == list(range(back[0], 501))  # one success, and it is as good as anybody
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), fails=st.sampled_from([0.5, 0.8, 1.0]))
 def test_nobody_waits_for_failures_that_everybody_has(seed, fails):

@@ -179,7 +179,7 @@ def places_of_liars(policy, lies):
 
 
 @pytest.mark.parametrize(
-    "name", some_slow((name for name, policy in zoo(3).items() if not fp.traits(policy).oracle), quick=2)
+    "name", some_slow((name for name, policy in zoo(3).items() if not fp.traits(policy).oracle), quick=4)
 )
 def test_reports_that_cannot_be_true_win_nobody_a_place(name):
     """NaN, infinity or 1e300 for everything is worth no more than an equal share, or than the truth is."""

@@ -282,7 +282,7 @@ def run_rates(policy, theta, T, seed):
     return counts / T, state.queue, longest
 
 
-@pytest.mark.parametrize("V", [0.0, 1.0, 50.0])
+@pytest.mark.parametrize("V", [1.0, *(pytest.param(V, marks=pytest.mark.slow) for V in (0.0, 50.0))])
 def test_every_client_is_chosen_at_the_guaranteed_rate_less_its_queue_over_t(V):
     """(6) gives Z_T >= T beta - (times chosen), in every run."""
     K, m, T, beta = 10, 4, 2000, 0.35
@@ -293,6 +293,7 @@ def test_every_client_is_chosen_at_the_guaranteed_rate_less_its_queue_over_t(V):
     assert rates.sum() == pytest.approx(m)
 
 
+@pytest.mark.slow
 def test_the_queues_stay_under_the_bound_of_the_drift_argument():
     """With the true times, drift <= Gamma + V tau_max - (m/K - beta) sum Z, as the m longest queues are a candidate.
 

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -157,7 +158,7 @@ def test_one_seed_has_no_band_and_the_figure_says_so(tmp_path):
     assert not figure.axes[0].collections
 
 
-@pytest.mark.parametrize("policies", [2, 9])
+@pytest.mark.parametrize("policies", [pytest.param(2, marks=pytest.mark.slow), 9])
 def test_the_legend_covers_no_curve(tmp_path, policies):
     names = [f"over-select(e3cs(quota=0.{i}, sampler='pivotal'), factor=1.3)" for i in range(policies)]
     figure = fp.load(study(tmp_path, names, 2)).plot()
@@ -245,13 +246,29 @@ for i, (names, does, _) in enumerate(cases):
 
 @pytest.fixture(scope="module")
 def without(tmp_path_factory):
-    folder = make(tmp_path_factory.mktemp("without") / "run")
-    command = [sys.executable, "-c", WITHOUT, json.dumps(CASES), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return [folder.with_name(f"run.{i}").read_text() for i in range(len(CASES))]
+    """What each of some cases says."""
+
+    @cache
+    def said(*cases):
+        folder = make(tmp_path_factory.mktemp("without") / "run")
+        command = [sys.executable, "-c", WITHOUT, json.dumps([CASES[case] for case in cases]), str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return {case: folder.with_name(f"run.{i}").read_text() for i, case in enumerate(cases)}
+
+    return said
 
 
-@pytest.mark.parametrize("case", range(len(CASES)), ids=[f"{names}: {does}" for names, does, _ in CASES])
+QUICK = (0, 1, 3, 5)  # an error for each package that can be missing, and what works without any
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(i, id=f"{names}: {does}", marks=[pytest.mark.slow] * (i not in QUICK))
+        for i, (names, does, _) in enumerate(CASES)
+    ],
+)
 def test_what_is_not_installed_is_one_line(without, case):
-    assert without[case] == (CASES[case][2] or "")
+    cases = QUICK if case in QUICK else range(len(CASES))
+    assert without(*cases)[case] == (CASES[case][2] or "")

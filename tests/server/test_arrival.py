@@ -47,6 +47,7 @@ def test_bsfl_sees_more_than_noise_through_the_polling(liars) -> None:
     assert 1.0 < session.delay.seconds < 3.0
 
 
+@pytest.mark.slow
 def test_a_liar_wins_nothing_by_a_short_duration() -> None:
     """Believed, it is among the fastest; by arrival it is no faster than it is."""
     honest, told, seen = polled("arrival", 0)[2], polled("reported", 3)[2], polled("arrival", 3)[2]

@@ -54,6 +54,7 @@ def rounds_in(path: Path) -> list[int]:
     return numbers
 
 
+@pytest.mark.slow
 def test_a_round_reads_and_writes_as_much_after_many_rounds(tmp_path, monkeypatch) -> None:
     read, written = [0], [0]
     real_read, real_write = tables.read_sealed, writing.write_sealed
@@ -133,6 +134,7 @@ class Killed(BaseException):
     """The end of the process."""
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_at_any_change_of_a_merge_loses_nothing(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(recording, "MERGE_EVERY", 100)
     options = {"state": tmp_path / "state", "records": tmp_path / "run"}

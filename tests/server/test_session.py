@@ -281,6 +281,7 @@ step = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(step, min_size=1, max_size=9), every=st.integers(1, 4))
 def test_kills_change_nothing_whoever_comes_and_goes(tmp_path, steps, every) -> None:
@@ -377,7 +378,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace", "unlink"])
+@pytest.mark.parametrize("call", [pytest.param("fsync", marks=pytest.mark.slow), "replace", "unlink"])
 def test_killed_at_every_write_nothing_learned_is_lost(tmp_path, monkeypatch, call) -> None:
     """The nth flush to the disk, renaming or removal of a file never happens, nor what comes after it; for every n."""
     there = [NAMES[: 4 + number] for number in range(5)]

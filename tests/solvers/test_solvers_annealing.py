@@ -93,13 +93,18 @@ def _walks(value, bonus, starts, steps, spread, kind, rng, energies):
             starts[run, place] = last[place]
 
 
-def anneals(problem, kind, steps, rng, runs, energies=None):
+def starting(problem, rng, runs):
+    """Uniform starts of many runs; of one as anneal draws it."""
+    value, _, m = problem
+    if runs == 1:
+        return rng.choice(len(value), m, replace=False)[None]
+    return np.argsort(rng.random((runs, len(value))), axis=1)[:, :m]
+
+
+def anneals(problem, kind, steps, rng, runs, energies=None, cohorts=None):
     """The last cohorts of many runs: uniform starts, then the solver's own kernel (a call from Python costs more)."""
-    value, bonus, m = np.array(problem[0]), np.array(problem[1]), problem[2]
-    if runs == 1:  # as anneal draws it
-        cohorts = rng.choice(len(value), m, replace=False)[None]
-    else:
-        cohorts = np.argsort(rng.random((runs, len(value))), axis=1)[:, :m]
+    value, bonus = np.array(problem[0]), np.array(problem[1])
+    cohorts = starting(problem, rng, runs) if cohorts is None else cohorts.copy()
     traces = np.empty((0, 0)) if energies is None else energies
     _walks(value, bonus, cohorts, steps, delta_max(problem), solvers.NEIGHBOURS.index(kind), rng, traces)
     return [tuple(cohort) for cohort in np.sort(cohorts, axis=1).tolist()]
@@ -172,19 +177,17 @@ def walk(problem, kind, steps, seed):
     ]
 
 
-def walks(problem, kind, steps, seeds):
-    """The same for many seeds, in two runs each: the energies tell the states, since no two have the same."""
+def walks(problem, kind, steps, rng, runs):
+    """The same for many runs at once: the energies tell the states, since no two have the same."""
     known = sorted((energy(problem, state), state) for state in states(problem))
     levels = np.array([level for level, _ in known])
     assert np.diff(levels).min() > 1e-9
-    starts, traces = [], np.empty((len(seeds), steps))
-    for seed, trace in zip(seeds, traces, strict=True):
-        starts.append(solvers.anneal(*problem, 0, np.random.default_rng(seed), kind))
-        solvers.anneal(*problem, steps, np.random.default_rng(seed), kind, energies=trace)
+    starts, traces = starting(problem, rng, runs), np.empty((runs, steps))
+    anneals(problem, kind, steps, rng, runs, traces, starts)
     at = np.abs(levels - traces[:, :, None]).argmin(axis=2)
     np.testing.assert_allclose(levels[at], traces, atol=1e-12)
-    for start, path in zip(starts, at, strict=True):
-        yield [tuple(start.tolist()), *(known[i][1] for i in path)]
+    for start, path in zip(np.sort(starts, axis=1).tolist(), at, strict=True):
+        yield [tuple(start), *(known[i][1] for i in path)]
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +196,7 @@ def moves():
     seen = {}
     for name, problem in PROBLEMS.items():
         for kind in solvers.NEIGHBOURS:
-            paths = walks(problem, kind, 6, range(1_500))
+            paths = walks(problem, kind, 6, np.random.default_rng(0), 1_500)
             pairs = {pair for path in paths for pair in pairwise(path) if pair[0] != pair[1]}
             seen[name, kind] = pairs
     return seen
@@ -202,7 +205,8 @@ def moves():
 @each_kind
 @each_problem
 def test_energies_tell_the_walk(kind, problem):
-    assert list(walks(problem, kind, 6, range(30))) == [walk(problem, kind, 6, seed) for seed in range(30)]
+    for seed in range(30):
+        assert list(walks(problem, kind, 6, np.random.default_rng(seed), 1)) == [walk(problem, kind, 6, seed)]
 
 
 @each_kind

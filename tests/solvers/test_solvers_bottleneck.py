@@ -44,14 +44,12 @@ def objective(value, bonus, cohort):
 
 # Brute force -------------------------------------------------------------------------------------------------------
 
-values = st.one_of(st.integers(-4, 4).map(float), st.sampled_from([INF, -INF]))
-bonuses = st.integers(-4, 4).map(float)
-
 
 @st.composite
 def problems(draw):
-    clients = draw(st.lists(st.tuples(values, bonuses, st.booleans()), min_size=1, max_size=7))
-    value, bonus, mask = (list(column) for column in zip(*clients, strict=True))
+    count, rng = draw(st.integers(1, 7)), np.random.default_rng(draw(seeds))
+    value = np.where(rng.random(count) < 0.25, rng.choice([INF, -INF], count), rng.integers(-4, 5, count)).tolist()
+    bonus, mask = rng.integers(-4, 5, count).astype(float).tolist(), (rng.random(count) < 0.5).tolist()
     return value, bonus, draw(st.integers(0, 9)), draw(st.sampled_from([None, mask]))
 
 

@@ -282,6 +282,7 @@ def test_a_run_left_at_any_round_ends_with_the_files_of_one_that_was_not(name: s
     assert contents(execute(MEMORIES[name], tmp_path)) == whole(MEMORIES[name])
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(stops=st.lists(st.integers(0, ROUNDS), max_size=5), every=st.integers(1, 9), name=st.sampled_from([*MEMORIES]))
 def test_a_run_left_many_times_ends_with_the_files_of_one_that_was_not(stops: list[int], every: int, name: str) -> None:
@@ -375,7 +376,10 @@ def test_a_finished_run_that_is_run_again_is_not_touched(tmp_path: Path) -> None
     assert before == after
 
 
-@pytest.mark.parametrize("name", ["e3cs, bursts", "rbcs-f, linear", "fedgs, cycle"])
+@pytest.mark.parametrize(
+    "name",
+    ["e3cs, bursts", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rbcs-f, linear", "fedgs, cycle"))],
+)
 def test_a_run_goes_on_past_its_horizon_as_if_it_had_been_longer(name: str, tmp_path: Path) -> None:
     plain = MEMORIES[name].as_dict()
     short, long = (Config(**{**plain, "rounds": rounds, "checkpoint_every": 100}) for rounds in (250, 400))
@@ -491,7 +495,7 @@ def train_in(path: Path, last: int, until: int, finish: bool, trainer: Any = Non
     return run
 
 
-@pytest.mark.parametrize("k", [0, 3, 4, 7, 9, 13, 16])
+@pytest.mark.parametrize("k", [0, 4, 9, *(pytest.param(k, marks=pytest.mark.slow) for k in (3, 7, 13, 16))])
 def test_a_model_of_nested_arrays_survives_with_its_metrics(k: int, tmp_path: Path) -> None:
     straight = train_in(tmp_path / "straight", 17, 17, True)
     train_in(tmp_path / "cut", k, 17, False)

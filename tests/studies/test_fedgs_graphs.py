@@ -8,7 +8,7 @@ import pytest
 from fedpick import graph, studies
 from fedpick.studies._runs import play_training
 from fedpick.studies._trained import split
-from fedpick.studies.fedgs import _built, fig3, table2_authors, table2_synthetic, table3
+from fedpick.studies.fedgs import _built, _table2, fig3, table2_authors, table3
 
 SEEDS = np.array([-1.0, -0.6, -0.2, 0.2, 0.6, 1.0])  # six, since some differences are alike
 
@@ -188,9 +188,9 @@ def test_fedgs_on_graphs_that_grow(tmp_path):
 def table2(change=lambda mode, name, value: value):
     noise = 0.002 * SEEDS
     loss = {}
-    for mode in table2_synthetic.PARTS:
+    for mode in _table2.PARTS:
         loss[mode] = {
-            name: (change(mode, name, value) + noise).tolist() for name, value in table2_synthetic.printed(mode).items()
+            name: (change(mode, name, value) + noise).tolist() for name, value in _table2.printed(mode).items()
         }
         loss[mode][table2_authors.ORACLE] = (np.asarray(loss[mode]["FedGS(1)"]) - 0.02 - 0.3 * noise).tolist()
     return {"rounds": 300, "clients": 30, "cohort_size": 6, "loss": loss, "present": {m: [9.0] * 6 for m in loss}}
@@ -199,7 +199,7 @@ def table2(change=lambda mode, name, value: value):
 def test_on_the_paper_s_data_its_levels_are_judged():
     found = table2_authors.STUDY.score(table2())
     levels, rest = [f for f in found if not f.own], [f for f in found if f.own]
-    assert [f.claim for f in levels] == [f"The printed losses under {mode}" for mode in table2_synthetic.PARTS]
+    assert [f.claim for f in levels] == [f"The printed losses under {mode}" for mode in _table2.PARTS]
     assert {f.verdict for f in levels} == {"reproduced"}
     assert len(rest) == 8 + 1  # orders are counted in fedgs/table2-synthetic; and the other oracle graph
     assert rest[-1].verdict == "reproduced"

@@ -6,6 +6,7 @@ import pytest
 import fedpick as fp
 from fedpick import learn, studies
 from fedpick.studies._trained import split
+from fedpick.studies.fedgs import _table2
 from fedpick.studies.fedgs import table2_synthetic as study
 
 SEEDS = np.array([-0.002, -0.001, 0.0, 0.001, 0.002])
@@ -20,8 +21,8 @@ def outcome():
 def made_up(change=lambda mode, name, value: value):
     """A result with the printed losses, each changed as told, and a little noise that methods share."""
     loss = {
-        mode: {name: (change(mode, name, value) + SEEDS).tolist() for name, value in study.printed(mode).items()}
-        for mode in study.PARTS
+        mode: {name: (change(mode, name, value) + SEEDS).tolist() for name, value in _table2.printed(mode).items()}
+        for mode in _table2.PARTS
     }
     return {"rounds": 300, "clients": 30, "cohort_size": 6, "loss": loss, "present": {m: [9.0] * 5 for m in loss}}
 
@@ -93,5 +94,5 @@ def test_one_of_four_that_is_better_contradicts():
 
 
 def test_one_seed_is_no_spread():
-    assert study._spread([0.3]) == (0.0, float("inf"))
-    assert study._ratio([0.6], [0.3]) == "2.00"
+    assert _table2._spread([0.3]) == (0.0, float("inf"))
+    assert _table2._ratio([0.6], [0.3]) == "2.00"

@@ -163,7 +163,9 @@ def test_the_networks_fit_the_images(task):
         assert jax.eval_shape(lambda p, x, f=network.apply: f(p, x, None), params, images).shape == (3, classes)
 
 
-@pytest.mark.parametrize("id", ["e3cs/table3-non-iid", "bsfl/fig10", "rbcs-f/fig6-cifar10"])
+@pytest.mark.parametrize(
+    "id", ["e3cs/table3-non-iid", "bsfl/fig10", pytest.param("rbcs-f/fig6-cifar10", marks=pytest.mark.slow)]
+)
 def test_what_was_measured_on_a_gpu_is_kept_and_needs_none_to_be_read(id, tmp_path):
     shutil.copytree(STORED / ".jobs" / id, tmp_path / ".jobs" / id)
     outcome = studies.reproduce(id, seeds=1, device="gpu", out=tmp_path)

@@ -211,9 +211,15 @@ def test_a_measurement_comes_back_as_it_was(tmp_path):
 # ---- runs in the store
 
 
-def test_a_run_is_a_folder_of_the_store(tmp_path):
-    study = studies.STUDIES["rbcs-f/fig3"]
-    outcome = studies.reproduce(study.id, workers=1, out=tmp_path, longer=30, **SMALL)
+@pytest.fixture(scope="module")
+def fig3(tmp_path_factory):
+    """A small study with everything that it keeps."""
+    folder = tmp_path_factory.mktemp("fig3")
+    return folder, studies.reproduce("rbcs-f/fig3", workers=1, out=folder, longer=30, **SMALL)
+
+
+def test_a_run_is_a_folder_of_the_store(fig3):
+    study, (tmp_path, outcome) = studies.STUDIES["rbcs-f/fig3"], fig3
     folders = [folder_of(study, item, tmp_path / _jobs.JOBS) for item in study.items(outcome.settings)]
     assert len(folders) == study.jobs(outcome.settings) == 12
     for folder in folders:
@@ -272,8 +278,8 @@ def test_items_are_plain_distinct_and_go_by_the_seeds(id, quick, tmp_path):
     assert all(study.cost(item) > 0 for item in first)
 
 
-def test_another_base_seed_gives_other_figures_of_the_same_form(tmp_path):
-    one = studies.reproduce("rbcs-f/fig3", workers=1, longer=30, **SMALL).result
+def test_another_base_seed_gives_other_figures_of_the_same_form(fig3):
+    one = fig3[1].result
     two = studies.reproduce("rbcs-f/fig3", workers=1, longer=30, seed0=7, **SMALL).result
     assert list(one) == list(two)
     assert one["seconds"] != two["seconds"]

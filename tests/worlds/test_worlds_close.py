@@ -64,11 +64,11 @@ def close(world, ids, keep=None, spent=0.0, state=None):
 
 @st.composite
 def rounds(draw):
-    count = draw(st.integers(1, 12))
-    seconds = st.one_of(st.sampled_from([1.0, 2.0, 3.0]), st.floats(0, 10))  # ties are common
-    times = draw(st.lists(seconds, min_size=count, max_size=count))
-    works = draw(st.lists(st.sampled_from([True, True, False]), min_size=count, max_size=count))
-    ids = draw(st.lists(st.integers(0, count - 1), unique=draw(st.booleans()), max_size=count))
+    count, rng = draw(st.integers(1, 12)), np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    some = rng.choice([0.0, 5e-324, 1.0, 2.0, 3.0, 10.0], count)  # ties are common
+    times = np.where(rng.random(count) < 0.6, some, rng.uniform(0, 10, count)).tolist()
+    works = (rng.random(count) < 2 / 3).tolist()
+    ids = rng.choice(count, rng.integers(0, count + 1), replace=draw(st.booleans())).tolist()
     deadline = draw(st.one_of(st.none(), st.sampled_from([1.0, 2.0]), st.floats(0.1, 12)))
     return times, works, ids, deadline, draw(st.one_of(st.none(), st.integers(1, 12)))
 

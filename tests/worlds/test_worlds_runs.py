@@ -178,7 +178,11 @@ def test_phones_at_home_are_interesting():
     assert shares[fp.Status.FAILED] > 0.01
 
 
-@pytest.mark.parametrize("availability", [Diurnal(), Bernoulli(0.8), MarkovOnOff()], ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize(
+    "availability",
+    [Bernoulli(0.8), *(pytest.param(each, marks=pytest.mark.slow) for each in (Diurnal(), MarkovOnOff()))],
+    ids=lambda a: type(a).__name__,
+)
 def test_a_million_clients_fit_in_memory(availability):
     world = World(
         fp.Clients(np.full(1_000_000, 100.0)), availability=availability, volatility=Bursts(), latency=Device()

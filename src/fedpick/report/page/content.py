@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from fedpick.report.groups import Group, Summary
 from fedpick.report.intervals import band
 from fedpick.report.page import who
+from fedpick.report.page.told import Names, Told, told
 from fedpick.report.played import Played, selections_until
 from fedpick.report.plots import LABELS, Curve, Panel, ranked
 from fedpick.report.scores import ended
@@ -50,7 +51,7 @@ def setting(panel: Panel, rows: Sequence[Summary], drawn: Sequence[Summary], pol
     seeds = max(1, min(SEEDS, ALL_MAPS // policies))
     names = [group_name(row.group) for row in rows]
     last = max(int(run.rounds["round"].to_numpy().max()) for row in drawn for run in row.group.runs)
-    known, called = [[who.told(run, last, ROUNDS) for run in row.group.runs] for row in drawn], who.Names()
+    known, called = [[told(run, last, ROUNDS) for run in row.group.runs] for row in drawn], Names()
     chosen = [_chosen(row.group, runs, last, seeds, called) for row, runs in zip(drawn, known, strict=True)]
     found = {
         "title": panel.title,
@@ -158,7 +159,7 @@ def _differences(rows: Sequence[Summary]) -> list[dict[str, Any]]:
 # ---- selections
 
 
-def _chosen(group: Group, known: Sequence[who.Told], last: int, seeds: int, called: who.Names) -> dict[str, Any]:
+def _chosen(group: Group, known: Sequence[Told], last: int, seeds: int, called: Names) -> dict[str, Any]:
     """Who was chosen when, how it ended, and how long the answers took; of all seeds but for the maps."""
     maps, durations, status, tables = [], [], np.zeros(len(Status), dtype=np.int64), []
     for i, run in enumerate(group.runs):

@@ -8,7 +8,7 @@ from fedpick.studies._stats import show
 from fedpick.studies._study import Finding, Result
 from fedpick.studies._verdicts import Limit, above, judge, within
 from fedpick.studies.fedgs import table2_synthetic
-from fedpick.studies.fedgs.table2_synthetic import claims, printed
+from fedpick.studies.fedgs._table2 import claims, printed
 
 __all__ = ["STUDY"]
 

@@ -1,46 +1,26 @@
 """FedGS, Table 2, on Synthetic(0.5, 0.5): the lowest test loss of nine methods under five modes of availability."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.schedules import Decay
 from fedpick.studies import _plots
-from fedpick.studies._stats import band, interval, rounded, show, steps
+from fedpick.studies._stats import band, interval, rounded, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import ideal_world, play_trained, split
-from fedpick.studies._verdicts import Limit, Order, above, judge, most, not_testable, order, within
 from fedpick.studies.fedgs._common import PAPER, true_models
-from fedpick.types import Floats
+from fedpick.studies.fedgs._table2 import LIMITS, PARTS, claims, levels, mode_of, printed
 from fedpick.worlds import World
-from fedpick.worlds.availability import Always, LessDataFirst, LogNormal, MoreDataFirst, SinLogNormal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["STUDY", "claims", "printed"]
-
-PARTS = {"IDL": Always, "LN": LogNormal, "SLN": SinLogNormal, "LDF": LessDataFirst, "MDF": MoreDataFirst}
-# Table 2, Synthetic(0.5, 0.5): IDL, LN, SLN, LDF, MDF.
-PRINTED = {
-    "UniformSample": (0.302, 0.320, 0.324, 0.330, 0.362),
-    "MDSample": (0.302, 0.322, 0.328, 0.328, 0.326),
-    "Power-of-Choice": (0.691, 0.362, 0.352, 0.557, 0.301),
-    "FedProx": (0.301, 0.346, 0.376, 0.319, 0.410),
-    "FedGS(0)": (0.307, 0.305, 0.320, 0.309, 0.310),
-    "FedGS(0.5)": (0.311, 0.306, 0.319, 0.308, 0.311),
-    "FedGS(1)": (0.328, 0.306, 0.318, 0.308, 0.311),
-    "FedGS(2)": (0.306, 0.307, 0.320, 0.308, 0.311),
-    "FedGS(5)": (0.317, 0.307, 0.321, 0.309, 0.311),
-}
-BASELINES = ("UniformSample", "MDSample", "FedProx")  # those whose order with FedGS the paper claims in every mode
-LIMITS = {"about as good": Limit(1.05, "times the loss: in print FedGS loses at most 5% by absence, for every alpha")}
+__all__ = ["STUDY"]
 
 
 def _item(settings: Settings, mode: str, seed: int) -> dict[str, Any]:
@@ -55,7 +35,7 @@ def _items(settings: Settings) -> Sequence[Item]:
 
 def _world(item: Item) -> World:
     people = split(item["data"], "", item["clients"], item["seed"])
-    part: Any = PARTS[_mode(item["mode"])]
+    part: Any = PARTS[mode_of(item["mode"])]
     return ideal_world(people.clients, part() if item["mode"] == "IDL" else part(beta=item["beta"]))
 
 
@@ -108,191 +88,9 @@ def _gather(settings: Settings, found: Found) -> Result:
     return result
 
 
-def _ratio(a: ArrayLike, b: ArrayLike) -> str:
-    """Geometric mean of a/b with its 95% interval, in words."""
-    gap = interval(np.log(a) - np.log(b))
-    width = f" ({np.exp(gap.low):.2f} to {np.exp(gap.high):.2f})" if np.isfinite(gap.half) else ""
-    return f"{np.exp(gap.mean):.2f}{width}"
-
-
-def _spread(values: ArrayLike) -> tuple[float, float]:
-    """95% t prediction interval for one more data set, for numbers > 0."""
-    x = np.log(values)
-    if len(x) < 2:
-        return 0.0, float("inf")
-    half = stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) * np.sqrt(1 + 1 / len(x))
-    return float(np.exp(x.mean() - half)), float(np.exp(x.mean() + half))
-
-
-def _mode(name: str) -> str:
-    """The paper's mode of a column: "MDF" of "MDF, beta = 0.7", which is another degree of it."""
-    return name.partition(",")[0]
-
-
-def printed(mode: str) -> dict[str, float]:
-    """The column of the table."""
-    return {name: row[list(PARTS).index(_mode(mode))] for name, row in PRINTED.items()}
-
-
-def _levels(mode: str, loss: Mapping[str, list[float]], present: list[float], size: int) -> Finding:
-    """The printed losses beside ours."""
-    paper = {name: value for name, value in printed(mode).items() if name in loss}
-    base, own = paper["UniformSample"], loss["UniformSample"]
-    low, high = _spread(own)
-    outside = []
-    if not low <= base <= high:
-        outside.append(f"UniformSample: one data set lies between {low:.2f} and {high:.2f}")
-    for name, value in paper.items():
-        if name == "UniformSample":
-            continue
-        ratio = np.divide(loss[name], own)
-        low, high = _spread(ratio)
-        if not low <= value / base <= high:
-            outside.append(f"{name}: {value / base:.2f} printed, {_ratio(loss[name], own)} here")
-    apart = [name for name, value in paper.items() if abs(np.mean(loss[name]) - value) > interval(loss[name]).half]
-    judged = not_testable(
-        "the level goes with the data, and the paper's one data set is not at hand (UniformSample over ours: "
-        f"{min(own):.2f} to {max(own):.2f})"
-    )
-    notes = [f"{np.mean(present):.1f} clients are there on average"]
-    if apart:
-        notes.append(f"further from the print than the interval of our mean: {', '.join(apart)}")
-    if outside:
-        notes.append("ratios to UniformSample that no data set like ours should give: " + "; ".join(outside))
-    if _mode(mode) == "MDF":
-        notes.append(
-            "beta is not printed: 0.5, with which the losses are like the print, is judged, and 0.7, as in the "
-            "authors' configurations, stands beside it"
-        )
-    if "FedGS(1), printed" in loss:
-        notes.append(f"FedGS(1) with scale and sigma^2 as printed: {show(loss['FedGS(1), printed'], 3)}")
-    return Finding(
-        f"Lowest test loss under {mode}, {size} clients a round",
-        ", ".join(f"{name} {value:.3f}" for name, value in paper.items()),
-        "; ".join(f"{name} {show(loss[name], 3)}" for name in paper),
-        judged,
-        ". ".join(notes),
-        own="," in mode,
-    )
-
-
-def _worst(loss: Mapping[str, Mapping[str, list[float]]], name: str) -> tuple[Floats, str]:
-    """The mode that is worst for this method compared with IDL: logarithms of the factor by seed, and a text."""
-    costs = {m: np.log(of[name]) - np.log(loss["IDL"][name]) for m, of in loss.items() if m != "IDL"}
-    mode = max(costs, key=lambda m: float(costs[m].mean()))
-    return costs[mode], f"{name} {np.exp(costs[mode].mean()) - 1:+.1%} ({mode})"
-
-
-def _beaten(mode: str, loss: Mapping[str, list[float]], claim: str) -> Order:
-    """An order of two by their ratio, with the printed size where the paper's numbers have this order."""
-    a, b = claim.split(" > ")
-    size = float(np.log(printed(mode)[a] / printed(mode)[b]))
-    return order(loss, claim, digits=3, ratio=True, sizes={claim: size} if size > 0 else None)
-
-
-SPLIT = "Their oracle graph compares the clients' true models, ours label shares; each seed draws data of its own"
-
-
-def claims(result: Result, data: str = SPLIT) -> list[Finding]:
-    """What the text claims of the table; `data` says in words how the data was made."""
-    loss = {mode: of for mode, of in result["loss"].items() if "," not in mode}
-    gs = [name for name in PRINTED if name.startswith("FedGS")]
-    silent = (
-        f"{result['rounds']} rounds and {result['cohort_size']} of {result['clients']} clients (the authors' "
-        "configurations have 300 and 6; the paper's appendix is not at hand). UniformSample and FedGS average by data "
-        f"size, MDSample, FedProx and Power-of-Choice equally, as in their code. {data}"
-    )
-    worst = {name: _worst(loss, name) for name in PRINTED}
-    allowed = float(np.log(LIMITS["about as good"].value))
-    costs = [
-        check
-        for name in gs
-        for check in (
-            *(above(worst[n][0] - worst[name][0], f"{n} loses more than {name}", ratio=True) for n in BASELINES[:2]),
-            within(worst[name][0], f"{name} loses little", high=allowed, ratio=True),
-        )
-    ]
-    findings = [
-        Finding(
-            "Availability costs FedGS least: the worst mode against IDL",
-            "UniformSample +19.8% (MDF), MDSample +8.6% (LDF), FedGS at most 5% for every alpha",
-            "; ".join(words for _, words in worst.values()),
-            judge(costs),
-            f"each alpha must lose less than UniformSample and MDSample, and at most 5%. {silent}",
-        )
-    ]
-    for mode, paper in (("LN", "0.305 against 0.320"), ("SLN", "0.318 against 0.324"), ("LDF", "0.308 against 0.319")):
-        rivals = (*BASELINES, "Power-of-Choice")
-        orders = [_beaten(mode, loss[mode], f"{name} > FedGS(1)") for name in rivals]
-        findings.append(
-            Finding(
-                f"FedGS has the lowest loss under {mode}",
-                f"{paper} of the best other method",
-                "loss over that of FedGS(1): "
-                + "; ".join(f"{name} {_ratio(loss[mode][name], loss[mode]['FedGS(1)'])}" for name in rivals),
-                judge([check for one in orders for check in one.checks]),
-                "judged at alpha = 1, chosen beforehand: the paper takes the best of five",
-            )
-        )
-    ideal = loss["IDL"]
-    close = [
-        within(np.log(ideal["FedGS(2)"]) - np.log(ideal[n]), f"FedGS(2) over {n}", high=allowed, ratio=True)
-        for n in BASELINES[:2]
-    ]
-    pow_d = _beaten("IDL", ideal, "Power-of-Choice > UniformSample")
-    biased = loss["MDF"]
-    gains = [_beaten("MDF", biased, f"{name} > FedGS(1)") for name in BASELINES[:2]]
-    gains.append(_beaten("MDF", biased, "FedGS(1) > Power-of-Choice"))
-    positive = [name for name in gs if name != "FedGS(0)"]
-    helped = [
-        above(
-            np.log(of["FedGS(0)"]) - np.mean([np.log(of[name]) for name in positive], axis=0),
-            f"{mode}: FedGS(0) > the mean of alpha > 0",
-            ratio=True,
-        )
-        for mode, of in loss.items()
-    ]
-    findings += [
-        Finding(
-            "With everyone there (IDL), FedGS is about as good as UniformSample and MDSample",
-            "0.306 (alpha = 2) against 0.302",
-            "loss of FedGS(2) over theirs: "
-            + "; ".join(f"{name} {_ratio(ideal['FedGS(2)'], ideal[name])}" for name in BASELINES[:2]),
-            judge(close),
-        ),
-        Finding(
-            "Under MDF FedGS beats UniformSample and MDSample, and Power-of-Choice is best",
-            "14.3% and 4.9% better; Power-of-Choice 0.301 against 0.310",
-            "loss over that of FedGS(1): "
-            + "; ".join(f"{n} {_ratio(biased[n], biased['FedGS(1)'])}" for n in (*BASELINES[:2], "Power-of-Choice")),
-            judge([check for one in gains for check in one.checks]),
-        ),
-        Finding(
-            "Power-of-Choice is unstable: far worse than the others under IDL",
-            "0.691 against 0.302 ('almost 200% worse')",
-            f"loss over that of UniformSample: {_ratio(ideal['Power-of-Choice'], ideal['UniformSample'])}",
-            judge(pow_d.checks),
-            "0.691 is 129% above 0.302",
-        ),
-        Finding(
-            "alpha > 0 improves on alpha = 0 in most modes",
-            "said of all three data sets; on this one 6 of 20 entries are lower and 12 higher, by 0.001 to 0.002 but "
-            "for IDL",
-            "loss over that of FedGS(0): "
-            + "; ".join(
-                f"{mode}: " + ", ".join(f"{n[5:]} {_ratio(of[n], of['FedGS(0)'])}" for n in positive)
-                for mode, of in loss.items()
-            ),
-            judge([most(helped, "alpha > 0 improves in most modes")]),
-            "by the geometric mean over alpha > 0. " + ". ".join(check.seen for check in helped),
-        ),
-    ]
-    return findings
-
-
 def _score(result: Result) -> list[Finding]:
     every = result["loss"].items()
-    return claims(result) + [_levels(mode, of, result["present"][mode], result["cohort_size"]) for mode, of in every]
+    return claims(result) + [levels(mode, of, result["present"][mode], result["cohort_size"]) for mode, of in every]
 
 
 def _plot(result: Result) -> "Figure":
