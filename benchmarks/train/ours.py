@@ -28,10 +28,10 @@ class Planned(learn.Trainer):
 
     def draw(self, ids, at, epochs, round, rng):
         """The plan's batches."""
-        drawn, keys, rates = super().draw(ids, at, epochs, round, rng)
-        most = drawn.steps.max()
-        drawn.index[: len(at), :most] = self.plan[at, :most]
-        return drawn, keys, rates
+        drawn = super().draw(ids, at, epochs, round, rng)
+        most = drawn.batches.steps.max()
+        drawn.batches.index[: len(at), :most] = self.plan[at, :most]
+        return drawn
 
 
 def is_layer(part: object) -> bool:
