@@ -7,13 +7,12 @@ kernels are not made for, run along the width only (all but the first layer), wi
 Where several inputs of a pool are the maximum, they share its gradient on a CPU; on a GPU the first of them gets it.
 """
 
+from types import ModuleType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-
-from fedpick.learn import kernels
 
 __all__ = ["features"]
 
@@ -94,9 +93,11 @@ def _pool(corners: list[jax.Array], b: jax.Array) -> tuple[jax.Array, jax.Array]
     return jax.nn.relu(top), jnp.where(top > 0, which, 4).astype(jnp.int8)
 
 
-def _in_place(kernel: int, depth: int, wide: int) -> bool:
-    """Whether a convolution from `depth` to `wide` channels reads its patches in place."""
-    return kernels.usable() and kernels.fits(kernel, depth, wide)
+def _in_place(kernel: int, depth: int, wide: int) -> ModuleType | None:
+    """The kernels, if a convolution from `depth` to `wide` channels can read its patches in place."""
+    from fedpick.learn import kernels  # here, since Pallas takes a while to import, and a CPU never needs it
+
+    return kernels if kernels.usable() and kernels.fits(kernel, depth, wide) else None
 
 
 @jax.custom_vjp
@@ -106,7 +107,7 @@ def _batch_first(x: jax.Array, w: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _save_first(x: jax.Array, w: jax.Array, b: jax.Array) -> tuple[jax.Array, tuple[Any, ...]]:
-    if _in_place(*w.shape[1:]):
+    if kernels := _in_place(*w.shape[1:]):
         out, which = kernels.convolve_and_pool(x, w, b)
         return out, (None, which, w, x)
     y, patches = _multiply(x, w)
@@ -132,7 +133,7 @@ def _back_first(kept: tuple[Any, ...], dy: jax.Array) -> tuple[jax.Array, jax.Ar
     kernel, _, depth, wide = w.shape
     high = x.shape[1] - kernel + 1
     dz = _unpool(dy, which, high, x.shape[2] - kernel + 1)
-    if patches is None:
+    if patches is None and (kernels := _in_place(kernel, depth, wide)):
         dw = kernels.weights_gradient(x, dy, which, kernel)
     elif _wide(x, kernel):
         cut = [patches[:, i : i + high].reshape(-1, kernel * depth) for i in range(kernel)]
@@ -147,9 +148,10 @@ def _to_inputs(dz: jax.Array, w: jax.Array) -> jax.Array:
     kernel, _, depth, wide = w.shape
     edge = kernel - 1
     dz = jnp.pad(dz, ((0, 0), (edge, edge), (0, 0), (0, 0)))
-    if _in_place(kernel, wide, depth):
+    if kernels := _in_place(kernel, wide, depth):
         around = jnp.pad(dz, ((0, 0), (0, 0), (edge, edge), (0, 0)))
-        return kernels.convolve(around, w[::-1, ::-1].transpose(0, 1, 3, 2))
+        back: jax.Array = kernels.convolve(around, w[::-1, ::-1].transpose(0, 1, 3, 2))
+        return back
     # Rows of the kernel by one product over cut gradients, then k shifted additions along the width.
     rows = _cut(dz, kernel, 1)
     turned = w[::-1].transpose(0, 3, 1, 2).reshape(kernel * wide, kernel * depth)
