@@ -140,16 +140,9 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
     seeds = ", ".join(f"{result['seeds']} seeds on {data}" for data, result in results.items())
     parts = [
         "# Which policy should I use?\n",
-        f"`fedpick judge` writes this page from the tournament's results: every policy in nine worlds{fewer}, with the "
-        f"same budget of messages ({seeds}). Its pages have all figures: {pages}. A policy is called better or worse "
-        f"than {first} if the paired interval excludes 0 at a level ({chance(some):.1%} for all policies) at which all "
-        f"that are compared are right together in 95% of such comparisons, within one world: of the {cases} worlds and "
-        f"data sets here, about {0.05 * cases:.1f} would name some policy by chance alone. The comparison "
-        "after as many rounds was added, and times were made to differ by chance where devices are equal, after the "
-        "results of a first tournament were seen. What is true of these data "
-        "and worlds need not be true of yours: `fedpick compare` tells. Policies that ask many clients before they "
-        "choose (fedcor, optimal, pow-d) have far fewer rounds for the same messages, which is why they end low "
-        "here.\n",
+        f"Below is which policy ended above {first} in each of nine worlds, what it costs, and which ended below. The "
+        f"figures are from a tournament: every policy in nine worlds{fewer}, with the same budget of messages "
+        f"({seeds}). What is true of these data and worlds need not be true of yours: `fedpick compare` tells.\n",
         "## By what troubles you\n",
     ]
     for world, asked in ASKED.items():
@@ -172,4 +165,15 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         if name not in ORACLES:
             rows.append([name, _needs(some, name), f"{cost(some, 'ideal', name):.1f}"])
     parts += ["## What they cost\n", table(rows)]
+    parts += [
+        "## How policies were compared\n",
+        f"A policy is called better or worse than {first} if the paired interval excludes 0 at a level "
+        f"({chance(some):.1%} for all policies) at which all that are compared are right together in 95% of such "
+        f"comparisons, within one world: of the {cases} worlds and data sets here, about {0.05 * cases:.1f} would name "
+        "some policy by chance alone. Policies that ask many clients before they choose (fedcor, optimal, pow-d) have "
+        "far fewer rounds for the same messages, which is why they end low here. The comparison after as many rounds "
+        "was added, and times were made to differ by chance where devices are equal, after the results of a first "
+        "tournament were seen.\n",
+        f"All figures: {pages}. `fedpick judge` writes this page from them.\n",
+    ]
     return "\n".join(parts)
