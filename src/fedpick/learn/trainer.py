@@ -110,8 +110,9 @@ class Trainer:
             self.form = "loop" if in_loop else "scan" if jax.default_backend() == "cpu" else "vmap"
         elif self.form == "loop" and not in_loop:
             raise SettingError(
-                "Trainer: form = 'loop', which trains only small dense networks (logistic, linear, mlp without "
-                "dropout) in float32 on a CPU; use form='auto'"
+                f"Trainer: form = 'loop', which trains only logistic, linear, or an mlp without dropout of at most "
+                f"{dense.SMALL:,} weights, in float32 on a CPU, not {self.model.name!r} of {self._size:,} parameters "
+                "here; use form='auto'"
             )
         self._local = Local(self.momentum, self.weight_decay, self.prox, self.precision)
         self.devices = jax.local_device_count() if self.form != "vmap" else 1  # that a cohort is dealt out to
