@@ -310,7 +310,9 @@ def test_table_claims_that_fail_in_parts():
     assert [one.verdict for one in found] == ["contradicted"] * 6
     assert "rpow-d not in 400" in found[1].ours
     assert "rpow-d never" in found[1].note
-    assert found[4].reason.startswith("4 of 6 parts hold. rpow-d: accuracy higher (points) is contradicted: -11.2")
+    assert found[4].reason.startswith(
+        "4 of 6 parts are reproduced. rpow-d: accuracy higher (points) is contradicted: -11.2"
+    )
 
 
 def test_another_learning_rate_is_no_claim_of_the_paper():

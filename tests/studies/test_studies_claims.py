@@ -87,7 +87,7 @@ def test_e3cs_fig3_claims():
     worse = result | {"variance": turned, "outside_best": many}
     worse |= {"best_used": {"E3CS-0": [19, 20, 20], "FedCS": [20] * 6}}
     assert verdicts("e3cs/fig3", worse) == ["contradicted"] * 5
-    assert studies.STUDIES["e3cs/fig3"].score(worse)[2].reason.startswith("1 of 2 parts hold. E3CS-0: 25 is contradic")
+    assert studies.STUDIES["e3cs/fig3"].score(worse)[2].reason.startswith("1 of 2 parts is reproduced. E3CS-0: 25")
     few = result | {
         "outside_best": {name: [40.0, 90.0, 140.0] for name in many},
         "best_used": {"E3CS-0": [25], "FedCS": [20]},

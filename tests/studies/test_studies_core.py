@@ -14,10 +14,10 @@ from fedpick import studies
 from fedpick.errors import StoreError, UnknownNameError
 from fedpick.experiment import executors
 from fedpick.studies import _save
-from fedpick.studies._index import PAPERS
+from fedpick.studies._index import PAPERS, summary
 from fedpick.studies._stats import interval, rounded, show, steps
 from fedpick.studies._study import Finding, Reproduction
-from fedpick.studies._verdicts import Check, Judged, judge
+from fedpick.studies._verdicts import Check, Judged, above, judge
 
 DIGITS = {
     "data": {"name": "digits", "partition": "dirichlet(alpha=10, at_least=2)"},
@@ -163,22 +163,44 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
 
 def test_a_table_keeps_its_columns():
     ours = Finding("b", "none", "2", Judged("reproduced"), own=True)
-    finding = Finding("a | b", "none", "1", Judged("undecided", ("A > B is undecided",), 12), "a note")
+    finding = Finding("a | b", "none", "1", Judged("undecided", ("A > B is undecided",), seeds=12), "a note")
     page = Reproduction(studies.STUDIES["e3cs/fig3"], {}, {}, [ours, finding])
     rows = page.table().splitlines()
     assert rows[2] == "| a \\| b | none | 1 | **undecided** |"
-    assert page.why() == "- *undecided*: a | b. about 12 seeds would decide. A > B is undecided.\n"
+    assert page.why() == "- *undecided*: a | b. About 12 seeds would decide. A > B is undecided.\n"
     assert rows[3] == "| (ours) b | none | 2 | **reproduced** |"
     assert "- a | b: a note." in page.notes()
     assert "- dozens, at least: 12 (a dozen)" in page.notes()
+
+
+def test_a_page_says_once_that_there_is_one_seed():
+    checks = [above([1.0], "A > B"), above([-2.0], "B > C")]
+    finding = Finding("a", "none", f"A {show([3.0])}; B {show([2.0])}", judge(checks), f"took {show([7.0])} s")
+    page = Reproduction(studies.STUDIES["e3cs/fig3"], {"seeds": 1}, {}, [finding])
+    assert page.table().splitlines()[0].split(" | ")[2] == "ours (one seed, so no interval)"
+    assert page.table().splitlines()[2] == "| a | none | A 3; B 2 | **undecided** |"
+    said = "At least 3 seeds are needed; so far 1 of 2 parts are as claimed, not so: B > C: -2.00."
+    assert page.why() == f"- *undecided*: a. {said}\n"
+    assert "- a: took 7 s." in page.notes()
+
+
+def test_a_page_gives_the_worst_part_and_keeps_the_others_for_the_notes():
+    judged = Judged("contradicted", ("A > B is contradicted", "C > D is undecided", "E"), "2 of 5 parts are reproduced")
+    finding = Finding("a", "none", "1", judged, "shared")
+    other = Finding("b", "none", "1", Judged("reproduced"), "shared")
+    page = Reproduction(studies.STUDIES["e3cs/fig3"], {"seeds": 3}, {}, [finding, other])
+    said = "2 of 5 parts are reproduced. A > B is contradicted"
+    assert page.why() == f"- *contradicted*: a. {said}; 2 more are in the notes.\n"
+    assert f"- a: {said}. C > D is undecided. E." in page.notes()
+    assert "- a; b: shared." in page.notes()
 
 
 def test_how_many_seeds_would_decide_is_said():
     def told(seeds):
         return Finding("", "", "", judge([Check("undecided", "A > B is undecided", seeds)])).reason
 
-    assert told(40) == "about 40 seeds would decide. A > B is undecided"
-    assert told(1001) == "more than 1,000 seeds would decide. A > B is undecided"
+    assert told(40) == "About 40 seeds would decide. A > B is undecided"
+    assert told(1001) == "More than 1,000 seeds would decide. A > B is undecided"
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], [3.0, 3.5, 9.0, -1.0], list(range(40))])
@@ -275,16 +297,23 @@ def test_the_index_counts_the_papers_claims_only(tmp_path):
         Finding("b", "", "", Judged("contradicted", ("no",))),
         Finding("c", "", "", Judged("reproduced"), own=True),
     ]
-    outcome = Reproduction(studies.STUDIES["rbcs-f/fig4"], {}, {}, made)
+    outcome = Reproduction(studies.STUDIES["rbcs-f/fig4"], {"seeds": 9}, {}, made)
     page = studies.save_index([outcome], tmp_path).read_text()
     row = next(line for line in page.splitlines() if line.startswith("| [rbcs-f/fig4]"))
-    assert row.endswith("| 1 | 0 | 1 | 0 | 0 | 0 |")
+    assert row.endswith("| 9 | 1 |  | 1 |  |  |  |")
     assert "2 claims of the five papers were judged, in 1 studies. They rerun 2 of the " in page
     assert "1 extensions of ours" in page
     assert (
         "| Theorem 4 | the guaranteed share | [rbcs-f/fig4](rbcs-f/fig4/findings.md) | 1 reproduced, 1 contra" in page
     )
     assert "| Fig. 3 | training time | not run |  | rbcs-f/fig3: not run yet |" in page
+
+
+def test_the_index_tells_what_few_seeds_point_to():
+    few = [Finding(name, "", "", judge([above([value], "A > B")])) for name, value in (("a", 1.0), ("b", -1.0))]
+    many = Finding("c", "", "", judge([above([-1.0, 2.0, 0.5], "A > B")]))
+    said = summary([Reproduction(studies.STUDIES["rbcs-f/fig4"], {"seeds": 1}, {}, [*few, many])])
+    assert "Of the 3 that are undecided, 2 have one or two seeds, too few for any verdict; in 1 of these all" in said
 
 
 def test_the_numbers_go_between_the_marks_of_a_page(tmp_path):

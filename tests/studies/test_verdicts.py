@@ -57,6 +57,26 @@ def test_one_seed_decides_nothing(value, size, width):
         assert "one seed" in check.seen
 
 
+@given(st.lists(st.lists(NUMBERS, min_size=1, max_size=2), min_size=1, max_size=4))
+def test_too_few_seeds_are_told_apart_by_their_means_alone(parts):
+    found = judge([above(values, f"part {i}") for i, values in enumerate(parts)])
+    short = [i for i, values in enumerate(parts) if not np.mean(values) > 0]
+    assert (found.verdict, found.seeds, found.as_claimed) == ("undecided", None, not short)
+    assert [i for i in range(4) if f"part {i}:" in found.reasons[0]] == short
+    assert f"At least {FEWEST} seeds are needed" in found.reasons[0]
+
+
+def test_one_part_with_enough_seeds_makes_the_claim_as_usual():
+    found = judge([above([1.0], "A"), above([1.0, 1.1, 1.2], "B")])
+    assert found.as_claimed is None
+    assert (found.parts, found.reasons) == ("1 of 2 parts is reproduced", ("A is undecided: +1.00 (one seed)",))
+
+
+def test_the_worst_part_comes_first():
+    checks = [above([-1.0, 1.1, 1.2], "A"), above([-1.0, -1.1, -1.2], "B"), above([1.0, 1.1, 1.2], "C")]
+    assert [reason[:1] for reason in judge(checks).reasons] == ["B", "A"]
+
+
 @given(st.floats(-5.0, 5.0), st.floats(0.01, 5.0), st.floats(1.0, 20.0), st.integers(3, 12))
 def test_no_rule_passes_because_an_interval_is_wide(mean, spread, wider, n):
     narrow, wide = exactly(mean, spread, n), exactly(mean, spread * wider, n)
@@ -174,7 +194,8 @@ def test_a_claim_is_as_good_as_its_worst_part():
         assert found.verdict == max(three, key=decided.index)
         assert (found.seeds == 9) == (found.verdict == "undecided")
         assert all(verdict in " ".join(found.reasons) for verdict in three if verdict != "reproduced")
-    assert judge([Check("reproduced", "yes"), Check("contradicted", "no")]).reasons == ("1 of 2 parts hold", "no")
+    found = judge([Check("reproduced", "yes"), Check("contradicted", "no")])
+    assert (found.parts, found.reasons) == ("1 of 2 parts is reproduced", ("no",))
     with pytest.raises(ContractError, match="a claim has no checks"):
         judge([])
 
@@ -183,7 +204,7 @@ def test_five_of_six_cells_outside_are_a_contradiction():
     cells = [exactly(80.0, 1.0, 3), *(exactly(71.0, 1.0, 3) for _ in range(5))]
     found = judge([within(x, "cell", low=77, high=83) for x in cells])
     assert found.verdict == "contradicted"
-    assert found.reasons[0] == "1 of 6 parts hold"
+    assert found.parts == "1 of 6 parts is reproduced"
 
 
 def test_most_needs_more_than_half():

@@ -29,8 +29,6 @@ DRAWING = "a drawing, without a result"
 SETTINGS = "a list of settings, without a result"
 FORMULA = "a plot of a formula, without a result"
 NO_RESULT = (DRAWING, SETTINGS, FORMULA)
-NOT_REACHED = "not reached yet"
-LONG = "networks trained for long, on a GPU: not reached yet"
 DIGITS = "on MNIST's digits, since EMNIST cannot be had here"
 LETTERS = "on other letters, since EMNIST cannot be had here"
 TABLE2 = (
@@ -148,12 +146,19 @@ def summary(outcomes: Sequence[Reproduction]) -> str:
     testable = [entry for entry in entries if entry.left not in NO_RESULT]
     shown = sum(any(id in run for id in entry.studies) for entry in testable)
     own = sum(finding.own for finding in findings)
-    return (
+    few = [f.judged.as_claimed for f in findings if f.judged.as_claimed is not None and not f.own]
+    undecided = (
+        f" Of the {counts[VERDICTS.index('undecided')]} that are undecided, {len(few)} have one or two seeds, too few "
+        f"for any verdict; in {sum(few)} of these all means are as claimed."
+    )
+    said = (
         f"{sum(counts)} claims of the five papers were judged, in {len(outcomes)} studies. They rerun {shown} of the "
         f"{len(testable)} tables, figures and theorems with a result to compare, wholly or in part; the other "
         f"{len(entries) - len(testable)} are drawings and lists of settings. {own} extensions of ours are shown, but "
-        "not counted.\n\n" + table([list(VERDICTS), ["---:"] * len(VERDICTS), [str(count) for count in counts]])
+        "not counted."
     )
+    numbers = table([list(VERDICTS), ["---:"] * len(VERDICTS), [str(count) for count in counts]])
+    return f"{said}{undecided if few else ''}\n\n{numbers}"
 
 
 def _words(findings: Sequence[Finding]) -> str:
@@ -168,9 +173,11 @@ def _link(id: str) -> str:
 def index_page(outcomes: Sequence[Reproduction]) -> str:
     """The page index.md."""
     by_id = {outcome.study.id: outcome for outcome in outcomes}
-    rows = [["study", "what", *VERDICTS], ["---", "---", *["---:"] * len(VERDICTS)]]
+    rows = [["study", "what", "seeds", *VERDICTS], ["---", "---", *["---:"] * (1 + len(VERDICTS))]]
     rows += [
-        [_link(id), one.study.title, *map(str, _counts(one.findings))] for id, one in by_id.items() if one.study.paper
+        [_link(id), one.study.title, str(one.settings["seeds"]), *(str(n or "") for n in _counts(one.findings))]
+        for id, one in by_id.items()
+        if one.study.paper
     ]
     own = [[_link(id), one.study.title] for id, one in by_id.items() if not one.study.paper]
     parts = [

@@ -8,7 +8,10 @@ from numpy.typing import ArrayLike
 from fedpick.report.intervals import Interval, band, interval
 from fedpick.types import Ints
 
-__all__ = ["Interval", "band", "interval", "rounded", "show", "steps"]
+__all__ = ["ALONE", "Interval", "band", "interval", "rounded", "show", "steps"]
+
+
+ALONE = " (one seed)"  # after a number that has no interval
 
 
 def show(values: ArrayLike, digits: int = 0, unit: str = "") -> str:
@@ -18,7 +21,7 @@ def show(values: ArrayLike, digits: int = 0, unit: str = "") -> str:
     '44,990 ± 25'
     """
     mean, half = interval(values)
-    width = f" ± {half:,.{digits}f}" if np.isfinite(half) else " (one seed)"
+    width = f" ± {half:,.{digits}f}" if np.isfinite(half) else ALONE
     return f"{mean:,.{digits}f}{unit}{width}{unit if unit == '%' and np.isfinite(half) else ''}"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpick.errors import require, unknown_name
+from fedpick.studies._stats import ALONE
 from fedpick.studies._verdicts import TOO_MANY, Judged, Limit, Verdict
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "Result",
     "Settings",
     "Study",
+    "beside",
     "canonical",
     "seeds_of",
 ]
@@ -97,11 +99,21 @@ class Finding:
     @property
     def reason(self) -> str:
         """Why the verdict is not "reproduced", and how many seeds would decide; "" if there is nothing to say."""
-        seeds = self.judged.seeds
-        if seeds is None:
-            return ". ".join(self.judged.reasons)
-        many = f"more than {TOO_MANY:,} seeds" if seeds > TOO_MANY else f"about {seeds:,} seeds"
-        return ". ".join([f"{many} would decide", *self.judged.reasons])
+        return self._because(len(self.judged.reasons))
+
+    @property
+    def short(self) -> str:
+        """The reason with the worst of the parts alone."""
+        left = len(self.judged.reasons) - 1
+        more = f"; {left} more {'is' if left == 1 else 'are'} in the notes" if left > 0 else ""
+        return self._because(1) + more
+
+    def _because(self, most: int) -> str:
+        seeds, said = self.judged.seeds, []
+        if seeds is not None:
+            many = f"More than {TOO_MANY:,} seeds" if seeds > TOO_MANY else f"About {seeds:,} seeds"
+            said.append(f"{many} would decide")
+        return ". ".join([*said, *filter(None, [self.judged.parts]), *self.judged.reasons[:most]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,22 +202,38 @@ class Reproduction:
             [f"(ours) {f.claim}" if f.own else f.claim, f.paper, f.ours, f"**{f.verdict}**"] for f in self._ordered()
         ]
         head = ["claim", "paper", "ours (mean and 95% interval over seeds)", "verdict"]
+        if self.settings.get("seeds") == 1:
+            head[2] = "ours (one seed, so no interval)"
+            rows = [[self._once(cell) for cell in row] for row in rows]
         return table([head, ["---"] * len(head), *rows]) if rows else ""
 
     def why(self) -> str:
         """Why claims are not reproduced, as a Markdown list."""
-        return "".join(f"- *{f.verdict}*: {f.claim}. {f.reason}.\n" for f in self._ordered() if f.reason)
+        return "".join(f"- *{f.verdict}*: {f.claim}. {self._once(f.short)}.\n" for f in self._ordered() if f.reason)
+
+    def _once(self, text: str) -> str:
+        """Without "one seed" after every number, where there is only one."""
+        return text.replace(ALONE, "") if self.settings.get("seeds") == 1 else text
 
     def _ordered(self) -> list[Finding]:
         return sorted(self.findings, key=lambda one: one.own)
 
+    def body(self) -> str:
+        """Further tables."""
+        return self._once(self.study.body(self.result)) if self.study.body else ""
+
     def notes(self) -> str:
         """The findings' notes and the thresholds, as Markdown lists."""
-        told = [f"- {f.claim}: {f.note}." for f in self.findings if f.note]
+        by_note: dict[str, list[str]] = {}
+        for finding in self.findings:
+            if finding.note:
+                by_note.setdefault(finding.note, []).append(finding.claim)
+        told = [f"- {'; '.join(claims)}: {self._once(note)}." for note, claims in by_note.items()]
+        parts = [f"- {f.claim}: {self._once(f.reason)}." for f in self._ordered() if f.reason != f.short]
         limits = [f"- {name}: {limit.value:g} ({limit.why})" for name, limit in self.study.limits.items()]
         when = "fixed before the run" if self.limits_first else "some of them set or changed after the run"
-        parts = [("Notes", told), (f"Thresholds, {when}", limits)]
-        return "\n".join(f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in parts if lines)
+        lists = [("Notes", told), ("All parts that do not hold", parts), (f"Thresholds, {when}", limits)]
+        return "\n".join(f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in lists if lines)
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:
@@ -216,3 +244,28 @@ def table(lines: Sequence[Sequence[str]]) -> str:
     | --- | --- |
     """
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def beside(head: Sequence[str], ours: Mapping[str, Sequence[str]], paper: Mapping[str, Sequence[str]]) -> str:
+    """Our numbers with the printed ones in brackets, as a Markdown table with a heading.
+
+    Args:
+        head: of the first column and of the others.
+        ours: a row for each name, as texts.
+        paper: the same in print; rows may be missing.
+
+    >>> print(beside(["scheme", "45%"], {"Random": ["275"]}, {"Random": ["533"]}), end="")
+    ## Beside the paper's
+    <BLANKLINE>
+    Ours, with the printed numbers in brackets.
+    <BLANKLINE>
+    | scheme | 45% |
+    | --- | ---: |
+    | Random | 275 (533) |
+    """
+    rows = [
+        [name, *(f"{a} ({b})" for a, b in zip(row, paper[name], strict=True))] if name in paper else [name, *row]
+        for name, row in ours.items()
+    ]
+    lines = table([head, ["---", *["---:"] * (len(head) - 1)], *rows])
+    return f"## Beside the paper's\n\nOurs, with the printed numbers in brackets.\n\n{lines}"

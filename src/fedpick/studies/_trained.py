@@ -20,7 +20,9 @@ from fedpick.simulate.run import Run
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates
 from fedpick.worlds import World, availability, latency, volatility
 
-__all__ = ["Curves", "Halved", "dataset", "ideal_world", "play_trained", "reached", "split"]
+__all__ = ["NAMES", "Curves", "Halved", "dataset", "ideal_world", "play_trained", "reached", "split"]
+
+NAMES = {"cifar10": "CIFAR-10", "fashion-mnist": "Fashion-MNIST", "mnist": "MNIST"}  # for readers
 
 
 @dataclass(frozen=True, eq=False)

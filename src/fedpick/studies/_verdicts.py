@@ -25,7 +25,7 @@ from scipy.special import stdtrit
 
 from fedpick.errors import ContractError
 from fedpick.report.intervals import Interval, interval
-from fedpick.studies._stats import show
+from fedpick.studies._stats import ALONE, show
 from fedpick.types import Floats
 
 __all__ = [
@@ -50,6 +50,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 FEWEST = 3  # seeds: with two, the width is itself a guess
 FEWEST_ALIKE = 6  # seeds, if all give the same number, so that there is no width: the sign test, 2 * 0.5**6 < 0.05
 TOO_MANY = 1000  # seeds; nobody will run more to decide a claim
+AS_CLAIMED = "as claimed"
 _COUNTS = np.arange(FEWEST, TOO_MANY + 1)
 _HALVES = stdtrit(_COUNTS - 1, 0.975) / np.sqrt(_COUNTS)  # half-width of the interval for a spread of 1
 
@@ -69,20 +70,32 @@ class Check:
         verdict: of this part.
         seen: what was seen, in words.
         seeds: about how many would decide, if it is undecided; more than `TOO_MANY` means hopelessly many.
+        few: where there are too few seeds for any verdict, whether their mean is as claimed: AS_CLAIMED, or what it is.
     """
 
     verdict: Verdict
     seen: str
     seeds: int | None = None
+    few: str = ""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict on a claim, with the checks that are not reproduced in words."""
+    """The verdict on a claim.
+
+    Args:
+        verdict: on the claim.
+        reasons: the checks that are not reproduced, in words, the worst first.
+        parts: how many of the checks are reproduced, in words, where some are.
+        seeds: about how many would decide, if it is undecided.
+        as_claimed: where there are too few seeds for any verdict, whether all means are as claimed; else None.
+    """
 
     verdict: Verdict
     reasons: tuple[str, ...] = ()
+    parts: str = ""
     seeds: int | None = None
+    as_claimed: bool | None = None
 
 
 class Order(NamedTuple):
@@ -111,9 +124,14 @@ def _seeds(seen: Interval, distance: float) -> int:
 def _words(seen: Interval, digits: int, ratio: bool, sign: str = "") -> str:
     wide = np.isfinite(seen.half)
     if ratio:
-        ends = f" (95% {np.exp(seen.low):.2f} to {np.exp(seen.high):.2f})" if wide else " (one seed)"
+        ends = f" (95% {np.exp(seen.low):.2f} to {np.exp(seen.high):.2f})" if wide else ALONE
         return f"ratio {np.exp(seen.mean):.2f}{ends}"
-    return f"{seen.mean:{sign},.{digits}f}" + (f" ± {seen.half:,.{digits}f}" if wide else " (one seed)")
+    return f"{seen.mean:{sign},.{digits}f}" + (f" ± {seen.half:,.{digits}f}" if wide else ALONE)
+
+
+def _few(seen: Interval, words: str, holds: bool) -> str:
+    """What fewer than three seeds show: their mean may be as claimed, which decides nothing."""
+    return "" if seen.n >= FEWEST else AS_CLAIMED if holds else words.replace(ALONE, "")
 
 
 def above(
@@ -148,7 +166,8 @@ def above(
         raise ContractError(f"the printed size of '{what}' is {size}, but must be > 0")
     printed = "" if size is None else f"{np.exp(size):.2f} times" if ratio else f"{size:,.{digits}f}"
     if not _decided(seen):
-        return Check("undecided", f"{what} is undecided: {words}", _seeds(seen, abs(seen.mean)))
+        few = _few(seen, f"{what}: {words}", bool(seen.mean > 0))
+        return Check("undecided", f"{what} is undecided: {words}", _seeds(seen, abs(seen.mean)), few)
     if seen.high <= 0:
         return Check("contradicted", f"{what} is contradicted: {words}")
     if size is not None and seen.low <= 0 and seen.high < size / 2:
@@ -160,6 +179,8 @@ def above(
     if seen.high < size:
         return Check("direction only", f"{what} holds, but not by {printed}: {words}")
     if seen.half > (size / 2 if half is None else half):
+        if seen.low > size:
+            return Check("direction only", f"{what} by more than {printed} holds, but the interval is wide: {words}")
         return Check("direction only", f"{what} holds, but the interval is too wide to tell {printed}: {words}")
     return Check("reproduced", f"{what} holds: {words}")
 
@@ -201,7 +222,8 @@ def within(
         if seen.high < low or seen.low > high:
             return Check("contradicted", f"{what} is contradicted: {words}")
     distance = min(abs(seen.mean - low), abs(seen.mean - high))
-    return Check("undecided", f"{what} is undecided: {words}", _seeds(seen, distance))
+    few = _few(seen, f"{what}: {words}", bool(low <= seen.mean <= high))
+    return Check("undecided", f"{what} is undecided: {words}", _seeds(seen, distance), few)
 
 
 def order(
@@ -254,15 +276,26 @@ def judge(checks: Sequence[Check]) -> Judged:
     """
     if not checks:
         raise ContractError("a claim has no checks, but must have at least one")
+    if all(check.few for check in checks):
+        return _too_few([check.few for check in checks])
     found = {check.verdict for check in checks}
     worst_first: tuple[Verdict, ...] = ("contradicted", "undecided", "direction only")
     verdict: Verdict = next((each for each in worst_first if each in found), "reproduced")
-    failing = [check for check in checks if check.verdict != "reproduced"]
-    reasons = [check.seen for check in failing]
-    if failing and len(failing) < len(checks):
-        reasons.insert(0, f"{len(checks) - len(failing)} of {len(checks)} parts hold")
+    failing = sorted((c for c in checks if c.verdict != "reproduced"), key=lambda c: worst_first.index(c.verdict))
+    held = len(checks) - len(failing)
+    parts = f"{held} of {len(checks)} parts {'is' if held == 1 else 'are'} reproduced" if failing and held else ""
     seeds = max((check.seeds or FEWEST for check in failing if check.verdict == "undecided"), default=None)
-    return Judged(verdict, tuple(reasons), seeds if verdict == "undecided" else None)
+    return Judged(verdict, tuple(check.seen for check in failing), parts, seeds if verdict == "undecided" else None)
+
+
+def _too_few(means: Sequence[str]) -> Judged:
+    """Undecided for lack of seeds: only which of the parts have a mean as claimed, in one sentence."""
+    others = [each for each in means if each != AS_CLAIMED]
+    parts = "it is" if len(means) == 1 else f"{len(means) - len(others)} of {len(means)} parts are"
+    told = f"not so: {others[0]}" if len(means) == len(others) == 1 else f"{parts} as claimed"
+    if others and len(means) > 1:
+        told += f", not so: {'; '.join(others)}"
+    return Judged("undecided", (f"At least {FEWEST} seeds are needed; so far {told}",), as_claimed=not others)
 
 
 def most(checks: Sequence[Check], what: str) -> Check:

@@ -9,6 +9,7 @@ from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
 from fedpick.studies._stats import band, interval, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
+from fedpick.studies._trained import NAMES
 from fedpick.studies._verdicts import Limit, above, judge, within
 from fedpick.studies.fedgs._common import PAPER
 from fedpick.studies.fedgs._images import availability
@@ -149,7 +150,7 @@ def study(
     train = {"momentum": 0.0, "steps": 10, "evaluate_every": 10, **train}
     return Study(
         id=f"fedgs/built-{data.partition('(')[0]}",
-        title=f"FedGS on graphs built from models, on {data}",
+        title=f"FedGS on graphs built from models, on {NAMES.get(data, data)}",
         paper=f"{PAPER}, section 4.4 and appendix B",
         settings={
             "data": data,

@@ -15,7 +15,7 @@ from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
 from fedpick.studies._stats import interval, rounded
 from fedpick.studies._study import Found, Item, Measurement, Result, Settings, seeds_of
-from fedpick.studies._trained import Halved, ideal_world, play_trained, reached, split
+from fedpick.studies._trained import NAMES, Halved, ideal_world, play_trained, reached, split
 from fedpick.studies.power_of_choice._common import curve_of, line, or_none, tail
 from fedpick.types import Floats
 from fedpick.worlds import Halves
@@ -27,7 +27,6 @@ __all__ = [
     "BIG",
     "FASHION",
     "MOMENTS",
-    "NAMES",
     "PRINTED_RATE",
     "QUICK",
     "SCHEMES",
@@ -51,7 +50,6 @@ _ABOUT = (
     "constants) are those of the authors' code. Two learning rates: 0.005 as printed, and 0.0005, with which the "
     "accuracies are like the printed ones; only what is found at the printed rate counts as the paper's claim"
 )
-NAMES = {"fashion-mnist": "Fashion-MNIST", "mnist": "MNIST digits"}
 FASHION: dict[str, Any] = {
     "data": "fashion-mnist",
     "clients": 100,

@@ -7,11 +7,11 @@ import numpy as np
 
 from fedpick.studies._stats import show
 from fedpick.studies._study import Finding, Result, Study
+from fedpick.studies._trained import NAMES
 from fedpick.studies._verdicts import Limit, above, judge, order, within
 from fedpick.studies.power_of_choice._common import PAPER
 from fedpick.studies.power_of_choice._fashion import (
     FASHION,
-    NAMES,
     PRINTED_RATE,
     QUICK,
     about,
@@ -56,12 +56,19 @@ def _finding(result: Result, partition: str, rate: str, one: Mapping[str, Any], 
     return Finding(
         f"{partition}, learning rate {rate}: {claim['words']}",
         claim["paper"],
-        "; ".join(f"{name} {show(values, 1)}%" for name, values in accuracy.items()),
+        "; ".join(f"{name} {show(values, 1)}%" for name, values in accuracy.items() if name in _of(claim)),
         judge(checks),
         f"accuracy is the mean of the last {result['over']} evaluations of {result['rounds']:,} rounds. Gains over "
         f"rand: {early_gains(one, named) or 'too few rounds'}",
         own=rate != PRINTED_RATE,
     )
+
+
+def _of(claim: Mapping[str, Any]) -> set[str]:
+    """The schemes that a claim is about."""
+    groups = [link.split(" > ") for link in claim.get("orders", [])]
+    groups += [*claim.get("sooner", []), *claim.get("alike", []), *([a, b] for a, b, _ in claim.get("gains", []))]
+    return {name for group in groups for name in group}
 
 
 def gains(

@@ -9,7 +9,7 @@ from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
 from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
-from fedpick.studies._trained import reached
+from fedpick.studies._trained import NAMES, reached
 from fedpick.studies._verdicts import Limit, judge, order, within
 from fedpick.studies.rbcsf._common import PAPER, SCHEMES, SILENT
 
@@ -82,11 +82,6 @@ def _gather(settings: Settings, found: Found) -> Result:
 def _score(result: Result) -> list[Finding]:
     final, below = result["final"], LIMITS["as good as random"].value
     names = list(next(iter(final.values())))
-    how = (
-        f"{result['cohort_size']} of {result['clients']} clients a round, 500 images each, {result['rounds']} rounds, "
-        f"{result['model']}, SGD 0.01 with momentum 0.9, batches of 40, one pass a round; gamma_1 and the training's "
-        f"settings are not printed: ours. {SILENT}"
-    )
 
     def in_words(of: dict[str, dict[str, list[float]]], digits: int, unit: str) -> str:
         return "; ".join(
@@ -118,7 +113,6 @@ def _score(result: Result) -> list[Finding]:
             "curves only",
             f"final accuracy: {in_words(final, 1, '%')}",
             judge(fair),
-            how,
         ),
         Finding(
             "Random has the best final accuracy, and RBCS-F with a small V nearly the same",
@@ -169,7 +163,7 @@ def study(data: str, model: str) -> Study:
     """Half of the figure: a data set with its network."""
     return Study(
         id=f"rbcs-f/fig6-{data}",
-        title=f"Accuracy over rounds and over time on {data}",
+        title=f"Accuracy over rounds and over time on {NAMES[data]}",
         paper=f"{PAPER}, Fig. 6 and appendix E",
         settings={
             "data": data,
@@ -191,5 +185,10 @@ def study(data: str, model: str) -> Study:
         score=_score,
         plot=_plot,
         limits=LIMITS,
+        about=f"40 clients with 500 images of {NAMES[data]} each and labels from Dirichlet(gamma_1): the smaller "
+        "gamma_1, the less alike. They live in the world of section 6.1: available with probability 0.8, times linear "
+        f"in their context; 8 a round make one pass over their data with the paper's network ({model}), SGD 0.01 with "
+        "momentum 0.9 and batches of 40. gamma_1 and the settings of the training are not printed, and "
+        f"{SILENT}",
         trains=True,
     )
