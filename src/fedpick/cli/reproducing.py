@@ -55,7 +55,7 @@ def reproduce(
 
     def show(outcome: studies.Reproduction, seconds: float) -> None:
         took[outcome.study.id] = seconds
-        _show(outcome, folder, quick, seconds)
+        _show(outcome, folder, quick, seconds, {key: how[key] for key in ("seed0", "workers", "executor", "device")})
 
     on_cpu = device == "cpu" or (device == "auto" and not devices.gpu_there())
     try:
@@ -102,9 +102,9 @@ def _bar(name: str, transient: bool = False) -> Iterator[tuple[Progress, TaskID]
         yield bar, bar.add_task(name, total=None, told="")
 
 
-def _show(outcome: "Reproduction", folder: Path, quick: bool, seconds: float) -> None:
-    """Print what was found and where it is."""
-    from fedpick.studies import JOBS
+def _show(outcome: "Reproduction", folder: Path, quick: bool, seconds: float, how: dict[str, Any]) -> None:
+    """Print what was found, where it is, and the command for more seeds if they would decide something."""
+    from fedpick.studies import JOBS, command
 
     name = outcome.study.id
     table = Table(title=f"{name}: {outcome.study.title}" + (" (quick)" if quick else ""), show_lines=True)
@@ -118,6 +118,11 @@ def _show(outcome: "Reproduction", folder: Path, quick: bool, seconds: float) ->
     if outcome.findings:
         console.out.print(table)
     console.out.print(f"written to {escape(str(folder / name))} ({seconds:,.1f} s)", soft_wrap=True)
+    more = None if quick else outcome.more()
+    if more:
+        claims = "one more claim" if more[1] == 1 else f"{more[1]} more claims"
+        again = command(name, folder, seeds=more[0], **how)
+        console.out.print(f"more seeds would decide about {claims}: {escape(again)}", soft_wrap=True)
     report = folder / JOBS / name / "page.html"
     if report.is_file():
         console.out.print(f"a page with all runs: {escape(str(report))}", soft_wrap=True)

@@ -190,7 +190,8 @@ def index_page(outcomes: Sequence[Reproduction]) -> str:
         "- *direction only*: it excludes 0 on that side, but lies below the printed size or is wider.\n"
         "- *contradicted*: it excludes the claim or a part of it: it lies on the other side of 0 or, where a size is "
         "printed, contains 0 but not even half the size.\n"
-        "- *undecided*: too few seeds; the page says about how many would decide.\n"
+        "- *undecided*: too few seeds; the page says about how many would decide. Some studies were given more for "
+        "that: what a second look decides is a little less sure than 95%.\n"
         "- *vacuous*: the claim holds, but so it would for anything.\n"
         "- *not testable here*: for a reason that is named.\n",
         "## The studies\n",

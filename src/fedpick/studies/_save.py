@@ -61,7 +61,7 @@ def save_page(outcome: Reproduction, folder: str | os.PathLike[str]) -> Path:
     parts += [outcome.table(), f"![{study.title}](figure.png)\n"]
     why = outcome.why()
     parts += [f"## What is not reproduced\n\n{why}" if why else ""]
-    parts += [outcome.body(), f"Again: `fedpick reproduce {study.id}`\n"]
+    parts += [outcome.body(), f"{outcome.again()}\n"]
     if notes:
         parts.append(f'<details markdown="1">\n<summary>Notes and thresholds</summary>\n\n{notes}\n</details>\n')
     text = "\n".join(part for part in parts if part)

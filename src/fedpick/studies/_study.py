@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedpick.errors import require, unknown_name
 from fedpick.studies._stats import ALONE
-from fedpick.studies._verdicts import TOO_MANY, Judged, Limit, Verdict
+from fedpick.studies._verdicts import FEWEST, TOO_MANY, Judged, Limit, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +27,8 @@ __all__ = [
     "canonical",
     "seeds_of",
 ]
+
+CHEAP = 4  # times the seeds of a study: more than that is not asked for
 
 Settings = Mapping[str, Any]
 Item = Mapping[str, Any]
@@ -214,6 +216,26 @@ class Reproduction:
     def _once(self, text: str) -> str:
         """Without "one seed" after every number, where there is only one."""
         return text.replace(ALONE, "") if self.settings.get("seeds") == 1 else text
+
+    def more(self) -> tuple[int, int] | None:
+        """How many seeds, at most `CHEAP` times those of now, would decide how many undecided claims; None: none.
+
+        To add seeds because a claim is undecided is to look twice: what is decided then is a little less sure than 95%.
+        """
+        seeds = self.settings.get("seeds", 0)
+        wanted = [f.judged.seeds or FEWEST for f in self.findings if f.verdict == "undecided"]
+        near = [each for each in wanted if seeds < each <= max(CHEAP * seeds, FEWEST)]
+        return (max(near), len(near)) if near else None
+
+    def again(self) -> str:
+        """The command that gives this result, and what more seeds would decide, as Markdown."""
+        seeds, more = self.settings.get("seeds"), self.more()
+        given = f" --seeds {seeds}" if seeds not in (None, self.study.settings.get("seeds")) else ""
+        told = f"Again: `fedpick reproduce {self.study.id}{given}`."
+        if more is None:
+            return told
+        claims = "one more claim" if more[1] == 1 else f"{more[1]} more claims"
+        return f"{told} With `--seeds {more[0]}` it adds to these runs and would decide about {claims}."
 
     def _ordered(self) -> list[Finding]:
         return sorted(self.findings, key=lambda one: one.own)
