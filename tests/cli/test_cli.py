@@ -318,13 +318,13 @@ def test_a_run_is_not_lost_for_want_of_a_plot(call, tmp_path, monkeypatch):
 def test_a_study_asks_for_the_seeds_that_would_decide_a_claim(call):
     code, out, _ = call("reproduce", "power-of-choice/fig1", "--seeds", 2, "--workers", 1, "--out", "my studies")
     assert code == 0
-    asked = next(line for line in out.splitlines() if line.startswith("more seeds would decide"))
+    asked = next(line for line in out.splitlines() if line.startswith("3 seeds"))
     head, _, command = asked.partition(": ")
-    assert head == "more seeds would decide about one more claim"
+    assert head == "3 seeds are the fewest that can decide a claim"
     assert command == "fedpick reproduce power-of-choice/fig1 --seeds 3 --workers 1 --out 'my studies'"
     code, out, _ = call(*shlex.split(command)[1:])
     assert code == 0
-    assert "more seeds" not in out
+    assert "seeds are" not in out
 
 
 @pytest.mark.parametrize(

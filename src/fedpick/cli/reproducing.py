@@ -120,9 +120,8 @@ def _show(outcome: "Reproduction", folder: Path, quick: bool, seconds: float, ho
     console.out.print(f"written to {escape(str(folder / name))} ({seconds:,.1f} s)", soft_wrap=True)
     more = None if quick else outcome.more()
     if more:
-        claims = "one more claim" if more[1] == 1 else f"{more[1]} more claims"
         again = command(name, folder, seeds=more[0], **how)
-        console.out.print(f"more seeds would decide about {claims}: {escape(again)}", soft_wrap=True)
+        console.out.print(f"{more[1]}: {escape(again)}", soft_wrap=True)
     report = folder / JOBS / name / "page.html"
     if report.is_file():
         console.out.print(f"a page with all runs: {escape(str(report))}", soft_wrap=True)

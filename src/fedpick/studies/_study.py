@@ -217,25 +217,25 @@ class Reproduction:
         """Without "one seed" after every number, where there is only one."""
         return text.replace(ALONE, "") if self.settings.get("seeds") == 1 else text
 
-    def more(self) -> tuple[int, int] | None:
-        """How many seeds, at most `CHEAP` times those of now, would decide how many undecided claims; None: none.
+    def more(self) -> tuple[int, str] | None:
+        """How many seeds, at most `CHEAP` times those of now, would decide undecided claims, and words; None: none.
 
         To add seeds because a claim is undecided is to look twice: what is decided then is a little less sure than 95%.
         """
         seeds = self.settings.get("seeds", 0)
         wanted = [f.judged.seeds or FEWEST for f in self.findings if f.verdict == "undecided"]
-        near = [each for each in wanted if seeds < each <= max(CHEAP * seeds, FEWEST)]
-        return (max(near), len(near)) if near else None
+        near = [each for each in wanted if seeds < each <= CHEAP * seeds]
+        if wanted and seeds < FEWEST:
+            return FEWEST, f"{FEWEST} seeds are the fewest that can decide a claim"
+        claims = "one more claim" if len(near) == 1 else f"{len(near)} more claims"
+        return (max(near), f"{max(near)} seeds would decide about {claims}") if near else None
 
     def again(self) -> str:
         """The command that gives this result, and what more seeds would decide, as Markdown."""
         seeds, more = self.settings.get("seeds"), self.more()
         given = f" --seeds {seeds}" if seeds not in (None, self.study.settings.get("seeds")) else ""
         told = f"Again: `fedpick reproduce {self.study.id}{given}`."
-        if more is None:
-            return told
-        claims = "one more claim" if more[1] == 1 else f"{more[1]} more claims"
-        return f"{told} With `--seeds {more[0]}` it adds to these runs and would decide about {claims}."
+        return told if more is None else f"{told} `--seeds {more[0]}` adds to these runs: {more[1]}."
 
     def _ordered(self) -> list[Finding]:
         return sorted(self.findings, key=lambda one: one.own)
