@@ -51,7 +51,8 @@ def e3cs_result(levels):
 
 
 def test_e3cs_fig4_claims():
-    assert verdicts("e3cs/fig4", e3cs_result([900, 800, 700, 600, 598, 500])) == ["reproduced"] * 7
+    found = verdicts("e3cs/fig4", e3cs_result([900, 800, 700, 600, 598, 500]))
+    assert found == ["reproduced"] * 2 + ["not testable here"] + ["reproduced"] * 4
     assert verdicts("e3cs/fig4", e3cs_result([500, 600, 700, 900, 800, 1000]))[0] == "contradicted"
     # One link of many that is the other way round: the claim is the whole order.
     assert verdicts("e3cs/fig4", e3cs_result([900, 800, 700, 600, 598, 990]))[0] == "contradicted"
@@ -65,7 +66,7 @@ def test_two_policies_that_are_one_have_no_order():
     result = e3cs_result([900, 800, 700, 600, 598, 500])
     early = result["cep_early"]["iid"]
     result["cep_early"] = {"iid": early | {"E3CS-inc": early["E3CS-0"]}}
-    assert verdicts("e3cs/fig4", result)[1:3] == ["reproduced", "contradicted"]
+    assert verdicts("e3cs/fig4", result)[1:3] == ["reproduced", "not testable here"]
 
 
 def test_e3cs_fig3_claims():

@@ -179,7 +179,7 @@ def test_a_page_says_once_that_there_is_one_seed():
     page = Reproduction(studies.STUDIES["e3cs/fig3"], {"seeds": 1}, {}, [finding])
     assert page.table().splitlines()[0].split(" | ")[2] == "ours (one seed, so no interval)"
     assert page.table().splitlines()[2] == "| a | none | A 3; B 2 | **undecided** |"
-    said = "At least 3 seeds are needed; so far 1 of 2 parts are as claimed, not so: B > C: -2.00."
+    said = "At least 3 seeds are needed; so far 1 of 2 parts is as claimed, not so: B > C: -2.00."
     assert page.why() == f"- *undecided*: a. {said}\n"
     assert "- a: took 7 s." in page.notes()
 
@@ -317,7 +317,7 @@ def test_the_index_counts_the_papers_claims_only(tmp_path):
     page = studies.save_index([outcome], tmp_path).read_text()
     row = next(line for line in page.splitlines() if line.startswith("| [rbcs-f/fig4]"))
     assert row.endswith("| 9 | 1 |  | 1 |  |  |  |")
-    assert "2 claims of the five papers were judged, in 1 studies. They rerun 2 of the " in page
+    assert "2 claims of the five papers were judged, in 1 studies. The studies rerun 2 of the " in page
     assert "1 extensions of ours" in page
     assert (
         "| Theorem 4 | the guaranteed share | [rbcs-f/fig4](rbcs-f/fig4/findings.md) | 1 reproduced, 1 contra" in page
@@ -329,7 +329,10 @@ def test_the_index_tells_what_few_seeds_point_to():
     few = [Finding(name, "", "", judge([above([value], "A > B")])) for name, value in (("a", 1.0), ("b", -1.0))]
     many = Finding("c", "", "", judge([above([-1.0, 2.0, 0.5], "A > B")]))
     said = summary([Reproduction(studies.STUDIES["rbcs-f/fig4"], {"seeds": 1}, {}, [*few, many])])
-    assert "Of the 3 that are undecided, 2 have one or two seeds, too few for any verdict; in 1 of these all" in said
+    assert (
+        "3 claims are undecided; 2 of these have one or two seeds, too few for any verdict, and in 1 of the 2 all"
+        in said
+    )
 
 
 def test_the_numbers_go_between_the_marks_of_a_page(tmp_path):

@@ -146,14 +146,15 @@ def summary(outcomes: Sequence[Reproduction]) -> str:
     testable = [entry for entry in entries if entry.left not in NO_RESULT]
     shown = sum(any(id in run for id in entry.studies) for entry in testable)
     own = sum(finding.own for finding in findings)
+    counted = [outcome for outcome in outcomes if not all(finding.own for finding in outcome.findings)]
     few = [f.judged.as_claimed for f in findings if f.judged.as_claimed is not None and not f.own]
     undecided = (
-        f" Of the {counts[VERDICTS.index('undecided')]} that are undecided, {len(few)} have one or two seeds, too few "
-        f"for any verdict; in {sum(few)} of these all means are as claimed."
+        f" {counts[VERDICTS.index('undecided')]} claims are undecided; {len(few)} of these have one or two seeds, too "
+        f"few for any verdict, and in {sum(few)} of the {len(few)} all means are as claimed."
     )
     said = (
-        f"{sum(counts)} claims of the five papers were judged, in {len(outcomes)} studies. They rerun {shown} of the "
-        f"{len(testable)} tables, figures and theorems with a result to compare, wholly or in part; the other "
+        f"{sum(counts)} claims of the five papers were judged, in {len(counted)} studies. The studies rerun {shown} of "
+        f"the {len(testable)} tables, figures and theorems with a result to compare, wholly or in part; the other "
         f"{len(entries) - len(testable)} are drawings and lists of settings. {own} extensions of ours are shown, but "
         "not counted."
     )
@@ -163,7 +164,7 @@ def summary(outcomes: Sequence[Reproduction]) -> str:
 
 def _words(findings: Sequence[Finding]) -> str:
     counts = zip(_counts(findings), VERDICTS, strict=True)
-    return ", ".join(f"{count} {verdict}" for count, verdict in counts if count)
+    return ", ".join(f"{count} {verdict}" for count, verdict in counts if count) or "only extensions of ours"
 
 
 def _link(id: str) -> str:

@@ -63,3 +63,21 @@ def banded(axis: Any, at: ArrayLike, mean: ArrayLike, half: ArrayLike | None, i:
     if half is not None:
         width = np.nan_to_num(np.asarray(half, dtype=np.float64))
         axis.fill_between(at, middle - width, middle + width, color=look["color"], alpha=0.2, linewidth=0)
+
+
+def closer(axis: Any, start: float = 0.1) -> None:
+    """Choose the height without the steep first part of curves, beside which all later differences vanish.
+
+    Args:
+        axis: with its lines and marks.
+        start: the share of each line that may be cut off above or below; marks never are.
+    """
+    kept = []
+    for each in axis.get_lines():
+        x, y = (np.asarray(part, dtype=np.float64) for part in each.get_data())
+        kept.append(y[x >= start * x.max()] if len(x) > 10 else y)
+    values = np.concatenate(kept) if kept else np.empty(0)
+    values = values[np.isfinite(values)]
+    if len(values) and values.max() > values.min():
+        margin = 0.06 * (values.max() - values.min())
+        axis.set_ylim(values.min() - margin, values.max() + margin)

@@ -291,7 +291,11 @@ def judge(checks: Sequence[Check]) -> Judged:
 def _too_few(means: Sequence[str]) -> Judged:
     """Undecided for lack of seeds: only which of the parts have a mean as claimed, in one sentence."""
     others = [each for each in means if each != AS_CLAIMED]
-    parts = "it is" if len(means) == 1 else f"{len(means) - len(others)} of {len(means)} parts are"
+    parts = (
+        "it is"
+        if len(means) == 1
+        else f"{len(means) - len(others)} of {len(means)} parts {'is' if len(means) - len(others) == 1 else 'are'}"
+    )
     told = f"not so: {others[0]}" if len(means) == len(others) == 1 else f"{parts} as claimed"
     if others and len(means) > 1:
         told += f", not so: {'; '.join(others)}"

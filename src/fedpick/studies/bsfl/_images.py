@@ -90,7 +90,9 @@ def _score(result: Result) -> list[Finding]:
     return [
         Finding(
             "BSFL has the smallest test loss at the same latency",
-            "curves only: 'significantly outperforms the other algorithms' (iid), 'faster convergence' (non-iid)",
+            "curves only: 'significantly outperforms the other algorithms'"
+            if result["kind"] == "iid"
+            else "curves only: 'faster convergence'",
             "; ".join(
                 f"after {moment} of the time: " + ", ".join(f"{name} {show(v, 3)}" for name, v in row.items())
                 for moment, row in result["loss"].items()
@@ -120,6 +122,7 @@ def _plot(result: Result) -> "Figure":
             _plots.banded(axis, result["share"], curve["mean"], curve["half"], i, name)
         axis.set_xlabel("latency, share of the time compared")
         axis.set_ylabel(f"test {what}")
+        _plots.closer(axis)
     axes[0][0].legend()
     return figure
 

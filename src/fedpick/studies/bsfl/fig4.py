@@ -130,7 +130,7 @@ def _score(result: Result) -> list[Finding]:
     findings += [
         Finding(
             "ALSA gets to states of higher energy than SA within the fixed time",
-            "'significantly faster convergence to high-energy states'",
+            "'a significantly faster rate of convergence to high-energy states'",
             f"{main}, % below the exact optimum, best on the way: {ahead.shown}",
             judge(ahead.checks),
             silent,

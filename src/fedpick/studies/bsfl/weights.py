@@ -206,7 +206,7 @@ STUDY = Study(
         "clients": 20,
         "cohort_size": 5,
         "rounds": 2000,
-        "seeds": 8,
+        "seeds": 20,
         "world": "bsfl",
         "tau_min": 1.0,
         "tau_max": 20.0,

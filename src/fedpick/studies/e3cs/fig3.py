@@ -76,7 +76,7 @@ def _score(result: Result) -> list[Finding]:
     return [
         Finding(
             "Fairness of selection: Random > E3CS-0.8 > pow-d > E3CS-0.5 > E3CS-0 > FedCS",
-            "the order, read off box plots",
+            "the order, in words",
             f"variance of selection counts (the lower, the fairer): {fair.shown}",
             judge(fair.checks),
             f"Jain: {jain}",
@@ -103,7 +103,7 @@ def _score(result: Result) -> list[Finding]:
         ),
         Finding(
             "With the paper's own sampler: the same order of fairness",
-            "the order, read off box plots",
+            "the order, in words",
             f"variance of selection counts: {drawn_fair.shown}",
             judge(drawn_fair.checks),
             own=True,

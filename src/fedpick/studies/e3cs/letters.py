@@ -157,7 +157,7 @@ def _speed(result: Result, part: str) -> Finding:
                 _how(result, part),
             ]
         ),
-        own=part != PAPERS,
+        own=True,
     )
 
 
@@ -189,7 +189,7 @@ def _fair(result: Result, part: str) -> Finding:
                 _how(result, part),
             ]
         ),
-        own=part != PAPERS,
+        own=True,
     )
 
 
@@ -205,7 +205,7 @@ def _both(result: Result, part: str) -> Finding:
         f"rounds of Random over those of E3CS-inc: {_slower(result, part, 'Random', 'E3CS-inc')}; final accuracy less "
         f"Random's: {show(final['E3CS-inc'] - final['Random'], 1)} points",
         judge([*quick.checks, end]),
-        own=part != PAPERS,
+        own=True,
     )
 
 
@@ -258,7 +258,7 @@ def _score(result: Result) -> list[Finding]:
                 + times(first_of(result["first"][part], 0)["pow-d"], first_of(result["first"][part], 0)["Random"]),
                 judge([*cep.checks, *slow.checks]),
                 "d = 2k: the paper gives no d",
-                own=part != PAPERS,
+                own=True,
             )
         )
     return findings
@@ -327,7 +327,9 @@ STUDY = Study(
     plot=_plot,
     limits=LIMITS,
     about="Handwritten letters of the OCR data set in the place of EMNIST-Letters, which could not be had; 100 clients "
-    "with one primary label each in four classes of reliability, 20 a round, seven schemes, FedAvg. The parts are the "
-    "paper's averaging (o2) and extensions of ours",
+    "with one primary label each in four classes of reliability, 20 a round, seven schemes, FedAvg. An MLP with 64 "
+    "hidden units, and a small CNN for 50 rounds with 3 seeds: neither is the printed network. The parts are the "
+    "paper's averaging (o2) and extensions of ours. Its claims are judged in e3cs/table2-non-iid: here they are "
+    "shown, not counted",
     trains=True,
 )

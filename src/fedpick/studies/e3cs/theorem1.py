@@ -100,8 +100,7 @@ def _score(result: Result) -> list[Finding]:
                 f"Theorem 1; no figure. The bound: {bound:,.0f}",
                 f"{show(one['regret'])} (a uniform choice: {show(one['uniform'])})",
                 judged,
-                f"learning rate {one['eta']:.3g}; with expected rewards, against the best static allocation, which is "
-                "what the proof covers",
+                f"learning rate {one['eta']:.3g}; against the best static allocation, which is what the proof covers",
             )
         )
     name = next(iter(result["rows"]))

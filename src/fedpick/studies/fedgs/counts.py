@@ -54,7 +54,7 @@ def _score(result: Result) -> list[Finding]:
         findings.append(
             Finding(
                 f"FedGS(alpha=1) makes selection counts uniform under {mode}",
-                "box plots without numbers: 'a uniform distribution of client sample counts'",
+                "a picture, without numbers: 'a uniform distribution of client sample counts'",
                 f"variance of counts after {result['rounds']} rounds: "
                 + "; ".join(f"{name} {show(values, 1)}" for name, values in variance[mode].items()),
                 judge(
@@ -145,7 +145,7 @@ STUDY = Study(
         "clients": 100,
         "cohort_size": 10,
         "rounds": 500,
-        "seeds": 10,
+        "seeds": 14,
         "modes": {mode: f"fedgs-{mode.lower()}" for mode in MODES},
         "schemes": {
             "UniformSample": "uniform",

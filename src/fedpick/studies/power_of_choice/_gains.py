@@ -8,7 +8,7 @@ import numpy as np
 from fedpick.studies._stats import show
 from fedpick.studies._study import Finding, Result, Study
 from fedpick.studies._trained import NAMES
-from fedpick.studies._verdicts import Limit, above, judge, order, within
+from fedpick.studies._verdicts import Limit, above, judge, order, vacuous, within
 from fedpick.studies.power_of_choice._common import PAPER
 from fedpick.studies.power_of_choice._fashion import (
     FASHION,
@@ -52,12 +52,17 @@ def _finding(result: Result, partition: str, rate: str, one: Mapping[str, Any], 
     for a, b in claim.get("alike", []):
         gap = np.subtract(accuracy[a], accuracy[b])
         checks.append(within(gap, f"{a} is like {b} (points)", low=-near, high=near, digits=1))
+    judged, rivals = judge(checks), [name for pair in claim.get("alike", []) for name in pair]
+    if set(claim) <= {"words", "paper", "alike"} and judged.verdict == "reproduced":
+        apart = max(abs(float(np.mean(np.subtract(accuracy[name], accuracy["rand"])))) for name in rivals)
+        if apart <= near:
+            judged = vacuous(f"rand is within {near:g} points of them, too ({apart:.1f} at most)")
     named = [name for name in accuracy if name != "rand"]
     return Finding(
         f"{partition}, learning rate {rate}: {claim['words']}",
         claim["paper"],
         "; ".join(f"{name} {show(values, 1)}%" for name, values in accuracy.items() if name in _of(claim)),
-        judge(checks),
+        judged,
         f"accuracy is the mean of the last {result['over']} evaluations of {result['rounds']:,} rounds. Gains over "
         f"rand: {early_gains(one, named) or 'too few rounds'}",
         own=rate != PRINTED_RATE,

@@ -73,7 +73,7 @@ def _score(result: Result) -> list[Finding]:
                 ". ".join(
                     [
                         silent,
-                        *([f"an independent program, one problem: {check}"] if check else []),
+                        *([f"an independent program: {check}"] if check else []),
                         *stalled,
                     ]
                 ),

@@ -16,7 +16,10 @@ PAPER = (
     "Huang, Lin, Wu, He, Li & Zomaya (2021), An Efficiency-Boosting Client Selection Scheme for Federated Learning "
     "with Fairness Guarantee, IEEE Transactions on Parallel and Distributed Systems"
 )
-SILENT = "the paper gives no V and no base of the logarithm in eta: we took V = 1, 10, 50, 100 and base 2 (Shannon)"
+SILENT = (
+    "the paper's text gives no values of V and no base of the logarithm in eta: we took V = 1, 10, 50, 100 and base 2 "
+    "(Shannon)"
+)
 
 
 def _ours(penalty: int) -> str:
@@ -29,8 +32,9 @@ BASE = {"clients": 40, "cohort_size": 8, "rounds": 500, "longer": 10_000, "seeds
 QUICK = {"rounds": 200, "longer": 400, "seeds": 2}
 ABOUT = (
     "Section 6.1 without training: 40 clients in four classes, 8 a round, available with probability 0.8, times linear "
-    "in their context. The paper's 500 rounds, and the same runs continued to {longer:,}. In the paper there is no V "
-    "and no base of the logarithm in eta: V = 1, 10, 50, 100 and base 2 (Shannon) are our choice"
+    "in their context. 500 rounds, as the paper has in Fig. 4, and the same runs continued to {longer:,}. The paper's "
+    "text gives no values of V and no base of the logarithm in eta: V = 1, 10, 50, 100 and base 2 (Shannon) are our "
+    "choice"
 )
 
 

@@ -66,11 +66,12 @@ def _score(result: Result) -> list[Finding]:
         Finding(
             "Random and RBCS-F with a low V spread the pulls evenly",
             "colours only",
-            f"the same: Random {show(spread['Random'], 3)}, {low.shown}",
+            f"standard deviation of pulls over their mean: Random {show(spread['Random'], 3)}, {low.shown}",
             judge([*even.checks, *low.checks]),
         ),
         Finding(
-            f"In the long run every client takes part in at least beta = {result['guarantee']} of the rounds",
+            f"In the long run every client takes part in at least beta = {result['guarantee']} of the rounds "
+            f"(judged: {LIMITS['share of beta'].value:g} beta)",
             "Theorem 4, long-term; no figure",
             f"share of the least chosen client after {result['rounds']:,} and {result['longer']:,} rounds: "
             + "; ".join(f"{name} {show(least[name], 3)}, {show(later[name], 3)}" for name in least),
