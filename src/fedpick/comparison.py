@@ -21,9 +21,20 @@ from fedpick.experiment import executors
 from fedpick.experiment.plan import Experiment
 from fedpick.experiment.playing import Work, carry_out, work_of
 from fedpick.experiment.shelf import Shelf
-from fedpick.report.results import Results
+from fedpick.report.results import Results, check_target
 
-__all__ = ["FIGURES", "KINDS", "OUT", "compare", "is_file", "load_ahead", "results_of", "write", "write_file"]
+__all__ = [
+    "FIGURES",
+    "KINDS",
+    "OUT",
+    "check_target",
+    "compare",
+    "is_file",
+    "load_ahead",
+    "results_of",
+    "write",
+    "write_file",
+]
 
 # The format of a file of results, by the end of its name.
 KINDS = {
@@ -76,6 +87,7 @@ def compare(
         device: "auto", "cpu" or "gpu".
         tell: called with the index of a missing run and its last round.
     """
+    check_target(target)  # before the runs, which may take hours
     experiment = Experiment(
         policy=policy,
         world=world,

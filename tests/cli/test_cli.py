@@ -315,6 +315,28 @@ def test_a_run_is_not_lost_for_want_of_a_plot(call, tmp_path, monkeypatch):
     assert "results.json" in out
 
 
+def test_a_wrong_target_is_refused_before_the_runs(call, tmp_path):
+    code, _, err = call("compare", "-p", "uniform", "-d", "none", "-t", 5, "-s", 1, "--target", 85, "-o", "c")
+    assert code == 2
+    assert "target = 85.0, but must be a test accuracy in (0, 1]; write 0.85 for 85%" in err
+    assert not list(tmp_path.glob("c/runs/*"))
+    with pytest.raises(fp.FedpickError, match=r"write 0\.85 for 85%"):
+        fp.compare(["uniform"], data=None, rounds=5, seeds=1, target=85, out=tmp_path / "d")
+    assert not list(tmp_path.glob("d/runs/*"))
+
+
+def test_rich_is_the_table_of_a_terminal(call):
+    assert call("compare", "-p", "uniform", "-d", "none", "-t", 5, "-s", 1, "-o", "c")[0] == 0
+    assert call("report", "c", "-f", "rich") == call("report", "c")
+
+
+def test_the_folder_of_a_study_is_no_run(call, tmp_path):
+    (tmp_path / "manifest.json").write_text(json.dumps({"study": "bsfl/fig4", "settings": {}}))
+    code, _, err = call("report", ".")
+    assert code == 2
+    assert "holds the result of the study bsfl/fig4, not a run; see its findings.md" in err
+
+
 def test_a_study_asks_for_the_seeds_that_would_decide_a_claim(call):
     code, out, _ = call("reproduce", "power-of-choice/fig1", "--seeds", 2, "--workers", 1, "--out", "my studies")
     assert code == 0

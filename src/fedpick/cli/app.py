@@ -223,6 +223,7 @@ def _run(settings: Config, folder: Path, device: str) -> None:
 def _carry_out(
     experiment: Experiment, shelf: Shelf, target: float | None, executor: str, workers: int | None, device: str
 ) -> Results:
+    comparing.check_target(target)  # before the runs, which may take hours
     with executors.staying():
         with console.err.status("finding existing runs, and building missing ones"):
             work = playing.work_of(experiment, shelf, executor, device, workers)
@@ -297,10 +298,10 @@ def report(
     results = load(*folders, target=target, reference=reference)
     if out is not None and comparing.is_file(out):
         figure = {"metric": metric, "size": size, "over": over}
-        comparing.write_file(results, out, None if format == "table" else format, **figure)
+        comparing.write_file(results, out, None if format in ("table", "rich") else format, **figure)
         console.out.print(f"written to {out}", markup=False, soft_wrap=True)
         return
-    if format == "table":
+    if format in ("table", "rich"):  # "rich" is the name in Python
         _show(results)
         if len(results.runs) == 1:
             console.out.print(results.trouble() or "no client failed or was late")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from fedpick.report.page import Content
 
-__all__ = ["Results", "RunInfo", "load"]
+__all__ = ["Results", "RunInfo", "check_target", "load"]
 
 _ABOUT = ("policy", "world", "cohort_size", "data", "train", "seed", "engine", "oracle", "num_clients")
 
@@ -52,6 +52,13 @@ def load(*folders: str | os.PathLike[str], reference: str | None = None, target:
     """
     require(len(folders) > 0, "load: folders", folders, "one folder or more")
     return Results([run for folder in folders for run in find_runs(folder)], reference=reference, target=target)
+
+
+def check_target(target: float | None) -> None:
+    """Raise unless this is a test accuracy, or None."""
+    if target is not None:
+        number = isinstance(target, int | float) and not isinstance(target, bool) and 0 < target <= 1
+        require(number, "target", target, "a test accuracy in (0, 1]", "write 0.85 for 85%")
 
 
 class Results:
@@ -74,9 +81,7 @@ class Results:
         target: float | None = None,
         rounds: int | None = None,
     ) -> None:
-        if target is not None:
-            number = isinstance(target, int | float) and not isinstance(target, bool) and 0 < target <= 1
-            require(number, "target", target, "a test accuracy in (0, 1]", "write 0.85 for 85%")
+        check_target(target)
         found = [run if isinstance(run, RunInfo) else read_info(run) for run in runs]
         if not found:
             raise StoreError("there are no runs to show; give the folder of one")

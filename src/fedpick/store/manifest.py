@@ -163,17 +163,22 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         text = manifest.read_bytes()
         content = checked_json(text)
-        if not isinstance(content["config"], dict):
+        study = "study" in content and "config" not in content
+        if not study and not isinstance(content["config"], dict):
             raise TypeError("its config is not a table")
         if "run" in content and b'"sum"' not in text:
             raise ValueError("it was changed after it was written, its sum is gone")
-        if _comparable(content) and content["run"] != identity(content["config"]):
+        if not study and _comparable(content) and content["run"] != identity(content["config"]):
             raise ValueError("its configuration is not that of the run")
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise StoreError(
             f"{manifest}: cannot be read ({type(error).__name__}: {str(error)[:200]}); restore it from a backup, or "
             "choose another folder"
         ) from None
+    if study:
+        raise StoreError(
+            f"{path}: holds the result of the study {str(content['study'])[:60]}, not a run; see its findings.md"
+        )
     if is_newer(content.get("fedpick")):
         raise StoreError(
             f"{path}: was written by fedpick {str(content['fedpick'])[:40]}, but this is fedpick {__version__}; upgrade"
