@@ -24,9 +24,6 @@ class Stopped(KeyboardInterrupt):
         super().__init__(signal)
         self.signal = signal
 
-    def __str__(self) -> str:
-        return f"stopped by signal {self.signal}; what was done is kept: the same call continues"
-
 
 class Stop:
     """Whether a signal to stop came; `came` is its number."""
