@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedpick import learn, studies
+from fedpick.studies import _plots
 from fedpick.studies._jobs import folder_of
 from fedpick.studies._runs import play_training
 from fedpick.studies.e3cs._images import CIFAR10, LETTERS
@@ -119,6 +120,36 @@ def test_printed_sizes_are_not_asked_of_other_data():
     study, result = studies.STUDIES["e3cs/table2-non-iid"], table_of(LETTERS, "non-iid", 0.0)
     result["first"]["Random"][0] = [1.05 * x for x in result["first"]["E3CS-0.5"][0]]
     assert study.score(result)[0].verdict == "reproduced"
+
+
+def test_rbcsf_fig6_judges_every_link_of_the_order():
+    x = 0.01 * np.linspace(-1, 1, 8)
+    names = ("Random", "RBCS-F(1)", "RBCS-F(10)", "RBCS-F(50)", "RBCS-F(100)", "FedCS(3)")
+
+    def verdicts(**changes):
+        levels = {name: 70.5 - 0.5 * i for i, name in enumerate(names)} | changes.get("final", {})
+        times = dict.fromkeys(names, 90.0) | {"Random": 100.0} | changes.get("seconds", {})
+        row = {name: (level + x).tolist() for name, level in levels.items()}
+        took = {name: (seconds + x).tolist() for name, seconds in times.items()}
+        made = {"final": {"1": row}, "area": {"1": row}, "seconds": {"1": took}}
+        return [one.verdict for one in studies.STUDIES["rbcs-f/fig6-cifar10"].score(made)]
+
+    assert verdicts() == ["reproduced"] * 4
+    assert verdicts(final={"RBCS-F(10)": 70.2}) == ["contradicted", "reproduced", "contradicted", "reproduced"]
+    assert verdicts(final={"RBCS-F(10)": 71.0})[1] == "contradicted"  # Random is not best
+    assert verdicts(final={"FedCS(3)": 68.9})[0] == "contradicted"  # above V = 100
+    assert verdicts(seconds={"RBCS-F(1)": 110.0})[3] == "contradicted"
+
+
+def test_a_figure_is_cut_to_where_its_curves_differ_but_keeps_its_marks():
+    _, axes = _plots.figure(3, 3)
+    axis, at = axes[0][0], np.arange(1, 101)
+    axis.plot(at, np.where(at < 10, 5.0, 90.0 + at / 100))
+    _plots.closer(axis)
+    assert 89 < axis.get_ylim()[0] < axis.get_ylim()[1] < 92
+    axis.plot([50], [70.0], marker="o")
+    _plots.closer(axis)
+    assert 68 < axis.get_ylim()[0] < 70
 
 
 def fig7_of(good):

@@ -386,6 +386,18 @@ def test_fig9_claims():
     assert verdicts(FIG9, slower)[1] == "reproduced"
 
 
+def test_alike_says_nothing_where_rand_is_alike_too():
+    result = fig9_result(True)
+    for partition in result["partitions"].values():
+        partition["0.005"]["accuracy"]["rand"] = partition["0.005"]["accuracy"]["d=30"]
+    found = FIG9.score(result)
+    assert [f.verdict for f in found if "cpow-d is as good" in f.claim] == ["vacuous"] * 2
+    assert "rand is within 2 points of them, too (0.0 at most)" in found[2].reason
+    apart = fig9_result(True)["partitions"]["alpha = 2"]["0.005"]["accuracy"]
+    result["partitions"]["alpha = 2"]["0.005"]["accuracy"]["rand"] = [x - 2.5 for x in apart["d=30"]]
+    assert FIG9.score(result)[2].verdict == "reproduced"
+
+
 def test_figures_mark_what_is_printed():
     table = table_result(*PRINTED)
     (rates,) = table["partitions"].values()
