@@ -9,6 +9,7 @@ import fedpick as fp
 from fedpick import studies
 from fedpick.studies.bsfl import _common as bsfl
 from fedpick.studies.power_of_choice import _problem as power_of_choice
+from fedpick.studies.rbcsf import fig2
 
 DIGITS = {  # what pow-d is trained on here
     "data": {"name": "digits", "partition": "dirichlet(alpha=10, at_least=2)"},
@@ -99,15 +100,20 @@ def test_e3cs_fig3_claims():
 def test_rbcsf_fig2_claims():
     names = ("RBCS-F(1)", "RBCS-F(10)", "RBCS-F(50)")
     rising = {name: (10.0 * 2**i + 0.1 * SEEDS).tolist() for i, name in enumerate(names)}
-    result = {"rounds": 500, "longer": 900, "level": rising, "reached": rising}
-    result |= {"start": {n: [0.1] * 6 for n in names}, "growth": {n: [0.001, 0.002, 0.003] * 2 for n in names}}
-    result |= {"later": result["growth"]}
-    assert verdicts("rbcs-f/fig2", result) == ["reproduced"] * 3
+    flat, steep = ({n: [x, 2 * x, 3 * x] * 2 for n in names} for x in (0.01, 0.3))
+    result = {"rounds": 3000, "early": 500, "level": rising, "reached": rising, "growth": flat, "growth_early": steep}
+    assert verdicts("rbcs-f/fig2", result) == ["reproduced"] * 3  # growth after 500 rounds is told, not judged
     falling = dict(zip(names, reversed(list(rising.values())), strict=True))
-    worse = result | {"level": falling, "reached": falling, "growth": {n: [0.08, 0.09, 0.1] * 2 for n in names}}
+    worse = result | {"level": falling, "reached": falling, "growth": steep}
     assert verdicts("rbcs-f/fig2", worse) == ["contradicted"] * 3
-    wide = result | {"growth": {n: [-0.05, 0.0, 0.06] * 2 for n in names}}
+    wide = result | {"growth": {n: [-0.5, 0.0, 0.6] * 2 for n in names}}
     assert verdicts("rbcs-f/fig2", wide)[0] == "undecided"
+
+
+def test_rbcsf_fig2_growth_is_that_of_the_last_tenth():
+    straight = np.arange(1.0, 101.0)[None, :]
+    stopped = np.minimum(straight, 50.0)
+    assert fig2._growth(np.concatenate([straight, stopped])).tolist() == [1.0, 0.0]
 
 
 def test_rbcsf_fig3_and_fig4_claims():

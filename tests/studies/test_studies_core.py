@@ -27,7 +27,7 @@ DIGITS = {
 TINY = {
     "e3cs/fig3": {"rounds": 40, "seeds": 2, "training": DIGITS},
     "e3cs/fig4": {"rounds": 40, "seeds": 2, "training": DIGITS},
-    "rbcs-f/fig2": {"rounds": 30, "longer": 40, "seeds": 2},
+    "rbcs-f/fig2": {"rounds": 40, "early": 30, "seeds": 2},
     "rbcs-f/fig3": {"rounds": 30, "longer": 40, "seeds": 2},
     "rbcs-f/fig4": {"rounds": 30, "longer": 40, "seeds": 2},
     "rbcs-f/regret": {"rounds": 30, "seeds": 2},
