@@ -141,6 +141,48 @@ def test_rbcsf_fig6_judges_every_link_of_the_order():
     assert verdicts(seconds={"RBCS-F(1)": 110.0})[3] == "contradicted"
 
 
+def bsfl_of(gap):
+    """Losses and accuracies of Fig. 7, the rivals above BSFL by `gap` for each seed."""
+    rows = {"BSFL": np.full(3, 1.0), "CS-UCB": 1.0 + gap, "Random": 1.1 + gap}
+    loss = {name: values.tolist() for name, values in rows.items()}
+    accuracy = {name: (1.5 - 0.5 * values).tolist() for name, values in rows.items()}
+    moments = ("a tenth", "a third", "all")
+    curve = {"mean": [float("nan"), 1.0, 0.8, 0.9], "half": [0.0] * 4}
+    return {
+        "kind": "iid",
+        "rounds": 1500,
+        "seeds": 3,
+        "share": [0.02, 0.3, 0.6, 1.0],
+        "time": [100.0] * 3,
+        "seconds": {name: [10.0, 11.0, 12.0] for name in rows},
+        "spread": {name: [1.0] * 3 for name in rows},
+        "loss": dict.fromkeys(moments, loss),
+        "accuracy": dict.fromkeys(moments, accuracy),
+        "curves": {"loss": dict.fromkeys(rows, curve), "accuracy": dict.fromkeys(rows, curve)},
+    }
+
+
+def test_bsfl_on_images_is_judged_at_the_times_that_the_claim_names():
+    study = studies.STUDIES["bsfl/fig7"]
+    for gap, verdict in (
+        (np.array([0.1, 0.11, 0.12]), "reproduced"),
+        (np.array([-0.4, -0.41, -0.42]), "contradicted"),
+        (np.array([-0.3, 0.1, 0.4]), "undecided"),
+    ):
+        found = study.score(bsfl_of(gap))
+        assert [one.verdict for one in found] == [verdict] * 2
+    assert all("a tenth, a third and all of the time compared" in one.claim for one in found)
+    assert "Lowest loss on the way, mean over seeds: BSFL 0.800 after 60% of the time" in found[0].note
+
+
+def test_a_figure_of_few_seeds_has_no_bands_and_says_what_its_lines_are():
+    study = studies.STUDIES["bsfl/fig7"]
+    for seeds, bands, words in ((1, 0, "one seed"), (3, 0, "means of 3 seeds"), (5, 3, "95% intervals of 5 seeds")):
+        axis = study.plot(bsfl_of(np.full(3, 0.1)) | {"seeds": seeds}).axes[0]
+        assert len(axis.collections) == bands
+        assert words in axis.get_legend().get_title().get_text()
+
+
 def test_a_figure_is_cut_to_where_its_curves_differ_but_keeps_its_marks():
     _, axes = _plots.figure(3, 3)
     axis, at = axes[0][0], np.arange(1, 101)

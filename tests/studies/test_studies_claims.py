@@ -178,6 +178,8 @@ def test_bsfl_regret_claims():
     }
     result["early_exponent"] = result["exponent"]
     assert verdicts("bsfl/regret", result) == ["reproduced"] * 4
+    # Fig. 5's claims are counted in bsfl/fig5.
+    assert [one.own for one in studies.STUDIES["bsfl/regret"].score(result)] == [True, True, True, False]
     assert verdicts("bsfl/regret", result | {"bound": [1.7e7] * 3})[3] == "vacuous"  # Random keeps it, too
     roots = {"BSFL": [0.5, 0.55, 0.6], "Random": [0.5, 0.51, 0.52], "CS-UCB": [0.5, 0.51, 0.52]}
     finals = {"BSFL": [5000.0, 5100.0, 5200.0], "Random": [900.0, 1000.0, 1100.0], "CS-UCB": [100.0, 110.0, 120.0]}

@@ -16,12 +16,15 @@ from fedpick.studies._verdicts import Check, Limit, above, within
 from fedpick.types import Floats
 from fedpick.worlds import Gamma, World
 
-__all__ = ["LIMITS", "PAPER", "exponent", "linear", "logarithmic", "mean_speeds", "regret_of"]
+__all__ = ["LIMITS", "LOOKS", "PAPER", "exponent", "linear", "logarithmic", "mean_speeds", "regret_of"]
 
 PAPER = (
     "Ben Ami, Cohen & Zhao (2023), Client Selection for Generalization in Accelerated Federated Learning: A "
     "Multi-Armed Bandit Approach"
 )
+
+# A scheme has the same colour in all figures of the paper.
+LOOKS = {"BSFL": 0, "CS-UCB": 1, "CS-UCB-Q": 1, "Random": 2, "Random by size": 2}
 
 LIMITS = {
     "logarithmic": Limit(1.5, "times the exponent 1/ln n of a logarithm: constants beside it still count at these n"),
