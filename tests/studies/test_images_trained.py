@@ -103,7 +103,9 @@ def test_schemes_are_judged_by_their_printed_numbers(task, kind, prox):
     expected = ["reproduced"] * 6
     if task is LETTERS:
         expected[2] = "not testable here"  # a level on other data
-    assert [finding.verdict for finding in study.score(table_of(task, kind, prox))] == expected
+    found = study.score(table_of(task, kind, prox))
+    assert [finding.verdict for finding in found] == expected
+    assert [finding.own for finding in found] == [False] * 5 + [True]  # participation is counted in e3cs/fig4
     unfair = study.score(table_of(task, kind, prox, {"FedCS": [99.0 + 0.1 * i for i in range(8)]}))
     assert unfair[3].verdict == "contradicted"
 

@@ -8,6 +8,7 @@ import pytest
 import fedpick as fp
 from fedpick import studies
 from fedpick.studies.bsfl import _common as bsfl
+from fedpick.studies.e3cs import theorem1
 from fedpick.studies.power_of_choice import _problem as power_of_choice
 from fedpick.studies.rbcsf import fig2
 
@@ -95,6 +96,22 @@ def test_e3cs_fig3_claims():
         "best_used": {"E3CS-0": [25], "FedCS": [20]},
     }
     assert verdicts("e3cs/fig3", few) == ["reproduced", "undecided", "undecided", "reproduced", "undecided"]
+
+
+def test_e3cs_theorem1_claims():
+    def rows(regret, slope):
+        rest = {"bound": [500.0] * 6, "uniform": [900.0] * 6, "eta": 0.1}
+        some = {t: [regret * (t / 1000) ** (slope + 0.02 * s) for s in SEEDS] for t in (100, 1000)}
+        return {"rows": {"optimal": {str(t): {"regret": values, **rest} for t, values in some.items()}}}
+
+    def seen(result):
+        return [finding.verdict for finding in theorem1.STUDY.score(result)]
+
+    assert seen(rows(100.0, 0.5)) == ["reproduced", "reproduced"]
+    assert seen(rows(600.0, 1.2)) == ["contradicted", "contradicted"]
+    assert seen(rows(100.0, 1.0))[1] == "undecided"
+    # The square root is said of the bound: how the regret itself grows is ours.
+    assert [finding.own for finding in theorem1.STUDY.score(rows(100.0, 0.5))] == [False, True]
 
 
 def test_rbcsf_fig2_claims():
