@@ -134,13 +134,31 @@ def test_rbcsf_fig6_judges_every_link_of_the_order():
         row = {name: (level + x).tolist() for name, level in levels.items()}
         took = {name: (seconds + x).tolist() for name, seconds in times.items()}
         made = {"final": {"1": row}, "area": {"1": row}, "seconds": {"1": took}}
-        return [one.verdict for one in studies.STUDIES["rbcs-f/fig6-cifar10"].score(made)]
+        found = studies.STUDIES["rbcs-f/fig6-cifar10"].score(made)
+        assert [one.own for one in found] == [False] * 4 + [True]  # appendix E is not at hand
+        return [one.verdict for one in found]
 
-    assert verdicts() == ["reproduced"] * 4
-    assert verdicts(final={"RBCS-F(10)": 70.2}) == ["contradicted", "reproduced", "contradicted", "reproduced"]
+    assert verdicts() == ["reproduced"] * 5
+    assert verdicts(final={"RBCS-F(10)": 70.2}) == ["contradicted", "reproduced", "contradicted", *["reproduced"] * 2]
     assert verdicts(final={"RBCS-F(10)": 71.0})[1] == "contradicted"  # Random is not best
-    assert verdicts(final={"FedCS(3)": 68.9})[0] == "contradicted"  # above V = 100
-    assert verdicts(seconds={"RBCS-F(1)": 110.0})[3] == "contradicted"
+    assert verdicts(final={"RBCS-F(1)": 70.6})[1] == "contradicted"  # neither is it here
+    assert verdicts(final={"FedCS(3)": 68.9})[0::3] == ["contradicted", "reproduced"]  # above V = 100 only
+    assert verdicts(final={"FedCS(3)": 69.3})[3] == "contradicted"  # above V = 50, too: not below most
+    assert verdicts(seconds={"RBCS-F(1)": 110.0})[4] == "contradicted"
+
+
+def test_rbcsf_fig6_with_a_wide_interval_is_undecided_and_has_its_numbers_in_tables():
+    names = ("Random", "RBCS-F(1)", "RBCS-F(10)", "RBCS-F(50)", "RBCS-F(100)", "FedCS(3)")
+    x = 9 * np.linspace(-1, 1, 3)
+    row = {name: (70.5 - 0.5 * i + np.roll(x, i)).tolist() for i, name in enumerate(names)}
+    made = {"final": {"1": row, "10": row}, "area": {"1": row, "10": row}, "seconds": {"1": row, "10": row}}
+    study = studies.STUDIES["rbcs-f/fig6-cifar10"]
+    found = study.score(made)
+    assert {one.verdict for one in found} == {"undecided"}
+    assert max(len(one.ours) for one in found) < 130
+    text = study.body(made)
+    assert text.count("\n| RBCS-F(50) |") == 3
+    assert "| scheme | gamma_1 = 1 | gamma_1 = 10 |" in text
 
 
 def bsfl_of(gap):
