@@ -173,7 +173,8 @@ def _score(task: Task, result: Result) -> list[Finding]:
         )
     last, top = first_of(result["first"], 2), f"{task.levels[2]:.0%}"
     never = [within(last[n] - end, f"{n} never has {top}", low=1.0) for n in printed if printed[n][2] is None]
-    some = [within(last[n], f"{n} has {top}", high=end, digits=0) for n in printed if printed[n][2] is not None]
+    there = [name for name, row in printed.items() if row[2] is not None]
+    some = [within(last[name], f"{name}'s first round with {top}", high=end, digits=0) for name in there]
     findings.append(
         Finding(
             f"Which schemes reach {top}, and which never do",
@@ -210,9 +211,9 @@ def _score(task: Task, result: Result) -> list[Finding]:
     a, b, low = printed["E3CS-inc"], printed["Random"], f"{task.levels[0]:.0%}"
     findings.append(
         Finding(
-            "E3CS-inc is good at both: early as E3CS-0, at the end as the fair schemes",
+            f"E3CS-inc is good at both: early before Random, and at the end at most {below:g} point below it",
             f"{task.printed_levels[0]:.0%} in round {a[0]} (Random {b[0]}), finally {a[3]}% (Random {b[3]}%)",
-            f"{low} in round {when(first_of(result['first'], 0)['E3CS-inc'], end)}; finally less Random's: "
+            f"first round with {low}: {when(first_of(result['first'], 0)['E3CS-inc'], end)}; finally less Random's: "
             f"{show(gap, 1)} points",
             judge(both),
         )
