@@ -192,6 +192,8 @@ def test_bsfl_on_images_is_judged_at_the_times_that_the_claim_names():
         found = study.score(bsfl_of(gap))
         assert [one.verdict for one in found] == [verdict] * 2
     assert all("a tenth, a third and all of the time compared" in one.claim for one in found)
+    assert "\n| Random | " in study.body(bsfl_of(np.zeros(3)))
+    assert "| scheme | after a tenth | after a third | after all |" in study.body(bsfl_of(np.zeros(3)))
     assert "Lowest loss on the way, mean over seeds: BSFL 0.800 after 60% of the time" in found[0].note
 
 

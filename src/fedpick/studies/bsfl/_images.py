@@ -11,7 +11,7 @@ from fedpick.studies._stats import band, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import NAMES
 from fedpick.studies._verdicts import above, judge
-from fedpick.studies.bsfl._common import LOOKS, PAPER
+from fedpick.studies.bsfl._common import LOOKS, PAPER, over_time
 from fedpick.types import Floats
 
 if TYPE_CHECKING:
@@ -108,26 +108,29 @@ def _score(result: Result) -> list[Finding]:
         Finding(
             f"BSFL has the smallest test loss {WHEN}",
             said,
-            "; ".join(
-                f"after {moment} of the time: " + ", ".join(f"{name} {show(v, 3)}" for name, v in row.items())
-                for moment, row in result["loss"].items()
-            ),
+            "after all of the time: " + ", ".join(f"{name} {show(v, 3)}" for name, v in result["loss"]["all"].items()),
             judge(lower),
             ended,
         ),
         Finding(
             f"BSFL has the highest test accuracy {WHEN}",
             said,
-            "; ".join(
-                f"after {moment} of the time: "
-                + ", ".join(f"{name} {show(100 * np.asarray(v), 1, '%')}" for name, v in row.items())
-                for moment, row in result["accuracy"].items()
-            ),
+            "after all of the time: "
+            + ", ".join(f"{name} {show(100 * np.asarray(v), 1, '%')}" for name, v in result["accuracy"]["all"].items()),
             judge(better),
             "standard deviation of how often clients were chosen: "
             + ", ".join(f"{name} {show(v, 1)}" for name, v in result["spread"].items()),
         ),
     ]
+
+
+def _body(result: Result) -> str:
+    return "\n".join(
+        [
+            over_time("Test loss", {"": result["loss"]}, lambda values: show(values, 3)),
+            over_time("Test accuracy", {"": result["accuracy"]}, lambda values: show(100 * np.asarray(values), 1, "%")),
+        ]
+    )
 
 
 def _plot(result: Result) -> "Figure":
@@ -183,6 +186,7 @@ def study(figure: int, data: str, kind: str) -> Study:
         gather=_gather,
         score=_score,
         plot=_plot,
+        body=_body,
         about=f"{NAMES[data]} among 500 clients, "
         + ("divided evenly" if kind == "iid" else "labels and sizes by Dirichlet(0.5)")
         + f", 25 of which train a round: {MODELS[data]}, five steps with batches of 20 and learning rate 0.05. Times "
