@@ -165,7 +165,7 @@ def _score(result: Result) -> list[Finding]:
             f"a logarithm has exponent 1/ln n = {1 / np.log(n):.2f} here",
         ),
     ]
-    for kind, of in result["loss"].items():
+    for i, (kind, of) in enumerate(result["loss"].items()):
         links = [
             above(np.log(row[name]) - np.log(row["BSFL"]), f"after {moment}: {name} > BSFL", ratio=True)
             for moment, row in of.items()
@@ -188,6 +188,7 @@ def _score(result: Result) -> list[Finding]:
                         f"the paper does not describe its data; ours: {result['data'][kind]}",
                     ]
                 ),
+                own=i > 0,  # one claim, counted once
             )
         )
     return findings
