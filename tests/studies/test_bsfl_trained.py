@@ -79,3 +79,11 @@ def test_notes_say_what_does_not_hold():
     assert "BSFL's exponent is below 1 holds, but not by 0.80: +0.40" in findings[1].reason
     assert "Random's regret is linear is contradicted: 0.50" in findings[1].reason
     assert "after a tenth: CS-UCB > BSFL is contradicted: ratio 0.80" in findings[2].reason
+
+
+def test_the_loss_is_one_claim_whatever_data_we_made_for_it():
+    result = made_up([90.0, 100.0, 110.0], (0.13, 1.0, 1.0), (1.0, 1.2, 1.4))
+    for key in ("data", "seconds", "loss"):
+        result[key] = {**result[key], "more data": result[key]["iid"]}
+    assert [finding.own for finding in fig5.STUDY.score(result)] == [False, False, False, True]
+    assert "| BSFL, more data | " in fig5.STUDY.body(result)

@@ -103,7 +103,9 @@ def test_schemes_are_judged_by_their_printed_numbers(task, kind, prox):
     expected = ["reproduced"] * 6
     if task is LETTERS:
         expected[2] = "not testable here"  # a level on other data
-    assert [finding.verdict for finding in study.score(table_of(task, kind, prox))] == expected
+    found = study.score(table_of(task, kind, prox))
+    assert [finding.verdict for finding in found] == expected
+    assert [finding.own for finding in found] == [False] * 5 + [True]  # participation is counted in e3cs/fig4
     unfair = study.score(table_of(task, kind, prox, {"FedCS": [99.0 + 0.1 * i for i in range(8)]}))
     assert unfair[3].verdict == "contradicted"
 
@@ -132,13 +134,75 @@ def test_rbcsf_fig6_judges_every_link_of_the_order():
         row = {name: (level + x).tolist() for name, level in levels.items()}
         took = {name: (seconds + x).tolist() for name, seconds in times.items()}
         made = {"final": {"1": row}, "area": {"1": row}, "seconds": {"1": took}}
-        return [one.verdict for one in studies.STUDIES["rbcs-f/fig6-cifar10"].score(made)]
+        found = studies.STUDIES["rbcs-f/fig6-cifar10"].score(made)
+        assert [one.own for one in found] == [False] * 4 + [True]  # appendix E is not at hand
+        return [one.verdict for one in found]
 
-    assert verdicts() == ["reproduced"] * 4
-    assert verdicts(final={"RBCS-F(10)": 70.2}) == ["contradicted", "reproduced", "contradicted", "reproduced"]
+    assert verdicts() == ["reproduced"] * 5
+    assert verdicts(final={"RBCS-F(10)": 70.2}) == ["contradicted", "reproduced", "contradicted", *["reproduced"] * 2]
     assert verdicts(final={"RBCS-F(10)": 71.0})[1] == "contradicted"  # Random is not best
-    assert verdicts(final={"FedCS(3)": 68.9})[0] == "contradicted"  # above V = 100
-    assert verdicts(seconds={"RBCS-F(1)": 110.0})[3] == "contradicted"
+    assert verdicts(final={"RBCS-F(1)": 70.6})[1] == "contradicted"  # neither is it here
+    assert verdicts(final={"FedCS(3)": 68.9})[0::3] == ["contradicted", "reproduced"]  # above V = 100 only
+    assert verdicts(final={"FedCS(3)": 69.3})[3] == "contradicted"  # above V = 50, too: not below most
+    assert verdicts(seconds={"RBCS-F(1)": 110.0})[4] == "contradicted"
+
+
+def test_rbcsf_fig6_with_a_wide_interval_is_undecided_and_has_its_numbers_in_tables():
+    names = ("Random", "RBCS-F(1)", "RBCS-F(10)", "RBCS-F(50)", "RBCS-F(100)", "FedCS(3)")
+    x = 9 * np.linspace(-1, 1, 3)
+    row = {name: (70.5 - 0.5 * i + np.roll(x, i)).tolist() for i, name in enumerate(names)}
+    made = {"final": {"1": row, "10": row}, "area": {"1": row, "10": row}, "seconds": {"1": row, "10": row}}
+    study = studies.STUDIES["rbcs-f/fig6-cifar10"]
+    found = study.score(made)
+    assert {one.verdict for one in found} == {"undecided"}
+    assert max(len(one.ours) for one in found) < 130
+    text = study.body(made)
+    assert text.count("\n| RBCS-F(50) |") == 3
+    assert "| scheme | gamma_1 = 1 | gamma_1 = 10 |" in text
+
+
+def bsfl_of(gap):
+    """Losses and accuracies of Fig. 7, the rivals above BSFL by `gap` for each seed."""
+    rows = {"BSFL": np.full(3, 1.0), "CS-UCB": 1.0 + gap, "Random": 1.1 + gap}
+    loss = {name: values.tolist() for name, values in rows.items()}
+    accuracy = {name: (1.5 - 0.5 * values).tolist() for name, values in rows.items()}
+    moments = ("a tenth", "a third", "all")
+    curve = {"mean": [float("nan"), 1.0, 0.8, 0.9], "half": [0.0] * 4}
+    return {
+        "kind": "iid",
+        "rounds": 1500,
+        "seeds": 3,
+        "share": [0.02, 0.3, 0.6, 1.0],
+        "time": [100.0] * 3,
+        "seconds": {name: [10.0, 11.0, 12.0] for name in rows},
+        "spread": {name: [1.0] * 3 for name in rows},
+        "loss": dict.fromkeys(moments, loss),
+        "accuracy": dict.fromkeys(moments, accuracy),
+        "curves": {"loss": dict.fromkeys(rows, curve), "accuracy": dict.fromkeys(rows, curve)},
+    }
+
+
+def test_bsfl_on_images_is_judged_at_the_times_that_the_claim_names():
+    study = studies.STUDIES["bsfl/fig7"]
+    for gap, verdict in (
+        (np.array([0.1, 0.11, 0.12]), "reproduced"),
+        (np.array([-0.4, -0.41, -0.42]), "contradicted"),
+        (np.array([-0.3, 0.1, 0.4]), "undecided"),
+    ):
+        found = study.score(bsfl_of(gap))
+        assert [one.verdict for one in found] == [verdict] * 2
+    assert all("a tenth, a third and all of the time compared" in one.claim for one in found)
+    assert "\n| Random | " in study.body(bsfl_of(np.zeros(3)))
+    assert "| scheme | after a tenth | after a third | after all |" in study.body(bsfl_of(np.zeros(3)))
+    assert "Lowest loss on the way, mean over seeds: BSFL 0.800 after 60% of the time" in found[0].note
+
+
+def test_a_figure_of_few_seeds_has_no_bands_and_says_what_its_lines_are():
+    study = studies.STUDIES["bsfl/fig7"]
+    for seeds, bands, words in ((1, 0, "one seed"), (3, 0, "means of 3 seeds"), (5, 3, "95% intervals of 5 seeds")):
+        axis = study.plot(bsfl_of(np.full(3, 0.1)) | {"seeds": seeds}).axes[0]
+        assert len(axis.collections) == bands
+        assert words in axis.get_legend().get_title().get_text()
 
 
 def test_a_figure_is_cut_to_where_its_curves_differ_but_keeps_its_marks():

@@ -8,7 +8,9 @@ import pytest
 import fedpick as fp
 from fedpick import studies
 from fedpick.studies.bsfl import _common as bsfl
+from fedpick.studies.e3cs import theorem1
 from fedpick.studies.power_of_choice import _problem as power_of_choice
+from fedpick.studies.rbcsf import fig2
 
 DIGITS = {  # what pow-d is trained on here
     "data": {"name": "digits", "partition": "dirichlet(alpha=10, at_least=2)"},
@@ -96,18 +98,39 @@ def test_e3cs_fig3_claims():
     assert verdicts("e3cs/fig3", few) == ["reproduced", "undecided", "undecided", "reproduced", "undecided"]
 
 
+def test_e3cs_theorem1_claims():
+    def rows(regret, slope):
+        rest = {"bound": [500.0] * 6, "uniform": [900.0] * 6, "eta": 0.1}
+        some = {t: [regret * (t / 1000) ** (slope + 0.02 * s) for s in SEEDS] for t in (100, 1000)}
+        return {"rows": {"optimal": {str(t): {"regret": values, **rest} for t, values in some.items()}}}
+
+    def seen(result):
+        return [finding.verdict for finding in theorem1.STUDY.score(result)]
+
+    assert seen(rows(100.0, 0.5)) == ["reproduced", "reproduced"]
+    assert seen(rows(600.0, 1.2)) == ["contradicted", "contradicted"]
+    assert seen(rows(100.0, 1.0))[1] == "undecided"
+    # The square root is said of the bound: how the regret itself grows is ours.
+    assert [finding.own for finding in theorem1.STUDY.score(rows(100.0, 0.5))] == [False, True]
+
+
 def test_rbcsf_fig2_claims():
     names = ("RBCS-F(1)", "RBCS-F(10)", "RBCS-F(50)")
     rising = {name: (10.0 * 2**i + 0.1 * SEEDS).tolist() for i, name in enumerate(names)}
-    result = {"rounds": 500, "longer": 900, "level": rising, "reached": rising}
-    result |= {"start": {n: [0.1] * 6 for n in names}, "growth": {n: [0.001, 0.002, 0.003] * 2 for n in names}}
-    result |= {"later": result["growth"]}
-    assert verdicts("rbcs-f/fig2", result) == ["reproduced"] * 3
+    flat, steep = ({n: [x, 2 * x, 3 * x] * 2 for n in names} for x in (0.01, 0.3))
+    result = {"rounds": 3000, "early": 500, "level": rising, "reached": rising, "growth": flat, "growth_early": steep}
+    assert verdicts("rbcs-f/fig2", result) == ["reproduced"] * 3  # growth after 500 rounds is told, not judged
     falling = dict(zip(names, reversed(list(rising.values())), strict=True))
-    worse = result | {"level": falling, "reached": falling, "growth": {n: [0.08, 0.09, 0.1] * 2 for n in names}}
+    worse = result | {"level": falling, "reached": falling, "growth": steep}
     assert verdicts("rbcs-f/fig2", worse) == ["contradicted"] * 3
-    wide = result | {"growth": {n: [-0.05, 0.0, 0.06] * 2 for n in names}}
+    wide = result | {"growth": {n: [-0.5, 0.0, 0.6] * 2 for n in names}}
     assert verdicts("rbcs-f/fig2", wide)[0] == "undecided"
+
+
+def test_rbcsf_fig2_growth_is_that_of_the_last_tenth():
+    straight = np.arange(1.0, 101.0)[None, :]
+    stopped = np.minimum(straight, 50.0)
+    assert fig2._growth(np.concatenate([straight, stopped])).tolist() == [1.0, 0.0]
 
 
 def test_rbcsf_fig3_and_fig4_claims():
@@ -172,6 +195,8 @@ def test_bsfl_regret_claims():
     }
     result["early_exponent"] = result["exponent"]
     assert verdicts("bsfl/regret", result) == ["reproduced"] * 4
+    # Fig. 5's claims are counted in bsfl/fig5.
+    assert [one.own for one in studies.STUDIES["bsfl/regret"].score(result)] == [True, True, True, False]
     assert verdicts("bsfl/regret", result | {"bound": [1.7e7] * 3})[3] == "vacuous"  # Random keeps it, too
     roots = {"BSFL": [0.5, 0.55, 0.6], "Random": [0.5, 0.51, 0.52], "CS-UCB": [0.5, 0.51, 0.52]}
     finals = {"BSFL": [5000.0, 5100.0, 5200.0], "Random": [900.0, 1000.0, 1100.0], "CS-UCB": [100.0, 110.0, 120.0]}

@@ -27,7 +27,7 @@ DIGITS = {
 TINY = {
     "e3cs/fig3": {"rounds": 40, "seeds": 2, "training": DIGITS},
     "e3cs/fig4": {"rounds": 40, "seeds": 2, "training": DIGITS},
-    "rbcs-f/fig2": {"rounds": 30, "longer": 40, "seeds": 2},
+    "rbcs-f/fig2": {"rounds": 40, "early": 30, "seeds": 2},
     "rbcs-f/fig3": {"rounds": 30, "longer": 40, "seeds": 2},
     "rbcs-f/fig4": {"rounds": 30, "longer": 40, "seeds": 2},
     "rbcs-f/regret": {"rounds": 30, "seeds": 2},
@@ -319,10 +319,20 @@ def test_the_index_counts_the_papers_claims_only(tmp_path):
     assert row.endswith("| 9 | 1 |  | 1 |  |  |  |")
     assert "2 claims of the five papers were judged, in 1 studies. The studies rerun 2 of the " in page
     assert "1 extensions of ours" in page
-    assert (
-        "| Theorem 4 | the guaranteed share | [rbcs-f/fig4](rbcs-f/fig4/findings.md) | 1 reproduced, 1 contra" in page
-    )
+    # A study that is named in two rows has its verdicts in the first.
+    assert "| Fig. 4 | pulls of each client | [rbcs-f/fig4](rbcs-f/fig4/findings.md) | 1 reproduced, 1 contra" in page
+    assert "| Theorem 4 | the guaranteed share | [rbcs-f/fig4](rbcs-f/fig4/findings.md) | see Fig. 4 |" in page
     assert "| Fig. 3 | training time | not run |  | rbcs-f/fig3: not run yet |" in page
+
+
+def test_the_index_says_whose_verdicts_they_are_where_a_figure_has_several_studies(tmp_path):
+    done = [
+        Reproduction(studies.STUDIES[id], {"seeds": 9}, {}, [Finding("a", "", "", Judged(verdict))])
+        for id, verdict in (("bsfl/fig5", "reproduced"), ("bsfl/regret", "vacuous"))
+    ]
+    page = studies.save_index(done, tmp_path).read_text()
+    assert "findings.md) | fig5: 1 reproduced; regret: 1 vacuous |" in page
+    assert "| Theorem 1 | bound of the regret | [bsfl/regret](bsfl/regret/findings.md) | see Fig. 5 |" in page
 
 
 def test_the_index_tells_what_few_seeds_point_to():

@@ -255,7 +255,7 @@ def test_tables_tell_what_records_tell(tmp_path):
 
 def test_queues_are_the_policy_s(tmp_path):
     study = studies.STUDIES["rbcs-f/fig2"]
-    item = study.items(study.choose(rounds=30, longer=40, seeds=1))[1]
+    item = study.items(study.choose(rounds=40, early=30, seeds=1))[1]
     found = study.job(item, tmp_path)["queue"]
     run = play_scheme.config(item).build()
     assert found.tolist() == [run.state.policy.queue.mean() for _ in run.rounds(40)]

@@ -92,7 +92,7 @@ def advice(result):
 
 def test_the_advice_follows_the_figures():
     page = advice(made_up(pow_d=5.0, oort=-5.0))
-    assert "**pow-d** ends +5.0" in page
+    assert "**pow-d** ends 5.0" in page
     assert "above uniform (75.0 and 70.0%)" in page
     assert "It costs 3.0 times the messages a round" in page
     assert "Below uniform: oort (-5.0)." in page
@@ -110,6 +110,8 @@ def test_pages_hold_every_world_and_policy(tmp_path):
     text = (tmp_path / "findings.md").read_text()
     assert "### volatile" in text
     assert "fedcs (not ranked)" in text
+    assert "Not ranked: fedcs, which is told how reliable" in text
+    assert "with 95% intervals over 6 seeds" in text
     assert "| ideal | pow-d +5.0 | none |" in text
     again = copy.deepcopy(result)
     again["worlds"]["ideal"]["policies"]["oort"]["hours"] = [None] * 6
@@ -126,9 +128,57 @@ def test_a_tournament_of_fewer_worlds_is_told_apart():
     page = _guide.guide([whole, part], {one.study.id: "there.md" for one in (whole, part)})
     assert "every policy in nine worlds, and on CIFAR-10 4 policies in 1 of these worlds, with the same" in page
     assert "of the 3 worlds and data sets here, about 0.2 would" in page
-    assert "*CIFAR-10.* **pow-d** ends +5.0" in page
+    assert "*CIFAR-10.* **pow-d** ends 5.0" in page
     assert page.count("*CIFAR-10.*") == 1  # the other world was not played there
     assert "On CIFAR-10, among 3 policies in ideal:" in page
+
+
+def first_seeds(result, seeds):
+    """The result with only these many seeds."""
+
+    def cut(x):
+        return {key: cut(one) for key, one in x.items()} if isinstance(x, dict) else x[:seeds] if type(x) is list else x
+
+    return {**cut(result), "seeds": seeds}
+
+
+def test_one_seed_has_no_intervals_and_names_nobody():
+    text = _table.body(first_seeds(made_up(pow_d=5.0), 1))
+    assert "of one seed, so without intervals" in text
+    assert "One seed tells nothing apart from chance" in text
+    assert "beyond chance |" not in text
+    assert "±" not in text
+    label = _table.plot(first_seeds(made_up(pow_d=5.0), 1)).axes[-1].get_ylabel()
+    assert "one seed" in label
+
+
+def test_three_seeds_say_that_they_tell_only_large_differences():
+    three = first_seeds(made_up(pow_d=5.0), 3)
+    assert "3 seeds tell only large differences from chance" in _table.body(three)
+    assert "| ideal | pow-d +4.9 | none |" in _table.body(three)
+    assert "**pow-d** ends 4.9" in advice(three)
+    same = advice(first_seeds(made_up(), 3))
+    assert "No policy ends above uniform beyond chance, but 3 seeds tell only large gains." in same
+    assert "take uniform" not in same
+
+
+def test_what_is_sooner_is_told_with_its_cost():
+    result = made_up()
+    for world in result["worlds"].values():
+        world["policies"]["pow-d"] |= {"hours": [0.05 + 0.001 * i for i in range(6)], "wasted": [40.0] * 6}
+    page = advice(result)
+    assert (
+        "At the level sooner than uniform, but not above it in the end: pow-d 1.9 times (3.0 times the messages a "
+        "round, Jain's index 0.50 instead of 0.50, 40% of the work not used instead of 20%)." in page
+    )
+
+
+def test_the_labels_of_the_figure_are_inside_it():
+    figure = _table.plot({**made_up(), "worlds": {"ideal": made_up()["worlds"]["ideal"]}})
+    figure.draw_without_rendering()
+    box, whole = figure.axes[-1].yaxis.label.get_window_extent(), figure.bbox
+    assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+    assert box.x1 <= whole.x1
 
 
 def test_one_seed_gives_no_advice(tmp_path):

@@ -218,6 +218,14 @@ def test_most_needs_more_than_half():
     assert most([yes, few, many, many, no], "A").seeds == 500
 
 
+def test_most_of_one_seed_tells_what_it_points_to():
+    so, other = above([1.0], "A > B"), above([-1.0], "A > B")
+    assert judge([most([so, so, other], "in most")]).as_claimed is True
+    against = judge([most([so, other, other], "in most")])
+    assert (against.verdict, against.as_claimed) == ("undecided", False)
+    assert against.reasons == ("At least 3 seeds are needed; so far not so: in most: 1 of 3",)
+
+
 def test_two_verdicts_are_the_study_s_own_statement():
     assert vacuous("so large").verdict == "vacuous"
     assert not_testable("no data").reasons == ("no data",)

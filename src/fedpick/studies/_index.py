@@ -1,6 +1,6 @@
 """The index: of every table and figure of the five papers the state and the verdicts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fedpick.studies._study import Finding, Reproduction, table
@@ -171,6 +171,15 @@ def _link(id: str) -> str:
     return f"[{id}]({id}/findings.md)"
 
 
+def _once(there: Sequence[Reproduction], told: Mapping[str, str]) -> str:
+    """The verdicts of these studies; of those in `told`, the row that has them, so that none is read twice."""
+    new = [one for one in there if one.study.id not in told]
+    several = len(there) > 1
+    said = [(f"{one.study.id.partition('/')[2]}: " if several else "") + _words(one.findings) for one in new]
+    rows = dict.fromkeys(told[one.study.id] for one in there if one.study.id in told)
+    return "; ".join([*said, *(f"see {row}" for row in rows)])
+
+
 def index_page(outcomes: Sequence[Reproduction]) -> str:
     """The page index.md."""
     by_id = {outcome.study.id: outcome for outcome in outcomes}
@@ -201,12 +210,14 @@ def index_page(outcomes: Sequence[Reproduction]) -> str:
         "## All tables and figures\n",
     ]
     for paper, entries in PAPERS.items():
-        rows = [["", "what", "rerun in", "verdicts there", "left out"], ["---"] * 5]
+        rows = [["", "what", "rerun in", "verdicts of the whole study", "left out"], ["---"] * 5]
+        told: dict[str, str] = {}
         for entry in entries:
             there = [by_id[id] for id in entry.studies if id in by_id]
             missing = [f"{id}: not run yet" for id in entry.studies if id not in by_id]
             left = "; ".join([*missing, *([entry.left] if entry.left else [])])
             links = ", ".join(_link(one.study.id) for one in there) or "not run"
-            rows.append([entry.name, entry.what, links, "; ".join(_words(one.findings) for one in there), left])
+            rows.append([entry.name, entry.what, links, _once(there, told), left])
+            told |= {one.study.id: entry.name for one in there if one.study.id not in told}
         parts += [f"### {paper}\n", table(rows)]
     return "\n".join(parts)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # matplotlib takes half a second to import, and worker proces
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), "-", "--")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+FEWEST = 5  # seeds for bands: with fewer, they are mostly wider than the differences between the lines
 
 
 @contextmanager
@@ -54,6 +55,22 @@ def writer(made: "Figure", kind: str) -> Callable[[Path], None]:
 def line(i: int) -> dict[str, Any]:
     """Colour and dashes of the i-th line."""
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[i % len(LINES)], "linewidth": 1.6}
+
+
+def band_of(half: ArrayLike, seeds: int) -> ArrayLike | None:
+    """The half-widths to draw; None where there are too few seeds for bands."""
+    return half if seeds >= FEWEST else None
+
+
+def lines_are(seeds: int) -> str:
+    """What lines and bands are, for a legend.
+
+    >>> lines_are(1), lines_are(3), lines_are(8)
+    ('one seed', 'means of 3 seeds', 'means and 95% intervals of 8 seeds')
+    """
+    if seeds == 1:
+        return "one seed"
+    return f"means of {seeds} seeds" if seeds < FEWEST else f"means and 95% intervals of {seeds} seeds"
 
 
 def banded(axis: Any, at: ArrayLike, mean: ArrayLike, half: ArrayLike | None, i: int, label: str | None = None) -> None:

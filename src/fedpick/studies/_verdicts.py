@@ -304,6 +304,10 @@ def _too_few(means: Sequence[str]) -> Judged:
 
 def most(checks: Sequence[Check], what: str) -> Check:
     """One check that more than half of these hold."""
+    if checks and all(check.few for check in checks):
+        so = sum(check.few == AS_CLAIMED for check in checks)
+        few = AS_CLAIMED if so > len(checks) / 2 else f"{what}: {so} of {len(checks)}"
+        return Check("undecided", f"{what} is undecided: too few seeds", FEWEST, few)
     verdicts = [check.verdict for check in checks]
     held, lost = verdicts.count("reproduced"), verdicts.count("contradicted")
     words = f"{held} of {len(checks)} hold, {lost} are contradicted"

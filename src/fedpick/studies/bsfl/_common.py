@@ -1,5 +1,6 @@
 """Shared by the figures of BSFL: the paper, and regret against an oracle that knows all speeds."""
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,22 @@ from scipy.special import gammaincinv
 from fedpick import theory
 from fedpick.policies.bsfl import generalisation
 from fedpick.studies._runs import chosen_in
-from fedpick.studies._study import Item
+from fedpick.studies._study import Item, table
 from fedpick.studies._verdicts import Check, Limit, above, within
 from fedpick.types import Floats
 from fedpick.worlds import Gamma, World
 
-__all__ = ["LIMITS", "PAPER", "exponent", "linear", "logarithmic", "mean_speeds", "regret_of"]
+__all__ = ["LIMITS", "LOOKS", "PAPER", "exponent", "linear", "logarithmic", "mean_speeds", "over_time", "regret_of"]
 
 PAPER = (
     "Ben Ami, Cohen & Zhao (2023), Client Selection for Generalization in Accelerated Federated Learning: A "
     "Multi-Armed Bandit Approach"
 )
+
+Losses = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # by kind of data, moment and scheme
+
+# A scheme has the same colour in all figures of the paper.
+LOOKS = {"BSFL": 0, "CS-UCB": 1, "CS-UCB-Q": 1, "Random": 2, "Random by size": 2}
 
 LIMITS = {
     "logarithmic": Limit(1.5, "times the exponent 1/ln n of a logarithm: constants beside it still count at these n"),
@@ -40,6 +46,22 @@ def logarithmic(exponents: ArrayLike, name: str, rounds: int) -> Check:
 def linear(exponents: ArrayLike, name: str) -> Check:
     """Check that regret grows linearly; for a while it may grow faster, when the policy tries the slow ones last."""
     return within(exponents, f"{name}'s regret is linear", low=LIMITS["linear"].value)
+
+
+def over_time(title: str, parts: Losses, shown: Callable[[Sequence[float]], str]) -> str:
+    """A table of schemes by the share of the time compared, as Markdown.
+
+    Args:
+        title: its heading.
+        parts: for each kind of data ("": the only one) and moment the values of each scheme, one per seed.
+        shown: these values as text.
+    """
+    moments = list(next(iter(parts.values())))
+    rows = [["scheme", *(f"after {moment}" for moment in moments)], ["---", *["---:"] * len(moments)]]
+    for kind, of in parts.items():
+        for name in of[moments[0]]:
+            rows.append([f"{name}, {kind}" if kind else name, *(shown(of[moment][name]) for moment in moments)])
+    return f"## {title} over the time compared\n\n{table(rows)}"
 
 
 @lru_cache(maxsize=4)

@@ -17,4 +17,5 @@ STUDY = study(
         "CS-UCB": "cs-ucb(tau_min=1.0, tau_max=20.0)",
         "Random": "uniform",
     },
+    sizes="10 or 100 examples a client",
 )

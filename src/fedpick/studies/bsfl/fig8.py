@@ -19,4 +19,5 @@ STUDY = study(
         "CS-UCB-Q": "cs-ucb-q(tau_min=1.0, tau_max=20.0)",
         "Random by size": "size-weighted(replace=False)",
     },
+    sizes="sizes log-normal with mean 20 and sigma 1, at least 5; in the second part inputs are shifted, too",
 )

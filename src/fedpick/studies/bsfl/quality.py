@@ -11,7 +11,7 @@ from fedpick.studies._runs import Played, column, play_scheme
 from fedpick.studies._stats import band, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import above, judge, order
-from fedpick.studies.bsfl._common import LIMITS, PAPER, exponent, linear, logarithmic, mean_speeds, regret_of
+from fedpick.studies.bsfl._common import LIMITS, LOOKS, PAPER, exponent, linear, logarithmic, mean_speeds, regret_of
 from fedpick.worlds import named
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _gather(settings: Settings, found: Found) -> Result:
 def _score(result: Result) -> list[Finding]:
     findings = []
     n = result["rounds"]
-    for kind in result["qualities"]:
+    for i, kind in enumerate(result["qualities"]):
         better, final, slope = (result[key][kind] for key in ("better", "final", "exponent"))
         target = np.asarray(result["target"][kind])
         worth = np.asarray(result["qualities"][kind])
@@ -106,6 +106,7 @@ def _score(result: Result) -> list[Finding]:
                 + ", ".join(f"{name} {show(values, 2)}" for name, values in better.items()),
                 judge([above(ratio, "the better half is chosen more often", ratio=True)]),
                 "the paper has no experiment with qualities other than 1",
+                own=i > 0,  # one claim, counted once
             ),
             Finding(
                 f"{kind}: with the qualities, choices are nearer to the rates that (4) asks for",
@@ -141,8 +142,8 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(4.6 * len(kinds), 3.6, columns=len(kinds), sharey=True)
     for axis, kind in zip(axes[0], kinds, strict=True):
         at = np.arange(1, len(result["target"][kind]) + 1)
-        for i, (name, rates) in enumerate(result["rates"][kind].items()):
-            _plots.banded(axis, at, rates["mean"], rates["half"], i, name)
+        for name, rates in result["rates"][kind].items():
+            _plots.banded(axis, at, rates["mean"], rates["half"], {**LOOKS, BLIND: 3}[name], name)
         target = result["target"][kind]
         axis.plot(at, target, linestyle="none", marker="_", markersize=9, color="black", label="rate that (4) asks for")
         axis.set_title(kind, fontsize=10)

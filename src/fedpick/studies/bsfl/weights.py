@@ -11,7 +11,7 @@ from fedpick.studies._runs import Played, column, play_scheme
 from fedpick.studies._stats import band, interval, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of, table
 from fedpick.studies._verdicts import above, judge, order
-from fedpick.studies.bsfl._common import LIMITS, PAPER, exponent, linear, logarithmic, mean_speeds, regret_of
+from fedpick.studies.bsfl._common import LIMITS, LOOKS, PAPER, exponent, linear, logarithmic, mean_speeds, regret_of
 from fedpick.worlds import named
 
 if TYPE_CHECKING:
@@ -177,12 +177,12 @@ def _plot(result: Result) -> "Figure":
         curves = [[result["final"][name]["BSFL"] for name in names]]
         curves += [[result[key][name] for name in names] for key in ("seconds", "spread")]
         for axis, values in zip(axes[0], curves, strict=True):
-            _draw(axis, result["alphas"], values, f"BSFL, beta = {beta:g}", i)
-    for j, who in enumerate(OTHERS, len(result["betas"])):
+            _draw(axis, result["alphas"], values, f"BSFL, beta = {beta:g}", LOOKS["BSFL"] if i == 0 else 2 + i)
+    for who in OTHERS:
         first = [result["final"][_name(alpha, result["betas"][0])][who] for alpha in result["alphas"]]
-        _draw(axes[0][0], result["alphas"], first, who, j)
+        _draw(axes[0][0], result["alphas"], first, who, LOOKS[who])
         for axis, key in zip(axes[0][1:], ("seconds", "spread"), strict=True):
-            _draw(axis, result["alphas"], [result["others"][who][key]] * len(result["alphas"]), who, j)
+            _draw(axis, result["alphas"], [result["others"][who][key]] * len(result["alphas"]), who, LOOKS[who])
     labels = (f"regret after {result['rounds']:,} rounds", "seconds a round", "uneven choice: sd / mean of counts")
     for axis, label in zip(axes[0], labels, strict=True):
         axis.set_xscale("log")

@@ -7,7 +7,7 @@ from fedpick.experiment import Config
 from fedpick.studies._runs import Played, play_scheme, scheme_item
 from fedpick.studies._study import Found, Item, Measurement, Settings, seeds_of
 
-__all__ = ["ABOUT", "BASE", "LOSS", "PAPER", "SCHEMES", "TRAINING", "drawn", "item_of", "play", "runs_of"]
+__all__ = ["ABOUT", "BASE", "LOOKS", "LOSS", "PAPER", "SCHEMES", "TRAINING", "drawn", "item_of", "play", "runs_of"]
 
 PAPER = (
     "Huang, Lin, Shen, Li & Zomaya (2022), Stochastic Client Selection for Federated Learning with Volatile Clients, "
@@ -29,6 +29,8 @@ BASE: dict[str, Any] = {
     "success_rates": [0.1, 0.3, 0.6, 0.9],  # of the four equal classes: those of the world "e3cs"
 }
 LOSS = {"pow-d": "pow-d(candidates=40)"}  # ranks clients by their loss, so that it needs training
+# A scheme has the same colour in all figures of the paper.
+LOOKS = {name: i for i, name in enumerate((*SCHEMES, *LOSS))}
 TRAINING = {
     "data": {"name": "fashion-mnist", "partition": "primary-label(share=0.8, size=500)"},
     "train": {"model": "logistic", "lr": 0.01, "batch": 40, "steps": 10, "evaluate_every": 100_000, "spread_every": 0},

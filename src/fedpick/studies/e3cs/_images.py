@@ -12,7 +12,7 @@ from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, beside, seeds_of
 from fedpick.studies._verdicts import Check, Limit, judge, not_testable, order, within
 from fedpick.studies.e3cs._accuracy import first_of, measured, when
-from fedpick.studies.e3cs._common import LOSS, PAPER, SCHEMES
+from fedpick.studies.e3cs._common import LOOKS, LOSS, PAPER, SCHEMES
 from fedpick.studies.e3cs._printed import TABLE2, TABLE3, Row, Table
 from fedpick.types import Floats
 
@@ -173,7 +173,8 @@ def _score(task: Task, result: Result) -> list[Finding]:
         )
     last, top = first_of(result["first"], 2), f"{task.levels[2]:.0%}"
     never = [within(last[n] - end, f"{n} never has {top}", low=1.0) for n in printed if printed[n][2] is None]
-    some = [within(last[n], f"{n} has {top}", high=end, digits=0) for n in printed if printed[n][2] is not None]
+    there = [name for name, row in printed.items() if row[2] is not None]
+    some = [within(last[name], f"{name}'s first round with {top}", high=end, digits=0) for name in there]
     findings.append(
         Finding(
             f"Which schemes reach {top}, and which never do",
@@ -210,9 +211,9 @@ def _score(task: Task, result: Result) -> list[Finding]:
     a, b, low = printed["E3CS-inc"], printed["Random"], f"{task.levels[0]:.0%}"
     findings.append(
         Finding(
-            "E3CS-inc is good at both: early as E3CS-0, at the end as the fair schemes",
+            f"E3CS-inc is good at both: early before Random, and at the end at most {below:g} point below it",
             f"{task.printed_levels[0]:.0%} in round {a[0]} (Random {b[0]}), finally {a[3]}% (Random {b[3]}%)",
-            f"{low} in round {when(first_of(result['first'], 0)['E3CS-inc'], end)}; finally less Random's: "
+            f"first round with {low}: {when(first_of(result['first'], 0)['E3CS-inc'], end)}; finally less Random's: "
             f"{show(gap, 1)} points",
             judge(both),
         )
@@ -221,9 +222,10 @@ def _score(task: Task, result: Result) -> list[Finding]:
     findings.append(
         Finding(
             "Effective participation: FedCS > E3CS-0 > E3CS-0.5 > E3CS-0.8 > Random > pow-d",
-            "said of Fig. 4",
+            "said of Fig. 4, and counted in e3cs/fig4",
             f"returned in all: {participation.shown}",
             judge(participation.checks),
+            own=True,
         )
     )
     return findings
@@ -234,6 +236,7 @@ def _how(task: Task, kind: str, prox: float) -> str:
     data = {"iid": "drawn alike for all", "non-iid": "80% of one primary label each"}[kind]
     network = "a network like the printed one" if task.instead else "the printed network"
     method = f"FedProx with gamma = {prox:g}" if prox else "FedAvg"
+    often = f"every {task.every} rounds" if task.every > 1 else "in every round"
     return (
         (f"{task.instead}. " if task.instead else "")
         + f"100 clients with 500 images of {task.name}, {data}, of which each holds 10% out for the test; each seed "
@@ -241,7 +244,7 @@ def _how(task: Task, kind: str, prox: float) -> str:
         f"0.1, 0.3, 0.6 and 0.9. 20 are chosen a round and train {network} ({task.model}) with {method}: SGD 0.01 with "
         "momentum 0.9, batches of 40, 1 to 4 epochs. Models are averaged as o2, where clients that do not return count "
         "with the old model, as do those that are not chosen. E3CS draws with an exact design (pivotal), not with the "
-        f"paper's multinomialNR. Accuracy is measured every {task.every} round{'s' if task.every > 1 else ''}. pow-d "
+        f"paper's multinomialNR. Accuracy is measured {often}. pow-d "
         "has 40 candidates: the paper gives no d"
     )
 
@@ -261,8 +264,9 @@ def _body(task: Task, result: Result) -> str:
 def _plot(task: Task, result: Result) -> "Figure":
     figure, axes = _plots.figure(7.2, 4.4)
     axis, printed = axes[0][0], task.printed[result["kind"], result["prox"]]
-    for i, (name, curve) in enumerate(result["curves"].items()):
-        _plots.banded(axis, result["at"], curve["mean"], curve["half"], i, name)
+    for name, curve in result["curves"].items():
+        i, half = LOOKS[name], _plots.band_of(curve["half"], result["seeds"])
+        _plots.banded(axis, result["at"], curve["mean"], half, i, name)
         marks = [(row, 100 * level) for row, level in zip(printed[name], task.printed_levels, strict=False) if row]
         marks.append((result["rounds"], printed[name][3]))
         colour = _plots.line(i)["color"]
@@ -270,7 +274,8 @@ def _plot(task: Task, result: Result) -> "Figure":
     axis.set_xlabel("communication rounds")
     axis.set_ylabel("test accuracy, % (marks: printed)")
     _plots.closer(axis, start=0.05)
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    told = _plots.lines_are(result["seeds"])
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, title=told)
     return figure
 
 

@@ -10,7 +10,19 @@ from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Limit, above, judge, not_testable, order, within
-from fedpick.studies.e3cs._common import ABOUT, BASE, LOSS, PAPER, SCHEMES, TRAINING, drawn, item_of, play, runs_of
+from fedpick.studies.e3cs._common import (
+    ABOUT,
+    BASE,
+    LOOKS,
+    LOSS,
+    PAPER,
+    SCHEMES,
+    TRAINING,
+    drawn,
+    item_of,
+    play,
+    runs_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -183,14 +195,14 @@ def _plot(result: Result) -> "Figure":
     titles["multinomial"] = "the paper's sampler"
     names = list(result["curves"]["iid"])
     for column, (variant, title) in enumerate(titles.items()):
-        for i, name in enumerate(names):
+        for name in names:
             if variant == "markov" and name not in result["curves"][variant]:
                 continue
             curve = result["curves"][variant].get(name, result["curves"]["iid"][name])
             cep, half = np.asarray(curve["cep"]), np.asarray(curve["half"])
             most = at * result["cohort_size"]
-            _plots.banded(axes[0][column], at, cep / most, half / most, i, name)
-            _plots.banded(axes[1][column], at, cep, half, i)
+            _plots.banded(axes[0][column], at, cep / most, half / most, LOOKS[name], name)
+            _plots.banded(axes[1][column], at, cep, half, LOOKS[name])
         axes[0][column].set_title(title, fontsize=10)
         axes[1][column].set_xlabel("communication rounds")
     axes[0][0].set_ylabel("success ratio")

@@ -11,7 +11,7 @@ from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Limit, judge, order, within
 from fedpick.studies.e3cs._accuracy import first_of, measured, when
-from fedpick.studies.e3cs._common import PAPER, SCHEMES
+from fedpick.studies.e3cs._common import LOOKS, PAPER, SCHEMES
 from fedpick.studies.e3cs._images import CIFAR10, PARTITIONS, SMALL, TRAIN
 
 if TYPE_CHECKING:
@@ -114,12 +114,14 @@ def _plot(result: Result) -> "Figure":
     sizes = result["sizes"]
     figure, axes = _plots.figure(3.8 * len(sizes), 3.8, columns=len(sizes), sharey=True)
     for axis, (k, of) in zip(axes[0], sizes.items(), strict=True):
-        for i, (name, curve) in enumerate(of["curves"].items()):
-            _plots.banded(axis, result["at"], curve["mean"], curve["half"], i, name)
+        for name, curve in of["curves"].items():
+            half = _plots.band_of(curve["half"], result["seeds"])
+            _plots.banded(axis, result["at"], curve["mean"], half, LOOKS[name], name)
         axis.set_title(f"k = {k}", fontsize=10)
         axis.set_xlabel("communication rounds")
     axes[0][0].set_ylabel("test accuracy, %")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    told = _plots.lines_are(result["seeds"])
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, title=told)
     return figure
 
 

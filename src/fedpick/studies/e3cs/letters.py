@@ -17,7 +17,7 @@ from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Se
 from fedpick.studies._trained import split
 from fedpick.studies._verdicts import Limit, judge, order, within
 from fedpick.studies.e3cs._accuracy import first_of, measured, times, when
-from fedpick.studies.e3cs._common import LOSS, PAPER, SCHEMES
+from fedpick.studies.e3cs._common import LOOKS, LOSS, PAPER, SCHEMES
 from fedpick.studies.e3cs._images import LETTERS
 from fedpick.studies.e3cs._printed import TABLE2
 from fedpick.types import Status
@@ -268,12 +268,14 @@ def _plot(result: Result) -> "Figure":
     parts = list(result["curves"])
     figure, axes = _plots.figure(max(4.0 * len(parts), 5), 3.8, columns=len(parts), sharey=True)
     for axis, part in zip(axes[0], parts, strict=True):
-        for i, (name, curve) in enumerate(result["curves"][part].items()):
-            half = result.get("halves", {}).get(part, {}).get(name)
-            half = None if half is None else 100 * np.asarray(half)
-            _plots.banded(axis, result["at"][part], 100 * np.asarray(curve), half, i, name)
+        seeds = len(next(iter(result["final"][part].values())))
+        for name, curve in result["curves"][part].items():
+            half = result.get("halves", {}).get(part, {}).get(name)  # not in results of before
+            half = None if half is None else _plots.band_of(100 * np.asarray(half), seeds)
+            _plots.banded(axis, result["at"][part], 100 * np.asarray(curve), half, LOOKS[name], name)
         if part == PAPERS:
-            for i, row in enumerate(PRINTED[name] for name in result["curves"][part]):
+            for name in result["curves"][part]:
+                i, row = LOOKS[name], PRINTED[name]
                 marks = [
                     (first, 100 * level) for first, level in zip(row, LETTERS.printed_levels, strict=False) if first
                 ]

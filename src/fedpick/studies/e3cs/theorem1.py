@@ -111,9 +111,11 @@ def _score(result: Result) -> list[Finding]:
         findings.append(
             Finding(
                 f"{name}: the regret grows more slowly than the rounds",
-                "O(sqrt(T)) at the optimal rate",
+                "'in the scale of sqrt(T)' at the optimal rate, said of the bound, not of the regret",
                 f"exponent between {first:,} and {last:,} rounds: {show(slope, 2)}",
                 judge([above(1.0 - slope, "the exponent is below 1")]),
+                "a square root has 0.5, but below its bound the regret may grow otherwise for a while",
+                own=True,
             )
         )
     return findings

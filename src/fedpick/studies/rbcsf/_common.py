@@ -1,4 +1,4 @@
-"""Shared by the figures of RBCS-F: section 6.1, 500 rounds without training."""
+"""Shared by the figures of RBCS-F: section 6.1, without training."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +10,20 @@ from fedpick import store
 from fedpick.studies._runs import Played, play_scheme, scheme_item
 from fedpick.studies._study import Found, Item, Job, Measurement, Settings, Study, seeds_of
 
-__all__ = ["ABOUT", "BASE", "PAPER", "QUEUED", "QUICK", "SCHEMES", "SILENT", "by_name", "items", "study"]
+__all__ = [
+    "BASE",
+    "CHOSEN",
+    "LONGER",
+    "LOOKS",
+    "PAPER",
+    "QUEUED",
+    "SCHEMES",
+    "SILENT",
+    "WORLD",
+    "by_name",
+    "items",
+    "study",
+]
 
 PAPER = (
     "Huang, Lin, Wu, He, Li & Zomaya (2021), An Efficiency-Boosting Client Selection Scheme for Federated Learning "
@@ -28,14 +41,20 @@ def _ours(penalty: int) -> str:
 
 QUEUED = {f"RBCS-F({v})": _ours(v) for v in (1, 10, 50, 100)}
 SCHEMES = {"Random": "uniform", **QUEUED, "FedCS(3)": "fedcs(cohort_size=None, deadline=3.0)"}
-BASE = {"clients": 40, "cohort_size": 8, "rounds": 500, "longer": 10_000, "seeds": 10, "world": "rbcs-f"}
+# A scheme has the same colour in all figures of the paper.
+LOOKS = {name: i for i, name in enumerate(SCHEMES)}
+BASE = {"clients": 40, "cohort_size": 8, "rounds": 500, "seeds": 10, "world": "rbcs-f"}
+LONGER = {"longer": 10_000}  # rounds to which the runs of Fig. 3 and 4 go on
 QUICK = {"rounds": 200, "longer": 400, "seeds": 2}
-ABOUT = (
+WORLD = (
     "Section 6.1 without training: 40 clients in four classes, 8 a round, available with probability 0.8, times linear "
-    "in their context. 500 rounds, as the paper has in Fig. 4, and the same runs continued to {longer:,}. The paper's "
-    "text gives no values of V and no base of the logarithm in eta: V = 1, 10, 50, 100 and base 2 (Shannon) are our "
-    "choice"
+    "in their context"
 )
+CHOSEN = (
+    "The paper's text gives no values of V and no base of the logarithm in eta: V = 1, 10, 50, 100 and base 2 "
+    "(Shannon) are our choice"
+)
+ABOUT = f"{WORLD}. 500 rounds, as the paper has in Fig. 4, and the same runs continued to 10,000. {CHOSEN}"
 
 
 def _item(settings: Settings, policy: str, seed: int) -> dict[str, Any]:
@@ -80,18 +99,19 @@ def study(
     more: Settings,
     items: Callable[[Settings], Sequence[Item]] = items,
     job: Job = RUN,
+    quick: Settings = QUICK,
+    about: str = ABOUT,
     **functions: Any,
 ) -> Study:
     """One of the paper's figures."""
-    settings = {**BASE, "schemes": schemes, **more}
     return Study(
         id=f"rbcs-f/fig{figure}",
         title=title,
         paper=f"{PAPER}, Fig. {figure}",
-        settings=settings,
-        quick=QUICK,
+        settings={**BASE, "schemes": schemes, **more},
+        quick=quick,
         items=items,
         job=job,
-        about=ABOUT.format(longer=settings["longer"]),
+        about=about,
         **functions,
     )

@@ -8,7 +8,7 @@ from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Result, Settings
 from fedpick.studies._verdicts import Limit, judge, order, within
-from fedpick.studies.rbcsf._common import BASE, SCHEMES, SILENT, by_name, study
+from fedpick.studies.rbcsf._common import BASE, LONGER, LOOKS, SCHEMES, SILENT, by_name, study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,10 +111,8 @@ def _score(result: Result) -> list[Finding]:
 def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(5.6, 3.8)
     axis = axes[0][0]
-    for i, (name, curve) in enumerate(result["curves"].items()):
-        mean, half, look = np.asarray(curve["mean"]), np.asarray(curve["half"]), _plots.line(i)
-        axis.plot(result["at"], mean, label=name, **look)
-        axis.fill_between(result["at"], mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+    for name, curve in result["curves"].items():
+        _plots.banded(axis, result["at"], curve["mean"], curve["half"], LOOKS[name], name)
     axis.set_xlabel("federated round")
     axis.set_ylabel("training time (s)")
     axis.legend()
@@ -125,7 +123,7 @@ STUDY = study(
     "3",
     "Training time of client-selection strategies",
     SCHEMES,
-    {"check": CHECK},
+    {**LONGER, "check": CHECK},
     gather=_gather,
     score=_score,
     plot=_plot,

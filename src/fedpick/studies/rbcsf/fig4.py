@@ -8,7 +8,7 @@ from fedpick.studies import _plots
 from fedpick.studies._stats import interval, rounded, show
 from fedpick.studies._study import Finding, Found, Result, Settings
 from fedpick.studies._verdicts import Limit, above, judge, not_testable, order, within
-from fedpick.studies.rbcsf._common import SCHEMES, by_name, study
+from fedpick.studies.rbcsf._common import LONGER, SCHEMES, by_name, study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,7 +115,7 @@ STUDY = study(
     "4",
     "Pull record of clients",
     SCHEMES,
-    {"guarantee": 0.15},
+    {**LONGER, "guarantee": 0.15},
     gather=_gather,
     score=_score,
     plot=_plot,

@@ -219,13 +219,13 @@ def _plot(result: Result) -> "Figure":
         for column, gamma in enumerate(gammas):
             axis = axes[row][column]
             for i, (name, curve) in enumerate(result["curves"][data][gamma].items()):
-                mean, half, look = np.asarray(curve["mean"]), np.nan_to_num(np.asarray(curve["half"])), _plots.line(i)
-                axis.plot(result["at"], mean, label=f"gamma_2 = {name}", **look)
-                axis.fill_between(result["at"], mean - half, mean + half, color=look["color"], alpha=0.2, linewidth=0)
+                half = _plots.band_of(curve["half"], result["seeds"])
+                _plots.banded(axis, result["at"], curve["mean"], half, i, f"gamma_2 = {name}")
             axis.set_title(f"{data}, gamma_1 = {gamma}", fontsize=10)
             axis.set_xlabel("federated round")
         axes[row][0].set_ylabel("test accuracy, %")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    told = _plots.lines_are(result["seeds"])
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, title=told)
     return figure
 
 

@@ -8,7 +8,7 @@ from fedpick.policies.text import policy as policy_from_text
 from fedpick.protocol import traits
 from fedpick.studies._study import Reproduction, Result, table
 from fedpick.studies.tournament._play import METRICS, ORACLES
-from fedpick.studies.tournament._table import better, chance, cost, gap, ranks, speedup
+from fedpick.studies.tournament._table import FEW, better, chance, cost, gap, ranks, speedup
 
 __all__ = ["guide"]
 
@@ -53,14 +53,19 @@ def _price(result: Result, world: str, name: str) -> str:
     """What the policy costs, beside the reference."""
     first = result["reference"]
     jain = [_means(result, world, each, "jain") for each in (name, first)]
-    waste = [_means(result, world, each, "wasted") for each in (name, first)]
+    waste = [f"{_means(result, world, each, 'wasted'):.0f}%" for each in (name, first)]
     worst = gap(result, world, name, "worst")
-    parts = [f"{cost(result, world, name):.1f} times the messages a round"]
-    parts.append(f"Jain's index {jain[0]:.2f} instead of {jain[1]:.2f}")
-    parts.append(f"{waste[0]:.0f}% of the work not used instead of {waste[1]:.0f}%")
+    parts = [_messages(result, world, name), f"Jain's index {jain[0]:.2f} instead of {jain[1]:.2f}"]
+    if waste[0] != waste[1]:
+        parts.append(f"{waste[0]} of the work not used instead of {waste[1]}")
     if worst.clear:
         parts.append(f"{worst.mean:+.1f} points for the worst tenth of the clients")
     return ", ".join(parts)
+
+
+def _messages(result: Result, world: str, name: str) -> str:
+    times = f"{cost(result, world, name):.1f}"
+    return "as many messages a round" if times == "1.0" else f"{times} times the messages a round"
 
 
 def _sentence(result: Result, world: str, name: str) -> str:
@@ -71,9 +76,11 @@ def _sentence(result: Result, world: str, name: str) -> str:
     if fast is not None and fast.clear:
         way = "sooner" if fast.mean > 0 else "later"
         pace = f" It reaches the level {np.exp(abs(fast.mean)):.1f} times {way}."
+    needs = _needs(result, name)
+    told = "" if needs == "nothing" else f" It {needs}."
     return (
-        f"**{name}** ends {seen.mean:+.1f} ± {seen.half:.1f} points above {first} ({has:.1f} and {had:.1f}%).{pace} It "
-        f"costs {_price(result, world, name)}."
+        f"**{name}** ends {seen.mean:.1f} ± {seen.half:.1f} points above {first} ({has:.1f} and {had:.1f}%).{pace} It "
+        f"costs {_price(result, world, name)}.{told}"
     )
 
 
@@ -84,19 +91,25 @@ def _advice(result: Result, world: str, data: str) -> str:
     lines = [_sentence(result, world, name) for name in won[:3]]
     if not won:
         lines = [f"No policy ends above {first} beyond chance: take {first}."]
+        if result["seeds"] < FEW:
+            lines = [f"No policy ends above {first} beyond chance, but {result['seeds']} seeds tell only large gains."]
     elif len(won) > 3:
-        lines.append(f"Also above {first}: {', '.join(won[3:])}.")
+        also = [f"{n} {gap(result, world, n).mean:+.1f} ({_messages(result, world, n)})" for n in won[3:]]
+        lines.append(f"Also above {first}: {', '.join(also)}.")
     fast = {name: speedup(result, world, name) for name in names if name not in won}
     sooner = [n for n, seen in fast.items() if seen is not None and seen.low > 0]
     if sooner:
         by = sorted(sooner, key=lambda n: -fast[n].mean)  # type: ignore[union-attr]
-        shown = ", ".join(f"{n} {np.exp(fast[n].mean):.1f} times" for n in by[:3])  # type: ignore[union-attr]
-        lines.append(f"At the level sooner than {first}, though not higher in the end: {shown}.")
+        shown = "; ".join(
+            f"{n} {np.exp(fast[n].mean):.1f} times ({_price(result, world, n)})"  # type: ignore[union-attr]
+            for n in by[:3]
+        )
+        lines.append(f"At the level sooner than {first}, but not above it in the end: {shown}.")
     by_rounds = {name: gap(result, world, name, "by_rounds") for name in names if cost(result, world, name) > 1.05}
     more = {name: seen for name, seen in by_rounds.items() if seen.low > 0 and name not in won}
     if more:
-        shown = ", ".join(f"{n} {seen.mean:+.1f} ({cost(result, world, n):.1f} times)" for n, seen in more.items())
-        lines.append(f"Above {first} after as many rounds, which take more messages: {shown}.")
+        shown = ", ".join(f"{n} {seen.mean:+.1f} ({_messages(result, world, n)})" for n, seen in more.items())
+        lines.append(f"Above {first} after as many rounds, which cost more messages: {shown}.")
     if lost:
         shown = ", ".join(f"{n} ({gap(result, world, n).mean:+.1f})" for n in lost)
         lines.append(f"Below {first}: {shown}.")
@@ -128,7 +141,7 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         link: where the page of each is, by the study's id.
     """
     results = {one.study.title.rpartition("on ")[2]: one.result for one in outcomes}
-    some = next(iter(results.values()))
+    some = max(results.values(), key=lambda result: len(result["worlds"]))
     first, cases = some["reference"], sum(len(result["worlds"]) for result in results.values())
     whole = {data: result for data, result in results.items() if len(result["worlds"]) == len(some["worlds"])}
     part = {data: result for data, result in results.items() if data not in whole}
@@ -140,9 +153,11 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
     seeds = ", ".join(f"{result['seeds']} seeds on {data}" for data, result in results.items())
     parts = [
         "# Which policy should I use?\n",
-        f"Below is which policy ended above {first} in each of nine worlds, what it costs, and which ended below. The "
-        f"figures are from a tournament: every policy in nine worlds{fewer}, with the same budget of messages "
-        f"({seeds}). What is true of these data and worlds need not be true of yours: `fedpick compare` tells.\n",
+        f"Below is which policy ended above {first} in each of nine worlds, what it costs beside {first}, and which "
+        f"ended below. The figures are from a tournament: every policy in nine worlds{fewer}, with the same budget of "
+        f'messages ({seeds}); "ends" means the final test accuracy within this budget, and Jain\'s index (1: all '
+        "equally) how evenly clients were chosen. What is true of these data and worlds need not be true of yours: "
+        "`fedpick compare` tells.\n",
         "## By what troubles you\n",
     ]
     for world, asked in ASKED.items():

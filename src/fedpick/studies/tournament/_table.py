@@ -16,7 +16,10 @@ from fedpick.types import Floats
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["better", "body", "chance", "cost", "gap", "plot", "ranks", "speedup"]
+__all__ = ["FEW", "better", "body", "chance", "cost", "gap", "plot", "ranks", "speedup"]
+
+
+FEW = 5  # seeds; with fewer, intervals are wide, and a difference that is not named may still be there
 
 
 def _ranked(result: Result) -> list[str]:
@@ -124,17 +127,29 @@ def body(result: Result) -> str:
         above = [f"{n} {gap(result, world, n).mean:+.1f}" for n in better(result, world)]
         won.append([world, ", ".join(above) or "none", ", ".join(lost) or "none"])
     told = "; ".join(f"*{name}*: {words}" for name, (words, _, _) in METRICS.items())
+    one = result["seeds"] == 1
+    wide = "of one seed, so without intervals" if one else f"with 95% intervals over {result['seeds']} seeds"
+    few = f" {result['seeds']} seeds tell only large differences from chance." if result["seeds"] < FEW else ""
+    known = [name for name in result["policies"] if name in ORACLES]
+    oracles = f"Not ranked: {', '.join(known)}, which is told how reliable each client is, and no server knows that.\n"
+    against = (
+        "One seed tells nothing apart from chance: no policy can be called better or worse. The figure has the "
+        "differences.\n"
+        if one
+        else f"Differences are paired by seed; the intervals are wide enough ({chance(result):.1%}) for all policies "
+        f"together to be right in 95% of such comparisons.{few}\n"
+    )
     return "\n".join(
         [
             "## Ranks\n",
             f"Mean rank over the {len(result['worlds'])} worlds among {len(order)} policies (1 is best, ties share "
-            f"it), with 95% intervals over {result['seeds']} seeds. {told}.\n",
+            f"it), {wide}. {told}.\n",
             table(rows),
             f"## Against {first}\n",
-            f"Differences are paired by seed; the intervals are wide enough ({chance(result):.1%}) for all policies "
-            "together to be right in 95% of such comparisons.\n",
-            table(won),
+            against,
+            *([] if one else [table(won)]),
             "## Each world\n",
+            *([oracles] if known else []),
             *(_world(result, world) for world in result["worlds"]),
         ]
     )
@@ -146,7 +161,7 @@ def plot(result: Result) -> "Figure":
     seen = np.array([[gap(result, world, name).mean for world in worlds] for name in names])
     clear = np.array([[gap(result, world, name).clear for world in worlds] for name in names])
     halves = np.array([[gap(result, world, name).half for world in worlds] for name in names])
-    figure, axes = _plots.figure(1.6 + 0.9 * len(worlds), 1.2 + 0.24 * len(names))
+    figure, axes = _plots.figure(max(2.0 + 0.9 * len(worlds), 4.0), max(1.2 + 0.24 * len(names), 2.8))
     axis = axes[0][0]
     most = max(float(np.abs(seen).max()), 1e-9)
     image = axis.imshow(seen, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
@@ -166,5 +181,6 @@ def plot(result: Result) -> "Figure":
     axis.set_xticks(range(len(worlds)), worlds, rotation=30, ha="right")
     axis.set_yticks(range(len(names)), [f"{n} (not ranked)" if n in ORACLES else n for n in names])
     axis.grid(False)
-    figure.colorbar(image, ax=axis, label=f"final accuracy less {result['reference']}'s, points (bold: beyond chance)")
+    sure = "one seed" if result["seeds"] == 1 else "bold: beyond chance"
+    figure.colorbar(image, ax=axis, label=f"final accuracy less\n{result['reference']}'s, points\n({sure})")
     return figure
