@@ -224,22 +224,18 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(2.3 * len(modes) + 1, 5.4, columns=len(modes), rows=2, sharey="row")
     for column, mode in enumerate(modes):
         for i, name in enumerate(names):
-            curve, look = result["curves"][mode][name], _plots.line(i)
-            mean, half = np.asarray(curve["mean"]), np.nan_to_num(np.asarray(curve["half"]))
-            axes[0][column].plot(result["at"], mean, label=name, **look)
-            axes[0][column].fill_between(result["at"], mean - half, mean + half, color=look["color"], alpha=0.2, lw=0)
-            found = interval(result["loss"][mode][name])
-            bar = found.half if np.isfinite(found.half) else 0.0
-            axes[1][column].errorbar(
-                i, found.mean, bar, color=look["color"], marker=_plots.MARKERS[i], markersize=5, capsize=2
-            )
+            curve, seeds = result["curves"][mode][name], len(result["loss"][mode][name])
+            _plots.banded(axes[0][column], result["at"], curve["mean"], curve["half"], i, name, seeds)
+            _plots.spread(axes[1][column], i, result["loss"][mode][name], i)
             axes[1][column].plot(i, result["printed"][name][column], marker="_", color="black", markersize=12)
         axes[0][column].set_title(mode, fontsize=10)
         axes[0][column].set_xlabel("rounds")
         axes[1][column].set_xticks([])
     axes[0][0].set_ylabel("test loss")
-    axes[1][0].set_ylabel("lowest test loss (bar: printed)")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    each = " of each seed" if 1 < seeds < _plots.BAND else ""
+    axes[1][0].set_ylabel(f"lowest test loss{each}\n(bar: printed)")
+    named = axes[0][0].get_legend_handles_labels()
+    figure.legend(*named, loc="outside lower center", ncols=4, title=f"curves: {_plots.told(seeds)}")
     return figure
 
 

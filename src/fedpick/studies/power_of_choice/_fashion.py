@@ -254,16 +254,17 @@ def printed_marks(
     return found
 
 
-def _mark(axis: Any, paper: Paper, result: Result, partition: str, one: Mapping[str, Any]) -> None:
+def _mark(axis: Any, paper: Paper, result: Result, partition: str, one: Mapping[str, Any]) -> str:
+    """Draw what is printed; returns what the marks are, "" if there are none."""
     marks = printed_marks(paper, result, partition, one)
     for i, name in enumerate(one["accuracy"]):
         for at, percent in marks.get(name, []):
             look = {"marker": _plots.MARKERS[i % len(_plots.MARKERS)], "color": _plots.line(i)["color"]}
             axis.plot([at], [percent], linestyle="none", markersize=5, **look)
-    if marks:
-        axis.set_ylabel(axis.get_ylabel() + " (marks: printed, or ours plus the printed gain)")
     if "R60" in paper:
         axis.axhline(100 * result["level"], color="grey", linewidth=0.8)
+        return "; marks: printed"
+    return "; marks: ours of the other policy plus the printed gain" if marks else ""
 
 
 def plot(paper: Paper, result: Result) -> "Figure":
@@ -271,20 +272,22 @@ def plot(paper: Paper, result: Result) -> "Figure":
     partitions = result["partitions"]
     rates = list(next(iter(partitions.values())))
     metrics = [("accuracy", "test accuracy, %", 100.0), ("train_loss", "training loss", 1.0)]
-    columns = len(metrics) * len(partitions)
+    columns, marks = len(metrics) * len(partitions), ""
     figure, axes = _plots.figure(3.6 * columns, 3.0 * len(rates), columns=columns, rows=len(rates))
     for row, rate in zip(axes, rates, strict=True):
         for j, (partition, by_rate) in enumerate(partitions.items()):
             for axis, (metric, label, scale) in zip(row[2 * j : 2 * j + 2], metrics, strict=True):
                 for i, (name, curves) in enumerate(by_rate[rate]["curves"].items()):
                     if metric in curves:
-                        line(axis, curves[metric], i, name, scale)
+                        seeds, banded = len(by_rate[rate]["accuracy"][name]), "half" in curves[metric]
+                        line(axis, curves[metric], i, name, seeds, scale)
                 axis.set_title(f"{partition}, learning rate {rate}", fontsize=10)
                 axis.set_xlabel("communication round")
                 axis.set_ylabel(label)
-            _mark(row[2 * j], paper, result, partition, by_rate[rate])
+            marks = _mark(row[2 * j], paper, result, partition, by_rate[rate]) or marks
             for axis in row[2 * j : 2 * j + 2]:
                 _plots.closer(axis)
     named = axes[0][0].get_legend_handles_labels()
-    figure.legend(*named, loc="outside lower center", ncols=len(named[1]))
+    title = _plots.told(seeds, banded) + marks
+    figure.legend(*named, loc="outside lower center", ncols=len(named[1]), title=title)
     return figure
