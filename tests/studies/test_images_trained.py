@@ -205,6 +205,19 @@ def test_a_figure_of_few_seeds_has_no_bands_and_says_what_its_lines_are():
         assert words in axis.get_legend().get_title().get_text()
 
 
+def test_few_seeds_have_no_band_and_are_drawn_one_by_one():
+    for seeds in (_plots.BAND - 1, _plots.BAND):
+        _, axes = _plots.figure(3, 3, columns=2)
+        curves, marks = axes[0]
+        _plots.banded(curves, [1, 2], [3.0, 4.0], [0.5, 0.5], 0, "A", seeds)
+        assert len(curves.collections) == (seeds == _plots.BAND)
+        _plots.spread(marks, 0, np.arange(seeds), 0)
+        (drawn,) = {len(line.get_ydata()) for line in marks.get_lines() if line.get_marker() == _plots.MARKERS[0]}
+        assert drawn == (1 if seeds == _plots.BAND else seeds)
+    assert _plots.told(1) == "one seed"
+    assert _plots.told(8, banded=False) == "mean of 8 seeds"
+
+
 def test_a_figure_is_cut_to_where_its_curves_differ_but_keeps_its_marks():
     _, axes = _plots.figure(3, 3)
     axis, at = axes[0][0], np.arange(1, 101)

@@ -257,6 +257,66 @@ def test_power_of_choice_claims():
     assert set(verdicts("power-of-choice/quadratic", pow_result(False))) == {"contradicted"}
 
 
+def only(id, result, words):
+    """The one finding whose claim has these words."""
+    (found,) = [one for one in studies.STUDIES[id].score(result) if words in one.claim]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("scheme", "floor", "noise", "expected"),
+    [
+        ("ada", 0.004, 0.01, "contradicted"),  # above rand's by 6% of the floor of d = K
+        ("ada", 0.003, 0.01, "reproduced"),  # by 4%
+        ("ada", 0.003, 0.9, "undecided"),
+        ("d=6", 0.006, 0.01, "contradicted"),  # not negligible: more than a tenth of the floor of d = K
+        ("d=6", 0.004, 0.01, "reproduced"),
+        ("d=6", 0.004, 0.9, "undecided"),
+    ],
+)
+def test_floors_are_measured_by_that_of_the_largest_d(scheme, floor, noise, expected):
+    result = pow_result(True)
+    result["floor"]["100"] = dict(result["floor"]["30"])
+    result["floor"]["100"][scheme] = (floor * (1 + noise * SEEDS)).tolist()
+    words = {
+        "ada": "K = 100: adapow-d is as fast as pow-d with d = K and loses its floor",
+        "d=6": "K = 100: the error floor rises with d, and is nearly negligible for small d",
+    }
+    assert only("power-of-choice/quadratic", result, words[scheme]).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "noise", "expected"), [(1.05, 0.01, "reproduced"), (1.5, 0.01, "contradicted"), (1.05, 0.3, "undecided")]
+)
+def test_the_bias_of_d_15_is_compared_with_rand_s(ratio, noise, expected):
+    result = pow_result(True)
+    result["rho_bar"]["100"] |= {"rand": [1.0] * len(SEEDS), "d=15": [1.2] * len(SEEDS)}
+    tilde = {"rand": [1.0] * len(SEEDS), "d=15": (1.2 * ratio * (1 + noise * SEEDS)).tolist()}
+    result["rho_tilde"]["100"] |= tilde
+    assert only("power-of-choice/quadratic", result, "d = 15 is about rand's").verdict == expected
+
+
+def test_the_bias_term_of_theorem_3_1_is_that_less_one():
+    id, names = "power-of-choice/theorem31", ("rand", "d=6", "d=30")
+
+    def of(*means):
+        return {name: (mean * (1 + 0.01 * SEEDS)).tolist() for name, mean in zip(names, means, strict=True)}
+
+    ones = dict.fromkeys(names, [1.0] * len(SEEDS))
+    result = {"rounds": 50, "slack": of(3, 4, 5), "least_bound": of(2, 3, 4), "floor": of(0.001, 0.01, 0.1)}
+    result |= {"rho_bar": ones, "rho_tilde": of(1.0, 3.0, 9.0) | {"rand": ones["rand"]}}
+    assert verdicts(id, result) == ["vacuous", "reproduced", "reproduced"]
+    term = only(id, result, "The bias term")
+    assert term.ours.startswith("d=30 8.00 ± ")
+    assert term.ours.endswith("rand 0.00 ± 0.00")
+    assert only(id, result | {"rho_tilde": of(1.0, 9.0, 3.0)}, "The bias term").verdict == "contradicted"
+    wide = {
+        name: (np.asarray(x) * np.exp(3 * np.roll(SEEDS, i))).tolist()
+        for i, (name, x) in enumerate(of(1, 3, 9).items())
+    }
+    assert only(id, result | {"rho_tilde": wide}, "The bias term").verdict == "undecided"
+
+
 def test_closed_form_local_steps_are_gradient_descent():
     problem = power_of_choice.Quadratic.draw(5, 3, seed=1)
     w, eta = np.array([0.3, -0.2, 0.5]), 1e-2

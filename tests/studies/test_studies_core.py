@@ -17,7 +17,7 @@ from fedpick.studies import _save
 from fedpick.studies._index import PAPERS, summary
 from fedpick.studies._stats import interval, rounded, show, steps
 from fedpick.studies._study import Finding, Reproduction
-from fedpick.studies._verdicts import Check, Judged, above, judge
+from fedpick.studies._verdicts import Check, Judged, above, judge, within
 
 DIGITS = {
     "data": {"name": "digits", "partition": "dirichlet(alpha=10, at_least=2)"},
@@ -229,6 +229,14 @@ def test_the_interval_is_scipy_s(values):
 def test_one_seed_proves_nothing():
     assert interval([4.0]).half == np.inf
     assert show([4.0]) == "4 (one seed)"
+
+
+def test_two_seeds_are_shown_both_without_an_interval():
+    assert show([4.0, 5.5], 1) == "4.0 and 5.5"
+    assert show([40.0, 55.0], 1, "%") == "40.0% and 55.0%"
+    check = within([0.5, 1.5], "A", high=2.0)
+    assert check.seen == "A is undecided: 1.00 (two seeds), to be at most 2.00"
+    assert judge([within([0.5, 1.5], "A", high=0.8)]).reasons[0].endswith("not so: A: 1.00, to be at most 0.80")
 
 
 # ---- the index, and results that are judged anew

@@ -47,7 +47,8 @@ __all__ = [
 
 
 log = logging.getLogger(__name__)
-_FREE = ("seeds", "seed0", "rounds")  # settings of which a result may have others than its study
+# Settings of which a result may have others than its study. What the paper prints was once among the settings.
+_FREE = ("seeds", "seed0", "rounds", "paper")
 
 
 class _Studies(Mapping[str, Study]):

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.studies._stats import interval
+
 if TYPE_CHECKING:  # matplotlib takes half a second to import, and worker processes do not need it
     from matplotlib.figure import Figure
 
+BAND = 5  # seeds from which on a band is drawn: of fewer, it would hide the curves and say little
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), "-", "--")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-FEWEST = 5  # seeds for bands: with fewer, they are mostly wider than the differences between the lines
 
 
 @contextmanager
@@ -57,29 +59,44 @@ def line(i: int) -> dict[str, Any]:
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[i % len(LINES)], "linewidth": 1.6}
 
 
-def band_of(half: ArrayLike, seeds: int) -> ArrayLike | None:
-    """The half-widths to draw; None where there are too few seeds for bands."""
-    return half if seeds >= FEWEST else None
-
-
-def lines_are(seeds: int) -> str:
-    """What lines and bands are, for a legend.
-
-    >>> lines_are(1), lines_are(3), lines_are(8)
-    ('one seed', 'means of 3 seeds', 'means and 95% intervals of 8 seeds')
-    """
-    if seeds == 1:
-        return "one seed"
-    return f"means of {seeds} seeds" if seeds < FEWEST else f"means and 95% intervals of {seeds} seeds"
-
-
-def banded(axis: Any, at: ArrayLike, mean: ArrayLike, half: ArrayLike | None, i: int, label: str | None = None) -> None:
-    """Draw the i-th line with its band; without half-widths (an older result, or one seed) the line alone."""
+def banded(
+    axis: Any,
+    at: ArrayLike,
+    mean: ArrayLike,
+    half: ArrayLike | None,
+    i: int,
+    label: str | None = None,
+    seeds: int = BAND,
+) -> None:
+    """Draw the i-th line with its band; of few seeds, or without half-widths (an older result), the line alone."""
     middle, look = np.asarray(mean, dtype=np.float64), line(i)
     axis.plot(at, middle, label=label, **look)
-    if half is not None:
+    if half is not None and seeds >= BAND:
         width = np.nan_to_num(np.asarray(half, dtype=np.float64))
         axis.fill_between(at, middle - width, middle + width, color=look["color"], alpha=0.2, linewidth=0)
+
+
+def spread(axis: Any, x: float, values: ArrayLike, i: int) -> None:
+    """Draw mean and 95% interval of a number as the i-th mark; of few seeds the single numbers."""
+    found, look = np.asarray(values, dtype=np.float64), {"color": COLOURS[i], "marker": MARKERS[i], "markersize": 5}
+    if len(found) < BAND:
+        axis.plot(np.full(len(found), x), found, linestyle="none", **look)
+    else:
+        seen = interval(found)
+        axis.errorbar(x, seen.mean, seen.half, capsize=2, **look)
+
+
+def told(seeds: int, banded: bool = True) -> str:
+    """What the lines and marks of so many seeds are, for a label; an older result may have no bands.
+
+    >>> told(8)
+    'mean and 95% interval of 8 seeds'
+    >>> told(2)
+    'mean of 2 seeds, too few for a band'
+    """
+    if seeds >= BAND:
+        return f"mean {'and 95% interval ' if banded else ''}of {seeds} seeds"
+    return "one seed" if seeds == 1 else f"mean of {seeds} seeds, too few for a band"
 
 
 def closer(axis: Any, start: float = 0.1) -> None:

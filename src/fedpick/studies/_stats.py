@@ -8,18 +8,24 @@ from numpy.typing import ArrayLike
 from fedpick.report.intervals import Interval, band, interval
 from fedpick.types import Ints
 
-__all__ = ["ALONE", "Interval", "band", "interval", "rounded", "show", "steps"]
+__all__ = ["ALONE", "PAIR", "Interval", "band", "interval", "rounded", "show", "steps"]
 
 
 ALONE = " (one seed)"  # after a number that has no interval
+PAIR = " (two seeds)"  # after their mean: an interval from two would be a guess
 
 
 def show(values: ArrayLike, digits: int = 0, unit: str = "") -> str:
-    """Mean and interval as text.
+    """Mean and interval as text; of two seeds both numbers.
 
     >>> show([44980.0, 44990.0, 45000.0])
     '44,990 ± 25'
+    >>> show([44980.0, 45000.0])
+    '44,980 and 45,000'
     """
+    both = np.asarray(values, dtype=np.float64)
+    if len(both) == 2:
+        return " and ".join(f"{each:,.{digits}f}{unit}" for each in both)
     mean, half = interval(values)
     width = f" ± {half:,.{digits}f}" if np.isfinite(half) else ALONE
     return f"{mean:,.{digits}f}{unit}{width}{unit if unit == '%' and np.isfinite(half) else ''}"

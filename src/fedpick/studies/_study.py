@@ -207,6 +207,8 @@ class Reproduction:
         if self.settings.get("seeds") == 1:
             head[2] = "ours (one seed, so no interval)"
             rows = [[self._once(cell) for cell in row] for row in rows]
+        elif self.settings.get("seeds") == 2:
+            head[2] = "ours (two seeds, so no intervals)"
         return table([head, ["---"] * len(head), *rows]) if rows else ""
 
     def why(self) -> str:

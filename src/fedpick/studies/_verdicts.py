@@ -25,7 +25,7 @@ from scipy.special import stdtrit
 
 from fedpick.errors import ContractError
 from fedpick.report.intervals import Interval, interval
-from fedpick.studies._stats import ALONE, show
+from fedpick.studies._stats import ALONE, PAIR, show
 from fedpick.types import Floats
 
 __all__ = [
@@ -122,16 +122,16 @@ def _seeds(seen: Interval, distance: float) -> int:
 
 
 def _words(seen: Interval, digits: int, ratio: bool, sign: str = "") -> str:
-    wide = np.isfinite(seen.half)
+    few = PAIR if seen.n == 2 else "" if np.isfinite(seen.half) else ALONE
     if ratio:
-        ends = f" (95% {np.exp(seen.low):.2f} to {np.exp(seen.high):.2f})" if wide else ALONE
+        ends = few or f" (95% {np.exp(seen.low):.2f} to {np.exp(seen.high):.2f})"
         return f"ratio {np.exp(seen.mean):.2f}{ends}"
-    return f"{seen.mean:{sign},.{digits}f}" + (f" ± {seen.half:,.{digits}f}" if wide else ALONE)
+    return f"{seen.mean:{sign},.{digits}f}" + (few or f" ± {seen.half:,.{digits}f}")
 
 
 def _few(seen: Interval, words: str, holds: bool) -> str:
     """What fewer than three seeds show: their mean may be as claimed, which decides nothing."""
-    return "" if seen.n >= FEWEST else AS_CLAIMED if holds else words.replace(ALONE, "")
+    return "" if seen.n >= FEWEST else AS_CLAIMED if holds else words.replace(ALONE, "").replace(PAIR, "")
 
 
 def above(

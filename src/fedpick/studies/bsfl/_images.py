@@ -137,12 +137,11 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(9, 3.8, columns=2)
     for axis, what in zip(axes[0], ("loss", "accuracy"), strict=True):
         for name, curve in result["curves"][what].items():
-            half = _plots.band_of(curve["half"], result["seeds"])
-            _plots.banded(axis, result["share"], curve["mean"], half, LOOKS[name], name)
+            _plots.banded(axis, result["share"], curve["mean"], curve["half"], LOOKS[name], name, result["seeds"])
         axis.set_xlabel("latency, share of the time compared")
         axis.set_ylabel(f"test {what}")
         _plots.closer(axis)
-    axes[0][0].legend(title=_plots.lines_are(result["seeds"]))
+    axes[0][0].legend(title=_plots.told(result["seeds"]))
     return figure
 
 

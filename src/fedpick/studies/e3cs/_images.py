@@ -265,8 +265,8 @@ def _plot(task: Task, result: Result) -> "Figure":
     figure, axes = _plots.figure(7.2, 4.4)
     axis, printed = axes[0][0], task.printed[result["kind"], result["prox"]]
     for name, curve in result["curves"].items():
-        i, half = LOOKS[name], _plots.band_of(curve["half"], result["seeds"])
-        _plots.banded(axis, result["at"], curve["mean"], half, i, name)
+        i = LOOKS[name]
+        _plots.banded(axis, result["at"], curve["mean"], curve["half"], i, name, result["seeds"])
         marks = [(row, 100 * level) for row, level in zip(printed[name], task.printed_levels, strict=False) if row]
         marks.append((result["rounds"], printed[name][3]))
         colour = _plots.line(i)["color"]
@@ -274,7 +274,7 @@ def _plot(task: Task, result: Result) -> "Figure":
     axis.set_xlabel("communication rounds")
     axis.set_ylabel("test accuracy, % (marks: printed)")
     _plots.closer(axis, start=0.05)
-    told = _plots.lines_are(result["seeds"])
+    told = _plots.told(result["seeds"])
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, title=told)
     return figure
 

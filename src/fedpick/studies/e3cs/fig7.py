@@ -115,12 +115,11 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(3.8 * len(sizes), 3.8, columns=len(sizes), sharey=True)
     for axis, (k, of) in zip(axes[0], sizes.items(), strict=True):
         for name, curve in of["curves"].items():
-            half = _plots.band_of(curve["half"], result["seeds"])
-            _plots.banded(axis, result["at"], curve["mean"], half, LOOKS[name], name)
+            _plots.banded(axis, result["at"], curve["mean"], curve["half"], LOOKS[name], name, result["seeds"])
         axis.set_title(f"k = {k}", fontsize=10)
         axis.set_xlabel("communication rounds")
     axes[0][0].set_ylabel("test accuracy, %")
-    told = _plots.lines_are(result["seeds"])
+    told = _plots.told(result["seeds"])
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, title=told)
     return figure
 

@@ -271,8 +271,8 @@ def _plot(result: Result) -> "Figure":
         seeds = len(next(iter(result["final"][part].values())))
         for name, curve in result["curves"][part].items():
             half = result.get("halves", {}).get(part, {}).get(name)  # not in results of before
-            half = None if half is None else _plots.band_of(100 * np.asarray(half), seeds)
-            _plots.banded(axis, result["at"][part], 100 * np.asarray(curve), half, LOOKS[name], name)
+            half = None if half is None else 100 * np.asarray(half)
+            _plots.banded(axis, result["at"][part], 100 * np.asarray(curve), half, LOOKS[name], name, seeds)
         if part == PAPERS:
             for name in result["curves"][part]:
                 i, row = LOOKS[name], PRINTED[name]

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
-from fedpick.studies._stats import band, interval, rounded, show, steps
+from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import NAMES
 from fedpick.studies._verdicts import Limit, above, judge, within
@@ -109,18 +109,16 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(3.4 * len(modes) + 1, 5.4, columns=len(modes), rows=2, sharey="row")
     for column, mode in enumerate(modes):
         for i, (name, curve) in enumerate(result["curves"][mode].items()):
-            mean, half, look = np.asarray(curve["mean"]), np.nan_to_num(np.asarray(curve["half"])), _plots.line(i)
-            axes[0][column].plot(result["at"], mean, label=name, **look)
-            axes[0][column].fill_between(result["at"], mean - half, mean + half, color=look["color"], alpha=0.2, lw=0)
-            seen = interval(result["loss"][mode][name])
-            bar = seen.half if np.isfinite(seen.half) else 0.0
-            axes[1][column].errorbar(i, seen.mean, bar, color=look["color"], marker=_plots.MARKERS[i], capsize=2)
+            seeds = len(result["loss"][mode][name])
+            _plots.banded(axes[0][column], result["at"], curve["mean"], curve["half"], i, name, seeds)
+            _plots.spread(axes[1][column], i, result["loss"][mode][name], i)
         axes[0][column].set_title(mode, fontsize=10)
         axes[0][column].set_xlabel("rounds")
         axes[1][column].set_xticks([])
     axes[0][0].set_ylabel("test loss")
     axes[1][0].set_ylabel("lowest test loss")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    named = axes[0][0].get_legend_handles_labels()
+    figure.legend(*named, loc="outside lower center", ncols=3, title=f"curves: {_plots.told(seeds)}")
     return figure
 
 

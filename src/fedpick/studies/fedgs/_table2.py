@@ -127,10 +127,13 @@ def claims(result: Result, data: str = SPLIT) -> list[Finding]:
     biased = loss["MDF"]
     gains = [_beaten("MDF", biased, f"{name} > FedGS(1)") for name in BASELINES[:2]]
     gains.append(_beaten("MDF", biased, "FedGS(1) > Power-of-Choice"))
-    positive = [name for name in gs if name != "FedGS(0)"]
+    positive = {
+        mode: np.exp(np.mean([np.log(of[name]) for name in gs if name != "FedGS(0)"], axis=0))
+        for mode, of in loss.items()
+    }
     helped = [
         above(
-            np.log(of["FedGS(0)"]) - np.mean([np.log(of[name]) for name in positive], axis=0),
+            np.log(of["FedGS(0)"]) - np.log(positive[mode]),
             f"{mode}: FedGS(0) > the mean of alpha > 0",
             ratio=True,
         )
@@ -160,15 +163,13 @@ def claims(result: Result, data: str = SPLIT) -> list[Finding]:
         ),
         Finding(
             "alpha > 0 improves on alpha = 0 in most modes",
-            "said of all three data sets; on this one 6 of 20 entries are lower and 12 higher, by 0.001 to 0.002 but "
-            "for IDL",
-            "loss over that of FedGS(0): "
-            + "; ".join(
-                f"{mode}: " + ", ".join(f"{n[5:]} {_ratio(of[n], of['FedGS(0)'])}" for n in positive)
-                for mode, of in loss.items()
-            ),
+            "said of all three data sets",
+            "loss of alpha > 0 over that of alpha = 0: "
+            + "; ".join(f"{mode} {_ratio(positive[mode], of['FedGS(0)'])}" for mode, of in loss.items()),
             judge([most(helped, "alpha > 0 improves in most modes")]),
-            "by the geometric mean over alpha > 0. " + ". ".join(check.seen for check in helped),
+            "by the geometric mean over the four alpha > 0; each is in the table. In print, 6 of this data set's 20 "
+            "entries are lower than that of alpha = 0 and 12 higher, by 0.001 to 0.002 but for IDL. "
+            + ". ".join(check.seen for check in helped),
         ),
     ]
     return findings

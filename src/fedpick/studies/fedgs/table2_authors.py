@@ -48,8 +48,6 @@ def _levels(result: Result) -> list[Finding]:
 
 def _score(result: Result) -> list[Finding]:
     loss = {mode: of for mode, of in result["loss"].items() if "," not in mode}
-    # Judged over draws of the data in fedgs/table2-synthetic: on this one they are shown, not counted again.
-    orders = [replace(finding, own=True) for finding in claims(result, DATA)]
     gaps = {mode: np.log(of["FedGS(1)"]) - np.log(of[ORACLE]) for mode, of in loss.items()}
     graphs = Finding(
         "With the authors' oracle graph, of the clients' true models, FedGS(1) has a lower loss than with label shares",
@@ -58,7 +56,7 @@ def _score(result: Result) -> list[Finding]:
         judge([above(gap, f"{mode}: label shares > true models", ratio=True) for mode, gap in gaps.items()]),
         own=True,
     )
-    return [*_levels(result), *orders, graphs]
+    return [*_levels(result), *claims(result, DATA), graphs]
 
 
 METHODS = table2_synthetic.STUDY.settings["methods"]
@@ -75,6 +73,7 @@ STUDY = replace(
     score=_score,
     limits=LIMITS,
     about="As fedgs/table2-synthetic, but on the data set that the paper's numbers are of, made in its authors' order "
-    "of draws and with their seed: so the printed levels can be judged, too. Seeds are of the training and of who is "
-    "available",
+    "of draws and with their seed: here the paper's claims and the printed levels are judged. (This was changed after "
+    "the run: the orders were counted on the new draws of fedgs/table2-synthetic.) Seeds are of the training and of "
+    "who is available",
 )

@@ -9,7 +9,7 @@ import numpy as np
 from fedpick import graph
 from fedpick import rng as rngs
 from fedpick.studies import _plots
-from fedpick.studies._stats import interval, rounded, show
+from fedpick.studies._stats import rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import split
 from fedpick.studies._verdicts import Limit, above, judge, within
@@ -162,21 +162,23 @@ def _score(result: Result) -> list[Finding]:
 
 
 def _plot(result: Result) -> "Figure":
+    from matplotlib.lines import Line2D
+
     tasks = list(result["scores"])
+    names = list(result["scores"][tasks[0]])
     figure, axes = _plots.figure(4.2 * len(tasks), 3.4, columns=len(tasks), sharey=True)
     for axis, data in zip(axes[0], tasks, strict=True):
         for i, (name, row) in enumerate(result["scores"][data].items()):
             for j, score in enumerate(SCORES):
-                seen, place = interval(row[score]), j + 0.25 * (i - 0.5)
-                bar = seen.half if np.isfinite(seen.half) else 0.0
-                axis.errorbar(place, seen.mean, bar, color=_plots.COLOURS[i], marker=_plots.MARKERS[i], markersize=6,
-                              capsize=3, linestyle="none", label=name if j == 0 else None)  # fmt: skip
+                place = j + 0.25 * (i - 0.5)
+                _plots.spread(axis, place, row[score], i)
                 axis.plot(place, PRINTED[data][name][j], marker="_", color="black", markersize=14)
         axis.set_xticks(range(len(SCORES)), SCORES)
         axis.set_title(data, fontsize=10)
         axis.set_ylim(0.0, 1.05)
     axes[0][0].set_ylabel("score (bar: printed)")
-    axes[0][0].legend()
+    marks = [Line2D([], [], color=_plots.COLOURS[i], marker=_plots.MARKERS[i], ls="none") for i in range(len(names))]
+    figure.legend(marks, names, loc="outside lower center", ncols=len(names))
     return figure
 
 

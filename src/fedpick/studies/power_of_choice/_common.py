@@ -49,7 +49,7 @@ def show_rounds(values: Sequence[float | None], rounds: int) -> str:
     return show(censored(values, rounds)) + (f" ({missed} of {len(values)} seeds not in {rounds:,})" if missed else "")
 
 
-def line(axis: Any, curve: Mapping[str, Any], i: int, label: str, scale: float = 1.0) -> None:
+def line(axis: Any, curve: Mapping[str, Any], i: int, label: str, seeds: int, scale: float = 1.0) -> None:
     """Draw a mean curve with its band as the i-th line; results of before have no band."""
     half = scale * np.asarray(curve["half"]) if "half" in curve else None
-    _plots.banded(axis, curve["at"], scale * np.asarray(curve["mean"]), half, i, label)
+    _plots.banded(axis, curve["at"], scale * np.asarray(curve["mean"]), half, i, label, seeds)

@@ -16,6 +16,7 @@ from fedpick.studies import _plots
 from fedpick.studies._stats import interval, rounded
 from fedpick.studies._study import Found, Item, Measurement, Result, Settings, seeds_of
 from fedpick.studies._trained import NAMES, Halved, ideal_world, play_trained, reached, split
+from fedpick.studies._verdicts import Judged, vacuous
 from fedpick.studies.power_of_choice._common import curve_of, line, or_none, tail
 from fedpick.types import Floats
 from fedpick.worlds import Halves
@@ -30,7 +31,9 @@ __all__ = [
     "PRINTED_RATE",
     "QUICK",
     "SCHEMES",
+    "Paper",
     "about",
+    "alike",
     "early_gains",
     "for_good",
     "gain",
@@ -40,15 +43,17 @@ __all__ = [
     "train",
 ]
 
+Paper = Mapping[str, Any]  # what the paper prints or says, by partition or by column of a table
 PRINTED_RATE = "0.005"  # learning rate; what we did with another is no claim of the paper
 BIG = "rand, C=0.1"
 MOMENTS = (50, 100, 150, 200, 300)  # rounds at which gains are compared
 _ABOUT = (
-    "{name} is divided among {clients} clients by a Dirichlet distribution over labels, anew for each seed. A network "
-    "with hidden layers of 64 and 30 and dropout is trained; clients do {steps} local steps with batches of {batch}, "
-    "and the server takes the plain mean. Layers, dropout, weight decay and the scaling of pixels (with MNIST's "
-    "constants) are those of the authors' code. Two learning rates: 0.005 as printed, and 0.0005, with which the "
-    "training takes about as many rounds as printed; only what is found at the printed rate counts as the paper's claim"
+    "{name} is divided among {clients} clients by a Dirichlet distribution over labels, anew for each seed; {cohorts} "
+    "of them train in a round. A network with hidden layers of 64 and 30 and dropout is trained; clients do {steps} "
+    "local steps with batches of {batch}, and the server takes the plain mean. Layers, dropout, weight decay and the "
+    "scaling of pixels (with MNIST's constants) are those of the authors' code. Two first learning rates: 0.005 as "
+    "printed, and 0.0005, with which the training takes about as many rounds as printed; both are halved at {halved}, "
+    "as printed. Only what is found at the printed rate counts as the paper's claim"
 )
 FASHION: dict[str, Any] = {
     "data": "fashion-mnist",
@@ -93,7 +98,16 @@ SHARED = (
 def about(settings: Settings) -> str:
     """What was done, with these settings."""
     told = {name: settings[name] for name in ("clients", "steps", "batch")}
+    cohorts = {_cohort(settings, name): f"{fraction:g}" for name, (_, fraction) in settings["schemes"].items()}
+    told["cohorts"] = " or ".join(f"{size} (C = {fraction})" for size, fraction in sorted(cohorts.items()))
+    at = [str(round) for round in settings["halved"]]
+    told["halved"] = f"round{'s' if len(at) > 1 else ''} {' and '.join(at)}"
     return _ABOUT.format(name=NAMES[settings["data"]], **told)
+
+
+def _cohort(settings: Settings, name: str) -> int:
+    fraction = float(settings["schemes"][name][1])
+    return max(round(fraction * int(settings["clients"])), 1)
 
 
 def _rows(settings: Settings) -> list[tuple[str, str, float]]:
@@ -107,12 +121,11 @@ def _rows(settings: Settings) -> list[tuple[str, str, float]]:
 
 
 def _item(settings: Settings, partition: str, name: str, rate: float, seed: int) -> dict[str, Any]:
-    policy, fraction = settings["schemes"][name]
     return {
         **{name: settings[name] for name in SHARED},
         "partition": settings["partitions"][partition],
-        "policy": policy,
-        "cohort_size": max(round(fraction * settings["clients"]), 1),
+        "policy": settings["schemes"][name][0],
+        "cohort_size": _cohort(settings, name),
         "lr": rate,
         "away": settings.get("away"),
         "seed": seed,
@@ -178,6 +191,16 @@ def _moments(at: ArrayLike, accuracy: Floats, rounds: int) -> dict[str, list[flo
     return {str(t): rounded(100 * accuracy[:, max(i - 2, 0) : i + 3].mean(axis=1)) for t, i in where.items()}
 
 
+def alike(judged: Judged, accuracy: Mapping[str, ArrayLike], names: Sequence[str], near: float) -> Judged:
+    """The verdict on "these are alike": vacuous where rand is as close to them."""
+    if judged.verdict != "reproduced" or "rand" in names:
+        return judged
+    apart = max(abs(float(np.mean(np.subtract(accuracy[name], accuracy["rand"])))) for name in names)
+    if apart > near:
+        return judged
+    return vacuous(f"rand is within {near:g} points of them, too ({apart:.1f} at most)")
+
+
 def early_gains(one: Mapping[str, Any], names: Sequence[str]) -> str:
     """Gains over rand at several rounds, as text."""
     return "; ".join(
@@ -190,7 +213,7 @@ def early_gains(one: Mapping[str, Any], names: Sequence[str]) -> str:
 def gather(settings: Settings, found: Found) -> Result:
     """Accuracy, rounds to a level and computation time of every row."""
     level = settings.get("level", 0.6)
-    kept = ("rounds", "paper", "over", "evaluate_every", "tried", "silent")
+    kept = ("rounds", "over", "evaluate_every", "tried", "silent")
     result: Result = {name: settings[name] for name in kept if name in settings} | {"level": level, "partitions": {}}
     for partition, name, rate in _rows(settings):
         runs = [found[_item(settings, partition, name, rate, seed)] for seed in seeds_of(settings)]
@@ -210,9 +233,11 @@ def gather(settings: Settings, found: Found) -> Result:
     return result
 
 
-def printed_marks(result: Result, partition: str, one: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
+def printed_marks(
+    paper: Paper, result: Result, partition: str, one: Mapping[str, Any]
+) -> dict[str, list[tuple[float, float]]]:
     """What the paper prints, as points (round, accuracy in %) by scheme; printed gains start from our other scheme."""
-    paper, end = result["paper"], result["rounds"]
+    end = result["rounds"]
     if "R60" in paper:
         level = 100 * result["level"]
         return {name: [(paper["R60"][name], level), (end, paper["accuracy"][name][0])] for name in paper["R60"]}
@@ -229,37 +254,40 @@ def printed_marks(result: Result, partition: str, one: Mapping[str, Any]) -> dic
     return found
 
 
-def _mark(axis: Any, result: Result, partition: str, one: Mapping[str, Any]) -> None:
-    marks = printed_marks(result, partition, one)
+def _mark(axis: Any, paper: Paper, result: Result, partition: str, one: Mapping[str, Any]) -> str:
+    """Draw what is printed; returns what the marks are, "" if there are none."""
+    marks = printed_marks(paper, result, partition, one)
     for i, name in enumerate(one["accuracy"]):
         for at, percent in marks.get(name, []):
             look = {"marker": _plots.MARKERS[i % len(_plots.MARKERS)], "color": _plots.line(i)["color"]}
             axis.plot([at], [percent], linestyle="none", markersize=5, **look)
-    if marks:
-        axis.set_ylabel(axis.get_ylabel() + " (marks: printed, or ours plus the printed gain)")
-    if "R60" in result["paper"]:
+    if "R60" in paper:
         axis.axhline(100 * result["level"], color="grey", linewidth=0.8)
+        return "; marks: printed"
+    return "; marks: ours of the other policy plus the printed gain" if marks else ""
 
 
-def plot(result: Result) -> "Figure":
+def plot(paper: Paper, result: Result) -> "Figure":
     """Accuracy and training loss over rounds, and in the first what the paper prints."""
     partitions = result["partitions"]
     rates = list(next(iter(partitions.values())))
     metrics = [("accuracy", "test accuracy, %", 100.0), ("train_loss", "training loss", 1.0)]
-    columns = len(metrics) * len(partitions)
+    columns, marks = len(metrics) * len(partitions), ""
     figure, axes = _plots.figure(3.6 * columns, 3.0 * len(rates), columns=columns, rows=len(rates))
     for row, rate in zip(axes, rates, strict=True):
         for j, (partition, by_rate) in enumerate(partitions.items()):
             for axis, (metric, label, scale) in zip(row[2 * j : 2 * j + 2], metrics, strict=True):
                 for i, (name, curves) in enumerate(by_rate[rate]["curves"].items()):
                     if metric in curves:
-                        line(axis, curves[metric], i, name, scale)
+                        seeds, banded = len(by_rate[rate]["accuracy"][name]), "half" in curves[metric]
+                        line(axis, curves[metric], i, name, seeds, scale)
                 axis.set_title(f"{partition}, learning rate {rate}", fontsize=10)
                 axis.set_xlabel("communication round")
                 axis.set_ylabel(label)
-            _mark(row[2 * j], result, partition, by_rate[rate])
+            marks = _mark(row[2 * j], paper, result, partition, by_rate[rate]) or marks
             for axis in row[2 * j : 2 * j + 2]:
                 _plots.closer(axis)
     named = axes[0][0].get_legend_handles_labels()
-    figure.legend(*named, loc="outside lower center", ncols=len(named[1]))
+    title = _plots.told(seeds, banded) + marks
+    figure.legend(*named, loc="outside lower center", ncols=len(named[1]), title=title)
     return figure

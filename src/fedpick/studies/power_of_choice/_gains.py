@@ -1,6 +1,7 @@
 """Power-of-Choice, figures that are about gains over rand: Fig. 5, 9 to 11 and 12 to 15."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,15 @@ import numpy as np
 from fedpick.studies._stats import show
 from fedpick.studies._study import Finding, Result, Study
 from fedpick.studies._trained import NAMES
-from fedpick.studies._verdicts import Limit, above, judge, order, vacuous, within
+from fedpick.studies._verdicts import Limit, above, judge, order, within
 from fedpick.studies.power_of_choice._common import PAPER
 from fedpick.studies.power_of_choice._fashion import (
     FASHION,
     PRINTED_RATE,
     QUICK,
+    Paper,
     about,
+    alike,
     early_gains,
     gather,
     items,
@@ -28,11 +31,11 @@ PARTITIONS = {"alpha = 2": "dirichlet(alpha=2)", "alpha = 0.3": "dirichlet(alpha
 LIMITS = {"similar": Limit(2.0, "points of accuracy: 'similarly' is read as a difference that a curve hardly shows")}
 
 
-def _score(result: Result) -> list[Finding]:
+def _score(paper: Paper, result: Result) -> list[Finding]:
     """Each claim of the paper: gains with their sizes, orders, what is sooner, and what is alike."""
     findings = []
     for partition, rates in result["partitions"].items():
-        for claim in result["paper"][partition]:
+        for claim in paper[partition]:
             for rate, one in rates.items():
                 findings.append(_finding(result, partition, rate, one, claim))
     return findings
@@ -52,19 +55,22 @@ def _finding(result: Result, partition: str, rate: str, one: Mapping[str, Any], 
     for a, b in claim.get("alike", []):
         gap = np.subtract(accuracy[a], accuracy[b])
         checks.append(within(gap, f"{a} is like {b} (points)", low=-near, high=near, digits=1))
-    judged, rivals = judge(checks), [name for pair in claim.get("alike", []) for name in pair]
-    if set(claim) <= {"words", "paper", "alike"} and judged.verdict == "reproduced":
-        apart = max(abs(float(np.mean(np.subtract(accuracy[name], accuracy["rand"])))) for name in rivals)
-        if apart <= near:
-            judged = vacuous(f"rand is within {near:g} points of them, too ({apart:.1f} at most)")
+    judged = judge(checks)
+    if set(claim) <= {"words", "paper", "alike"}:
+        judged = alike(judged, accuracy, [name for pair in claim["alike"] for name in pair], near)
     named = [name for name in accuracy if name != "rand"]
     return Finding(
         f"{partition}, learning rate {rate}: {claim['words']}",
         claim["paper"],
         "; ".join(f"{name} {show(values, 1)}%" for name, values in accuracy.items() if name in _of(claim)),
         judged,
-        f"accuracy is the mean of the last {result['over']} evaluations of {result['rounds']:,} rounds. Gains over "
-        f"rand: {early_gains(one, named) or 'too few rounds'}",
+        ". ".join(
+            [
+                *filter(None, [claim.get("note")]),
+                f"Accuracy is the mean of the last {result['over']} evaluations of {result['rounds']:,} rounds. Gains "
+                f"over rand: {early_gains(one, named) or 'too few rounds'}",
+            ]
+        ),
         own=rate != PRINTED_RATE,
     )
 
@@ -81,12 +87,24 @@ def gains(
     title: str,
     figures: str,
     schemes: dict[str, list[Any]],
-    paper: dict[str, Any],
+    paper: Paper,
     instead: str = "",
+    also: str = "",
     **more: Any,
 ) -> Study:
-    """One of the figures; `instead` says what stands in for the paper's data, `more` what differs from the tables."""
-    settings = {**FASHION, "rounds": 300, "partitions": PARTITIONS, "schemes": schemes, "paper": paper, **more}
+    """One of the figures.
+
+    Args:
+        id: of the figure.
+        title: what is particular to it.
+        figures: where it is in the paper.
+        schemes: by name: policy and share of clients.
+        paper: the claims of each partition.
+        instead: what stands in for the paper's data.
+        also: what else a reader should know.
+        more: settings that differ from the tables'.
+    """
+    settings = {**FASHION, "rounds": 300, "partitions": PARTITIONS, "schemes": schemes, **more}
     return Study(
         id=f"power-of-choice/{id}",
         title=f"{NAMES[settings['data']]}, {title}: test accuracy and training loss",
@@ -96,9 +114,9 @@ def gains(
         items=items,
         job=train,
         gather=gather,
-        score=_score,
-        plot=plot,
+        score=partial(_score, paper),
+        plot=partial(plot, paper),
         limits=LIMITS,
-        about=". ".join(part for part in (instead, about(settings)) if part),
+        about=". ".join(part for part in (instead, about(settings), also) if part),
         trains=True,
     )

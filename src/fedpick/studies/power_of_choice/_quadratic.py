@@ -149,7 +149,8 @@ def plot(result: Result) -> "Figure":
             half, look = np.nan_to_num(np.asarray(curve["half"])), _plots.line(i)
             axis.plot(result["at"], 10**log, label=label, **look)
             ends = 10 ** (log - half), 10 ** (log + half)
-            axis.fill_between(result["at"], *ends, color=look["color"], alpha=0.2, linewidth=0)
+            if len(result["floor"][K][name]) >= _plots.BAND:
+                axis.fill_between(result["at"], *ends, color=look["color"], alpha=0.2, linewidth=0)
         axis.set_yscale("log")
         axis.set_ylim(top=40)  # room for the legend
         axis.set_title(f"Fig. 2: K = {K}, C = 0.1", fontsize=10)
@@ -162,12 +163,19 @@ def plot(result: Result) -> "Figure":
         x = [np.mean(result["rho_bar"][K][name]) for name in names]
         y = [np.mean(np.divide(result["rho_tilde"][K][name], result["rho_bar"][K][name])) for name in names]
         skew.plot(x, y, marker=_plots.MARKERS[i], label=f"K = {K}", **_plots.line(i))
-        for name, at, up in zip(names, x, y, strict=True):
-            skew.annotate(name, (at, up), textcoords="offset points", xytext=(5, -9), fontsize=7)
+        for j, (name, at, up) in enumerate(zip(names, x, y, strict=True)):
+            # The first d's own line leaves to the right, to rand; of two K, one has its names on each side.
+            left = i % 2 == 0 or j == 1
+            place = {"ha": "right" if left else "left", "xytext": (-6 if left else 6, -9 if i % 2 and j == 1 else -2)}
+            if name != "rand":
+                colour = _plots.line(i)["color"]
+                skew.annotate(name, (at, up), textcoords="offset points", fontsize=8, color=colour, **place)
+    skew.annotate("rand", (1.0, 1.0), textcoords="offset points", xytext=(0, 7), ha="center", fontsize=8)
+    skew.margins(x=0.2)
     skew.set_title("Fig. 3: selection skew", fontsize=10)
     skew.set_xlabel("rho_bar (convergence speed)")
     skew.set_ylabel("rho_tilde / rho_bar (bias)")
-    skew.legend(loc="upper left")
+    skew.legend(loc="upper right")
     K = sizes[0]
     small = sized(result, K)[0]
     for axis, name, colour in zip(axes[1], ("rand", small, "data size"), _plots.COLOURS, strict=False):

@@ -90,7 +90,7 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(5, 3.2)
     at = range(1, result["rounds"] + 1)
     for i, (name, curve) in enumerate(result["curves"].items()):
-        _plots.banded(axes[0][0], at, curve["mean"], curve["half"], i, name)
+        _plots.banded(axes[0][0], at, curve["mean"], curve["half"], i, name, len(result["far"][name]))
     axes[0][0].set_xlabel("round")
     axes[0][0].set_ylabel("distance to the optimum, first = 1")
     axes[0][0].legend()

@@ -13,9 +13,11 @@ STUDY = gains(
     {
         "alpha = 2": [
             {
-                "words": "pow-d's gain over rand is consistent with that at 30 steps",
-                "paper": "about 10 points at 30 steps",
-                "gains": [["pow-d", "rand", 10.0]],
+                "words": "pow-d is more accurate than rand",
+                "paper": "'the performance gap' is 'consistent with that of tau = 30'; no number",
+                "gains": [["pow-d", "rand", None]],
+                "note": "This rule was changed after the run: the gain printed for 30 steps was asked for, which the "
+                "paper does not print here. Our gain at 30 steps is in power-of-choice/fig5",
             }
         ],
         "alpha = 0.3": [{"words": "pow-d is like rand", "paper": "'similarly'", "alike": [["pow-d", "rand"]]}],

@@ -165,15 +165,14 @@ def _plot(result: Result) -> "Figure":
     figure, axes = _plots.figure(3.2 * len(gammas) + 0.5, 5.6, columns=len(gammas), rows=2, sharey="col")
     for column, gamma in enumerate(gammas):
         for name, curve in result["curves"][gamma].items():
-            half = _plots.band_of(curve["half"], result["seeds"])
             for row, x in enumerate((result["at"], curve["time"])):
-                _plots.banded(axes[row][column], x, curve["mean"], half, LOOKS[name], name)
+                _plots.banded(axes[row][column], x, curve["mean"], curve["half"], LOOKS[name], name, result["seeds"])
         axes[0][column].set_title(f"gamma_1 = {gamma}", fontsize=10)
         axes[0][column].set_xlabel("federated round")
         axes[1][column].set_xlabel("simulated seconds")
     for row in (0, 1):
         axes[row][0].set_ylabel("test accuracy, %")
-    told = _plots.lines_are(result["seeds"])
+    told = _plots.told(result["seeds"])
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=6, title=told)
     return figure
 

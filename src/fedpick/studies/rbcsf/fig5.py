@@ -219,12 +219,12 @@ def _plot(result: Result) -> "Figure":
         for column, gamma in enumerate(gammas):
             axis = axes[row][column]
             for i, (name, curve) in enumerate(result["curves"][data][gamma].items()):
-                half = _plots.band_of(curve["half"], result["seeds"])
-                _plots.banded(axis, result["at"], curve["mean"], half, i, f"gamma_2 = {name}")
+                label = f"gamma_2 = {name}"
+                _plots.banded(axis, result["at"], curve["mean"], curve["half"], i, label, result["seeds"])
             axis.set_title(f"{data}, gamma_1 = {gamma}", fontsize=10)
             axis.set_xlabel("federated round")
         axes[row][0].set_ylabel("test accuracy, %")
-    told = _plots.lines_are(result["seeds"])
+    told = _plots.told(result["seeds"])
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, title=told)
     return figure
 
