@@ -28,6 +28,7 @@ from fedpick.errors import ConfigError
 from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.shelf import Shelf
 from fedpick.report.formats import FORMATS
+from fedpick.report.progress import BUILDING, progress_of
 from fedpick.report.results import Results, load
 
 __all__ = ["app"]
@@ -213,7 +214,7 @@ def run_one(
 
 
 def _run(settings: Config, folder: Path, device: str) -> None:
-    bars = console.progress_of([settings.policy], [settings.rounds], [0])
+    bars = progress_of([settings.policy], [settings.rounds], [0], console.err)
     with _stoppable(folder, settings.references()), bars as tell:
         executors.play([executors.Job(settings, folder)], executor="serial", device=device, tell=tell)
     _show(Results([folder]))
@@ -225,19 +226,14 @@ def _carry_out(
 ) -> Results:
     comparing.check_target(target)  # before the runs, which may take hours
     with executors.staying():
-        with console.err.status("finding existing runs, and building missing ones"):
+        with console.err.status(BUILDING):
             work = playing.work_of(experiment, shelf, executor, device, workers)
         kept = len(work.configs) - len(work.missing)
         if kept and work.missing:
             said = f"{kept} of {len(work.configs)} runs exist; {len(work.missing)} are to be made or continued"
             console.err.print(said)
-        names = [f"{config.labels['policy']} seed {config.seed}" for config in work.missing]
-        begun = [shelf.reached(config) for config in work.missing]
         comparing.load_ahead()
-        with (
-            _stoppable(shelf.path, experiment.references()),
-            console.progress_of(names, [config.rounds for config in work.missing], begun) as tell,
-        ):
+        with _stoppable(shelf.path, experiment.references()), comparing.progress(work, console.err) as tell:
             playing.carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
     results = comparing.results_of(work, target=target)
     _show(results)
