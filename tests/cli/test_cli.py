@@ -68,6 +68,18 @@ def test_version_and_help(call):
     assert "e3cs(quota=0.5)" in out
 
 
+def test_help_names_the_defaults(call):
+    said = {name: " ".join(call(name, "--help")[1].replace("│", " ").split()) for name in ("compare", "run")}
+    plan, one = fp.Experiment("uniform"), fp.experiment.Config("uniform")
+    where = plan.world[0]["name"]
+    for default in (plan.cohort_size[0], plan.rounds, len(plan.seeds), where, "'synthetic(1, 1)'"):
+        assert f"(default: {default}" in said["compare"]
+    assert "[default: fedpick-runs/compare]" in said["compare"]
+    numbers = f"cohort_size {one.cohort_size}, rounds {one.rounds}, seed {one.seed}"
+    assert f"{numbers}, checkpoint_every {one.checkpoint_every}" in said["run"]
+    assert f"the world {one.world['name']} (of fedpick compare it is {where})" in said["run"]
+
+
 def test_run_writes_a_folder_and_says_where(call, tmp_path):
     (tmp_path / "my.toml").write_text(CONFIG)
     code, out, _ = call("run", "my.toml")

@@ -17,7 +17,6 @@ from fedpick.cli import data as data_commands
 from fedpick.cli.options import (
     Device,
     Executor,
-    Out,
     Target,
     Workers,
     complete_data,
@@ -59,13 +58,18 @@ def compare(
         typer.Option(
             "--policy",
             "-p",
-            help="For example 'e3cs(quota=0.5)', 'my.py:EpsGreedy(eps=0.1)'; repeatable.",
+            help="For example 'e3cs(quota=0.5)', 'my.py:EpsGreedy(eps=0.1)'; needed, here or in the file; repeatable.",
             autocompletion=complete_policy,
         ),
     ] = None,
     world: Annotated[
         list[str] | None,
-        typer.Option("--world", "-w", help="A world of `fedpick worlds`; repeatable.", autocompletion=complete_world),
+        typer.Option(
+            "--world",
+            "-w",
+            help="A world of `fedpick worlds` (default: volatile); repeatable.",
+            autocompletion=complete_world,
+        ),
     ] = None,
     num_clients: Annotated[
         int | None,
@@ -97,12 +101,15 @@ def compare(
         typer.Option(
             "--data",
             "-d",
-            help="Data set (default: 'synthetic(1, 1)'); 'none': no training; repeatable.",
+            help="Data set (default: 'synthetic(1, 1)', of a file none); 'none': no training; repeatable.",
             autocompletion=complete_data,
         ),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(help="How to divide a data set among clients, for example 'dirichlet(alpha=0.3)'.")
+        str | None,
+        typer.Option(
+            help="How to divide a data set among clients, for example 'dirichlet(alpha=0.3)' (default: the data set's)."
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="For example 'mlp(hidden=(64, 30))' (default: depends on the data).")
@@ -110,11 +117,11 @@ def compare(
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of the clients (default: depends on the data).")
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 (default) or bfloat16.")] = None,
     trainer: Annotated[
         str | None, typer.Option(help="A trainer of your own instead of fedpick's: 'loop.py:Trainer(lr=0.1)'.")
     ] = None,
-    folder: Out = None,
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = comparing.OUT,
     target: Target = None,
     workers: Workers = None,
     executor: Executor = "auto",
@@ -145,7 +152,7 @@ def compare(
         partition=partition,
         train={key: value for key, value in training.items() if value is not None},
     )
-    shelf = Shelf(folder or comparing.OUT)
+    shelf = Shelf(folder)
     with watching.beside(shelf.path, target, watch):
         _carry_out(experiment, shelf, target, executor, workers, device)
 
@@ -206,10 +213,17 @@ def resume(
 @app.command(name="run")
 def run_one(
     file: Annotated[Path, typer.Argument(help="Configuration file (TOML), see docs/worlds.md.")],
-    folder: Out = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder to write to (default: fedpick-runs/ and the file's name)."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
-    """Run one configuration: `fedpick run CONFIG.toml`. An interrupted run is continued."""
+    """Run one configuration: `fedpick run CONFIG.toml`. An interrupted run is continued.
+
+    The file must name a policy. Its other settings have defaults: cohort_size 20, rounds 500, seed 0, checkpoint_every
+    100, the world phones (of `fedpick compare` it is volatile), and without [data] no training.
+    """
     _run(files.load(file), folder or playing.folder_of(file), device)
 
 
