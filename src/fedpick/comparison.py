@@ -175,8 +175,19 @@ def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[st
 
 
 def is_file(path: Path) -> bool:
-    """Whether the path names a file of results by its end, such as .html, and is no folder."""
-    return path.suffix.lower() in (*KINDS, *FIGURES) and not path.is_dir()
+    """Whether the path names a file of results by its end, such as .html; otherwise it is a folder's.
+
+    An end such as .xlsx is refused, unless a folder of this name exists; one such as .5 is a folder's.
+    """
+    end = path.suffix.lower()
+    if path.is_dir() or not end[1:2].isalpha():
+        return False
+    if end not in (*KINDS, *FIGURES):
+        raise ConfigError(
+            f"{path}: fedpick writes no {end} files, but {', '.join((*KINDS, *FIGURES))}; make a folder of this name "
+            "first if it should be one"
+        )
+    return True
 
 
 def write_file(results: Results, path: Path, format: str | None = None, **figure: Any) -> None:

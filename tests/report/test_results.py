@@ -182,6 +182,16 @@ def test_runs_of_other_lengths_are_compared_over_the_common_rounds(tmp_path):
     assert long.plot().axes[0].lines[0].get_xdata()[-1] == 5
 
 
+def test_runs_with_fewer_rounds_than_planned_are_said_to_be_incomplete(tmp_path):
+    make(tmp_path / "u", "uniform", rounds=9)
+    assert not any("not complete" in note for note in fp.load(tmp_path).notes)
+    cut = make(tmp_path / "e", "e3cs", rounds=5, finish=False, planned=200)
+    how = "; if stopped, fedpick resume FOLDER continues"
+    assert f"1 of 2 runs are not complete: at round 5 of 200{how}" in fp.load(tmp_path).notes
+    assert f"the run is not complete: at round 5 of 200{how}" in fp.load(cut).table("text").replace("\n", " ")
+    assert not any("not complete" in note for note in Results([cut], rounds=5).notes)
+
+
 def test_a_view_of_fewer_rounds_is_that_of_shorter_runs(tmp_path):
     for seed in range(2):
         make(tmp_path / "long" / f"u{seed}", "uniform", seed, rounds=9)

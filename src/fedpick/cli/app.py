@@ -305,8 +305,9 @@ def report(
     Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`; for a paper
     `-o fig.pdf --size column`, `-o table.tex`, `-f methods`, `-o refs.bib`
     """
+    to_file = out is not None and comparing.is_file(out)  # refuses others before anything is read
     results = load(*folders, target=target, reference=reference)
-    if out is not None and comparing.is_file(out):
+    if out is not None and to_file:
         figure = {"metric": metric, "size": size, "over": over}
         comparing.write_file(results, out, None if format in ("table", "rich") else format, **figure)
         console.out.print(f"written to {out}", markup=False, soft_wrap=True)

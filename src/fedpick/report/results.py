@@ -99,6 +99,7 @@ class Results:
     def _summarised(self) -> tuple[list[Summary], list[str]]:
         played, waiting = self._read
         rows, notes = summaries(played, self.reference, self._target)
+        notes[:0] = _unfinished(played, self._most)
         if waiting:
             names = ", ".join(dict.fromkeys(f"{run.policy} seed {run.seed}" for run in waiting[:5]))
             more = ", ..." if len(waiting) > 5 else ""
@@ -268,6 +269,18 @@ def _curves(group: Group) -> list[dict[str, Any]]:
         yield "counts", run.counts
 
     return [dict(one(run)) for run in group.runs]
+
+
+def _unfinished(played: Sequence[Played], most: int | None) -> list[str]:
+    """A note if runs have fewer rounds than planned: they were stopped, or go on."""
+    wanted = [run.info.rounds if most is None else min(run.info.rounds or 0, most) for run in played]
+    lasts = [int(run.all_rounds["round"].to_numpy().max()) for run in played]
+    short = [i for i, run in enumerate(played) if run.info.simulated and lasts[i] < (wanted[i] or 0)]
+    if not short:
+        return []
+    many = "the run is" if len(played) == 1 else f"{len(short)} of {len(played)} runs are"
+    at, of = span(lasts[i] for i in short), span(wanted[i] for i in short)
+    return [f"{many} not complete: at round {at} of {of}; if stopped, fedpick resume FOLDER continues"]
 
 
 def _belongs(run: RunInfo) -> None:

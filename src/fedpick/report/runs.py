@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,14 +118,26 @@ def below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
-    """The run in a folder, or the runs up to three levels below it, in the order of its plans."""
+    """The run in a folder, or the runs up to three levels below it, in the order of its plans.
+
+    A manifest below it that cannot be read, or is of another program, is skipped with a warning that names it.
+    """
     path = Path(folder)
     if not path.is_dir():
         raise StoreError(f"{path}: there is no such folder; give the folder of a run or a comparison")
+    found, foreign = [], []
     try:
-        found = [read_info(each) for each in below(path, DEEPEST)]
+        for each in below(path, DEEPEST):
+            try:
+                found.append(read_info(each))
+            except StoreError as error:
+                foreign.append(error)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); make it readable, or give another") from None
+    if foreign and not found:
+        raise foreign[0]
+    for why in foreign:
+        warnings.warn(f"left out: {why}", stacklevel=2)
     if not found:
         raise StoreError(
             f"{path}: has no runs: no {MANIFEST} in it or up to {DEEPEST} levels below; start one with fedpick run"
