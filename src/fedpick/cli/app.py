@@ -1,5 +1,6 @@
 """The commands: demo, run, compare, resume, report, watch, track, runs, verify, reproduce, data, policies, ..."""
 
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -23,9 +24,10 @@ from fedpick.cli.options import (
     complete_policy,
     complete_world,
 )
-from fedpick.errors import ConfigError
+from fedpick.errors import ConfigError, bare_name
 from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.shelf import Shelf
+from fedpick.policies.text import installed_policies, policy_names
 from fedpick.report.formats import FORMATS
 from fedpick.report.progress import BUILDING, progress_of
 from fedpick.report.results import Results, load
@@ -136,6 +138,7 @@ def compare(
 
     Example: `fedpick compare -p 'e3cs(quota=0.5)' -p uniform --world volatile --seeds 5 --data digits`
     """
+    _refuse_folders(file, policy or [])
     given = {
         "policy": policy,
         "world": world,
@@ -155,6 +158,19 @@ def compare(
     shelf = Shelf(folder)
     with watching.beside(shelf.path, target, watch):
         _carry_out(experiment, shelf, target, executor, workers, device)
+
+
+def _refuse_folders(file: Path | None, policies: list[str]) -> None:
+    """Raise where the folder of a comparison, or a policy's name, is given in place of a file or a policy."""
+    known = [bare_name(name) for name in (*policy_names(), *installed_policies())]
+    for each in [] if file is None else [str(file)], [text for text in policies if bare_name(text) not in known]:
+        for text in filter(os.path.isdir, each):
+            raise ConfigError(
+                f"{text}: is a folder, but a policy or a file is needed here; fedpick report {text} shows its runs, "
+                f"fedpick resume {text} continues them, and --out {text} adds to them"
+            )
+    if file is not None and bare_name(str(file)) in known and not file.exists():
+        raise ConfigError(f"{file}: there is no such file; policies are given with -p: fedpick compare -p {file}")
 
 
 @app.command()

@@ -17,6 +17,7 @@ from fedpick.store.manifest import MANIFEST, read_manifest
 __all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs"]
 
 DEEPEST = 3  # levels below a folder that are searched for runs
+NAMED = 3  # folders left out that are named
 _FREE = ("seed", "rounds", "checkpoint_every")  # settings that may differ between the seeds of one configuration
 _ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # for old manifests, without "about"
 
@@ -136,8 +137,10 @@ def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); make it readable, or give another") from None
     if foreign and not found:
         raise foreign[0]
-    for why in foreign:
+    for why in foreign[:NAMED]:
         warnings.warn(f"left out: {why}", stacklevel=2)
+    if len(foreign) > NAMED:
+        warnings.warn(f"left out: {len(foreign) - NAMED} more folders of this kind in {path}", stacklevel=2)
     if not found:
         raise StoreError(
             f"{path}: has no runs: no {MANIFEST} in it or up to {DEEPEST} levels below; start one with fedpick run"
