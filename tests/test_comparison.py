@@ -198,6 +198,14 @@ def test_stopped_it_says_by_what_and_where_everything_is(tmp_path, number, by):
     assert again["rounds"].tolist() == [15, 15]
 
 
+def test_a_report_counts_planned_runs_that_have_not_begun(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fp.compare(["uniform"], out=tmp_path, **SMALL, tell=lambda index, round: os.kill(os.getpid(), signal.SIGINT))
+    assert fp.load(tmp_path).notes[0] == "1 of 2 planned runs are missing: not begun, or not readable"
+    fp.compare(["uniform"], out=tmp_path, **SMALL)
+    assert not any("missing" in note for note in fp.load(tmp_path).notes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_script_that_is_stopped_says_what_is_kept_where_and_how_to_go_on(tmp_path, number):

@@ -43,7 +43,7 @@ def _data() -> list[str]:
 def _studies() -> Iterable[str]:
     from fedpick.studies import STUDIES
 
-    return STUDIES
+    return dict.fromkeys([*(name.partition("/")[0] for name in STUDIES), *STUDIES])
 
 
 complete_policy, complete_world, complete_data, complete_study = map(_complete, (_policies, _worlds, _data, _studies))
