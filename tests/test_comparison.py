@@ -1,5 +1,12 @@
 """Comparisons from Python."""
 
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -124,3 +131,99 @@ def test_a_run_that_was_killed_between_its_two_joined_files_is_ended(tmp_path, m
     fp.compare(["uniform"], out=tmp_path / "cut", **{**SMALL, "seeds": 1})
     for name in ("rounds.parquet", "selections.parquet"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes()
+
+
+SCRIPT = """
+import fedpick as fp
+
+if __name__ == "__main__":
+    fp.compare(["uniform", "e3cs"], data=None, cohort_size=5, seeds=1, rounds=ROUNDS, out="runs", executor="serial")
+"""
+
+
+def test_progress_is_shown_on_a_terminal_alone(tmp_path, capsys, monkeypatch):
+    from rich.console import Console
+
+    from fedpick.report import progress
+
+    fp.compare(["uniform"], out=tmp_path / "a", **SMALL)
+    assert capsys.readouterr() == ("", "")  # stderr is no terminal here
+    shown = io.StringIO()
+    monkeypatch.setattr(progress, "terminal", lambda: Console(file=shown, force_terminal=True, width=120))
+    fp.compare(["uniform"], out=tmp_path / "b", **SMALL)
+    assert "finding existing runs" in shown.getvalue()
+    assert "2 runs, rounds" in shown.getvalue()
+
+
+@pytest.mark.slow
+def test_a_script_shows_progress_on_a_terminal(tmp_path):
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-c", SCRIPT.replace("ROUNDS", "300")]
+    with subprocess.Popen(program, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while chunk := os.read(ours, 65536):
+                shown += chunk
+        except OSError:  # Linux: the other end is closed
+            pass
+        os.close(ours)
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "")
+    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "finding existing runs" in told
+    assert "2 runs, rounds" in told
+    assert "/600" in told
+
+
+def test_tell_replaces_the_bars(tmp_path, monkeypatch):
+    from fedpick.report import progress
+
+    monkeypatch.setattr(progress, "terminal", lambda: pytest.fail("asked for a terminal"))
+    told = []
+    fp.compare(["uniform"], out=tmp_path, **SMALL, tell=lambda index, round: told.append((index, round)))
+    assert {(0, 15), (1, 15)} <= set(told)
+
+
+@pytest.mark.parametrize(("number", "by"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+def test_stopped_it_says_by_what_and_where_everything_is(tmp_path, number, by):
+    def tell(index, round):
+        os.kill(os.getpid(), number)
+
+    where = re.escape(str(tmp_path))
+    with pytest.raises(KeyboardInterrupt, match=f"stopped by {by}; .* kept in {where}: run the same script again"):
+        fp.compare(["uniform"], out=tmp_path, **SMALL, tell=tell)
+    again = fp.compare(["uniform"], out=tmp_path, **SMALL).frame()
+    assert again["rounds"].tolist() == [15, 15]
+
+
+def test_a_report_counts_planned_runs_that_have_not_begun(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fp.compare(["uniform"], out=tmp_path, **SMALL, tell=lambda index, round: os.kill(os.getpid(), signal.SIGINT))
+    assert fp.load(tmp_path).notes[0] == "1 of 2 planned runs are missing: not begun, or not readable"
+    fp.compare(["uniform"], out=tmp_path, **SMALL)
+    assert not any("missing" in note for note in fp.load(tmp_path).notes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_script_that_is_stopped_says_what_is_kept_where_and_how_to_go_on(tmp_path, number):
+    program = [sys.executable, "-c", SCRIPT.replace("ROUNDS", "1_000_000")]
+    with subprocess.Popen(program, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 60
+        while not list(tmp_path.glob("runs/runs/*/checkpoint.npz")) and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    by = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+    assert process.returncode == 1
+    assert err.endswith(
+        f"stopped by {by}; everything until then is kept in runs: run the same script again to continue\n"
+    )
+    assert len(err.splitlines()) < 10  # no traceback through fedpick
+    found = fp.load(tmp_path / "runs").frame()
+    rounds = int(found["rounds"].max())
+    assert rounds > 0
+    whole = fp.compare(["uniform"], out=tmp_path / "b", **SMALL | {"seeds": 1, "rounds": rounds}).frame()
+    assert whole["returned"].tolist() == found["returned"].tolist()

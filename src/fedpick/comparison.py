@@ -8,12 +8,13 @@
 """
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedpick import atomic
 from fedpick.errors import ConfigError, FedpickError, MissingError
@@ -23,6 +24,9 @@ from fedpick.experiment.playing import Work, carry_out, work_of
 from fedpick.experiment.shelf import Shelf
 from fedpick.report.results import Results, check_target
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 __all__ = [
     "FIGURES",
     "KINDS",
@@ -31,6 +35,7 @@ __all__ = [
     "compare",
     "is_file",
     "load_ahead",
+    "progress",
     "results_of",
     "write",
     "write_file",
@@ -71,6 +76,9 @@ def compare(
 ) -> Results:
     """Compare policies over seeds; existing runs are reused.
 
+    On a terminal, stderr shows the progress. Ctrl-C ends it after the rounds being played: a `KeyboardInterrupt` is
+    raised when they are written, and the same call continues.
+
     Args:
         policy: texts such as "e3cs(quota=0.5)" or "my_policy.py:EpsGreedy(eps=0.1)", policies, or classes of policies;
             the others are compared with the first.
@@ -85,8 +93,10 @@ def compare(
         executor: "auto", "serial", "processes", "stacked" or "ray".
         workers: number of processes; None: one per core.
         device: "auto", "cpu" or "gpu".
-        tell: called with the index of a missing run and its last round.
+        tell: called with the index of a missing run and its last round, instead of showing the progress.
     """
+    from fedpick.report.progress import BUILDING, terminal  # rich loads slowly
+
     check_target(target)  # before the runs, which may take hours
     experiment = Experiment(
         policy=policy,
@@ -97,10 +107,26 @@ def compare(
         seeds=seeds,
         rounds=rounds,
     )
-    with executors.staying():
-        work = work_of(experiment, Shelf(OUT if out is None else out), executor, device, workers)
-        carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
+    shelf = Shelf(OUT if out is None else out)
+    console = terminal() if tell is None else None
+    try:
+        with executors.staying():
+            with nullcontext() if console is None else console.status(BUILDING):
+                work = work_of(experiment, shelf, executor, device, workers)
+            with nullcontext(tell) if console is None else progress(work, console) as tell:
+                carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
+    except KeyboardInterrupt as stop:
+        raise executors.Stopped(getattr(stop, "signal", signal.SIGINT), shelf.path) from None
     return results_of(work, target=target)
+
+
+def progress(work: Work, console: "Console") -> AbstractContextManager[Callable[[int, int], None]]:
+    """Show how far the missing runs of a plan are; call the result as `tell` of `carry_out`."""
+    from fedpick.report.progress import progress_of
+
+    names = [f"{config.labels['policy']} seed {config.seed}" for config in work.missing]
+    begun = [work.shelf.reached(config) for config in work.missing]
+    return progress_of(names, [config.rounds for config in work.missing], begun, console)
 
 
 def load_ahead() -> None:
@@ -149,8 +175,19 @@ def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[st
 
 
 def is_file(path: Path) -> bool:
-    """Whether the path names a file of results by its end, such as .html, and is no folder."""
-    return path.suffix.lower() in (*KINDS, *FIGURES) and not path.is_dir()
+    """Whether the path names a file of results by its end, such as .html; otherwise it is a folder's.
+
+    An end such as .xlsx is refused, unless a folder of this name exists; one such as .5 is a folder's.
+    """
+    end = path.suffix.lower()
+    if path.is_dir() or not end[1:2].isalpha():
+        return False
+    if end not in (*KINDS, *FIGURES):
+        raise ConfigError(
+            f"{path}: fedpick writes no {end} files, but {', '.join((*KINDS, *FIGURES))}; make a folder of this name "
+            "first if it should be one"
+        )
+    return True
 
 
 def write_file(results: Results, path: Path, format: str | None = None, **figure: Any) -> None:

@@ -88,7 +88,7 @@ class _Reader:
         except FedpickError:
             raise
         except TypeError as error:  # a missing or repeated setting
-            message = str(error).replace("__init__()", "").replace("  ", " ")
+            message = str(error).rpartition("__init__() ")[2]
             raise SettingError(f"{shown}: {message}; its settings are {', '.join(settings)}") from None
         except (Exception, SystemExit) as error:  # a value that it did not expect, or the user's own code
             raise SettingError(f"{shown}: {type(error).__name__}: {str(error)[:200]}") from None

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,18 @@ def test_version_and_help(call):
     code, out, _ = call("compare", "--help")
     assert code == 0
     assert "e3cs(quota=0.5)" in out
+
+
+def test_help_names_the_defaults(call):
+    said = {name: " ".join(call(name, "--help")[1].replace("│", " ").split()) for name in ("compare", "run")}
+    plan, one = fp.Experiment("uniform"), fp.experiment.Config("uniform")
+    where = plan.world[0]["name"]
+    for default in (plan.cohort_size[0], plan.rounds, len(plan.seeds), where, "'synthetic(1, 1)'"):
+        assert f"(default: {default}" in said["compare"]
+    assert "[default: fedpick-runs/compare]" in said["compare"]
+    numbers = f"cohort_size {one.cohort_size}, rounds {one.rounds}, seed {one.seed}"
+    assert f"{numbers}, checkpoint_every {one.checkpoint_every}" in said["run"]
+    assert f"the world {one.world['name']} (of fedpick compare it is {where})" in said["run"]
 
 
 def test_run_writes_a_folder_and_says_where(call, tmp_path):
@@ -419,10 +432,16 @@ def test_a_missing_extra_is_one_line(tmp_path, missing, arguments, says):
         (["run", "none.toml"], "none.toml: there is no such file"),
         (["run", "bad.toml"], "unknown setting 'polciy'; did you mean 'policy'?"),
         (["resume", "nowhere"], "nowhere: is not a run's folder"),
-        (["reproduce", "e3cs/fig5"], "unknown study 'e3cs/fig5'; did you mean 'e3cs/fig"),
+        (["reproduce", "e3cs/fig5"], "unknown study 'e3cs/fig5'; did you mean e3cs/fig"),
         (["judge", "--out", "full"], "full: has no results of studies; run `fedpick reproduce --out full` first"),
         (["policies", "e3sc"], "did you mean 'e3cs'?"),
         (["check", "policy.py"], "names no policy; write it like"),
+        (["check", "unifrom"], "did you mean 'uniform'?"),
+        (["compare", "full"], "full: is a folder, but a policy or a file is needed here; fedpick report full shows"),
+        (["compare", "-p", "full"], "fedpick resume full continues them, and --out full adds to them"),
+        (["compare", "uniform"], "there is no such file; policies are given with -p: fedpick compare -p uniform"),
+        (["reproduce", "bfsl"], "unknown study 'bfsl'; did you mean bsfl"),
+        (["judge", "--page", "full/thesis.tex"], "thesis.tex: has no marks; put"),
         (["check", "none.py:X"], "there is no file 'none.py'"),
         (["check", "broken.py:X"], "cannot be imported: SyntaxError"),
     ],
@@ -440,6 +459,19 @@ def test_a_mistake_is_one_line_and_exit_code_2(call, tmp_path, arguments, says):
     assert "Traceback" not in out + err
 
 
+def test_a_paper_s_name_stands_for_its_studies(call, monkeypatch):
+    from fedpick import studies
+
+    Outcome = namedtuple("Outcome", "study")
+    asked = []
+    monkeypatch.setattr(studies, "reproduce", lambda name, **how: asked.append(name) or Outcome(studies.STUDIES[name]))
+    monkeypatch.setattr(cli.reproducing, "_show", lambda *some: None)
+    assert call("reproduce", "bsfl", "rbcs-f/fig4", "bsfl/fig5")[0] == 0
+    mine = [name for name in studies.STUDIES if name.startswith("bsfl/")]
+    assert len(mine) > 3
+    assert asked == [*mine, "rbcs-f/fig4"]
+
+
 def test_stored_studies_are_judged_again(call, tmp_path):
     from fedpick import studies
 
@@ -452,6 +484,10 @@ def test_stored_studies_are_judged_again(call, tmp_path):
     result = {"rounds": 500, "longer": 10_000, "guarantee": 0.15, "least": least, "least_later": least}
     result |= {"spread": spread}
     (tmp_path / "all/rbcs-f/fig4/result.json").write_text(json.dumps(result))
+    (tmp_path / "page.md").write_text("no marks\n")
+    before = sorted((tmp_path / "all").rglob("*"))
+    assert call("judge", "--out", "all", "--page", "page.md")[0] == 2
+    assert sorted((tmp_path / "all").rglob("*")) == before  # nothing was written
     (tmp_path / "page.md").write_text("<!-- studies:begin -->\n<!-- studies:end -->\n")
     code, out, _ = call("judge", "--out", "all", "--page", "page.md")
     assert code == 0
@@ -486,6 +522,9 @@ def test_check_tells_about_a_policy_in_a_file(call, tmp_path):
     assert code == 1
     assert "Worse breaks" in out
     assert "not available" in out
+    code, out, _ = call("check", "uniform")  # a built-in policy
+    assert code == 0
+    assert "Uniform keeps all rules" in out
     code, _, err = call("check", "worse.py:Wurse")
     assert code == 2
     assert "did you mean 'Worse'?" in err
@@ -495,7 +534,9 @@ def test_help_shows_what_an_argument_is(capsys):
     """With Click 8.5, Typer 0.20 drops the help of arguments and suggests a command twice."""
     with pytest.raises(SystemExit):
         cli.app.app(["reproduce", "--help"])
-    assert "Names of studies (default: all)." in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Studies, as bsfl/fig5, or papers, as bsfl (default: all)." in said
+    assert "checks that a study works; its numbers and verdicts are not those of the paper's settings" in said
     with pytest.raises(SystemExit):
         cli.app.app(["repoduce"])
     assert capsys.readouterr().err.count("'reproduce'") == 1

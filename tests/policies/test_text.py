@@ -86,5 +86,5 @@ def test_an_unknown_further_setting_is_named():
 
 
 def test_a_missing_cohort_size_is_named():
-    with pytest.raises(fp.SettingError, match="missing 1 required positional argument: 'cohort_size'"):
+    with pytest.raises(fp.SettingError, match=r"^uniform: missing 1 required positional argument: 'cohort_size'"):
         fp.policy("uniform")

@@ -39,11 +39,15 @@ def make(
     about=None,
     finish: bool = True,
     failed_seconds: float = np.nan,
+    planned: int | None = None,
     **config,
 ) -> Path:
-    """Write a run; `accuracy` has one for each round (None: not evaluated), `about` goes to the manifest."""
+    """Write a run; `accuracy` has one for each round (None: not evaluated), `about` goes to the manifest.
+
+    `planned` rounds are more than the run has.
+    """
     clients = config.get("world", WORLD).get("num_clients", 12) if "engine" not in config else 12
-    said = {"policy": policy, "cohort_size": 4, "rounds": rounds, "seed": seed, "checkpoint_every": 100}
+    said = {"policy": policy, "cohort_size": 4, "rounds": planned or rounds, "seed": seed, "checkpoint_every": 100}
     said |= config if "engine" in config else {"world": WORLD, **config}
     rng = fp.rng.stream(seed, len(policy), "made")
     scored = accuracy if accuracy is not None else [None] * rounds

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import fedpick as fp
 from fedpick.cli.app import app
 from fedpick.data.sources.catalogue import SOURCES
-from fedpick.report import citations
+from fedpick.report import citations, methods
 from fedpick.report.formats import latex_text
 from fedpick.worlds import WORLDS
 
@@ -130,7 +130,7 @@ def test_the_paragraph_says_what_was_done(tmp_path):
         "4 of 12 clients in each of 6 rounds",
         r"\texttt{volatile(num\_clients=12)}~\cite{huang2022stochastic}",
         r"\texttt{fashion-mnist, dirichlet(alpha=0.3)}~\cite{xiao2017fashion}",
-        r"with the settings \texttt{lr=0.1}",
+        r"with the settings \texttt{lr=0.1, model=mlp(hidden=(200, 200)), batch=64, steps=30}",
         "3 seeds (0 to 2)",
         r"differences to \texttt{uniform} are paired by seed",
         r"\texttt{fedcs (oracle)} knows what no server knows",
@@ -139,6 +139,36 @@ def test_the_paragraph_says_what_was_done(tmp_path):
         assert part in text
     keys = {key for group in re.findall(r"\\cite\{([^}]*)\}", text) for key in group.split(",")}
     assert keys == set(re.findall(r"^@\w+\{(\w+),$", results.table("bibtex"), flags=re.M))
+
+
+def test_the_paragraph_names_defaults_of_this_version_only(tmp_path, monkeypatch):
+    usual = make(tmp_path / "usual", data={"name": "cifar10"}).parent
+    text = fp.load(usual).table("methods")
+    assert (
+        r"\texttt{cifar10}~\cite{krizhevsky2009learning}, divided by \texttt{primary-label(share=0.8, size=500)}"
+        in text
+    )
+    whole = "(an epoch is one pass over a client's examples)"
+    assert rf"the settings \texttt{{model=cifar-cnn, lr=0.01, momentum=0.9, batch=40}} {whole}" in text
+    given = make(tmp_path / "given" / "a", data={"name": "cifar10"}, train={"trainer": "mine.py:Trainer"})
+    assert r"with the settings \texttt{trainer=mine.py:Trainer}." in fp.load(given).table("methods")
+    monkeypatch.setattr(methods, "__version__", "0.0.1")
+    assert "settings" not in fp.load(usual / "usual").table("methods")
+
+
+def test_bands_end_where_no_value_can_be(tmp_path):
+    study(
+        tmp_path,
+        policies=("uniform",),
+        seeds=2,
+        curve=lambda policy, seed: [0.02 + 0.06 * seed, None, 0.95 + 0.04 * seed] * 2,
+    )
+    results = fp.load(tmp_path)
+    for figure in (results.plot("accuracy"), results.plot("accuracy", size="column")):
+        band = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
+        assert (band.min(), band.max()) == (0.0, 1.0)  # the intervals are wider
+    counts = results.plot().axes[-1].collections[0].get_paths()[0].vertices[:, 1]
+    assert counts.min() >= 0.0
 
 
 def test_one_run_and_real_clients_promise_no_more_than_there_is(tmp_path):

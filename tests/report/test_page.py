@@ -358,6 +358,14 @@ def test_report_writes_the_page_or_another_format_to_a_file(tmp_path, monkeypatc
     made, _ = comparison.write(fp.load(root), tmp_path / "folder.v2", "report")
     assert made == ["report.json", "report.csv", "report.html"]
     assert not comparison.is_file(tmp_path / "folder.v2")
+    assert not comparison.is_file(tmp_path / "quota-0.5")
+
+
+def test_a_file_of_an_unknown_kind_is_refused_before_anything_is_read(tmp_path):
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere"), "-o", str(tmp_path / "x.xlsx")])
+    assert isinstance(result.exception, fp.ConfigError)
+    assert "fedpick writes no .xlsx files, but .html, .md, .tex, .csv" in str(result.exception)
+    assert not (tmp_path / "x.xlsx").exists()
 
 
 def test_a_page_that_cannot_be_written_says_why(tmp_path):

@@ -182,6 +182,34 @@ def test_runs_of_other_lengths_are_compared_over_the_common_rounds(tmp_path):
     assert long.plot().axes[0].lines[0].get_xdata()[-1] == 5
 
 
+def test_time_is_not_shown_where_nothing_takes_time(tmp_path):
+    for policy in ("uniform", "e3cs"):
+        execute(Config(policy, 5, 4, world={"name": "ideal", "num_clients": 20}), tmp_path / f"{policy}-ideal")
+        execute(Config(policy, 5, 4, world={"name": "volatile", "num_clients": 20}), tmp_path / policy)
+    sheet = fp.load(tmp_path)._sheet
+    at = next(i for i, heading in enumerate(sheet.heads) if "simulated" in heading)
+    for line in sheet.rows:
+        assert (line.cells[at].main == "–") == ("ideal" in line.names[1])
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_the_legend_says_how_often_models_are_evaluated(tmp_path, every):
+    curve = [None if t % every else t / 10 for t in range(1, 7)]
+    study(tmp_path, policies=("uniform",), seeds=2, curve=lambda policy, seed: curve)
+    note = f"models are evaluated every {every} rounds: rounds to the target are multiples of {every}"
+    assert (note in fp.load(tmp_path).table("markdown")) == (every > 1)
+
+
+def test_runs_with_fewer_rounds_than_planned_are_said_to_be_incomplete(tmp_path):
+    make(tmp_path / "u", "uniform", rounds=9)
+    assert not any("not complete" in note for note in fp.load(tmp_path).notes)
+    cut = make(tmp_path / "e", "e3cs", rounds=5, finish=False, planned=200)
+    how = "; if stopped, fedpick resume FOLDER continues"
+    assert f"1 of 2 runs are not complete: at round 5 of 200{how}" in fp.load(tmp_path).notes
+    assert f"the run is not complete: at round 5 of 200{how}" in fp.load(cut).table("text").replace("\n", " ")
+    assert not any("not complete" in note for note in Results([cut], rounds=5).notes)
+
+
 def test_a_view_of_fewer_rounds_is_that_of_shorter_runs(tmp_path):
     for seed in range(2):
         make(tmp_path / "long" / f"u{seed}", "uniform", seed, rounds=9)

@@ -1,6 +1,7 @@
 """What manifests say, old and new, and where runs are found; nothing is built or imported for it."""
 
 import json
+import re
 import shutil
 import sys
 
@@ -117,14 +118,19 @@ def test_no_world_is_built_and_no_code_imported(tmp_path, monkeypatch):
         ('{"config": {"policy": "uniform"}, "about": "mine"}', "its manifest.json is not a run's (TypeError"),
     ],
 )
-def test_a_damaged_manifest_is_one_line(tmp_path, text, says):
-    make(tmp_path / "runs" / "whole")
-    (tmp_path / "runs" / "x").mkdir()
+def test_a_damaged_manifest_is_one_line_and_left_out_beside_others(tmp_path, text, says):
+    (tmp_path / "runs" / "x").mkdir(parents=True)
     (tmp_path / "runs" / "x" / "manifest.json").write_text(text)
     with pytest.raises(fp.StoreError) as caught:
         fp.load(tmp_path)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    whole = make(tmp_path / "runs" / "whole")
+    with pytest.warns(UserWarning, match="left out: " + re.escape(str(caught.value))):
+        found = fp.load(tmp_path)
+    assert [run.folder for run in found.runs] == [whole]
+    with pytest.raises(fp.StoreError, match=re.escape(says)):  # asked for by name
+        fp.load(whole, tmp_path / "runs" / "x")
 
 
 def test_runs_are_found_up_to_three_levels_below(tmp_path):

@@ -891,7 +891,8 @@ def test_a_process_told_to_stop_writes_a_checkpoint_of_the_round_it_is_in(
         process.wait(timeout=30)
     assert "finished" not in out
     assert process.returncode == 1, err  # nobody catches it; the command line exits with 128 and the signal's number
-    assert f"Stopped: {int(number)}" in err
+    by = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+    assert f"Stopped: stopped by {by}; everything until then is kept: run the same script again to continue" in err
     rounds = read_rounds(path).num_rows
     short = Config(**{**what.as_dict(), "rounds": rounds})
     assert contents(execute(short, path)) == whole(short)

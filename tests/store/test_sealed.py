@@ -230,6 +230,27 @@ def test_verify_says_what_is_whole_and_what_is_not(copy: Path) -> None:
     assert found.output.count("NOT") == 1
 
 
+def test_verify_lists_of_several_runs_those_with_problems(copy: Path) -> None:
+    study = copy / "e3cs" / "fig4"
+    study.mkdir(parents=True)
+    (study / "manifest.json").write_text('{"study": "e3cs/fig4"}')
+    (study / "result.json").write_text("{}")
+    found = CliRunner().invoke(app, ["verify", str(copy)])
+    assert found.exit_code == 0, found.output
+    number, of = re.fullmatch(r"(\d+) of (\d+) are whole, in \d+ folders\n", found.output).groups()
+    assert number == of
+    (study / "result.json").write_text("{")
+    for name in ("checkpoint.npz", "clients.parquet"):
+        (copy / "whole" / name).write_bytes(b"")
+    found = CliRunner().invoke(app, ["verify", str(copy)])
+    assert found.exit_code == 1
+    assert found.output.count("NOT") == 2  # one line a folder
+    said = " ".join(found.output.replace("│", " ").split())
+    assert "checkpoint.npz: " in said
+    assert "and 1 more" in said
+    assert f"{int(of) - 3} of {of} are whole" in said
+
+
 def test_verify_reads_a_server_s_state_and_its_journal(tmp_path: Path) -> None:
     session = fp.Session(fp.Uniform(2), state=tmp_path / "state")
     with session.round(available=["a", "b", "c"]) as r:

@@ -1,5 +1,6 @@
 """The commands: demo, run, compare, resume, report, watch, track, runs, verify, reproduce, data, policies, ..."""
 
+import os
 import shlex
 import sys
 from dataclasses import replace
@@ -17,17 +18,18 @@ from fedpick.cli import data as data_commands
 from fedpick.cli.options import (
     Device,
     Executor,
-    Out,
     Target,
     Workers,
     complete_data,
     complete_policy,
     complete_world,
 )
-from fedpick.errors import ConfigError
+from fedpick.errors import ConfigError, bare_name
 from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.shelf import Shelf
+from fedpick.policies.text import installed_policies, policy_names
 from fedpick.report.formats import FORMATS
+from fedpick.report.progress import BUILDING, progress_of
 from fedpick.report.results import Results, load
 
 __all__ = ["app"]
@@ -58,13 +60,18 @@ def compare(
         typer.Option(
             "--policy",
             "-p",
-            help="For example 'e3cs(quota=0.5)', 'my.py:EpsGreedy(eps=0.1)'; repeatable.",
+            help="For example 'e3cs(quota=0.5)', 'my.py:EpsGreedy(eps=0.1)'; needed, here or in the file; repeatable.",
             autocompletion=complete_policy,
         ),
     ] = None,
     world: Annotated[
         list[str] | None,
-        typer.Option("--world", "-w", help="A world of `fedpick worlds`; repeatable.", autocompletion=complete_world),
+        typer.Option(
+            "--world",
+            "-w",
+            help="A world of `fedpick worlds` (default: volatile); repeatable.",
+            autocompletion=complete_world,
+        ),
     ] = None,
     num_clients: Annotated[
         int | None,
@@ -96,12 +103,15 @@ def compare(
         typer.Option(
             "--data",
             "-d",
-            help="Data set (default: 'synthetic(1, 1)'); 'none': no training; repeatable.",
+            help="Data set (default: 'synthetic(1, 1)', of a file none); 'none': no training; repeatable.",
             autocompletion=complete_data,
         ),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(help="How to divide a data set among clients, for example 'dirichlet(alpha=0.3)'.")
+        str | None,
+        typer.Option(
+            help="How to divide a data set among clients, for example 'dirichlet(alpha=0.3)' (default: the data set's)."
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="For example 'mlp(hidden=(64, 30))' (default: depends on the data).")
@@ -109,11 +119,11 @@ def compare(
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of the clients (default: depends on the data).")
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 (default) or bfloat16.")] = None,
     trainer: Annotated[
         str | None, typer.Option(help="A trainer of your own instead of fedpick's: 'loop.py:Trainer(lr=0.1)'.")
     ] = None,
-    folder: Out = None,
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = comparing.OUT,
     target: Target = None,
     workers: Workers = None,
     executor: Executor = "auto",
@@ -128,6 +138,7 @@ def compare(
 
     Example: `fedpick compare -p 'e3cs(quota=0.5)' -p uniform --world volatile --seeds 5 --data digits`
     """
+    _refuse_folders(file, policy or [])
     given = {
         "policy": policy,
         "world": world,
@@ -144,9 +155,22 @@ def compare(
         partition=partition,
         train={key: value for key, value in training.items() if value is not None},
     )
-    shelf = Shelf(folder or comparing.OUT)
+    shelf = Shelf(folder)
     with watching.beside(shelf.path, target, watch):
         _carry_out(experiment, shelf, target, executor, workers, device)
+
+
+def _refuse_folders(file: Path | None, policies: list[str]) -> None:
+    """Raise where the folder of a comparison, or a policy's name, is given in place of a file or a policy."""
+    known = [bare_name(name) for name in (*policy_names(), *installed_policies())]
+    for each in [] if file is None else [str(file)], [text for text in policies if bare_name(text) not in known]:
+        for text in filter(os.path.isdir, each):
+            raise ConfigError(
+                f"{text}: is a folder, but a policy or a file is needed here; fedpick report {text} shows its runs, "
+                f"fedpick resume {text} continues them, and --out {text} adds to them"
+            )
+    if file is not None and bare_name(str(file)) in known and not file.exists():
+        raise ConfigError(f"{file}: there is no such file; policies are given with -p: fedpick compare -p {file}")
 
 
 @app.command()
@@ -205,15 +229,22 @@ def resume(
 @app.command(name="run")
 def run_one(
     file: Annotated[Path, typer.Argument(help="Configuration file (TOML), see docs/worlds.md.")],
-    folder: Out = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder to write to (default: fedpick-runs/ and the file's name)."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
-    """Run one configuration: `fedpick run CONFIG.toml`. An interrupted run is continued."""
+    """Run one configuration: `fedpick run CONFIG.toml`. An interrupted run is continued.
+
+    The file must name a policy. Its other settings have defaults: cohort_size 20, rounds 500, seed 0, checkpoint_every
+    100, the world phones (of `fedpick compare` it is volatile), and without [data] no training.
+    """
     _run(files.load(file), folder or playing.folder_of(file), device)
 
 
 def _run(settings: Config, folder: Path, device: str) -> None:
-    bars = console.progress_of([settings.policy], [settings.rounds], [0])
+    bars = progress_of([settings.policy], [settings.rounds], [0], console.err)
     with _stoppable(folder, settings.references()), bars as tell:
         executors.play([executors.Job(settings, folder)], executor="serial", device=device, tell=tell)
     _show(Results([folder]))
@@ -225,19 +256,14 @@ def _carry_out(
 ) -> Results:
     comparing.check_target(target)  # before the runs, which may take hours
     with executors.staying():
-        with console.err.status("finding existing runs, and building missing ones"):
+        with console.err.status(BUILDING):
             work = playing.work_of(experiment, shelf, executor, device, workers)
         kept = len(work.configs) - len(work.missing)
         if kept and work.missing:
             said = f"{kept} of {len(work.configs)} runs exist; {len(work.missing)} are to be made or continued"
             console.err.print(said)
-        names = [f"{config.labels['policy']} seed {config.seed}" for config in work.missing]
-        begun = [shelf.reached(config) for config in work.missing]
         comparing.load_ahead()
-        with (
-            _stoppable(shelf.path, experiment.references()),
-            console.progress_of(names, [config.rounds for config in work.missing], begun) as tell,
-        ):
+        with _stoppable(shelf.path, experiment.references()), comparing.progress(work, console.err) as tell:
             playing.carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
     results = comparing.results_of(work, target=target)
     _show(results)
@@ -295,8 +321,9 @@ def report(
     Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`; for a paper
     `-o fig.pdf --size column`, `-o table.tex`, `-f methods`, `-o refs.bib`
     """
+    to_file = out is not None and comparing.is_file(out)  # refuses others before anything is read
     results = load(*folders, target=target, reference=reference)
-    if out is not None and comparing.is_file(out):
+    if out is not None and to_file:
         figure = {"metric": metric, "size": size, "over": over}
         comparing.write_file(results, out, None if format in ("table", "rich") else format, **figure)
         console.out.print(f"written to {out}", markup=False, soft_wrap=True)

@@ -1,7 +1,6 @@
 """Options shared by several commands, and the values that a shell completes."""
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +8,6 @@ import typer
 __all__ = [
     "Device",
     "Executor",
-    "Out",
     "Target",
     "Workers",
     "complete_data",
@@ -45,7 +43,7 @@ def _data() -> list[str]:
 def _studies() -> Iterable[str]:
     from fedpick.studies import STUDIES
 
-    return STUDIES
+    return dict.fromkeys([*(name.partition("/")[0] for name in STUDIES), *STUDIES])
 
 
 complete_policy, complete_world, complete_data, complete_study = map(_complete, (_policies, _worlds, _data, _studies))
@@ -61,7 +59,6 @@ Executor = Annotated[
 Device = Annotated[
     str, typer.Option(help="auto, cpu or gpu.", autocompletion=_complete(lambda: ("auto", "cpu", "gpu")))
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write to.")]
 Target = Annotated[
     float | None,
     typer.Option(

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from fedpick.cli import console
 from fedpick.cli.options import Device, Executor, Workers, complete_study
-from fedpick.errors import StoreError, unknown_name
+from fedpick.errors import StoreError, UnknownNameError
 
 if TYPE_CHECKING:
     from fedpick.studies import Reproduction
@@ -26,9 +27,17 @@ app = typer.Typer()
 @app.command()
 def reproduce(
     study: Annotated[
-        list[str] | None, typer.Argument(help="Names of studies (default: all).", autocompletion=complete_study)
+        list[str] | None,
+        typer.Argument(help="Studies, as bsfl/fig5, or papers, as bsfl (default: all).", autocompletion=complete_study),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and seeds.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Few rounds and seeds, and small networks for images: checks that a study works; its numbers and "
+            "verdicts are not those of the paper's settings.",
+        ),
+    ] = False,
     seeds: Annotated[
         int | None, typer.Option(help="Number of seeds (default: the study's).", min=1, metavar="N")
     ] = None,
@@ -45,10 +54,7 @@ def reproduce(
     from fedpick import devices, studies
     from fedpick.experiment import executors
 
-    for each in study or []:
-        if each not in studies.STUDIES:
-            raise unknown_name("study", each, list(studies.STUDIES))
-    names = list(dict.fromkeys(study or studies.STUDIES))
+    names = list(dict.fromkeys(name for each in study for name in _named(each))) if study else list(studies.STUDIES)
     how: dict[str, Any] = {"quick": quick, "seeds": seeds, "seed0": seed0, "workers": workers}
     how |= {"executor": executor, "device": device}
     outcomes, took, since = [], {}, time.perf_counter()
@@ -92,6 +98,21 @@ def reproduce(
         console.out.print(f"{len(names)} studies in {time.perf_counter() - since:,.0f} s; the longest:")
         for name in slowest:
             console.out.print(f"  {took[name]:6,.1f} s  {name}")
+
+
+def _named(text: str) -> list[str]:
+    """The study of this name, or all of a paper."""
+    from fedpick.studies import STUDIES
+
+    found = [text] if text in STUDIES else [name for name in STUDIES if name.startswith(f"{text.rstrip('/')}/")]
+    if not found:
+        papers = dict.fromkeys(name.partition("/")[0] for name in STUDIES)
+        near = get_close_matches(text, [*papers, *STUDIES], n=5, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}? The" if near else "the"
+        raise UnknownNameError(
+            f"unknown study {text!r}; {hint} papers are {', '.join(papers)}; each has studies, as bsfl/fig5"
+        )
+    return found
 
 
 @contextmanager
@@ -141,6 +162,8 @@ def judge(
     """Judge the stored results of `fedpick reproduce` anew and write the index of all papers; nothing runs."""
     from fedpick import studies
 
+    if page is not None:
+        studies.check_page(page)  # before anything is written
     outcomes = [outcome for name in studies.STUDIES if (outcome := studies.judge(name, folder, draw=draw))]
     if not outcomes:
         raise StoreError(f"{folder}: has no results of studies; run `fedpick reproduce --out {folder}` first")

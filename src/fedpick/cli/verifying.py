@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fedpick.cli import console
 from fedpick.server.journal import verify_journal
-from fedpick.store.verify import verify
+from fedpick.store.verify import Found, verify
 
 __all__ = ["app"]
 
@@ -23,18 +23,44 @@ def verify_folder(
 ) -> None:
     """Read every file of runs, comparisons or a server's state, and say what is whole.
 
-    Ends with exit code 1 if something is not. Nothing is changed.
+    Of several runs, only those with problems are listed. Ends with exit code 1 if something is not whole. Nothing is
+    changed.
     """
     found = verify(folder, verify_journal)
-    table = Table(title=escape(console.plain(f"in {folder}")))
-    for heading in ("file", "", "what it is"):
-        table.add_column(heading, overflow="fold")
+    folders: dict[Path, list[Found]] = {}
     for each in found:
-        inside = each.path.relative_to(folder) if each.path != folder else Path(".")
-        mark = Text("whole", "green") if each.whole else Text("NOT", "bold red")
-        table.add_row(Text(console.plain(str(inside))), mark, Text(console.plain(each.said)))
-    console.out.print(table)
-    broken = sum(not each.whole for each in found)
-    console.out.print(f"{len(found) - broken} of {len(found)} are whole")
+        folders.setdefault(each.path if each.path.is_dir() else each.path.parent, []).append(each)
+    if len(folders) == 1:
+        _show(
+            folder, ["file", "", "what it is"], [(_inside(each.path, folder), each.whole, each.said) for each in found]
+        )
+    bad = {where: [each for each in files if not each.whole] for where, files in folders.items()}
+    bad = {where: files for where, files in bad.items() if files}
+    if bad and len(folders) > 1:
+        lines = [(_inside(where, folder), False, _problems(where, files)) for where, files in bad.items()]
+        _show(folder, ["folder", "", "what is wrong"], lines)
+    broken = sum(map(len, bad.values()))
+    many = f", in {len(folders)} folders" if len(folders) > 1 else ""
+    console.out.print(f"{len(found) - broken} of {len(found)} are whole{many}")
     if broken:
         raise typer.Exit(1)
+
+
+def _inside(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path != folder else "."
+
+
+def _problems(where: Path, files: list[Found]) -> str:
+    """What is wrong in a folder: the first file, and how many others."""
+    first = files[0].said if files[0].path == where else f"{files[0].path.name}: {files[0].said}"
+    return first + (f"; and {len(files) - 1} more" if len(files) > 1 else "")
+
+
+def _show(folder: Path, headings: list[str], lines: list[tuple[str, bool, str]]) -> None:
+    table = Table(title=escape(console.plain(f"in {folder}")))
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for name, whole, said in lines:
+        mark = Text("whole", "green") if whole else Text("NOT", "bold red")
+        table.add_row(Text(console.plain(name)), mark, Text(console.plain(said)))
+    console.out.print(table)

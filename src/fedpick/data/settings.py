@@ -26,7 +26,7 @@ from fedpick.data.sources import SOURCES, load
 from fedpick.errors import ConfigError, FedpickError, find_name, unknown_name
 from fedpick.text import make
 
-__all__ = ["build_data", "known_name"]
+__all__ = ["build_data", "known_name", "usual_partition"]
 
 SETTINGS = ("name", "partition", "hold_out", "test", "seed")
 PARTITION = "dirichlet(alpha=0.3)"  # unless said
@@ -55,6 +55,11 @@ def known_name(settings: Mapping[str, Any]) -> str | None:
         return None
     known = {key: key for key in (*SOURCES, *GENERATORS)}
     return find_name(name.split("(")[0].strip(), known, "data")
+
+
+def usual_partition(name: str | None) -> str:
+    """The partition of a data set if none is given; "" for data that may come with its clients."""
+    return PARTITIONS.get(name, PARTITION) if name in SOURCES else ""
 
 
 def _own(name: str, num_clients: int, seed: int) -> Dataset | Federated:

@@ -92,7 +92,7 @@ def _draw(place: Any, panel: Panel, metric: str, over: str, looks: Mapping[str, 
             "time": np.mean([seed["clock"] for seed in seeds], axis=0) / unit,
             "bytes": np.mean([np.cumsum(seed["megabytes"]) for seed in seeds], axis=0) / volume,
         }
-        _line(place, ways[over][at], curves[:, at], looks[name])
+        _line(place, ways[over][at], curves[:, at], looks[name], metric)
         means += curves[:, at].mean(axis=0).tolist()
     if means:  # wide bands of a few seeds may leave the picture, the means never
         (low, high), room = place.get_ylim(), 0.6 * (max(means) - min(means)) or 0.5

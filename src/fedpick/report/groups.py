@@ -76,6 +76,11 @@ class Summary:
     target: float | None
     scores: dict[str, Score]
 
+    @property
+    def takes_time(self) -> bool:
+        """Whether rounds take time in its world; in some nothing does."""
+        return "hours" not in self.scores or any(value != 0.0 for value in self.scores["hours"].values)
+
 
 def span(numbers: Iterable[int | None]) -> str:
     """One number, or the smallest and the largest; "?" if none is known.

@@ -1,8 +1,10 @@
 """A paragraph for the methods section of a paper: what was done, in LaTeX, with the keys of `citations`."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from fedpick._version import __version__
+from fedpick.errors import FedpickError
 from fedpick.report import citations
 from fedpick.report.formats import latex_text
 from fedpick.report.groups import Summary
@@ -10,6 +12,8 @@ from fedpick.report.tables import group_name
 from fedpick.store.manifest import read_manifest
 
 __all__ = ["cited", "paragraph"]
+
+_NAMED = ("model", "lr", "momentum", "batch", "steps")  # settings of training that are said if left at their defaults
 
 
 def _cite(keys: Sequence[str]) -> str:
@@ -46,8 +50,35 @@ def _where(rows: Sequence[Summary]) -> str:
     said = f"{cohort} of {clients:,} clients in each of {rounds:,} rounds in {world}"
     if block.data is None:
         return said + "; only the selection is simulated"
-    said += f"; the clients train on {_code(block.data)}{_cite(citations.keys_of(block.data, citations.DATA))}"
-    return said + (f" with the settings {_code(block.train)}" if block.train else "")
+    partition, more, whole = _defaults(group.runs[0].info.folder)
+    divided = f", divided by {_code(partition)}" if partition else ""
+    said += f"; the clients train on {_code(block.data)}{_cite(citations.keys_of(block.data, citations.DATA))}{divided}"
+    settings = ", ".join(part for part in (block.train, more) if part)
+    said += f" with the settings {_code(settings)}" if settings else ""
+    return said + (" (an epoch is one pass over a client's examples)" if whole else "")
+
+
+def _defaults(folder: Path) -> tuple[str, str, bool]:
+    """What the user left at its default: the partition, the settings of training, and whether an epoch is a whole pass.
+
+    Nothing for runs of another version, whose defaults may have been others, and with a trainer of the user's own.
+    """
+    manifest = read_manifest(folder)
+    data, train = manifest["config"]["data"], manifest["config"].get("train") or {}
+    if manifest.get("fedpick") != __version__ or "trainer" in train:
+        return "", "", False
+    try:
+        from fedpick.data.settings import known_name, usual_partition
+        from fedpick.learn.settings import DEFAULTS, OWN  # JAX is an extra
+
+        name = known_name(data)
+    except (ImportError, FedpickError):  # data that was an object
+        return "", "", False
+    usual = DEFAULTS.get(name or "", OWN)
+    more = {key: value for key, value in usual.items() if key in _NAMED and key not in train}
+    whole = not {**usual, **train}["steps"]
+    said = ", ".join(f"{key}={value}" for key, value in more.items() if value)
+    return "" if "partition" in data else usual_partition(name), said, whole
 
 
 def paragraph(blocks: Sequence[Sequence[Summary]], reference: str) -> str:

@@ -23,6 +23,7 @@ LABELS = {
     "spread": "spread of accuracy over clients",
     "cep": "models returned so far",
 }
+SHARES = ("accuracy", "worst_decile")  # metrics that are at most 1
 _STYLE = {"svg.hashsalt": "fedpick", "savefig.dpi": 130, "pdf.fonttype": 42}  # the same figure, the same file
 
 Curve = Mapping[str, Any]  # of one seed: arrays by round ("clock", "cep", metrics) and "counts" by client
@@ -99,12 +100,23 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$").replace("_", " _", int(text.startswith("_")))
 
 
-def _line(place: Any, x: Any, curves: Any, look: Mapping[str, Any]) -> None:
-    """The mean over seeds, with its 95% t-interval as a band if there are several."""
+def is_share(metric: str, values: Any) -> bool:
+    """Whether a metric is at most 1; a deployment may give its accuracy in percent."""
+    return metric in SHARES and bool(np.max(values, initial=0.0) <= 1.0)
+
+
+def _line(place: Any, x: Any, curves: Any, look: Mapping[str, Any], metric: str) -> None:
+    """The mean over seeds, with its 95% t-interval as a band if there are several.
+
+    Few seeds give wide intervals: a band ends where no value can be, at 0 and for shares at 1.
+    """
     mean, half = band(curves)
     place.plot(x, mean, **look, marker="." if len(mean) == 1 else None)
     if len(curves) > 1:
-        place.fill_between(x, mean - half, mean + half, color=look["color"], alpha=0.15, linewidth=0)
+        least = 0.0 if np.min(curves, initial=0.0) >= 0 else -np.inf
+        most = 1.0 if is_share(metric, curves) else np.inf
+        low, high = np.maximum(mean - half, least), np.minimum(mean + half, most)
+        place.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def ranked(counts: Sequence[Ints]) -> Ints:
@@ -120,12 +132,12 @@ def _draw_panel(axes: Sequence[Any], panel: Panel, metric: str, looks: Mapping[s
         curves: Floats = np.array([seed[metric] for seed in seeds], dtype=np.float64)
         at = np.flatnonzero(np.isfinite(curves).all(axis=0))
         rounds = np.asarray(seeds[0].get("round", np.arange(1, curves.shape[1] + 1)))
-        _line(over_rounds, rounds[at], curves[:, at], looks[name])
+        _line(over_rounds, rounds[at], curves[:, at], looks[name], metric)
         for place in over_time:
             time = np.array([seed["clock"] for seed in seeds]).mean(axis=0) / unit
-            _line(place, time[at], curves[:, at], looks[name])
+            _line(place, time[at], curves[:, at], looks[name], metric)
         counts = ranked([seed["counts"] for seed in seeds])
-        _line(fairness, np.linspace(0, 100, counts.shape[1]), counts, looks[name])
+        _line(fairness, np.linspace(0, 100, counts.shape[1]), counts, looks[name], "counts")
     over_rounds.set(xlabel="round", ylabel=LABELS.get(metric, _plain(metric)), title=_plain(panel.title))
     over_rounds.xaxis.get_major_locator().set_params(integer=True)
     for place in over_time:

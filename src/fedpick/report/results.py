@@ -26,7 +26,7 @@ from fedpick.report._extras import needed
 from fedpick.report.groups import Group, Summary, reference_policy, span, summaries
 from fedpick.report.layout import Sheet
 from fedpick.report.played import Played, read_runs
-from fedpick.report.runs import RunInfo, find_runs, read_info
+from fedpick.report.runs import RunInfo, find_runs, planned_runs, read_info
 from fedpick.report.scores import cep
 
 if TYPE_CHECKING:
@@ -51,7 +51,15 @@ def load(*folders: str | os.PathLike[str], reference: str | None = None, target:
         target: test accuracy for the columns rounds_to, hours_to and gigabytes_to; see `Results`.
     """
     require(len(folders) > 0, "load: folders", folders, "one folder or more")
-    return Results([run for folder in folders for run in find_runs(folder)], reference=reference, target=target)
+    found = [run for folder in folders for run in find_runs(folder)]
+    results = Results(found, reference=reference, target=target)
+    there = {run.folder.name.rsplit("_", 1)[-1] for run in found}
+    planned = {key for folder in folders for key in planned_runs(Path(folder))}
+    if planned - there:
+        results._absent = (
+            f"{len(planned - there)} of {len(planned)} planned runs are missing: not begun, or not readable"
+        )
+    return results
 
 
 def check_target(target: float | None) -> None:
@@ -90,6 +98,7 @@ class Results:
         self._target = target
         self._most = rounds
         self._each = False  # whether every run is read to its own end
+        self._absent = ""  # a note on planned runs that have no folder
 
     @cached_property
     def _read(self) -> tuple[list[Played], list[RunInfo]]:
@@ -99,6 +108,7 @@ class Results:
     def _summarised(self) -> tuple[list[Summary], list[str]]:
         played, waiting = self._read
         rows, notes = summaries(played, self.reference, self._target)
+        notes[:0] = [*([self._absent] if self._absent else []), *_unfinished(played, self._most)]
         if waiting:
             names = ", ".join(dict.fromkeys(f"{run.policy} seed {run.seed}" for run in waiting[:5]))
             more = ", ..." if len(waiting) > 5 else ""
@@ -268,6 +278,18 @@ def _curves(group: Group) -> list[dict[str, Any]]:
         yield "counts", run.counts
 
     return [dict(one(run)) for run in group.runs]
+
+
+def _unfinished(played: Sequence[Played], most: int | None) -> list[str]:
+    """A note if runs have fewer rounds than planned: they were stopped, or go on."""
+    wanted = [run.info.rounds if most is None else min(run.info.rounds or 0, most) for run in played]
+    lasts = [int(run.all_rounds["round"].to_numpy().max()) for run in played]
+    short = [i for i, run in enumerate(played) if run.info.simulated and lasts[i] < (wanted[i] or 0)]
+    if not short:
+        return []
+    many = "the run is" if len(played) == 1 else f"{len(short)} of {len(played)} runs are"
+    at, of = span(lasts[i] for i in short), span(wanted[i] for i in short)
+    return [f"{many} not complete: at round {at} of {of}; if stopped, fedpick resume FOLDER continues"]
 
 
 def _belongs(run: RunInfo) -> None:

@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedpick.store.manifest import MANIFEST, read_manifest
 __all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs"]
 
 DEEPEST = 3  # levels below a folder that are searched for runs
+NAMED = 3  # folders left out that are named
 _FREE = ("seed", "rounds", "checkpoint_every")  # settings that may differ between the seeds of one configuration
 _ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # for old manifests, without "about"
 
@@ -117,14 +119,28 @@ def below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
-    """The run in a folder, or the runs up to three levels below it, in the order of its plans."""
+    """The run in a folder, or the runs up to three levels below it, in the order of its plans.
+
+    A manifest below it that cannot be read, or is of another program, is skipped with a warning that names it.
+    """
     path = Path(folder)
     if not path.is_dir():
         raise StoreError(f"{path}: there is no such folder; give the folder of a run or a comparison")
+    found, foreign = [], []
     try:
-        found = [read_info(each) for each in below(path, DEEPEST)]
+        for each in below(path, DEEPEST):
+            try:
+                found.append(read_info(each))
+            except StoreError as error:
+                foreign.append(error)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); make it readable, or give another") from None
+    if foreign and not found:
+        raise foreign[0]
+    for why in foreign[:NAMED]:
+        warnings.warn(f"left out: {why}", stacklevel=2)
+    if len(foreign) > NAMED:
+        warnings.warn(f"left out: {len(foreign) - NAMED} more folders of this kind in {path}", stacklevel=2)
     if not found:
         raise StoreError(
             f"{path}: has no runs: no {MANIFEST} in it or up to {DEEPEST} levels below; start one with fedpick run"

@@ -1,9 +1,11 @@
 """The table of a comparison: its columns, headings and legend; and the same as plain data."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from fedpick.report.formats import Shown
 from fedpick.report.groups import Group, Score, Summary, span
@@ -243,6 +245,7 @@ def _title(rows: Sequence[Summary], fixed: dict[str, str]) -> str:
 
 
 _USUAL = ("none", "usual", "their own")
+_TIMES = ("hours", "hours_to")
 
 
 def _legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given: bool) -> list[str]:
@@ -267,6 +270,9 @@ def _legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given
                 f"{' and '.join(map(percent, sorted(targets)))}: 95% of the test accuracy that {printable(reference)} "
                 "has at the end, rounded down to a whole percent"
             )
+        every = evaluated_every(row for row in rows if "rounds_to" in row.scores)
+        if every > 1:
+            said.append(f"models are evaluated every {every} rounds: rounds to the target are multiples of {every}")
         missed = [row.scores["rounds_to"] for row in rows if row.scores["rounds_to"].reached != len(row.group.runs)]
         if missed:
             some = next((each for each in missed if each.reached), missed[0])
@@ -277,6 +283,13 @@ def _legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given
     if any(row.group.oracle for row in rows):
         said.append("(oracle): knows the truth about the clients, which no server knows; a bound, not a competitor")
     return said
+
+
+def evaluated_every(rows: Iterable[Summary]) -> int:
+    """The largest number of rounds that divides every round with a test accuracy."""
+    tables = [run.rounds for row in rows for run in row.group.runs if "accuracy" in run.rounds.column_names]
+    evaluated = [table["round"].to_numpy()[np.isfinite(table["accuracy"].to_numpy().astype(float))] for table in tables]
+    return int(np.gcd.reduce(np.concatenate(evaluated))) if evaluated else 1
 
 
 def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], given: bool = False) -> Sheet:
@@ -296,7 +309,10 @@ def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], gi
     lines = [
         Row(
             [group_name(row.group), *(place[key] for key in varies), *([percent(row.target)] if targets else [])],
-            [cell_of(row.scores[name], digits) for name, (_, digits) in columns.items()],
+            [
+                Cell("–") if name in _TIMES and not row.takes_time else cell_of(row.scores[name], digits)
+                for name, (_, digits) in columns.items()
+            ],
         )
         for row, place in zip(rows, places, strict=True)
     ]

@@ -1,5 +1,6 @@
 """Whether what a folder holds is whole: every file is read, its sum compared, and its place checked."""
 
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -67,7 +68,8 @@ def verify(folder: Path, journal: Callable[[Path], str]) -> list[Found]:
 
 def _below(folder: Path, journal: Callable[[Path], str], depth: int) -> Iterator[Found]:
     if (folder / MANIFEST).is_file():
-        yield from _run(folder)
+        study = _study_of(folder)
+        yield from _run(folder) if study is None else [_try(folder / "result.json", lambda: _result(folder, study))]
     elif (folder / "state.npz").is_file():
         yield _try(folder / "state.npz", lambda: _state(folder / "state.npz"))
         if (folder / "journal").is_file():
@@ -110,6 +112,24 @@ def _run(folder: Path) -> Iterator[Found]:
     yield from tables
     if tables and all(each.whole for each in tables):
         yield _try(folder, lambda: _together(folder))
+
+
+def _study_of(folder: Path) -> str | None:
+    """The study whose result is in this folder; None if it is a run's."""
+    try:
+        content = json.loads((folder / MANIFEST).read_bytes())
+        return None if "config" in content else str(content["study"])
+    except (ValueError, KeyError, TypeError, OSError, RecursionError):
+        return None
+
+
+def _result(folder: Path, study: str) -> str:
+    """The result of a study can be read; it has no sum to compare."""
+    try:
+        json.loads((folder / "result.json").read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"cannot be read ({type(error).__name__}: {error}); repeat the study") from None
+    return f"the result of the study {study[:80]}"
 
 
 def _clients(folder: Path) -> str:

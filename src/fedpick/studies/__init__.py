@@ -25,7 +25,16 @@ from fedpick.errors import StoreError, unknown_name
 from fedpick.experiment import executors
 from fedpick.studies._jobs import JOBS, conduct, runs_of
 from fedpick.studies._progress import Progress
-from fedpick.studies._save import save, save_figure, save_guide, save_index, save_page, save_runs, save_summary
+from fedpick.studies._save import (
+    check_page,
+    save,
+    save_figure,
+    save_guide,
+    save_index,
+    save_page,
+    save_runs,
+    save_summary,
+)
 from fedpick.studies._study import Finding, Reproduction, Result, Study
 
 __all__ = [
@@ -35,6 +44,7 @@ __all__ = [
     "Progress",
     "Reproduction",
     "Study",
+    "check_page",
     "command",
     "judge",
     "reproduce",

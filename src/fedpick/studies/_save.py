@@ -12,7 +12,7 @@ from fedpick.studies import _plots
 from fedpick.studies._index import index_page, summary
 from fedpick.studies._study import Reproduction
 
-__all__ = ["save", "save_figure", "save_guide", "save_index", "save_page", "save_runs", "save_summary"]
+__all__ = ["check_page", "save", "save_figure", "save_guide", "save_index", "save_page", "save_runs", "save_summary"]
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> Path:
@@ -105,8 +105,8 @@ def save_index(outcomes: Sequence[Reproduction], folder: str | os.PathLike[str])
     return _replace(Path(folder) / "index.md", lambda path: path.write_text(text))
 
 
-def save_summary(outcomes: Sequence[Reproduction], page: str | os.PathLike[str]) -> Path:
-    """Write the numbers of verdicts between the two marks of a page that has them, such as the README."""
+def check_page(page: str | os.PathLike[str]) -> tuple[str, str]:
+    """The text of a page before and after the place that `save_summary` writes to; raises if it has none."""
     at = Path(page)
     try:
         before, rest = at.read_text().split("<!-- studies:begin", 1)
@@ -118,5 +118,10 @@ def save_summary(outcomes: Sequence[Reproduction], page: str | os.PathLike[str])
         raise StoreError(
             f"{at}: has no marks; put '<!-- studies:begin -->' and '<!-- studies:end -->' where the numbers belong"
         ) from None
-    text = f"{before}<!-- studies:begin{head}-->\n\n{summary(outcomes)}\n<!-- studies:end -->{after}"
-    return _replace(at, lambda path: path.write_text(text))
+    return f"{before}<!-- studies:begin{head}-->", f"<!-- studies:end -->{after}"
+
+
+def save_summary(outcomes: Sequence[Reproduction], page: str | os.PathLike[str]) -> Path:
+    """Write the numbers of verdicts between the two marks of a page that has them, such as the README."""
+    before, after = check_page(page)
+    return _replace(Path(page), lambda path: path.write_text(f"{before}\n\n{summary(outcomes)}\n{after}"))

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -18,11 +19,17 @@ class Stopped(KeyboardInterrupt):
 
     Args:
         signal: number of the signal.
+        folder: where the runs are, if known.
     """
 
-    def __init__(self, signal: int = signal.SIGINT) -> None:
-        super().__init__(signal)
-        self.signal = signal
+    def __init__(self, signal: int = signal.SIGINT, folder: Path | None = None) -> None:
+        super().__init__(signal, folder)
+        self.signal, self.folder = int(signal), folder
+
+    def __str__(self) -> str:
+        by = "Ctrl-C" if self.signal == signal.SIGINT else signal.Signals(self.signal).name
+        where = "" if self.folder is None else f" in {self.folder}"
+        return f"stopped by {by}; everything until then is kept{where}: run the same script again to continue"
 
 
 class Stop:

@@ -11,7 +11,7 @@ from fedpick.report.intervals import band
 from fedpick.report.page import who
 from fedpick.report.page.told import Names, Told, told
 from fedpick.report.played import Played, selections_until
-from fedpick.report.plots import LABELS, Curve, Panel, ranked
+from fedpick.report.plots import LABELS, Curve, Panel, is_share, ranked
 from fedpick.report.scores import ended
 from fedpick.report.tables import cell_of, columns_of, finite, fitting, group_name, printable
 from fedpick.types import Floats, Status
@@ -99,7 +99,8 @@ def _metrics(panel: Panel, points: int) -> list[dict[str, Any]]:
         if not len(known) or (name in _PER_ROUND and np.ptp(known) == 0):  # nothing to see
             continue
         lines = [_line(seeds, name, points) for seeds in panel.curves.values()]
-        found.append({"name": name, "label": LABELS.get(name, _PER_ROUND.get(name, printable(name))), "lines": lines})
+        label = LABELS.get(name, _PER_ROUND.get(name, printable(name)))
+        found.append({"name": name, "label": label, "share": is_share(name, known), "lines": lines})
     return found
 
 

@@ -6,7 +6,7 @@
     const [by_, label] = across === "seconds" ? unit(last(metric, "seconds")) : across === "megabytes" ? bulk(last(metric, "megabytes")) : [1, "round"];
     const time = across === "seconds" && !now.real ? `simulated ${label}` : label;
     return [time, policies.map((i) => ({ name: now.policies[i], i, x: metric.lines[i][across].map((v) => v / by_),
-      y: metric.lines[i].mean, half: state.bands ? metric.lines[i].half : [] }))];
+      y: metric.lines[i].mean, half: state.bands ? metric.lines[i].half : [], most: metric.share ? 1 : Infinity }))];
   }
   const longRows = (xName, yName, lines) => [["policy", xName, yName, "half_width_of_95%_interval"],
     ...lines.flatMap((line) => line.y.map((y, k) => [line.name, line.x[k], y, line.half[k]]))];

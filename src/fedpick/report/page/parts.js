@@ -98,10 +98,10 @@
   function plot(about, lines, xLabel, yLabel, tall, mark, width) {
     const height = width < 500 ? Math.min(tall, 270) : tall;
     let lowX = Infinity, highX = -Infinity, lowY = Infinity, highY = -Infinity;
-    for (const { x, y, half } of lines) for (let k = 0; k < y.length; k++) {
+    for (const { x, y, half, most = Infinity } of lines) for (let k = 0; k < y.length; k++) {
       const wide = half.length ? half[k] || 0 : 0;
       lowX = Math.min(lowX, x[k]); highX = Math.max(highX, x[k]);
-      lowY = Math.min(lowY, y[k] - wide); highY = Math.max(highY, y[k] + wide);
+      lowY = Math.min(lowY, y[k] - wide); highY = Math.max(highY, Math.min(most, y[k] + wide));
     }
     if (lowX > highX) return make("p", { class: "hint" }, "No policy is shown.");
     const least = Math.min(...lines.flatMap((line) => line.y.length ? [Math.min(...line.y)] : []));
@@ -125,9 +125,9 @@
       make("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, xLabel),
       make("text", { x: 2, y: 13 }, short(yLabel, 60)));
     const join = (points) => points.map(([a, b], k) => `${k ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
-    for (const { x, y, half, i } of lines) {
+    for (const { x, y, half, i, most = Infinity } of lines) {
       if (half.length && y.length > 1) svg.append(make("path", { class: "band", fill: colour(i), opacity: lines.length > 3 ? 0.09 : 0.15, d: join([
-        ...x.map((v, k) => [X(v), Y(Math.min(highY, y[k] + half[k]))]),
+        ...x.map((v, k) => [X(v), Y(Math.min(highY, most, y[k] + half[k]))]),
         ...x.map((v, k) => [X(v), Y(Math.max(lowY, y[k] - half[k]))]).reverse()]) + "Z" }));
     }
     for (const { x, y, i } of lines) svg.append(y.length > 1
