@@ -293,7 +293,7 @@ def test_figures_are_drawn_anew_if_asked(tmp_path):
     assert studies.judge(id, tmp_path, draw=True).findings
     first = (tmp_path / id / "figure.svg").read_bytes()
     assert (tmp_path / id / "figure.png").is_file()
-    curves["random"]["half"] = [0.0, 0.0]
+    curves["random"]["mean"] = [0.5, 0.3]
     (tmp_path / id / "result.json").write_text(json.dumps(result))
     studies.judge(id, tmp_path, draw=True)
     assert (tmp_path / id / "figure.svg").read_bytes() != first

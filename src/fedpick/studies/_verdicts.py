@@ -234,6 +234,7 @@ def order(
     same: float = 0.0,
     ratio: bool = False,
     sizes: Mapping[str, float] | None = None,
+    where: str = "",
 ) -> Order:
     """Check "A > B = C > D" by differences in pairs of seeds.
 
@@ -244,6 +245,7 @@ def order(
         same: "=" means that the difference is at most this.
         ratio: compare logarithms, for numbers > 0 whose size varies from seed to seed.
         sizes: printed sizes of some links, such as {"A > B": 2.0}; with `ratio` their logarithms.
+        where: begins the texts, if a claim is checked in several cases.
 
     >>> [check.verdict for check in order({"A": [3.0, 4.0, 5.0], "B": [1.0, 2.1, 2.9]}, "A > B").checks]
     ['reproduced']
@@ -255,7 +257,7 @@ def order(
         return np.log(x) - np.log(y) if ratio else x - y
 
     checks = [
-        within(gap(a, b), f"{a} = {b}", low=-same, high=same, digits=digits)
+        within(gap(a, b), f"{where}{a} = {b}", low=-same, high=same, digits=digits)
         for group in groups
         for a, b in pairwise(group)
     ]
@@ -263,7 +265,7 @@ def order(
         for a in group:
             for b in following:
                 link = f"{a} > {b}"
-                checks.append(above(gap(a, b), link, size=(sizes or {}).get(link), digits=digits, ratio=ratio))
+                checks.append(above(gap(a, b), where + link, size=(sizes or {}).get(link), digits=digits, ratio=ratio))
     names = re.split(" [>=] ", claim)
     return Order(checks, "; ".join(f"{name} {show(values[name], digits)}" for name in names))
 

@@ -10,7 +10,7 @@ from fedpick.studies._runs import play_training
 from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of, table
 from fedpick.studies._trained import NAMES, reached
-from fedpick.studies._verdicts import judge, most, order
+from fedpick.studies._verdicts import Check, judge, most, order
 from fedpick.studies.rbcsf._common import LOOKS, PAPER, SCHEMES, SILENT
 
 if TYPE_CHECKING:
@@ -85,23 +85,19 @@ def _score(result: Result) -> list[Finding]:
         each = [f"gamma_1 = {gamma}: {show(np.subtract(row[a], row[b]), 1)}" for gamma, row in of.items()]
         return f"{a} less {b}, points: " + "; ".join(each)
 
-    fair = [check for row in final.values() for check in order(row, f"{CHAIN} > FedCS(3)", digits=1).checks]
-    best = [
-        check
-        for row in final.values()
-        for name in (*ours, "FedCS(3)")
-        for check in order(row, f"Random > {name}", digits=1).checks
-    ]
-    sooner = [check for row in area.values() for check in order(row, CHAIN, digits=1).checks]
-    ahead = [
-        check for row in area.values() for name in ours for check in order(row, f"{name} > FedCS(3)", digits=1).checks
-    ]
-    faster = [
-        check
-        for row in took.values()
-        for name in ours
-        for check in order(row, f"Random > {name}", ratio=True, digits=0).checks
-    ]
+    def checked(of: dict[str, dict[str, list[float]]], *claims: str, ratio: bool = False) -> list[Check]:
+        return [
+            check
+            for gamma, row in of.items()
+            for claim in claims
+            for check in order(row, claim, digits=0 if ratio else 1, ratio=ratio, where=f"gamma_1 = {gamma}: ").checks
+        ]
+
+    fair = checked(final, f"{CHAIN} > FedCS(3)")
+    best = checked(final, *(f"Random > {name}" for name in (*ours, "FedCS(3)")))
+    sooner = checked(area, CHAIN)
+    ahead = checked(area, *(f"{name} > FedCS(3)" for name in ours))
+    faster = checked(took, *(f"Random > {name}" for name in ours), ratio=True)
     rounds = "by the mean accuracy over all rounds, which is lower for a curve that rises later"
     return [
         Finding(
