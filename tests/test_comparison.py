@@ -29,6 +29,17 @@ def test_policies_classes_and_texts_are_compared(tmp_path):
     assert results.plot() is not None
 
 
+class ChoosesAnyone(fp.Uniform):
+    def select(self, state, view, rng):
+        return fp.Choice(rng.permutation(len(view.clients))[: self.cohort_size])
+
+
+def test_nobody_gets_credit_for_clients_that_are_away(tmp_path):
+    says = r"ChoosesAnyone, seed 0: ChoosesAnyone, round \d: it chose client \d+, which was not available"
+    with pytest.raises(fp.ContractError, match=says):
+        fp.compare(["uniform", ChoosesAnyone], world="phones", out=tmp_path, **SMALL)
+
+
 def test_it_finds_what_is_there(tmp_path, monkeypatch):
     from fedpick.experiment import executors
 
