@@ -1,5 +1,6 @@
 """Comparisons from Python."""
 
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -38,6 +39,38 @@ def test_nobody_gets_credit_for_clients_that_are_away(tmp_path):
     says = r"ChoosesAnyone, seed 0: ChoosesAnyone, round \d: it chose client \d+, which was not available"
     with pytest.raises(fp.ContractError, match=says):
         fp.compare(["uniform", ChoosesAnyone], world="phones", out=tmp_path, **SMALL)
+
+
+@pytest.mark.parametrize(
+    "policy", [fp.Uniform(6), "uniform(cohort_size=6)", fp.OverSelect(fp.Uniform(6), 1.5)], ids=["object", "text", "in"]
+)
+def test_a_policy_with_another_cohort_size_is_refused_also_where_runs_of_its_name_exist(policy, tmp_path):
+    for known in (fp.Uniform(5), fp.OverSelect(fp.Uniform(5), 1.5), "uniform(cohort_size=5)"):
+        fp.compare(known, out=tmp_path, **{**SMALL, "seeds": 1, "rounds": 2})
+    with pytest.raises(fp.ConfigError, match=r"has cohort_size = 6, but the run's is 5; make them equal, or leave"):
+        fp.compare(policy, out=tmp_path, **{**SMALL, "seeds": 1, "rounds": 2})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"policy": 3}, "policy = 3, but must be a text such as"),
+        ({"policy": None}, "policy = None, but must be a text such as"),
+        ({"policy": ["uniform", int]}, "policy = <class 'int'>, but must be a text such as"),
+        ({"world": 3}, "world = 3, but must be a text such as 'volatile'"),
+        ({"world": fp.World}, "world = <class 'fedpick.worlds.world.World'>, but must be"),
+        ({"data": 5}, "data = 5, but must be a text such as 'digits'"),
+        ({"data": "digits", "train": "lr=0.1"}, "train = 'lr=0.1', but must be settings such as {'lr': 0.1"),
+        ({"out": 5}, "out = 5, but must be the path of a folder"),
+        ({"executor": 3}, "unknown executor 3"),
+        ({"workers": "2"}, "workers = '2', but must be a number of processes >= 1"),
+    ],
+    ids=str,
+)
+def test_what_is_of_the_wrong_kind_is_said_in_one_sentence(wrong, says, tmp_path):
+    with pytest.raises(fp.FedpickError, match=f"^{re.escape(says)}"):
+        fp.compare(**{"policy": "uniform", "out": tmp_path, **SMALL, **wrong})
+    assert not list(tmp_path.iterdir())
 
 
 def test_it_finds_what_is_there(tmp_path, monkeypatch):

@@ -97,8 +97,20 @@ class Config:
             raise ConfigError(f"train = {self.train!r}, but must be a section: [train], then lr = 0.05")
         if self.train and self.data is None:
             raise ConfigError("[train] is given, but no [data] to train on; add [data], then name = 'fashion-mnist'")
+        made = self.made.get("policy")
+        if made is not None and not isinstance(made, type):
+            self._check_size(made)  # before its key is looked for, which does not tell sizes of objects apart
         if self.code is None:
             object.__setattr__(self, "code", {own.shown(each): own.fingerprint(each) for each in self.references()})
+
+    def _check_size(self, policy: Any) -> None:
+        """Raise if a policy chooses another number of clients than tables and texts would say."""
+        size = traits(policy).cohort_size
+        if size is not None and size != self.cohort_size:
+            raise ConfigError(
+                f"policy = {self.policy!r}: has cohort_size = {size}, but the run's is {self.cohort_size}; make them "
+                "equal, or leave the policy's out (in Python, give its class or a text)"
+            )
 
     def references(self) -> list[str]:
         """References to the user's own code ("FILE.py:Name") in the settings."""
@@ -191,6 +203,7 @@ class Config:
             )
         try:
             policy, trainer = self._policy(world), None
+            self._check_size(policy)
             asks = traits(policy).asks
             if asks is not None and asks > MOST_ASKED * len(world.clients):  # some choose with replacement
                 raise ConfigError(
