@@ -2,7 +2,6 @@
 
 import copy
 import tempfile
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick import own
 from fedpick import rng as rngs
 from fedpick.errors import CheckError, ContractError
 from fedpick.protocol import Policy, check_asked, check_methods, fault, traits
@@ -265,24 +265,13 @@ def check_policy(
     return rules
 
 
-def _place(error: Exception) -> str:
-    """The file and line of the user's code in which an error arose, in brackets, or "" if it arose in fedpick's own."""
-    frames = [(Path(each.filename), each) for each in traceback.extract_tb(error.__traceback__)]
-    theirs = [(path, each) for path, each in frames if not path.is_relative_to(Path(__file__).parent)]
-    if not theirs:
-        return ""
-    # A library that it calls, such as NumPy, is in another folder.
-    path, at = next(pair for pair in reversed(theirs) if pair[0].parent == theirs[0][0].parent)
-    return f" (in {at.name}, {path}, line {at.lineno})"
-
-
 def _broken(policy: Policy[Any], scene: _Scene, rounds: int) -> list[str]:
     """A line for each rule that is broken; the other rules are skipped if a plain run fails."""
 
     def say(rule: str, error: Exception) -> str:  # a policy may fail in any way
         if isinstance(error, CheckError):
             return f"- {rule}: {error}"
-        return f"- {rule}: {type(error).__name__}: {error}{_place(error)}"
+        return f"- {rule}: {type(error).__name__}: {error}{own.place(error)}"
 
     try:
         played = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))

@@ -37,7 +37,7 @@ from fedpick._version import __version__
 from fedpick.errors import ConfigError, FedpickError, bare_name
 from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, world_label
 from fedpick.policies.text import canonical_policy
-from fedpick.protocol import traits
+from fedpick.protocol import TrainerLike, traits
 from fedpick.simulate.run import Run, policy_for
 from fedpick.worlds import WORLDS, World
 
@@ -202,23 +202,39 @@ class Config:
                 "increase num_clients"
             )
         try:
-            policy, trainer = self._policy(world), None
-            self._check_size(policy)
+            policy = self._policy(world)
             asks = traits(policy).asks
             if asks is not None and asks > MOST_ASKED * len(world.clients):  # some choose with replacement
                 raise ConfigError(
                     f"policy = {self.policy!r}: asks {asks} of {len(world.clients)} clients; choose fewer"
                 )
-            if people is not None and self.data is not None:
-                reports = tuple(traits(policy).collect(world.clients))
-                trainer = build_trainer(people, self.data, self.train, reports)
-                if "model_megabytes" not in self.world and hasattr(trainer, "megabytes"):
-                    world = replace(world, model_megabytes=trainer.megabytes)
-            return Run(policy, world, self.seed, trainer)
+            self._check_size(policy)
+            reports = tuple(traits(policy).collect(world.clients))
         except FedpickError:
             raise
         except MISTAKES as error:  # a setting whose type the policy did not expect
             raise ConfigError(f"policy = {self.policy!r}: {error}; see fedpick policies for its settings") from None
+        trainer = None
+        if people is not None and self.data is not None:
+            trainer = self._trainer(people, reports)
+            if "model_megabytes" not in self.world and hasattr(trainer, "megabytes"):
+                world = replace(world, model_megabytes=trainer.megabytes)
+        try:
+            return Run(policy, world, self.seed, trainer)
+        except FedpickError:
+            raise
+        except MISTAKES as error:  # from the policy's init, or that of a trainer of the user's own
+            where = own.place(error)
+            raise ConfigError(f"policy = {self.policy!r}: {type(error).__name__}: {error}{where}") from None
+
+    def _trainer(self, people: Any, reports: tuple[str, ...]) -> TrainerLike:
+        try:
+            return build_trainer(people, self.data or {}, self.train, reports)
+        except FedpickError:
+            raise
+        except MISTAKES as error:
+            said = ", ".join(f"{key} = {value!r}" for key, value in self.train.items()) or "the defaults"
+            raise ConfigError(f"[train] {said}: {type(error).__name__}: {error}{own.place(error)}") from None
 
     def _populated(self, world: World, people: Any) -> World:
         """The world with the data's clients; their numbers must agree, unless num_clients is not given."""
