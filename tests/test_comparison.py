@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 import fedpick as fp
@@ -71,6 +72,26 @@ def test_what_is_of_the_wrong_kind_is_said_in_one_sentence(wrong, says, tmp_path
     with pytest.raises(fp.FedpickError, match=f"^{re.escape(says)}"):
         fp.compare(**{"policy": "uniform", "out": tmp_path, **SMALL, **wrong})
     assert not list(tmp_path.iterdir())
+
+
+def test_why_there_is_no_accuracy_is_said_and_the_advice_helps(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", x=rng.normal(size=(4000, 4)).astype("f4"), y=rng.integers(0, 3, 4000))
+    data, world = {"name": f"{tmp_path}/mine.npz"}, "volatile(num_clients=10)"
+    how = {**SMALL, "seeds": 1, "rounds": 10, "world": world, "out": tmp_path / "a"}
+    results = fp.compare("uniform", **{**how, "data": data}, target=0.5)
+    assert "accuracy" not in results.frame()
+    assert any("no accuracy, because there are no test examples; add some" in note for note in results.notes)
+    helped = fp.compare("uniform", **{**how, "data": {**data, "hold_out": 0.1}})
+    short = fp.compare("uniform", **{**how, "data": {**data, "hold_out": 0.1}, "rounds": 9, "out": tmp_path / "b"})
+    assert helped.frame()["accuracy"].notna().all()
+    assert not any("no accuracy" in note for note in helped.notes)
+    assert "accuracy" not in short.frame()
+    assert any("no accuracy, because the model was not evaluated in 9 rounds" in note for note in short.notes)
+    often = fp.compare(
+        "uniform", **{**how, "data": {**data, "hold_out": 0.1}, "rounds": 9}, train={"evaluate_every": 3}
+    )
+    assert often.frame()["accuracy"].notna().all()
 
 
 def test_it_finds_what_is_there(tmp_path, monkeypatch):
