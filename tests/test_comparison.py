@@ -1,6 +1,8 @@
 """Comparisons from Python."""
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +94,30 @@ def test_why_there_is_no_accuracy_is_said_and_the_advice_helps(tmp_path):
         "uniform", **{**how, "data": {**data, "hold_out": 0.1}, "rounds": 9}, train={"evaluate_every": 3}
     )
     assert often.frame()["accuracy"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("package", "does"),
+    [
+        ("pyarrow", "fp.compare"),
+        ("pyarrow", "fp.store.Folder"),
+        ("pyarrow", "fp.Session(fp.Uniform(2), records='r').round(['a', 'b'])"),
+        ("filelock", "fp.compare"),
+        ("filelock", "fp.Session(fp.Uniform(2), state='s').round(['a', 'b'])"),
+    ],
+)
+def test_without_a_package_for_files_it_is_said_what_to_install(package, does, tmp_path):
+    code = f"""
+import sys
+sys.modules[{package!r}] = None
+import fedpick as fp
+try:
+    {does}
+except fp.MissingError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"needs {package}: pip install 'fedpick[cli]', or for a server 'fedpick[server]'" in done.stdout
 
 
 def test_it_finds_what_is_there(tmp_path, monkeypatch):
