@@ -185,9 +185,32 @@ class TooSure(Good):
         return replace(choice, inclusion=np.full(len(choice), 1.5))
 
 
+class AsksTheAbsent(Good):
+    def select(self, state, view, rng):
+        view.probe(np.arange(len(view.clients)))
+        return super().select(state, view, rng)
+
+
+class Stumbles(Good):
+    def select(self, state, view, rng):
+        return np.take_along_axis(view.available, np.zeros(3), axis=0)
+
+
+def test_an_error_in_ones_own_code_comes_with_its_file_and_line():
+    """Not with the line of NumPy in which it was noticed."""
+    line = Stumbles.select.__code__.co_firstlineno + 1
+    for policy in (Stumbles(), fp.OverSelect(Stumbles(), 1.5)):
+        with pytest.raises(fp.CheckError) as caught:
+            fp.checks.check_policy(policy)
+        assert f"IndexError: `indices` must be an integer array (in select, {__file__}, line {line})" in str(
+            caught.value
+        )
+
+
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
+        (AsksTheAbsent(), "view.probe was given client"),
         (PicksAbsent(), "was not available"),
         (PicksTwice(), "chose a client twice"),
         (PicksTooFew(), "chose 4 clients instead of 5"),

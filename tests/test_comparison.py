@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 import fedpick as fp
@@ -34,6 +35,93 @@ def test_policies_classes_and_texts_are_compared(tmp_path):
     assert same["uniform"].tolist() == same["Mine"].tolist()  # it is the same policy under another name
     assert "<" in results._repr_html_()
     assert results.plot() is not None
+
+
+class ChoosesAnyone(fp.Uniform):
+    def select(self, state, view, rng):
+        return fp.Choice(rng.permutation(len(view.clients))[: self.cohort_size])
+
+
+def test_nobody_gets_credit_for_clients_that_are_away(tmp_path):
+    says = r"ChoosesAnyone, seed 0: ChoosesAnyone, round \d: it chose client \d+, which was not available"
+    with pytest.raises(fp.ContractError, match=says):
+        fp.compare(["uniform", ChoosesAnyone], world="phones", out=tmp_path, **SMALL)
+
+
+@pytest.mark.parametrize(
+    "policy", [fp.Uniform(6), "uniform(cohort_size=6)", fp.OverSelect(fp.Uniform(6), 1.5)], ids=["object", "text", "in"]
+)
+def test_a_policy_with_another_cohort_size_is_refused_also_where_runs_of_its_name_exist(policy, tmp_path):
+    for known in (fp.Uniform(5), fp.OverSelect(fp.Uniform(5), 1.5), "uniform(cohort_size=5)"):
+        fp.compare(known, out=tmp_path, **{**SMALL, "seeds": 1, "rounds": 2})
+    with pytest.raises(fp.ConfigError, match=r"has cohort_size = 6, but the run's is 5; make them equal, or leave"):
+        fp.compare(policy, out=tmp_path, **{**SMALL, "seeds": 1, "rounds": 2})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"policy": 3}, "policy = 3, but must be a text such as"),
+        ({"policy": None}, "policy = None, but must be a text such as"),
+        ({"policy": ["uniform", int]}, "policy = <class 'int'>, but must be a text such as"),
+        ({"world": 3}, "world = 3, but must be a text such as 'volatile'"),
+        ({"world": fp.World}, "world = <class 'fedpick.worlds.world.World'>, but must be"),
+        ({"data": 5}, "data = 5, but must be a text such as 'digits'"),
+        ({"data": "digits", "train": "lr=0.1"}, "train = 'lr=0.1', but must be settings such as {'lr': 0.1"),
+        ({"out": 5}, "out = 5, but must be the path of a folder"),
+        ({"executor": 3}, "unknown executor 3"),
+        ({"workers": "2"}, "workers = '2', but must be a number of processes >= 1"),
+    ],
+    ids=str,
+)
+def test_what_is_of_the_wrong_kind_is_said_in_one_sentence(wrong, says, tmp_path):
+    with pytest.raises(fp.FedpickError, match=f"^{re.escape(says)}"):
+        fp.compare(**{"policy": "uniform", "out": tmp_path, **SMALL, **wrong})
+    assert not list(tmp_path.iterdir())
+
+
+def test_why_there_is_no_accuracy_is_said_and_the_advice_helps(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", x=rng.normal(size=(4000, 4)).astype("f4"), y=rng.integers(0, 3, 4000))
+    data, world = {"name": f"{tmp_path}/mine.npz"}, "volatile(num_clients=10)"
+    how = {**SMALL, "seeds": 1, "rounds": 10, "world": world, "out": tmp_path / "a"}
+    results = fp.compare("uniform", **{**how, "data": data}, target=0.5)
+    assert "accuracy" not in results.frame()
+    assert any("no accuracy, because there are no test examples; add some" in note for note in results.notes)
+    helped = fp.compare("uniform", **{**how, "data": {**data, "hold_out": 0.1}})
+    short = fp.compare("uniform", **{**how, "data": {**data, "hold_out": 0.1}, "rounds": 9, "out": tmp_path / "b"})
+    assert helped.frame()["accuracy"].notna().all()
+    assert not any("no accuracy" in note for note in helped.notes)
+    assert "accuracy" not in short.frame()
+    assert any("no accuracy, because the model was not evaluated in 9 rounds" in note for note in short.notes)
+    often = fp.compare(
+        "uniform", **{**how, "data": {**data, "hold_out": 0.1}, "rounds": 9}, train={"evaluate_every": 3}
+    )
+    assert often.frame()["accuracy"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("package", "does"),
+    [
+        ("pyarrow", "fp.compare"),
+        ("pyarrow", "fp.store.Folder"),
+        ("pyarrow", "fp.Session(fp.Uniform(2), records='r').round(['a', 'b'])"),
+        ("filelock", "fp.compare"),
+        ("filelock", "fp.Session(fp.Uniform(2), state='s').round(['a', 'b'])"),
+    ],
+)
+def test_without_a_package_for_files_it_is_said_what_to_install(package, does, tmp_path):
+    code = f"""
+import sys
+sys.modules[{package!r}] = None
+import fedpick as fp
+try:
+    {does}
+except fp.MissingError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"needs {package}: pip install 'fedpick[cli]', or for a server 'fedpick[server]'" in done.stdout
 
 
 def test_it_finds_what_is_there(tmp_path, monkeypatch):

@@ -290,6 +290,7 @@ def test_the_policys_weights_are_honoured(monkeypatch, kind, normalise):
     """Three sites, the second drawn twice."""
     choice = fp.Choice([0, 1, 1, 2], weights=[0.5, 0.25, 0.5, 0.0], normalise=normalise)
     monkeypatch.setattr(Witness, "select", lambda *_: choice)
+    monkeypatch.setattr(Witness, "replace", True, raising=False)  # it declares that it draws so
     rounds = Rounds(monkeypatch, Witness(cohort_size=3))
     _, answer = rounds.begin()
     assert [answer(f"site-{k}", adds, kind) for k, adds in ((1, 1.0), (2, 4.0), (3, 8.0))] == [True, True, False]

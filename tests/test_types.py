@@ -25,7 +25,7 @@ ALL = np.ones(3, dtype=bool)
         (lambda: fp.View(1, ALL[:2], CLIENTS), "available has length 2, but there are 3 clients"),
         (lambda: fp.View(1, ALL, CLIENTS, context=np.ones((2, 3))), "context has length 2, but there are 3"),
         (lambda: fp.View(1, ALL, CLIENTS, context=np.ones(3)), "context has 1 axes"),
-        (lambda: fp.Choice([0.5]), "must be a 1-d integer array"),
+        (lambda: fp.Choice([0.5]), r"must be a 1-d integer array; write ids.astype\(int\) if they are whole numbers"),
         (lambda: fp.Choice([0, 1], inclusion=[1.0]), "inclusion has length 1, but there are 2 chosen clients"),
         (lambda: fp.Choice([0], inclusion=[np.nan]), "use None if it is unknown"),
         (lambda: fp.Choice([0], weights=[-1.0]), "weights holds a negative number"),

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick import own
 from fedpick import rng as rngs
-from fedpick.errors import CheckError
-from fedpick.protocol import Policy, traits
+from fedpick.errors import CheckError, ContractError
+from fedpick.protocol import Policy, check_asked, check_methods, fault, traits
 from fedpick.state import _walk, admit, load_state, observe, retire, save_state
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, View
 
@@ -50,11 +51,16 @@ class _Scene:
         losses = self._once(round, "losses", lambda rng: rng.gamma(2.0, size=count))
 
         def probe(ids: Ints, /, *, batch: int | None = None) -> Floats:
+            check_asked(mask, ids, "view.probe")
+            return losses[ids]
+
+        def norms(ids: Ints, /) -> Floats:
+            check_asked(mask, ids, "view.norms")
             return losses[ids]
 
         if context is None:
             context = self._once(round, "context", lambda rng: rng.uniform(0.5, 2.0, (count, self.context)))
-        return View(round, mask, self.clients, context=context, probe=probe, norms=lambda ids: losses[ids])
+        return View(round, mask, self.clients, context=context, probe=probe, norms=norms)
 
     def outcome(self, round: int, choice: Choice, hostile: bool = False) -> Outcome:
         draw, count = self.draw(round, "outcome"), len(choice)
@@ -86,21 +92,15 @@ def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
     """Raise unless a choice follows the rules."""
     about, there = traits(policy), int(np.count_nonzero(view.available))
     where = f"in round {view.round}, with {there} of {len(view.clients)} clients there,"
-    if not isinstance(choice, Choice):
-        raise CheckError(f"{where} select returned {type(choice).__name__}, but must return fp.Choice")
-    ids = choice.ids
-    if len(ids) and (ids.min() < 0 or ids.max() >= len(view.clients)):
-        raise CheckError(f"{where} it chose client {ids.max()}, but there are only {len(view.clients)}")
-    away = ids[~view.available[ids]]
-    if len(away):
-        raise CheckError(f"{where} it chose client {away[0]}, which was not available")
-    if not about.replace and len(np.unique(ids)) < len(ids):
-        raise CheckError(f"{where} it chose a client twice; if this is intended, declare replace = True")
+    wrong = fault(view, choice, replace=about.replace)
+    if wrong is not None:
+        raise CheckError(f"{where} {wrong}")
     if about.fixed_size and about.asks is not None:
         due = (about.asks if there else 0) if about.replace else min(about.asks, there)
-        if len(ids) != due:
+        if len(choice) != due:
             raise CheckError(
-                f"{where} it chose {len(ids)} clients instead of {due}; if this is intended, declare fixed_size = False"
+                f"{where} it chose {len(choice)} clients instead of {due}; if this is intended, declare fixed_size = "
+                "False"
             )
     if choice.inclusion is not None and not about.replace and (choice.inclusion > 1.0 + 1e-9).any():
         raise CheckError(f"{where} it gave an inclusion probability of {choice.inclusion.max()}, above 1")
@@ -254,9 +254,10 @@ def check_policy(
     scene = _Scene(clients, seed, about.collect(), 3 if about.context is None else about.context)
     rules = (_METHODS, _COHORT, *_RULES)
     broken: list[str] = []
-    missing = [name for name in ("init", "select", "observe") if not callable(getattr(policy, name, None))]
-    if missing:
-        broken.append(f"- {_METHODS}: it has no method {missing[0]}; see fedpick.protocol for a complete example")
+    try:
+        check_methods(policy)
+    except ContractError as error:
+        broken.append(f"- {_METHODS}: {error}")
     else:
         broken += _broken(policy, scene, rounds)
     if broken:
@@ -268,7 +269,9 @@ def _broken(policy: Policy[Any], scene: _Scene, rounds: int) -> list[str]:
     """A line for each rule that is broken; the other rules are skipped if a plain run fails."""
 
     def say(rule: str, error: Exception) -> str:  # a policy may fail in any way
-        return f"- {rule}: {error if isinstance(error, CheckError) else f'{type(error).__name__}: {error}'}"
+        if isinstance(error, CheckError):
+            return f"- {rule}: {error}"
+        return f"- {rule}: {type(error).__name__}: {error}{own.place(error)}"
 
     try:
         played = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))

@@ -98,12 +98,14 @@ def compare(
     from fedpick.report.progress import BUILDING, terminal  # rich loads slowly
 
     check_target(target)  # before the runs, which may take hours
+    if not isinstance(out, str | os.PathLike | None):
+        raise ConfigError(f"out = {out!r}, but must be the path of a folder, or None for {str(OUT)!r}")
     experiment = Experiment(
         policy=policy,
         world=world,
         cohort_size=cohort_size,
         data=data,
-        train=dict(train or {}),
+        train=train,
         seeds=seeds,
         rounds=rounds,
     )

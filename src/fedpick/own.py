@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -17,7 +18,10 @@ from typing import Any
 
 from fedpick.errors import ConfigError, unknown_name
 
-__all__ = ["fingerprint", "is_reference", "load", "moved", "references", "replace_references", "shown", "sources"]
+__all__ = [
+    *("fingerprint", "is_reference", "load", "moved", "place"),
+    *("references", "replace_references", "shown", "sources"),
+]
 
 # A file that ends with .py or a dotted module, a colon, a name; references in quotes do not count.
 _REFERENCE = re.compile(
@@ -145,3 +149,14 @@ def load(reference: str) -> Any:
     if not hasattr(module, name):
         raise unknown_name(f"name in {where}", name, [each for each in vars(module) if not each.startswith("_")])
     return getattr(module, name)
+
+
+def place(error: BaseException) -> str:
+    """Where in the user's code an error arose, in brackets: " (in select, mine.py, line 9)"; "" if not in it."""
+    frames = [(Path(each.filename), each) for each in traceback.extract_tb(error.__traceback__)]
+    theirs = [(path, each) for path, each in frames if not path.is_relative_to(Path(__file__).parent)]
+    if not theirs:
+        return ""
+    # A library that it calls, such as NumPy, is in another folder.
+    path, at = next(pair for pair in reversed(theirs) if pair[0].parent == theirs[0][0].parent)
+    return f" (in {at.name}, {path}, line {at.lineno})"

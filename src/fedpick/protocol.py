@@ -81,7 +81,10 @@ import numpy as np
 from fedpick.errors import ContractError
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Updates, View
 
-__all__ = ["Policy", "ReportSpec", "TrainerLike", "Traits", "check_outcome", "check_reports", "traits"]
+__all__ = [
+    *("Policy", "ReportSpec", "TrainerLike", "Traits"),
+    *("check_asked", "check_choice", "check_methods", "check_outcome", "check_reports", "fault", "traits"),
+]
 
 S = TypeVar("S")
 
@@ -226,6 +229,84 @@ def traits(policy: object) -> Traits:
     )
 
 
+def check_methods(policy: object) -> None:
+    """Raise a ContractError unless it is an object with a policy's methods."""
+    if isinstance(policy, type):
+        raise ContractError(
+            f"the policy is the class {policy.__name__}, but must be an object: {policy.__name__}(cohort_size=...)"
+        )
+    missing = [name for name in ("init", "select", "observe") if not callable(getattr(policy, name, None))]
+    if missing:
+        plain = isinstance(policy, str | int | float | None)
+        said = f"the policy is {policy!r:.80}" if plain else type(policy).__name__
+        raise ContractError(
+            f"{said}: it has no method {missing[0]}; a policy needs init, select and observe, see fedpick.protocol for "
+            "a complete example"
+        )
+
+
+def fault(view: View, choice: object, *, replace: bool) -> str | None:
+    """What is wrong with a policy's answer, from "it" on, and the fix; None: nothing. Takes O(m log m) for m clients.
+
+    Args:
+        view: that the policy chose from.
+        choice: its answer.
+        replace: whether it may choose a client more than once.
+    """
+    if not isinstance(choice, Choice):
+        return f"select returned {type(choice).__name__}, but must return fp.Choice: write return fp.Choice(ids)"
+    wrong, client = _wrong(view.available, choice.ids, replace)
+    if wrong == "unknown":
+        return f"it chose client {client}, but clients are numbered 0 to {len(view.clients) - 1}"
+    if wrong == "away":
+        return f"it chose client {client}, which was not available: choose only where view.available is True"
+    if wrong == "twice":
+        return f"it chose a client twice, client {client}; if this is intended, declare replace = True"
+    return None
+
+
+def _wrong(available: Bools, ids: Ints, replace: bool) -> tuple[str, int]:
+    """What is wrong with a cohort, "unknown", "away" or "twice", and the first such client; ("", -1): nothing."""
+    unknown = ids[(ids < 0) | (ids >= len(available))]
+    if len(unknown):
+        return "unknown", int(unknown[0])
+    away = ids[~available[ids]]
+    if len(away):
+        return "away", int(away[0])
+    if not replace and len(ids) > 1:
+        ordered = np.sort(ids)
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if len(twice):
+            return "twice", int(twice[0])
+    return "", -1
+
+
+def check_choice(policy: object, view: View, choice: object, *, replace: bool) -> None:
+    """Raise a ContractError if the policy's answer breaks the rules, so that it gets no credit for it."""
+    wrong = fault(view, choice, replace=replace)
+    if wrong is not None:
+        raise ContractError(
+            f"{type(policy).__name__}, round {view.round}: {wrong}. fedpick check FILE.py:NAME finds such mistakes"
+        )
+
+
+def check_asked(available: Bools, ids: Ints, what: str) -> None:
+    """Raise a ContractError if a policy asks a client that is not there, which could not answer.
+
+    Args:
+        available: mask of those that are there.
+        ids: of the clients asked.
+        what: they are asked with, for the error.
+    """
+    wrong, client = _wrong(available, np.asarray(ids).astype(np.int64, copy=False), replace=True)
+    if wrong == "unknown":
+        raise ContractError(f"{what} was given client {client}, but clients are numbered 0 to {len(available) - 1}")
+    if wrong == "away":
+        raise ContractError(
+            f"{what} was given client {client}, which was not available: ask only where view.available is True"
+        )
+
+
 def check_reports(policy: object, outcome: Outcome) -> None:
     """Raise a ContractError if a report has another width than the policy declares."""
     if not outcome.reports:
@@ -249,17 +330,12 @@ def check_outcome(view: View, choice: Choice, outcome: Outcome, *, replace: bool
             f"the outcome has {len(outcome)} entries, but {len(choice)} clients were chosen: give one entry per chosen "
             "client, Status.FAILED for those that never answered"
         )
-    ids, enrolled = choice.ids, len(view.clients)
-    if len(ids) and (ids.min() < 0 or ids.max() >= enrolled):
-        worst = ids.max() if ids.max() >= enrolled else ids.min()
-        raise ContractError(f"the choice holds client {worst}, but clients are numbered 0 to {enrolled - 1}")
-    away = ids[~view.available[ids]]
-    if len(away):
-        raise ContractError(f"client {away[0]} was chosen, but was not available: give observe the same view as select")
-    if not replace and len(ids) > 1:
-        ordered = np.sort(ids)
-        twice = ordered[1:][ordered[1:] == ordered[:-1]]
-        if len(twice):
-            raise ContractError(
-                f"client {twice[0]} reports twice in one outcome, but this policy chooses each client at most once"
-            )
+    wrong, client = _wrong(view.available, choice.ids, replace)
+    if wrong == "unknown":
+        raise ContractError(f"the choice holds client {client}, but clients are numbered 0 to {len(view.clients) - 1}")
+    if wrong == "away":
+        raise ContractError(f"client {client} was chosen, but was not available: give observe the same view as select")
+    if wrong == "twice":
+        raise ContractError(
+            f"client {client} reports twice in one outcome, but this policy chooses each client at most once"
+        )

@@ -208,7 +208,10 @@ class Choice:
             raise ContractError("Choice.ids is missing: give the indices of the chosen clients, [] for none")
         index = np.asarray(ids)
         if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
-            raise ContractError(f"Choice.ids is {index.dtype} of shape {index.shape}, but must be a 1-d integer array")
+            fix = "; write ids.astype(int) if they are whole numbers" if index.dtype.kind == "f" else ""
+            raise ContractError(
+                f"Choice.ids is {index.dtype} of shape {index.shape}, but must be a 1-d integer array" + fix
+            )
         object.__setattr__(self, "ids", index.astype(np.int64, copy=False))
         for name, values in (("inclusion", inclusion), ("weights", weights)):
             array = None if values is None else _floats(f"Choice.{name}", values, 1)

@@ -387,6 +387,8 @@ def test_a_shell_completes_commands_and_values(words, offers, monkeypatch, capsy
     ("missing", "arguments", "says"),
     [
         ("typer", ["policies"], "the command line needs typer: pip install 'fedpick[cli]'"),
+        ("pyarrow", ["compare", "-p", "uniform"], "reading them needs pyarrow: pip install 'fedpick[cli]', or for"),
+        ("filelock", ["compare", "-p", "uniform"], "locking a folder needs filelock: pip install 'fedpick[cli]'"),
         ("jax", ["compare", "-p", "uniform"], "training needs jax: pip install 'fedpick[learn]', or train nothing"),
     ],
 )

@@ -624,6 +624,27 @@ def test_metrics_reach_the_records_until_the_next_round(tmp_path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda view: fp.Choice([1]), "Answers, round 2: it chose client 1, which was not available"),
+        (lambda view: fp.Choice([0, 0]), "Answers, round 2: it chose a client twice, client 0"),
+        (lambda view: [0], "Answers, round 2: select returned list, but must return fp.Choice"),
+        (lambda view: view.probe([0, 1]), "view.probe was given client 1, which was not available"),
+    ],
+    ids=["away", "twice", "a list", "probe"],
+)
+def test_a_choice_against_the_rules_is_refused(answer, says) -> None:
+    class Answers(fp.Uniform):
+        def select(self, state, view, rng):
+            return answer(view) if view.round == 2 else super().select(state, view, rng)
+
+    session = fp.Session(Answers(2))
+    play(session, ["a", "b"])
+    with pytest.raises(fp.ContractError, match=says):
+        session.round(["a"], probe=lambda names, batch: [1.0 for _ in names])
+
+
 def test_a_session_that_keeps_nothing_needs_no_extra() -> None:
     import subprocess
     import sys

@@ -144,6 +144,87 @@ def test_an_update_that_is_not_a_number_turns_done_into_failed_for_policy_aggreg
     assert next(what for name, what in trainer.calls if name == "aggregate").tolist() == wanted
 
 
+@dataclasses.dataclass(frozen=True)
+class Answers(Spy):
+    """Answers what it is told to, from the second round on."""
+
+    answer: Any = None
+    replace: bool = False
+
+    def select(self, state: Heard, view: fp.View, rng: np.random.Generator) -> Any:
+        return super().select(state, view, rng) if view.round == 1 else self.answer(view)
+
+
+class ThirdAway(worlds.Always):
+    def mask(self, *args: Any) -> Any:
+        return np.array([True, True, False, True])
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda view: fp.Choice([0, 2]), "it chose client 2, which was not available: choose only where"),
+        (lambda view: fp.Choice([1, 0, 1]), "it chose a client twice, client 1; if this is intended"),
+        (lambda view: fp.Choice([0, 4]), "it chose client 4, but clients are numbered 0 to 3"),
+        (lambda view: fp.Choice([-1]), "it chose client -1, but clients are numbered 0 to 3"),
+        (lambda view: [0, 1], "select returned list, but must return fp.Choice: write return fp.Choice(ids)"),
+        (lambda view: None, "select returned NoneType, but must return fp.Choice"),
+    ],
+    ids=["away", "twice", "too high", "negative", "a list", "nothing"],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_choice_against_the_rules_is_refused_and_counts_for_nothing(answer: Any, says: str, wrapped: bool) -> None:
+    world = fleet([1.0] * 4, availability=ThirdAway())
+    policy: Any = Answers(2, answer=answer)
+    run = Run(fp.MinSeparation(policy, 1) if wrapped else policy, world, 3, Fake())
+    rounds = run.rounds(until=2)
+    next(rounds)
+    before = run.state.world.clock
+    with pytest.raises(ContractError) as caught:
+        next(rounds)
+    name = "MinSeparation" if wrapped else "Answers"
+    assert str(caught.value).startswith(f"{name}, round 2: {says}")
+    assert str(caught.value).endswith(". fedpick check FILE.py:NAME finds such mistakes")
+    assert (run.state.round, run.state.world.clock) == (1, before)
+
+
+def test_a_policy_that_draws_with_replacement_may_choose_twice() -> None:
+    run = Run(Answers(2, answer=lambda view: fp.Choice([1, 1]), replace=True), fleet([1.0] * 4), 3)
+    assert list(run.rounds(until=2))[1].ids.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("client", [2, 4])
+def test_a_client_that_is_away_cannot_be_probed(client: int) -> None:
+    world = fleet([1.0] * 4, availability=ThirdAway())
+    says = {2: "client 2, which was not available", 4: "client 4, but clients are numbered 0 to 3"}[client]
+    run = Run(Answers(2, answer=lambda view: view.probe([1, client])), world, 3, Fake())
+    with pytest.raises(ContractError, match=f"view.probe was given {says}"):
+        list(run.rounds(until=2))
+
+
+def test_nobody_may_be_probed() -> None:
+    policy = Answers(2, answer=lambda view: fp.Choice(list(range(len(view.probe([]))))))
+    assert list(Run(policy, fleet([1.0] * 4), 3, Listing()).rounds(until=2))[1].ids.tolist() == []
+
+
+class Listing(Fake):
+    def probe(self, model: Any, ids: Any, batch: int | None, rng: np.random.Generator) -> Any:
+        return list(ids)
+
+
+def test_what_is_no_policy_is_said_to_be_none() -> None:
+    class Deaf:
+        init = select = Spy.select
+
+    for policy, says in (
+        (Deaf(), "Deaf: it has no method observe; a policy needs init, select and observe"),
+        (Spy, r"the policy is the class Spy, but must be an object: Spy\(cohort_size=...\)"),
+        ("uniform", "the policy is 'uniform': it has no method init"),
+    ):
+        with pytest.raises(ContractError, match=says):
+            Run(policy, fleet([1.0]))  # type: ignore[arg-type]
+
+
 def test_an_infinite_loss_is_an_unusable_update() -> None:
     assert first(Spy(2), fleet([1.0, 1.0]), Fake(loss=np.inf)).status.tolist() == [fp.Status.FAILED] * 2
 

@@ -96,6 +96,15 @@ def test_an_error_says_whose_it_is() -> None:
     assert isinstance(caught.value.error, ZeroDivisionError)
 
 
+def test_a_choice_against_the_rules_is_refused_in_a_stack_too() -> None:
+    class Twice(fp.Uniform):
+        def select(self, state: Any, view: Any, rng: Any) -> Any:
+            return fp.Choice(np.flatnonzero(view.available)[[1, 1]])
+
+    with pytest.raises(RunError, match="run 1 of those played together: Twice, round 1: it chose a client twice"):
+        next(play_together([run(0), run(1, Twice(2))], until=1))
+
+
 def test_memory_that_runs_out_is_nobodys_error() -> None:
     with pytest.raises(jax.errors.JaxRuntimeError), together.blame(0):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED")

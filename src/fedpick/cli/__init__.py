@@ -6,6 +6,8 @@ A user's mistake gives one line and exit code 2, never a traceback.
 import os
 import sys
 
+from fedpick.errors import MissingError
+
 __all__ = ["main"]
 
 _LISTING = ("policies", "worlds", "check")  # commands that need neither experiments nor reports, which load slowly
@@ -31,8 +33,11 @@ def main() -> None:
             if shown:
                 sys.stderr.write("\r           \r")
         from fedpick.cli.console import run
+    except MissingError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
     except ImportError as error:
-        if error.name is None or error.name.split(".")[0] not in ("typer", "rich", "click", "pyarrow", "filelock"):
+        if error.name is None or error.name.split(".")[0] not in ("typer", "rich", "click"):
             raise
         sys.stderr.write(f"error: the command line needs {error.name}: pip install 'fedpick[cli]'\n")
         sys.exit(2)

@@ -37,7 +37,7 @@ from fedpick._version import __version__
 from fedpick.errors import ConfigError, FedpickError, bare_name
 from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, world_label
 from fedpick.policies.text import canonical_policy
-from fedpick.protocol import traits
+from fedpick.protocol import TrainerLike, traits
 from fedpick.simulate.run import Run, policy_for
 from fedpick.worlds import WORLDS, World
 
@@ -97,8 +97,20 @@ class Config:
             raise ConfigError(f"train = {self.train!r}, but must be a section: [train], then lr = 0.05")
         if self.train and self.data is None:
             raise ConfigError("[train] is given, but no [data] to train on; add [data], then name = 'fashion-mnist'")
+        made = self.made.get("policy")
+        if made is not None and not isinstance(made, type):
+            self._check_size(made)  # before its key is looked for, which does not tell sizes of objects apart
         if self.code is None:
             object.__setattr__(self, "code", {own.shown(each): own.fingerprint(each) for each in self.references()})
+
+    def _check_size(self, policy: Any) -> None:
+        """Raise if a policy chooses another number of clients than tables and texts would say."""
+        size = traits(policy).cohort_size
+        if size is not None and size != self.cohort_size:
+            raise ConfigError(
+                f"policy = {self.policy!r}: has cohort_size = {size}, but the run's is {self.cohort_size}; make them "
+                "equal, or leave the policy's out (in Python, give its class or a text)"
+            )
 
     def references(self) -> list[str]:
         """References to the user's own code ("FILE.py:Name") in the settings."""
@@ -190,22 +202,39 @@ class Config:
                 "increase num_clients"
             )
         try:
-            policy, trainer = self._policy(world), None
+            policy = self._policy(world)
             asks = traits(policy).asks
             if asks is not None and asks > MOST_ASKED * len(world.clients):  # some choose with replacement
                 raise ConfigError(
                     f"policy = {self.policy!r}: asks {asks} of {len(world.clients)} clients; choose fewer"
                 )
-            if people is not None and self.data is not None:
-                reports = tuple(traits(policy).collect(world.clients))
-                trainer = build_trainer(people, self.data, self.train, reports)
-                if "model_megabytes" not in self.world and hasattr(trainer, "megabytes"):
-                    world = replace(world, model_megabytes=trainer.megabytes)
-            return Run(policy, world, self.seed, trainer)
+            self._check_size(policy)
+            reports = tuple(traits(policy).collect(world.clients))
         except FedpickError:
             raise
         except MISTAKES as error:  # a setting whose type the policy did not expect
             raise ConfigError(f"policy = {self.policy!r}: {error}; see fedpick policies for its settings") from None
+        trainer = None
+        if people is not None and self.data is not None:
+            trainer = self._trainer(people, reports)
+            if "model_megabytes" not in self.world and hasattr(trainer, "megabytes"):
+                world = replace(world, model_megabytes=trainer.megabytes)
+        try:
+            return Run(policy, world, self.seed, trainer)
+        except FedpickError:
+            raise
+        except MISTAKES as error:  # from the policy's init, or that of a trainer of the user's own
+            where = own.place(error)
+            raise ConfigError(f"policy = {self.policy!r}: {type(error).__name__}: {error}{where}") from None
+
+    def _trainer(self, people: Any, reports: tuple[str, ...]) -> TrainerLike:
+        try:
+            return build_trainer(people, self.data or {}, self.train, reports)
+        except FedpickError:
+            raise
+        except MISTAKES as error:
+            said = ", ".join(f"{key} = {value!r}" for key, value in self.train.items()) or "the defaults"
+            raise ConfigError(f"[train] {said}: {type(error).__name__}: {error}{own.place(error)}") from None
 
     def _populated(self, world: World, people: Any) -> World:
         """The world with the data's clients; their numbers must agree, unless num_clients is not given."""

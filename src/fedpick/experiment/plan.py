@@ -20,6 +20,7 @@ from fedpick.errors import ConfigError, bare_name
 from fedpick.experiment.building import current_names, world_label, world_settings
 from fedpick.experiment.config import Config
 from fedpick.policies.text import canonical_policy, label
+from fedpick.worlds import World
 
 __all__ = ["Experiment", "distinct"]
 
@@ -62,6 +63,8 @@ class Experiment:
         policies = _several(self.policy)
         if not policies:
             raise ConfigError("policy = [], but must have at least one entry; write policy = ['uniform', 'e3cs']")
+        for each in policies:
+            _check_policy(each)
         texts = [_policy_text(each) for each in policies]
         for text in distinct(text for text in texts if texts.count(text) > 1):
             warnings.warn(f"policy {text} is given more than once; its runs are made once", stacklevel=3)
@@ -69,7 +72,7 @@ class Experiment:
         put("world", distinct([_world(each) for each in _several(self.world)], _settings_text))
         put("cohort_size", distinct(_several(self.cohort_size)))
         put("data", distinct([_data(each) for each in _several(self.data)], _settings_text))
-        put("train", distinct([dict(each) for each in _several(self.train)], _settings_text))
+        put("train", distinct([_train(each) for each in _several(self.train)], _settings_text))
         for name in ("world", "cohort_size", "data", "train"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} = [], but must have at least one entry; leave it out for the default")
@@ -220,6 +223,16 @@ def _several(value: Any) -> Sequence[Any]:
     return list(value) if isinstance(value, list | tuple | range) else [value]
 
 
+def _check_policy(policy: Any) -> None:
+    """Raise unless it is a text, a policy, or what makes one."""
+    makes = callable(policy) if not isinstance(policy, type) else hasattr(policy, "select")
+    if not (isinstance(policy, str) or makes or hasattr(policy, "select")):
+        raise ConfigError(
+            f"policy = {policy!r:.80}, but must be a text such as 'e3cs(quota=0.5)', a policy such as fp.E3CS(20), or "
+            "a class of policies"
+        )
+
+
 def _policy_text(policy: Any) -> str:
     return own.shown(canonical_policy(policy)) if isinstance(policy, str) else label(policy)
 
@@ -233,7 +246,12 @@ def _world(value: Any) -> dict[str, Any]:
         return world_settings(value)
     if isinstance(value, Mapping):
         return current_names(dict(value))
-    return {"name": f"World-{_fingerprint(value)}", "made": value}  # an fp.World of this process
+    if not isinstance(value, World):
+        raise ConfigError(
+            f"world = {value!r:.80}, but must be a text such as 'volatile', settings such as {{'name': 'volatile'}}, "
+            "or an fp.World"
+        )
+    return {"name": f"World-{_fingerprint(value)}", "made": value}
 
 
 def _data(value: Any) -> dict[str, Any] | None:
@@ -243,7 +261,19 @@ def _data(value: Any) -> dict[str, Any] | None:
         return {"name": value}
     if isinstance(value, Mapping):
         return dict(value)
-    return {"name": f"{value.dataset.name}-{_fingerprint(value)}", "made": value}  # an fp.data.Federated
+    name = getattr(getattr(value, "dataset", None), "name", None)
+    if name is None:  # not an fp.data.Federated
+        raise ConfigError(
+            f"data = {value!r:.80}, but must be a text such as 'digits' or 'mine.npz', settings such as {{'name': "
+            "'digits'}, an fp.data.Federated, or None for no training"
+        )
+    return {"name": f"{name}-{_fingerprint(value)}", "made": value}
+
+
+def _train(value: Any) -> dict[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigError(f"train = {value!r:.80}, but must be settings such as {{'lr': 0.1, 'model': 'logistic'}}")
+    return dict(value or {})
 
 
 def _fingerprint(value: Any) -> str:

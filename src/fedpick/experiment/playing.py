@@ -43,7 +43,7 @@ def work_of(
         workers: number of processes, which start now in a block of `executors.staying`.
     """
     shelf.check()
-    executor = executors.check_names(executor, device)
+    executor = executors.check_names(executor, device, workers)
     if device == "cpu" or executor in ("processes", "ray"):
         devices.stay_on_cpu()
     configs = experiment.configs()

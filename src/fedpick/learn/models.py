@@ -9,7 +9,7 @@ Weights start uniform within 1/sqrt(inputs of the unit), as in PyTorch, which mo
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fedpick import own
 from fedpick.data.federated import Dataset
 from fedpick.errors import SettingError, require
 from fedpick.learn import convolution
@@ -214,28 +215,52 @@ def model(text: str, inputs: tuple[int, ...], outputs: int) -> Model:
     >>> model("mlp(hidden=(64, 30), dropout=0.5)", (28, 28, 1), 10).name
     'mlp 784-64-30-10'
     """
-    made: Model = make(text, "model", MODELS, values={}, example="mlp(hidden=(64, 30))", inputs=inputs, outputs=outputs)
-    return made
+    made = make(text, "model", MODELS, values={}, example="mlp(hidden=(64, 30))", inputs=inputs, outputs=outputs)
+    if not isinstance(made, Model):
+        raise SettingError(
+            f"the model {own.shown(text)!r} is {type(made).__name__}, but must be a fedpick.learn.Model: return "
+            "Model(init, apply)"
+        )
+    return replace(made, name=own.shown(text)) if made.name == Model.name else made
 
 
 @lru_cache  # a comparison makes a trainer for every run
-def _shapes(model: Model, inputs: tuple[int, ...]) -> tuple[Any, Any]:
-    """Shapes of a model's parameters, and of its outputs for two inputs."""
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+def _parameters(model: Model) -> Any:
+    """Shapes of a model's parameters."""
+    return jax.eval_shape(model.init, jax.random.key(0))
+
+
+@lru_cache
+def _outputs(model: Model, inputs: tuple[int, ...]) -> Any:
+    """Shapes of a model's outputs for two inputs."""
     given = jax.ShapeDtypeStruct((2, *inputs), jnp.float32)
-    return shapes, jax.eval_shape(lambda params, x: model.apply(params, x, None), shapes, given).shape
+    return jax.eval_shape(lambda params, x: model.apply(params, x, None), _parameters(model), given)
+
+
+def _said(error: Exception) -> str:
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}{own.place(error)}"
 
 
 def check_outputs(model: Model, dataset: Dataset) -> list[tuple[int, ...]]:
     """Raise unless the model takes these inputs and gives an output per label; returns its parameters' shapes."""
     wanted = (2, dataset.classes) if dataset.classes else (2, 1)
     try:
-        shapes, found = _shapes(model, dataset.inputs)
-    except (TypeError, ValueError) as error:
+        shapes = _parameters(model)
+    except Exception as error:  # the user's code can raise anything
+        raise SettingError(f"the model {model.name!r} cannot be initialised: {_said(error)}") from None
+    try:
+        outputs = _outputs(model, dataset.inputs)
+    except Exception as error:
         raise SettingError(
-            f"the model {model.name!r} cannot take the inputs of {dataset.name}, of shape "
-            f"{dataset.inputs}: {error}; make it for this shape"
+            f"the model {model.name!r} cannot take the inputs of {dataset.name}, of shape {dataset.inputs}: "
+            f"{_said(error)}; make it for this shape"
         ) from None
+    found = getattr(outputs, "shape", None)
+    if found is None:
+        raise SettingError(
+            f"the model {model.name!r}: apply returns {type(outputs).__name__}, but must return an array of outputs"
+        )
     if found != wanted and not (not dataset.classes and found == (2,)):
         says = f"{dataset.classes} labels" if dataset.classes else "one target"
         raise SettingError(

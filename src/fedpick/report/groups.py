@@ -248,6 +248,28 @@ def warnings(groups: Sequence[Group], reference: str, bases: Sequence[Group | No
     return notes
 
 
+def _untested(groups: Sequence[Group]) -> list[str]:
+    """Why runs that train a model have no accuracy, and what to do."""
+    notes = []
+    for data in dict.fromkeys(group.block.data for group in groups if group.block.engine == "simulator"):
+        runs = [run for group in groups if group.block.data == data for run in group.runs]
+        found = set().union(*(run.scores for run in runs))
+        if data is None or found & {"accuracy", "test_loss"}:
+            continue
+        if "train_loss" in found:
+            notes.append(
+                f"{data}: no accuracy, because there are no test examples; add some (test_x and test_y in a .npz, a "
+                "column test in a .parquet), or keep a share of each client's: hold_out = 0.1 in [data] (in Python, "
+                "data={'name': ..., 'hold_out': 0.1} or fp.data.hold_out)"
+            )
+        elif all(run.info.rounds is not None and len(run.all_rounds) >= run.info.rounds for run in runs):  # not live
+            notes.append(
+                f"{data}: no accuracy, because the model was not evaluated in {span(len(run.rounds) for run in runs)} "
+                "rounds; play more, or set evaluate_every in [train], which is 10 rounds unless set"
+            )
+    return notes
+
+
 def summaries(played: Sequence[Played], reference: str, target: float | None) -> tuple[list[Summary], list[str]]:
     """The rows of the table, and notes that readers should know before they trust the numbers."""
     groups = grouped(played, reference)
@@ -258,7 +280,7 @@ def summaries(played: Sequence[Played], reference: str, target: float | None) ->
         found = {name: score(group, name, base) for name in group.runs[0].scores}
         kept = {name: each for name, each in found.items() if each is not None}
         rows.append(Summary(group, base, targets.get(group.block), kept))
-    notes = warnings(groups, reference, bases)
+    notes = [*warnings(groups, reference, bases), *_untested(groups)]
     if target is not None and not targets:
         notes.append(f"the target {target:g} is ignored: these runs do not all have a test accuracy")
     return rows, notes

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from fedpick import atomic
 from fedpick._version import __version__
@@ -26,6 +25,7 @@ from fedpick.errors import StateError
 from fedpick.server.journal import FIX, Journal, Turn, record_of, replay, under
 from fedpick.server.roster import Roster
 from fedpick.state import pack, policy_kind, settings_hash, unpack
+from fedpick.store.locks import FileLock, Timeout
 from fedpick.store.records import Record
 from fedpick.types import Clients
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from fedpick import rng as rngs
 from fedpick.errors import ContractError, require
 from fedpick.policies.text import label
-from fedpick.protocol import Policy, traits
+from fedpick.protocol import Policy, check_choice, check_methods, traits
 from fedpick.server import reading
 from fedpick.server.arrival import Delay
 from fedpick.server.keeping import Keeping
@@ -104,6 +104,7 @@ class Session:
         for name, least in (("forget_after", forget_after), ("most_clients", most_clients)):
             require(least is None or least >= 1, f"{owner}: {name}", least, "a whole number >= 1, or None")
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
+        check_methods(policy)
         self.policy, self.traits = policy, traits(policy)
         check_needs(policy, session_lacks(policy, context, value), owner)
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
@@ -188,11 +189,7 @@ class Session:
             before = perf_counter()
             choice = self.policy.select(self.roster.state, view, rngs.stream(self.seed, view.round, "policy"))
             wall = perf_counter() - before - meter[1]
-            away = choice.ids[~view.available[choice.ids]]
-            if len(away):
-                raise ContractError(
-                    f"the policy chose client {away[0]}, which is not available: see fp.checks.check_policy"
-                )
+            check_choice(self.policy, view, choice, replace=self.traits.replace)
             self._round = Round(self, view, choice, probes=int(meter[0]), wall=wall, begun=begun)
             return self._round
 

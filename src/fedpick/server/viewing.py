@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedpick.errors import ContractError
+from fedpick.protocol import check_asked
 from fedpick.server import reading
 from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.roster import Roster
@@ -64,6 +65,7 @@ def view_of(
 
     def metered(ids: Ints, /, *, batch: int | None = None) -> Floats:
         assert probe is not None
+        check_asked(available, ids, "view.probe")
         before, ids = perf_counter(), np.asarray(ids)
         losses = np.asarray(probe([roster.names[k] for k in ids], batch), dtype=np.float64)
         if losses.shape != ids.shape:

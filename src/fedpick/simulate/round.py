@@ -9,7 +9,7 @@ import numpy as np
 
 from fedpick import rng as rngs
 from fedpick.errors import ContractError
-from fedpick.protocol import Policy, TrainerLike, check_reports, traits
+from fedpick.protocol import Policy, TrainerLike, check_asked, check_choice, check_reports, traits
 from fedpick.simulate import late
 from fedpick.state import observe
 from fedpick.store.checkpoint import RunState
@@ -32,8 +32,11 @@ class _Meter:
     rng: np.random.Generator
     asked: int = 0
     seconds: float = 0.0
+    there: Bools | None = None  # who can be asked
 
     def __call__(self, ids: Ints, /, *, batch: int | None = None) -> Floats:
+        assert self.there is not None
+        check_asked(self.there, ids, "view.probe")
         took = self.world.probe_share * self.world.seconds(self.state, self.draw, ids)
         self.seconds += float(took.max(initial=0.0))  # the server waits for the slowest
         self.asked += len(ids)
@@ -50,6 +53,7 @@ class _FirstPhase:
     trainer: TrainerLike
     model: Any
     rng: np.random.Generator
+    there: Bools
     ids: Ints | None = None
     asked: Timing | None = None  # who of them answers, and when
     updates: Updates | None = None
@@ -57,6 +61,7 @@ class _FirstPhase:
     def __call__(self, ids: Ints, /) -> Floats:
         if self.ids is not None:
             raise ContractError("view.norms was called twice in a round, but clients train once: ask all at once")
+        check_asked(self.there, ids, "view.norms")
         asked = self.asked = self.world.close(copy.deepcopy(self.state), self.draw, Choice(ids))
         self.ids = np.asarray(ids)
         epochs = self.state.epochs[self.ids]
@@ -131,14 +136,18 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
     view = world.view(state.world, draw, meter)
     if state.late:
         view = replace(view, available=view.available & ~late.busy(state, len(world.clients)))
+    if meter is not None:
+        meter.there = view.available
     about, first = traits(policy), None
     if trainer is not None and "norms" in about.needs:
-        first = _FirstPhase(world, state.world, draw, trainer, state.model, rngs.stream(seed, round, "train"))
+        train = rngs.stream(seed, round, "train")
+        first = _FirstPhase(world, state.world, draw, trainer, state.model, train, view.available)
         view = replace(view, norms=first)
 
     start = time.perf_counter()
     choice = policy.select(state.policy, view, rngs.stream(seed, round, "policy"))
     wall = time.perf_counter() - start
+    check_choice(policy, view, choice, replace=about.replace)
 
     probing, probes = (0.0, 0) if meter is None else (meter.seconds, meter.asked)
     timing = world.close(state.world, draw, choice, about.keeps, probing)

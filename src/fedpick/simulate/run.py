@@ -17,7 +17,7 @@ import numpy as np
 
 from fedpick.errors import ContractError, MissingError, SettingError, require
 from fedpick.policies.text import policy as policy_from_text
-from fedpick.protocol import Policy, TrainerLike, traits
+from fedpick.protocol import Policy, TrainerLike, check_methods, traits
 from fedpick.simulate.round import play
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
@@ -29,6 +29,7 @@ __all__ = ["Run", "check_fit", "policy_for"]
 
 def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = None) -> None:
     """Raise a MissingError if the policy needs something that this world or trainer does not provide."""
+    check_methods(policy)
     _check_clients(world, trainer)
     if world.late:
         _check_late(world, trainer)

@@ -17,12 +17,12 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedpick._version import __version__
 from fedpick.archive import FORMAT, read_archive, write_archive
 from fedpick.errors import StateError, StoreError, require
+from fedpick.store.arrow import pa
 from fedpick.store.checkpoint import RunState, pack_run, unpack_run
 from fedpick.store.manifest import as_json
 from fedpick.store.records import Record

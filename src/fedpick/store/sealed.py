@@ -16,11 +16,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from fedpick import atomic
 from fedpick.errors import StoreError
+from fedpick.store.arrow import pa, pq
 
 __all__ = ["Label", "Sealed", "peek", "read_sealed", "write_sealed"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedpick.errors import ContractError, StoreError
+from fedpick.store.arrow import pa
 from fedpick.store.manifest import MANIFEST, identity, read_manifest
 from fedpick.store.records import ROUND_COLUMNS, Record
 from fedpick.store.sealed import Sealed, peek, read_sealed

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from fedpick import atomic
 from fedpick.errors import StoreError
+from fedpick.store.arrow import pa
+from fedpick.store.locks import FileLock, Timeout
 from fedpick.store.manifest import (
     MANIFEST,
     as_json,

@@ -34,7 +34,8 @@ def check_names(executor: str, device: str = "auto", workers: int | None = None)
         raise unknown_name("executor", executor, list(EXECUTORS))
     if device not in devices.DEVICES:
         raise unknown_name("device", device, list(devices.DEVICES))
-    require(workers is None or workers >= 1, "workers", workers, "a number of processes >= 1", "None is one per core")
+    whole = isinstance(workers, int) and workers >= 1
+    require(workers is None or whole, "workers", workers, "a number of processes >= 1", "None is one per core")
     if executor == "processes" and device == "gpu":
         raise SettingError(
             "executor = 'processes' with device = 'gpu': processes cannot share a GPU; use 'stacked', which executes "
