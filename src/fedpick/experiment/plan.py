@@ -6,7 +6,6 @@ the runs that both contain.
 """
 
 import hashlib
-import inspect
 import itertools
 import json
 import pickle
@@ -19,7 +18,7 @@ from fedpick import own
 from fedpick.errors import ConfigError, bare_name
 from fedpick.experiment.building import current_names, world_label, world_settings
 from fedpick.experiment.config import Config
-from fedpick.policies.text import canonical_policy, label
+from fedpick.experiment.identity import code_of, policy_text
 from fedpick.worlds import World
 
 __all__ = ["Experiment", "distinct"]
@@ -65,10 +64,10 @@ class Experiment:
             raise ConfigError("policy = [], but must have at least one entry; write policy = ['uniform', 'e3cs']")
         for each in policies:
             _check_policy(each)
-        texts = [_policy_text(each) for each in policies]
+        texts = [policy_text(each) for each in policies]
         for text in distinct(text for text in texts if texts.count(text) > 1):
             warnings.warn(f"policy {text} is given more than once; its runs are made once", stacklevel=3)
-        put("policy", distinct(policies, _policy_text))
+        put("policy", distinct(policies, policy_text))
         put("world", distinct([_world(each) for each in _several(self.world)], _settings_text))
         put("cohort_size", distinct(_several(self.cohort_size)))
         put("data", distinct([_data(each) for each in _several(self.data)], _settings_text))
@@ -91,7 +90,7 @@ class Experiment:
             self.data, self.train, self.world, self.cohort_size, self.policy, self.seeds
         ):
             made = {} if isinstance(policy, str) else {"policy": policy}
-            text, code = (policy, self.code) if isinstance(policy, str) else (label(policy), _code(policy))
+            text, code = (policy, self.code) if isinstance(policy, str) else (policy_text(policy), code_of(policy))
             made |= {name: each["made"] for name, each in (("world", world), ("data", data or {})) if "made" in each}
             config = Config(
                 policy=text,
@@ -173,7 +172,7 @@ class Experiment:
                 return [plain(each) for each in value]
             return own.shown(value) if isinstance(value, str) else value
 
-        policies = [own.shown(each) if isinstance(each, str) else label(each) for each in self.policy]
+        policies = [own.shown(each) if isinstance(each, str) else policy_text(each) for each in self.policy]
         rest = {
             entry.name: plain(getattr(self, entry.name))
             for entry in fields(self)
@@ -233,10 +232,6 @@ def _check_policy(policy: Any) -> None:
         )
 
 
-def _policy_text(policy: Any) -> str:
-    return own.shown(canonical_policy(policy)) if isinstance(policy, str) else label(policy)
-
-
 def _settings_text(settings: Any) -> str:
     return json.dumps(settings, sort_keys=True, default=lambda x: x.tolist() if hasattr(x, "tolist") else repr(x))
 
@@ -284,14 +279,3 @@ def _fingerprint(value: Any) -> str:
             f"{type(value).__name__} cannot be pickled, so it cannot be identified ({error}); put it into a file and "
             "name it: 'my_file.py:name'"
         ) from None
-
-
-def _code(policy: Any) -> dict[str, str]:
-    """Hash of the source of a policy class that was defined in this process: other code is another run."""
-    kind = policy if isinstance(policy, type) else type(policy)
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):  # defined at a prompt
-        methods = [getattr(value, "__code__", None) for value in vars(kind).values()]
-        source = repr([(code.co_code, code.co_consts) for code in methods if code is not None])
-    return {label(policy): hashlib.sha256(source.encode()).hexdigest()[:16]}

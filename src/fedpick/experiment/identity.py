@@ -1,0 +1,99 @@
+"""Which policy an object is: a text that differs wherever its choices may, so that no two share their runs."""
+
+import hashlib
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
+from types import CodeType
+from typing import Any
+
+from fedpick import own
+from fedpick.policies.text import canonical_policy, label
+from fedpick.state import settings_hash
+
+__all__ = ["code_of", "policy_text"]
+
+_PLAIN = str | int | float
+
+
+def policy_text(policy: Any) -> str:
+    """The text of a policy in plans, tables and keys; settings that are no plain values end it as a hash.
+
+    >>> from functools import partial
+    >>> import fedpick as fp
+    >>> policy_text("e3cs( quota=0.5 )"), policy_text(fp.E3CS), policy_text(partial(fp.E3CS, quota=0.5))
+    ('e3cs(quota=0.5)', 'E3CS', 'E3CS(quota=0.5)')
+    >>> policy_text(fp.FedCS(2, success=[0.1, 0.9])) == policy_text(fp.FedCS(2, success=[0.9, 0.1]))
+    False
+    """
+    if isinstance(policy, str):
+        return own.shown(canonical_policy(policy))
+    name, unsaid = label(policy), _unsaid(policy)
+    if isinstance(policy, partial):
+        name = label(policy.func) if isinstance(policy.func, type) else policy.func.__name__
+    elif inspect.isroutine(policy):
+        name = policy.__name__
+    said = [f"{key}={value!r}" for key, value in unsaid.items() if isinstance(value, _PLAIN) and key[0] != "_"]
+    hidden = [(key, _told(value)) for key, value in unsaid.items() if not isinstance(value, _PLAIN) or key[0] == "_"]
+    return name + (f"({', '.join(said)})" if said else "") + (f"#{settings_hash(hidden)[:6]}" if hidden else "")
+
+
+def _unsaid(policy: Any) -> Mapping[str, Any]:
+    """The settings that a policy's label leaves out; `cohort_size` has a place of its own."""
+    if isinstance(policy, type):
+        return {}
+    if isinstance(policy, partial):
+        code = {} if isinstance(policy.func, type) else {"_code": policy.func}
+        return {**policy.keywords, **code, **({"_args": policy.args} if policy.args else {})}
+    if inspect.isroutine(policy):
+        return {"_code": policy}
+    if not is_dataclass(policy):
+        given = getattr(policy, "__dict__", {}).items()
+        return {key: value for key, value in given if key != "cohort_size" and value is not None}
+    found: dict[str, Any] = {}
+    for entry in fields(policy):
+        value, default = getattr(policy, entry.name), entry.default
+        if entry.default_factory is not MISSING:
+            default = entry.default_factory()
+        if is_dataclass(value):
+            found |= {f"{entry.name}.{name}": inner for name, inner in _unsaid(value).items()}
+        elif not isinstance(value, _PLAIN) and _hash(value) != _hash(default):
+            found[entry.name] = value
+    return found
+
+
+def _hash(value: Any) -> str:
+    return settings_hash([_told(value)])
+
+
+def _told(value: Any) -> Any:
+    """A setting for a hash; a function as what it does: two lambdas have the same name."""
+    if inspect.ismethod(value):
+        return [_told(value.__func__), value.__self__]
+    if inspect.isfunction(value):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        return [value.__qualname__, list(_steps(value.__code__)), value.__defaults__, value.__kwdefaults__, cells]
+    return value
+
+
+def _steps(code: CodeType) -> Iterator[Any]:
+    yield code.co_code
+    yield code.co_names
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from _steps(value)
+        else:
+            yield repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)  # whose order varies
+
+
+def code_of(policy: Any) -> dict[str, str]:
+    """Hash of the source of a policy's class that was defined in this process: other code is another run."""
+    kind = policy.func if isinstance(policy, partial) else policy
+    kind = kind if isinstance(kind, type) or inspect.isroutine(kind) else type(kind)
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # defined at a prompt
+        methods = [getattr(value, "__code__", None) for value in vars(kind).values()]
+        source = repr([(code.co_code, code.co_consts) for code in methods if code is not None])
+    return {policy_text(policy): hashlib.sha256(source.encode()).hexdigest()[:16]}
