@@ -133,6 +133,15 @@ def test_a_damaged_manifest_is_one_line_and_left_out_beside_others(tmp_path, tex
         fp.load(whole, tmp_path / "runs" / "x")
 
 
+def test_a_damaged_manifest_beside_rounds_is_never_left_out(tmp_path):
+    for name in ("whole", "damaged"):
+        make(tmp_path / name)
+    assert len(fp.load(tmp_path).runs) == 2
+    (tmp_path / "damaged" / "manifest.json").write_text("{")
+    with pytest.raises(fp.StoreError, match=r"damaged/manifest\.json: cannot be read"):
+        fp.load(tmp_path)
+
+
 def test_runs_are_found_up_to_three_levels_below(tmp_path):
     run = make(tmp_path / "one")
     for place in ("a/x", "b/runs/y", "c/d/e/z", "far/away/from/here/w"):

@@ -13,6 +13,7 @@ from typing import Any
 from fedpick import worlds
 from fedpick.errors import StoreError, UnknownNameError, find_name
 from fedpick.store.manifest import MANIFEST, read_manifest
+from fedpick.store.tables import has_begun
 
 __all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs"]
 
@@ -121,7 +122,8 @@ def below(folder: Path, depth: int) -> Iterator[Path]:
 def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
     """The run in a folder, or the runs up to three levels below it, in the order of its plans.
 
-    A manifest below it that cannot be read, or is of another program, is skipped with a warning that names it.
+    A manifest that cannot be read is skipped with a warning if there are no rounds beside it: it may be of another
+    program. With rounds it is that of a damaged run, without which the numbers of a comparison would be others.
     """
     path = Path(folder)
     if not path.is_dir():
@@ -132,6 +134,8 @@ def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
             try:
                 found.append(read_info(each))
             except StoreError as error:
+                if has_begun(each):
+                    raise
                 foreign.append(error)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); make it readable, or give another") from None
