@@ -134,8 +134,8 @@ def test_a_damaged_manifest_is_one_line_and_left_out_beside_others(tmp_path, tex
 
 
 def test_a_damaged_manifest_beside_rounds_is_never_left_out(tmp_path):
-    for name in ("whole", "damaged"):
-        make(tmp_path / name)
+    for seed, name in enumerate(("whole", "damaged")):
+        make(tmp_path / name, "uniform", seed)
     assert len(fp.load(tmp_path).runs) == 2
     (tmp_path / "damaged" / "manifest.json").write_text("{")
     with pytest.raises(fp.StoreError, match=r"damaged/manifest\.json: cannot be read"):
