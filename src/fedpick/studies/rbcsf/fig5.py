@@ -9,7 +9,8 @@ from fedpick import rng as rngs
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
 from fedpick.studies._stats import band, rounded, show, steps
-from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
+from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of, table
+from fedpick.studies._trained import NAMES
 from fedpick.studies._verdicts import Check, Limit, above, judge, order, within
 from fedpick.studies.rbcsf._common import PAPER
 from fedpick.studies.rbcsf._images import TRAIN
@@ -116,7 +117,12 @@ def _rising(of: dict[str, dict[str, list[float]]], digits: int) -> list[Check]:
 
 def _by_skew(data: str, of: dict[str, dict[str, list[float]]]) -> dict[str, Floats]:
     """The mean over gamma_2 for each gamma_1, the most skewed data first."""
-    return {f"{data} at gamma_1 {gamma}": np.mean(list(of[gamma].values()), axis=0) for gamma in sorted(of, key=float)}
+    return {f"{NAMES[data]} at gamma_1 {gamma}": _by_gamma(of, gamma) for gamma in sorted(of, key=float)}
+
+
+def _by_gamma(of: dict[str, dict[str, list[float]]], gamma: str) -> Floats:
+    mean: Floats = np.mean(list(of[gamma].values()), axis=0)
+    return mean
 
 
 def _score(result: Result) -> list[Finding]:
@@ -129,17 +135,15 @@ def _score(result: Result) -> list[Finding]:
     )
     findings = [
         Finding(
-            f"The fairer the selection (the higher gamma_2), the higher the final accuracy, on {data}",
+            f"The fairer the selection (the higher gamma_2), the higher the final accuracy, on {NAMES[data]}",
             "curves only",
-            "final accuracy: "
-            + "; ".join(
-                f"gamma_1 = {gamma}: " + ", ".join(f"gamma_2 = {n} {show(x, 1, '%')}" for n, x in row.items())
-                for gamma, row in of.items()
-            ),
+            f"finally, gamma_2 = {_ends(row)[1]} less gamma_2 = {_ends(row)[0]}, points: "
+            + "; ".join(f"gamma_1 = {gamma}: {show(x, 1)}" for gamma, x in gains[data].items()),
             judge(_rising(of, 1)),
             how,
         )
         for data, of in final.items()
+        for row in [next(iter(of.values()))]
     ]
     if {HARD, EASY} <= set(gains):
         more = [
@@ -150,18 +154,20 @@ def _score(result: Result) -> list[Finding]:
             Finding(
                 "Fairness matters more for CIFAR-10, the harder task, than for Fashion-MNIST",
                 "curves only: 'an even more conspicuous one'",
-                "accuracy gained from the least to the most fair: "
+                "gain on CIFAR-10 less that on Fashion-MNIST, points: "
                 + "; ".join(
-                    f"{data}: " + ", ".join(f"gamma_1 = {gamma} {show(x, 1)} points" for gamma, x in of.items())
-                    for data, of in gains.items()
+                    f"gamma_1 = {gamma}: {show(x - gains[EASY][gamma], 1)}" for gamma, x in gains[HARD].items()
                 ),
                 judge(more),
             )
         )
+    least, most = _ends(next(iter(final.values())))
     alike, slower, jitter = [], [], []
     for data, of in gains.items():
         low, high = _ends(of)
-        alike.append(within(of[low] - of[high], f"{data}: difference of the gains", low=-same, high=same, digits=1))
+        alike.append(
+            within(of[low] - of[high], f"{NAMES[data]}: difference of the gains", low=-same, high=same, digits=1)
+        )
         area, unsteady = (_by_skew(data, result[key][data]) for key in ("area", "unsteady"))
         slower += order(area, " > ".join(reversed(area)), digits=1).checks
         jitter += order(unsteady, " > ".join(unsteady), digits=2).checks
@@ -171,20 +177,18 @@ def _score(result: Result) -> list[Finding]:
             "How skewed the data is (gamma_1) changes little of the effect of fairness",
             "'little or no impact on the effect of fairness'",
             "gain at the most skewed data less that at the least: "
-            + "; ".join(f"{data} {show(of[_ends(of)[0]] - of[_ends(of)[1]], 1)} points" for data, of in gains.items()),
+            + "; ".join(
+                f"{NAMES[data]} {show(of[_ends(of)[0]] - of[_ends(of)[1]], 1)} points" for data, of in gains.items()
+            ),
             judge(alike),
         ),
         Finding(
             "The smaller gamma_1, the more rounds to converge and the more jitter",
             "curves only: 'more jitters on the curve and more rounds underwent before convergence'",
-            "; ".join(
-                f"{name} mean accuracy {show(area, 1, '%')}, change {show(change, 2)} points"
+            f"mean over the rounds, gamma_1 = {most} less {least}, points: "
+            + "; ".join(
+                f"{NAMES[data]} {show(np.subtract(*(_by_gamma(result['area'][data], g) for g in (most, least))), 1)}"
                 for data in gains
-                for (name, area), change in zip(
-                    _by_skew(data, result["area"][data]).items(),
-                    _by_skew(data, result["unsteady"][data]).values(),
-                    strict=True,
-                )
             ),
             judge([*slower, *jitter]),
             "a mean over the rounds is lower for a curve that rises later; the change is between successive "
@@ -195,7 +199,8 @@ def _score(result: Result) -> list[Finding]:
             "the definition of gamma_2",
             "standard deviation of pulls over their mean: "
             + "; ".join(
-                f"{data}: " + ", ".join(f"gamma_2 = {n} {show(x, 2)}" for n, x in next(iter(of.values())).items())
+                f"{NAMES[data]}: "
+                + ", ".join(f"gamma_2 = {n} {show(x, 2)}" for n, x in next(iter(of.values())).items())
                 for data, of in result["spread"].items()
             ),
             judge(
@@ -212,6 +217,22 @@ def _score(result: Result) -> list[Finding]:
     ]
 
 
+def _body(result: Result) -> str:
+    parts = []
+    for key, title, digits, unit in (
+        ("final", "Final accuracy", 1, "%"),
+        ("area", "Mean accuracy over all rounds", 1, "%"),
+        ("unsteady", "Change between successive evaluations in the second half, points", 2, ""),
+    ):
+        gammas = list(next(iter(result[key].values())))
+        rows = [["data, gamma_2", *(f"gamma_1 = {gamma}" for gamma in gammas)], ["---", *["---:"] * len(gammas)]]
+        for data, of in result[key].items():
+            for name in of[gammas[0]]:
+                rows.append([f"{NAMES[data]}, {name}", *(show(of[gamma][name], digits, unit) for gamma in gammas)])
+        parts.append(f"## {title}\n\n{table(rows)}")
+    return "\n".join(parts)
+
+
 def _plot(result: Result) -> "Figure":
     rows, gammas = list(result["curves"]), list(next(iter(result["curves"].values())))
     figure, axes = _plots.figure(3.2 * len(gammas) + 0.5, 2.8 * len(rows) + 0.4, len(gammas), len(rows), sharey="row")
@@ -221,7 +242,7 @@ def _plot(result: Result) -> "Figure":
             for i, (name, curve) in enumerate(result["curves"][data][gamma].items()):
                 label = f"gamma_2 = {name}"
                 _plots.banded(axis, result["at"], curve["mean"], curve["half"], i, label, result["seeds"])
-            axis.set_title(f"{data}, gamma_1 = {gamma}", fontsize=10)
+            axis.set_title(f"{NAMES[data]}, gamma_1 = {gamma}", fontsize=10)
             axis.set_xlabel("federated round")
         axes[row][0].set_ylabel("test accuracy, %")
     told = _plots.told(result["seeds"])
@@ -257,6 +278,7 @@ STUDY = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
+    body=_body,
     limits=LIMITS,
     about="In every run clients are drawn with the same vector of probabilities, from Dirichlet(gamma_2): the smaller "
     "gamma_2, the less fair. 40 clients with 500 images each and labels from Dirichlet(gamma_1), 8 a round, the world "

@@ -117,7 +117,8 @@ def body(result: Result) -> str:
     first = result["reference"]
     over = {metric: ranks(result, metric) for metric in METRICS}
     order = sorted(over["accuracy"], key=lambda name: over["accuracy"][name].mean)
-    rows = [["policy", "hours", "accuracy", "worst tenth", "fairness", "work not used"], ["---", *["---:"] * 5]]
+    heads = ("hours", "accuracy", "worst tenth", "fairness", "work not used")
+    rows = [["policy", *heads], ["---", *["---:"] * len(heads)]]
     for name in order:
         cells = [over[metric][name] for metric in METRICS]
         rows.append([name, *(f"{c.mean:.1f}" + (f" ± {c.half:.1f}" if np.isfinite(c.half) else "") for c in cells)])
@@ -126,7 +127,8 @@ def body(result: Result) -> str:
         lost = [n for n in _ranked(result) if n != first and gap(result, world, n).high < 0]
         above = [f"{n} {gap(result, world, n).mean:+.1f}" for n in better(result, world)]
         won.append([world, ", ".join(above) or "none", ", ".join(lost) or "none"])
-    told = "; ".join(f"*{name}*: {words}" for name, (words, _, _) in METRICS.items())
+    words = (words.removeprefix(f"{head}: ") for head, (words, _, _) in zip(heads, METRICS.values(), strict=True))
+    told = "; ".join(f"*{head}*: {each}" for head, each in zip(heads, words, strict=True))
     one = result["seeds"] == 1
     wide = "of one seed, so without intervals" if one else f"with 95% intervals over {result['seeds']} seeds"
     few = f" {result['seeds']} seeds tell only large differences from chance." if result["seeds"] < FEW else ""
