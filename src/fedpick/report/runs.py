@@ -13,7 +13,6 @@ from typing import Any
 from fedpick import worlds
 from fedpick.errors import StoreError, UnknownNameError, find_name
 from fedpick.store.manifest import MANIFEST, read_manifest
-from fedpick.store.tables import has_begun
 
 __all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs"]
 
@@ -134,6 +133,8 @@ def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
             try:
                 found.append(read_info(each))
             except StoreError as error:
+                from fedpick.store.tables import has_begun  # needs pyarrow: whoever lacks it is told by the first table
+
                 if has_begun(each):
                     raise
                 foreign.append(error)

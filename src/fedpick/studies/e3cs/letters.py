@@ -236,6 +236,7 @@ def _why(result: Result) -> Finding:
                 "themselves ('normalised'), more returns do not make the step longer",
             ]
         ),
+        own=True,
     )
 
 
