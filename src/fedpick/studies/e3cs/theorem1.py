@@ -86,23 +86,31 @@ def _gather(settings: Settings, found: Found) -> Result:
 
 
 def _score(result: Result) -> list[Finding]:
-    findings = []
+    checks, shown, bounds, rates, empty = [], [], [], [], []
     for name, by_rounds in result["rows"].items():
-        rounds, one = max(by_rounds.items(), key=lambda pair: int(pair[0]))
+        one = max(by_rounds.items(), key=lambda pair: int(pair[0]))[1]
         bound, uniform = float(np.mean(one["bound"])), float(np.mean(one["uniform"]))
         room = np.asarray(one["bound"]) - np.asarray(one["regret"])
-        judged = judge([above(room, "the bound is above the regret", digits=0)])
-        if judged.verdict == "reproduced" and bound > LIMITS["says something"].value * uniform:
-            judged = vacuous(f"the bound is {bound:,.0f}, and even a uniform choice regrets only {uniform:,.0f}")
-        findings.append(
-            Finding(
-                f"{name}: the regret after {int(rounds):,} rounds is below the bound (28)",
-                f"Theorem 1; no figure. The bound: {bound:,.0f}",
-                f"{show(one['regret'])} (a uniform choice: {show(one['uniform'])})",
-                judged,
-                f"learning rate {one['eta']:.3g}; against the best static allocation, which is what the proof covers",
-            )
+        check = above(room, f"{name}: the bound is above the regret", digits=0)
+        if check.verdict == "reproduced" and bound > LIMITS["says something"].value * uniform:
+            empty.append(f"{name}: the bound is {bound:,.0f}, and even a uniform choice regrets only {uniform:,.0f}")
+        else:
+            checks.append(check)
+        rates.append(f"{one['eta']:.3g}")
+        bounds.append(f"{name} {bound:,.0f}")
+        shown.append(f"{name} {show(one['regret'])} (a uniform choice: {show(one['uniform'])})")
+    told = ["against the best static allocation, which is what the proof covers", f"learning rates: {', '.join(rates)}"]
+    if checks and empty:
+        told.append(f"not judged, since the bound says nothing there: {'; '.join(empty)}")
+    findings = [
+        Finding(
+            f"The regret after {result['rounds']:,} rounds is below the bound (28)",
+            f"Theorem 1; no figure. The bound: {'; '.join(bounds)}",
+            "; ".join(shown),
+            judge(checks) if checks else vacuous("; ".join(empty)),
+            "; ".join(told),
         )
+    ]
     name = next(iter(result["rows"]))
     points = sorted((int(t), np.asarray(one["regret"])) for t, one in result["rows"][name].items())
     if len(points) > 1:
