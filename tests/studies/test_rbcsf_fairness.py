@@ -7,6 +7,7 @@ from fedpick import studies
 from fedpick.policies.text import policy
 from fedpick.studies._runs import play_training
 from fedpick.studies.rbcsf import fig5, regret
+from fedpick.studies.rbcsf._common import crossed
 
 SEEDS = np.array([-0.5, -0.3, -0.1, 0.1, 0.3, 0.5])
 DIGITS = {
@@ -51,9 +52,9 @@ def made_up(step):
     """Accuracy rises by this with gamma_2, twice as much on CIFAR-10."""
     names, gammas = ("10", "1", "0.1"), ("10", "1", "0.1")
     result = {"rounds": 500, "clients": 40, "cohort_size": 8, "seeds": 6, "model": {}}
-    result |= {"final": {}, "area": {}, "unsteady": {}, "spread": {}}
+    result |= {"final": {}, "reached": {}, "unsteady": {}, "spread": {}}
     for d, data in enumerate((fig5.EASY, fig5.HARD)):
-        for key in ("final", "area", "unsteady", "spread"):
+        for key in ("final", "reached", "unsteady", "spread"):
             result[key][data] = {}
         for g, gamma in enumerate(gammas):
             rise = step * (1 + d)
@@ -61,7 +62,7 @@ def made_up(step):
                 name: (80 - rise * i + (1 + 0.2 * i + 0.1 * d) * SEEDS).tolist() for i, name in enumerate(names)
             }
             skew = np.sign(step) * g
-            result["area"][data][gamma] = {n: (60 - 5 * skew + (1 + 0.1 * g) * SEEDS).tolist() for n in names}
+            result["reached"][data][gamma] = {n: (60 + 15 * skew + (1 + 0.1 * g) * SEEDS).tolist() for n in names}
             result["unsteady"][data][gamma] = {n: (2 + skew + (0.2 + 0.1 * g) * SEEDS).tolist() for n in names}
             result["spread"][data][gamma] = {n: (0.5 + 0.5 * i + 0.1 * i * SEEDS).tolist() for i, n in enumerate(names)}
     return result
@@ -76,6 +77,20 @@ def test_fig5_claims():
     skewed = made_up(4.0)
     skewed["final"][fig5.HARD]["0.1"]["0.1"] = (40 + SEEDS).tolist()  # fairness matters far more where data is skewed
     assert fig5.STUDY.score(skewed)[3].verdict == "contradicted"
+    early = made_up(4.0)
+    early["reached"][fig5.EASY]["0.1"] = {name: (50 + SEEDS).tolist() for name in ("10", "1", "0.1")}
+    found = fig5.STUDY.score(early)[4]  # as much jitter, but no more rounds
+    assert found.verdict == "contradicted"
+    assert "Fashion-MNIST 0.8" in found.ours
+
+
+def test_rounds_to_converge_are_those_to_the_curve_s_own_end():
+    at = np.arange(5, 105, 5)
+    low, high = ({"at": at, "accuracy": end * np.minimum(at / 50, 1.0), "counts": np.ones(4)} for end in (0.4, 0.8))
+    assert fig5._converged(low, 1) == pytest.approx(47.5)
+    assert fig5._converged(high, 1) == pytest.approx(47.5)  # a lower end is not a later one
+    assert np.isnan(crossed(at, high["accuracy"], 0.82))
+    assert crossed(at, high["accuracy"], 0.0) == 5.0
 
 
 def test_the_literal_s_charges_those_who_took_part():

@@ -259,7 +259,7 @@ def stored(folder, limits=None):
     return at
 
 
-def test_stored_results_are_judged_anew_without_running(tmp_path):
+def test_stored_results_are_judged_anew_without_running(tmp_path, caplog):
     at = stored(tmp_path)
     before = (at / "manifest.json").read_text()
     outcome = studies.judge("rbcs-f/fig4", tmp_path)
@@ -275,6 +275,9 @@ def test_stored_results_are_judged_anew_without_running(tmp_path):
     (at / "manifest.json").write_text(json.dumps(other))
     assert studies.judge("rbcs-f/fig4", tmp_path) is None
     (at / "manifest.json").write_text(before)
+    (at / "result.json").write_text(json.dumps({name: outcome.result[name] for name in ("rounds",)}))
+    assert studies.judge("rbcs-f/fig4", tmp_path) is None  # lacks what the study measures now
+    assert "which the study measures now; repeat `fedpick reproduce rbcs-f/fig4 --out" in caplog.text
     (at / "result.json").write_text("{")
     with pytest.raises(StoreError, match=r"cannot read the result .* repeat `fedpick reproduce rbcs-f/fig4 --out"):
         studies.judge("rbcs-f/fig4", tmp_path)

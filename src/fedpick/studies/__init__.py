@@ -253,7 +253,7 @@ def judge(id: str, out: str | os.PathLike[str], *, draw: bool = False) -> Reprod
     """Judge a stored result anew and write its findings.md; nothing runs.
 
     None if the folder has no such result, or one with settings that the study no longer has (of seeds and rounds there
-    may be fewer or more): its page would say what was not done.
+    may be fewer or more) or without what it measures now: its page would say what was not done.
 
     Args:
         id: one of `STUDIES`.
@@ -275,7 +275,12 @@ def judge(id: str, out: str | os.PathLike[str], *, draw: bool = False) -> Reprod
         log.warning("%s: is of earlier settings; repeat `%s`", at, command(id, out))
         return None
     same = manifest.get("limits") == {name: limit.value for name, limit in study.limits.items()}
-    outcome = Reproduction(study, settings, result, study.score(result), limits_first=same or not study.limits)
+    try:
+        findings = study.score(result)
+    except KeyError as error:
+        log.warning("%s: has no %s, which the study measures now; repeat `%s`", at, error, command(id, out))
+        return None
+    outcome = Reproduction(study, settings, result, findings, limits_first=same or not study.limits)
     save_page(outcome, at)
     if draw:
         save_figure(outcome, at)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from fedpick.report.intervals import Interval, band, interval
 from fedpick.types import Ints
 
-__all__ = ["ALONE", "PAIR", "Interval", "band", "interval", "rounded", "show", "steps"]
+__all__ = ["ALONE", "PAIR", "Interval", "band", "interval", "rounded", "show", "steps", "times"]
 
 
 ALONE = " (one seed)"  # after a number that has no interval
@@ -44,3 +44,10 @@ def rounded(values: ArrayLike, digits: int = 5) -> Any:
     if array.ndim == 0:
         return float(f"{float(array):.{digits}g}")
     return [rounded(row, digits) for row in array]
+
+
+def times(a: ArrayLike, b: ArrayLike) -> str:
+    """Geometric mean of a/b with its 95% interval, in words."""
+    gap = interval(np.log(a) - np.log(b))
+    width = f" ({np.exp(gap.low):.2f} to {np.exp(gap.high):.2f})" if np.isfinite(gap.half) else ""
+    return f"{np.exp(gap.mean):.2f}{width}"

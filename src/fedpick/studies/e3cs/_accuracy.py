@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fedpick.studies._stats import interval, show
+from fedpick.studies._stats import show
 from fedpick.studies._trained import reached
 from fedpick.types import Floats
 
-__all__ = ["first_of", "measured", "times", "when"]
+__all__ = ["first_of", "measured", "when"]
 
 
 def measured(some: Sequence[Mapping[str, Any]], rounds: int, levels: Sequence[float], last: int) -> dict[str, Any]:
@@ -49,10 +48,3 @@ def when(rounds: Floats, end: int) -> str:
     if missing == len(rounds):
         return "never"
     return show(rounds) + (f" ({missing} of {len(rounds)} never: {end + 1} counted)" if missing else "")
-
-
-def times(a: ArrayLike, b: ArrayLike) -> str:
-    """Geometric mean of a/b with its 95% interval, in words."""
-    gap = interval(np.log(a) - np.log(b))
-    width = f" ({np.exp(gap.low):.2f} to {np.exp(gap.high):.2f})" if np.isfinite(gap.half) else ""
-    return f"{np.exp(gap.mean):.2f}{width}"

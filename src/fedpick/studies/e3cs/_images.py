@@ -8,10 +8,10 @@ import numpy as np
 
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
-from fedpick.studies._stats import band, rounded, show, steps
+from fedpick.studies._stats import band, rounded, show, steps, times
 from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study, beside, seeds_of
 from fedpick.studies._verdicts import Limit, judge, not_testable, order, within
-from fedpick.studies.e3cs._accuracy import first_of, measured, times, when
+from fedpick.studies.e3cs._accuracy import first_of, measured, when
 from fedpick.studies.e3cs._common import LOOKS, LOSS, PAPER, SCHEMES
 from fedpick.studies.e3cs._printed import TABLE2, TABLE3, Row, Table
 

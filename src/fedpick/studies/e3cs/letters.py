@@ -12,11 +12,11 @@ from fedpick import data
 from fedpick import rng as rngs
 from fedpick.simulate.run import Run, policy_for
 from fedpick.studies import _plots
-from fedpick.studies._stats import band, rounded, show, steps
+from fedpick.studies._stats import band, rounded, show, steps, times
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import split
 from fedpick.studies._verdicts import Limit, judge, order, within
-from fedpick.studies.e3cs._accuracy import first_of, measured, times, when
+from fedpick.studies.e3cs._accuracy import first_of, measured, when
 from fedpick.studies.e3cs._common import LOOKS, LOSS, PAPER, SCHEMES
 from fedpick.studies.e3cs._images import LETTERS
 from fedpick.studies.e3cs._printed import TABLE2

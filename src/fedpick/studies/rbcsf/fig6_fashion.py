@@ -4,4 +4,8 @@ from fedpick.studies.rbcsf._images import study
 
 __all__ = ["STUDY"]
 
-STUDY = study("fashion-mnist", "cnn(channels=(20, 50), hidden=(500,))")
+STUDY = study(
+    "fashion-mnist",
+    "cnn(channels=(20, 50), hidden=(500,))",
+    "convolutions of 20 and 50 channels, then a layer of 500 units",
+)
