@@ -109,12 +109,18 @@ def theorem_result(good):
     if not good:
         walks = {"ALSA": (0.2, 0.2, 17), "ALSA, one-sided": (0.1, 0.2, 8), "SA": (0.8, 0.1, 16)}
     one = {"selections": 70, "bound": 16} | {name: walk(*of) for name, of in walks.items()}
+    one["SA"]["degree"] = [16.0] * 6  # m(K - m) in every problem
     return {"steps": 1000, "problems": 60, "sizes": {"4 of 8": one}}
 
 
 def test_theorem2_claims():
     score = theorem2.STUDY.score
-    assert [one.verdict for one in score(theorem_result(True))] == ["reproduced"] * 5
+    # Where SA is within the bound, too, that ALSA is says nothing.
+    assert [one.verdict for one in score(theorem_result(True))] == ["reproduced"] * 2 + ["vacuous"] + ["reproduced"] * 2
+    tight = theorem_result(True)
+    tight["sizes"]["4 of 8"]["bound"] = 12
+    assert score(tight)[2].verdict == "reproduced"
+    assert "from the law at rest: 4 of 8: 0.01000" in score(tight)[0].ours
     assert [one.verdict for one in score(theorem_result(False))] == ["contradicted"] * 5
     assert [one.own for one in score(theorem_result(True))] == [False, True, False, True, True]
     few = copy.deepcopy(theorem_result(True))

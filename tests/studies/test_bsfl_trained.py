@@ -86,4 +86,5 @@ def test_the_loss_is_one_claim_whatever_data_we_made_for_it():
     for key in ("data", "seconds", "loss"):
         result[key] = {**result[key], "more data": result[key]["iid"]}
     assert [finding.own for finding in fig5.STUDY.score(result)] == [False, False, False, True]
+    assert "linear-regression" not in fig5.STUDY.score(result)[2].note  # the text above says it in words
     assert "| BSFL, more data | " in fig5.STUDY.body(result)

@@ -105,7 +105,7 @@ def _score(result: Result) -> list[Finding]:
                 f"choices of the better half over those of the worse (as (4) asks: {due:.2f}): "
                 + ", ".join(f"{name} {show(values, 2)}" for name, values in better.items()),
                 judge([above(ratio, "the better half is chosen more often", ratio=True)]),
-                "the paper has no experiment with qualities other than 1",
+                "the paper does not say which q_k it ran with",
                 own=i > 0,  # one claim, counted once
             ),
             Finding(
@@ -118,14 +118,14 @@ def _score(result: Result) -> list[Finding]:
             ),
             Finding(
                 f"{kind}: BSFL has the lowest regret",
-                "not in the paper, which has it for qualities of 1",
+                "not in the paper, which does not say which q_k it ran with",
                 f"after {n:,} rounds: " + "; ".join(f"{name} {show(values, 1)}" for name, values in final.items()),
                 judge(lower),
                 own=True,
             ),
             Finding(
                 f"{kind}: BSFL's regret is logarithmic, that of the others linear",
-                "not in the paper, which has it for qualities of 1",
+                "not in the paper, which does not say which q_k it ran with",
                 f"local exponent over the last half of {n:,} rounds: "
                 + "; ".join(f"{name} {show(values, 2)}" for name, values in slope.items()),
                 judge([logarithmic(slope["BSFL"], "BSFL", n), *(linear(slope[name], name) for name in rivals)]),
@@ -182,6 +182,6 @@ STUDY = Study(
     plot=_plot,
     limits=LIMITS,
     about="The world of bsfl/regret, with clients of equal size whose data differ in quality; speeds do not depend on "
-    "it. The paper defines g with a quality q_k in [0, 1] (4), but runs it with 1 only: the qualities are our choice. "
-    "The regret of all policies is that of the reward with these qualities",
+    "it. The paper defines g with a quality q_k in [0, 1] (4), but does not say which q_k it ran with: the qualities "
+    "are our choice. The regret of all policies is that of the reward with these qualities",
 )

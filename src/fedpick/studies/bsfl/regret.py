@@ -140,7 +140,7 @@ def _plot(result: Result) -> "Figure":
 STUDY = Study(
     id="bsfl/regret",
     title="Regret over iterations, 5 of 20 clients",
-    paper=PAPER + ", section VI, Fig. 5 (left)",
+    paper=PAPER + ", Theorem 1; section VI, Fig. 5 (left)",
     settings={
         "clients": 20,
         "cohort_size": 5,

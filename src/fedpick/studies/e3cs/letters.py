@@ -162,10 +162,9 @@ def _speed(result: Result, part: str) -> Finding:
 
 
 def _how(result: Result, part: str) -> str:
-    chosen = result["parts"][part]
     return (
-        f"{result['data']} in the place of EMNIST-Letters, {chosen['model']}, "
-        f"{result['rounds'][part]} rounds, aggregation {chosen['aggregation']}"
+        f"OCR letters in the place of EMNIST-Letters, {result['rounds'][part]} rounds, models averaged by "
+        f"{result['parts'][part]['aggregation']}"
     )
 
 
