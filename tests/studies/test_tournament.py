@@ -101,6 +101,35 @@ def test_the_advice_follows_the_figures():
     same = advice(made_up())
     assert "No policy ends above uniform beyond chance: take uniform." in same
     assert "Below uniform" not in same
+    free = advice(made_up(oort=5.0))
+    assert "It costs as many messages a round as uniform (Jain's index: 0.50 instead of 0.50)." in free
+    assert "It reads the clients' report `squared_loss`." in free
+
+
+def test_the_guide_names_who_spends_messages_before_choosing():
+    result = made_up()
+    assert "Policies that ask many clients for their loss before they choose (pow-d) have far fewer" in advice(result)
+    result["policies"]["optimal"] = _play.POLICIES["optimal"]
+    for world in result["worlds"].values():
+        world["policies"]["optimal"] = world["policies"]["pow-d"]
+    told = "Policies that ask many clients for their loss before they choose (pow-d) or let all clients train (optimal)"
+    assert told in advice(result)
+
+
+def test_no_policy_is_named_twice_in_a_line_of_ranks():
+    few, many = made_up(pow_d=5.0, oort=-5.0), made_up(pow_d=5.0, oort=-5.0)
+    (line,) = (line for line in _guide._overall(few, "A") if "final test accuracy" in line)
+    assert line.count("uniform") == 1
+    assert "last" not in line  # three are all best
+    for i, name in enumerate(("cpow-d", "rpow-d", "tifl", "refl")):  # two more above uniform, two below
+        many["policies"][name] = _play.POLICIES[name]
+        for world in many["worlds"].values():
+            cell = copy.deepcopy(world["policies"]["uniform"])
+            world["policies"][name] = cell | {"accuracy": [x + (3, 2, -6, -7)[i] for x in cell["accuracy"]]}
+    (line,) = (line for line in _guide._overall(many, "A") if "final test accuracy" in line)
+    assert (
+        "best pow-d (1.0 ± 0.0), cpow-d (2.0 ± 0.0), rpow-d (3.0 ± 0.0); uniform 4.0 ± 0.0; last tifl (6.0), " in line
+    )
 
 
 def test_pages_hold_every_world_and_policy(tmp_path):
@@ -169,7 +198,7 @@ def test_what_is_sooner_is_told_with_its_cost():
     page = advice(result)
     assert (
         "At the level sooner than uniform, but not above it in the end: pow-d 1.9 times (3.0 times the messages a "
-        "round, Jain's index 0.50 instead of 0.50, 40% of the work not used instead of 20%)." in page
+        "round, Jain's index 0.50 instead of 0.50, work not used 40% instead of 20%)." in page
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedpick.policies.text import policy as policy_from_text
-from fedpick.protocol import traits
+from fedpick.protocol import Traits, traits
 from fedpick.studies._study import Reproduction, Result, table
 from fedpick.studies.tournament._play import METRICS, ORACLES
 from fedpick.studies.tournament._table import FEW, better, chance, cost, gap, ranks, speedup
@@ -31,14 +31,18 @@ NEEDS = {
 }
 
 
-def _needs(result: Result, name: str) -> str:
-    """What the policy must be told, in words."""
+def _traits(result: Result, name: str) -> Traits:
     m = result["cohort_size"]
     text = result["policies"][name].replace("{2m}", str(2 * m)).replace("{5m}", str(5 * m)).replace("{rounds}", "200")
-    about = traits(policy_from_text(text, cohort_size=m))
+    return traits(policy_from_text(text, cohort_size=m))
+
+
+def _needs(result: Result, name: str) -> str:
+    """What the policy asks for or reads, in words."""
+    about = _traits(result, name)
     told = [NEEDS[each] for each in sorted(about.needs) if each in NEEDS]
     told += [
-        f"reads the report {each.name}" + (f", where clients have no {each.unless}" if each.unless else "")
+        f"reads the clients' report `{each.name}`" + (f", where they have no {each.unless}" if each.unless else "")
         for each in about.reports
     ]
     return "; ".join(told) or "nothing"
@@ -49,18 +53,18 @@ def _means(result: Result, world: str, name: str, metric: str) -> float:
     return float(np.mean([x for x in values if x is not None] or [np.nan]))
 
 
-def _price(result: Result, world: str, name: str) -> str:
-    """What the policy costs, beside the reference."""
+def _price(result: Result, world: str, name: str) -> list[tuple[str, str]]:
+    """What the policy costs beside the reference, except messages: pairs of what, and how much."""
     first = result["reference"]
     jain = [_means(result, world, each, "jain") for each in (name, first)]
     waste = [f"{_means(result, world, each, 'wasted'):.0f}%" for each in (name, first)]
     worst = gap(result, world, name, "worst")
-    parts = [_messages(result, world, name), f"Jain's index {jain[0]:.2f} instead of {jain[1]:.2f}"]
+    parts = [("Jain's index", f"{jain[0]:.2f} instead of {jain[1]:.2f}")]
     if waste[0] != waste[1]:
-        parts.append(f"{waste[0]} of the work not used instead of {waste[1]}")
+        parts.append(("work not used", f"{waste[0]} instead of {waste[1]}"))
     if worst.clear:
-        parts.append(f"{worst.mean:+.1f} points for the worst tenth of the clients")
-    return ", ".join(parts)
+        parts.append(("accuracy of the worst tenth of the clients", f"{worst.mean:+.1f} points"))
+    return parts
 
 
 def _messages(result: Result, world: str, name: str) -> str:
@@ -78,9 +82,11 @@ def _sentence(result: Result, world: str, name: str) -> str:
         pace = f" It reaches the level {np.exp(abs(fast.mean)):.1f} times {way}."
     needs = _needs(result, name)
     told = "" if needs == "nothing" else f" It {needs}."
+    messages = _messages(result, world, name) + (f" as {first}" if cost(result, world, name) < 1.05 else "")
+    price = "; ".join(f"{what}: {much}" for what, much in _price(result, world, name))
     return (
         f"**{name}** ends {seen.mean:.1f} ± {seen.half:.1f} points above {first} ({has:.1f} and {had:.1f}%).{pace} It "
-        f"costs {_price(result, world, name)}.{told}"
+        f"costs {messages} ({price}).{told}"
     )
 
 
@@ -101,7 +107,8 @@ def _advice(result: Result, world: str, data: str) -> str:
     if sooner:
         by = sorted(sooner, key=lambda n: -fast[n].mean)  # type: ignore[union-attr]
         shown = "; ".join(
-            f"{n} {np.exp(fast[n].mean):.1f} times ({_price(result, world, n)})"  # type: ignore[union-attr]
+            f"{n} {np.exp(fast[n].mean):.1f} times "  # type: ignore[union-attr]
+            f"({', '.join([_messages(result, world, n), *(f'{a} {b}' for a, b in _price(result, world, n))])})"
             for n in by[:3]
         )
         lines.append(f"At the level sooner than {first}, but not above it in the end: {shown}.")
@@ -126,11 +133,27 @@ def _overall(result: Result, data: str) -> list[str]:
             continue
         order = sorted(by, key=lambda name: by[name].mean)
         best = ", ".join(f"{name} ({by[name].mean:.1f} ± {by[name].half:.1f})" for name in order[:3])
-        last = ", ".join(f"{name} ({by[name].mean:.1f})" for name in order[-2:])
-        mine = by[result["reference"]]
-        told = f"{result['reference']} {mine.mean:.1f} ± {mine.half:.1f}"
-        lines.append(f"- *{data}, {words}*: best {best}; {told}; last {last}.")
+        first, lowest = result["reference"], [name for name in order[-2:] if name not in order[:3]]
+        told = [f"best {best}"]
+        if first not in (*order[:3], *lowest):
+            told.append(f"{first} {by[first].mean:.1f} ± {by[first].half:.1f}")
+        if lowest:
+            told.append("last " + ", ".join(f"{name} ({by[name].mean:.1f})" for name in lowest))
+        lines.append(f"- *{data}, {words}*: {'; '.join(told)}.")
     return lines
+
+
+def _many(result: Result) -> str:
+    """Which policies spend their messages before they choose, as a sentence; "": none."""
+    names = [name for name in result["policies"] if name not in ORACLES]
+    ways = {"probe": "ask many clients for their loss before they choose", "norms": "let all clients train"}
+    told = []
+    for need, words in ways.items():
+        who = sorted(n for n in names if need in _traits(result, n).needs and cost(result, "ideal", n) > 1.5)
+        told += [f"{words} ({', '.join(who)})"] if who else []
+    if not told:
+        return ""
+    return f"Policies that {' or '.join(told)} have far fewer rounds for the same messages, so that they end low here. "
 
 
 def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
@@ -173,7 +196,7 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         parts.append(f"On {data}, among {len(ranks(result, 'accuracy'))} policies in {worlds}:\n")
         parts.append("\n".join(_overall(result, data)) + "\n")
     rows = [
-        ["policy", "what it must be told", "messages a round in the ideal world, uniform = 1"],
+        ["policy", "what it asks for or reads", "messages a round in the ideal world, uniform = 1"],
         ["---", "---", "---:"],
     ]
     for name in some["policies"]:
@@ -185,8 +208,7 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         f"A policy is called better or worse than {first} if the paired interval excludes 0 at a level "
         f"({chance(some):.1%} for all policies) at which all that are compared are right together in 95% of such "
         f"comparisons, within one world: of the {cases} worlds and data sets here, about {0.05 * cases:.1f} would name "
-        "some policy by chance alone. Policies that ask many clients before they choose (fedcor, optimal, pow-d) have "
-        "far fewer rounds for the same messages, which is why they end low here. The comparison after as many rounds "
+        f"some policy by chance alone. {_many(some)}The comparison after as many rounds "
         "was added, and times were made to differ by chance where devices are equal, after the results of a first "
         "tournament were seen.\n",
         f"All figures: {pages}. `fedpick judge` writes this page from them.\n",
