@@ -163,7 +163,7 @@ def test_a_scheme_that_is_as_fast_as_in_print_only_by_direction():
 
 def test_printed_sizes_are_not_asked_of_other_data():
     study, result = studies.STUDIES["e3cs/table2-non-iid"], table_of(LETTERS, "non-iid", 0.0)
-    result["first"]["Random"][0] = [1.05 * x for x in result["first"]["E3CS-0"][0]]
+    result["first"]["Random"][0] = [1.05 * x for x in result["first"]["E3CS-0.5"][0]]
     assert study.score(result)[0].verdict == "reproduced"
 
 

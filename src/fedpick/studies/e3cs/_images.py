@@ -38,6 +38,7 @@ class Task(NamedTuple):
         network: in words.
         said: what the paper says of the speed of schemes.
         fair: what it says of their final accuracy.
+        adaptive: what it says of E3CS-inc, literally.
         slower: links "A > B" of this order, by rounds.
         told: for the note on it.
         order: links of the order of final accuracies that the paper gives for iid data; none: it gives no such order.
@@ -57,6 +58,7 @@ class Task(NamedTuple):
     network: str
     said: str
     fair: str
+    adaptive: str
     slower: tuple[str, ...]
     told: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
@@ -78,6 +80,7 @@ CIFAR10 = Task(
     "'FedCS > E3CS-0 ≥ E3CS-inc > E3CS-0.5 ≫ E3CS-0.8 > Random > pow-d', by speed",
     "'pre-mature convergence of FedCS and E3CS-0, both of which suffer at least 5% of final accuracy loss'; numbers "
     "below",
+    "a rather satisfying training performance in terms of convergence rate and final model accuracy",
     (
         "pow-d > Random",
         "Random > E3CS-0.8",
@@ -118,7 +121,15 @@ LETTERS = Task(
     "two convolutions of 10 channels, with padding, then layers of 1,280 and 256 units",
     "'E3CS-0(A), E3CS-inc(A), and FedCS(A) all has been accelerated'; pow-d is the '\"slowest\"'",
     "FedCS is 'the lowest among the evaluated methods', E3CS-0 the 'second-lowest'; numbers below",
-    ("pow-d > Random", "Random > E3CS-0", "Random > E3CS-inc", "E3CS-0 > FedCS", "E3CS-inc > FedCS"),
+    "its final test accuracy does not suffer an undesirable drop",
+    (
+        "pow-d > Random",
+        "Random > E3CS-0.5",
+        "Random > E3CS-0",
+        "Random > E3CS-inc",
+        "E3CS-0 > FedCS",
+        "E3CS-inc > FedCS",
+    ),
     instead="Handwritten letters of the OCR data set (52,152 of 16 x 8 pixels, 26 classes) stand in for "
     "EMNIST-Letters, which could not be had. They are harder where clients differ: in one run with a seed that is not "
     "among these (Random, non-iid, FedAvg) the accuracy after 400 rounds was 76%, where the paper has 87%. So the "
@@ -274,8 +285,7 @@ def _score(task: Task, result: Result) -> list[Finding]:
     gap = np.asarray(result["final"]["E3CS-inc"]) - np.asarray(result["final"]["Random"])
     good = Finding(
         f"E3CS-inc ends at most {below:g} point below Random",
-        f"'its final test accuracy does not suffer an undesirable drop': {printed['E3CS-inc'][3]}%, Random "
-        f"{printed['Random'][3]}%",
+        f"'{task.adaptive}': {printed['E3CS-inc'][3]}%, Random {printed['Random'][3]}%",
         f"E3CS-inc less Random: {show(gap, 1)} points",
         judge([within(gap, "E3CS-inc less Random at the end", low=-below, digits=1)]),
         "that it is faster than Random is part of the first claim",

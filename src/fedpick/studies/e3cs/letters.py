@@ -176,7 +176,7 @@ def _fair(result: Result, part: str) -> Finding:
         for claim in ("E3CS-0.5 > E3CS-0 > FedCS", "E3CS-0.8 > E3CS-0", "E3CS-inc > E3CS-0", "Random > FedCS")
     ]
     return Finding(
-        f"Fairness makes the final accuracy: FedCS is lowest, E3CS-0 next ({part})",
+        f"The fairer E3CS schemes end above E3CS-0, and E3CS-0 and Random above FedCS ({part})",
         ", ".join(f"{name} {row[3]}%" for name, row in PRINTED.items()),
         "; ".join(f"{name} {show(values, 1, '%')}" for name, values in final.items()),
         judge([check for one in links for check in one.checks]),
