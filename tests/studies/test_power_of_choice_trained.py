@@ -311,6 +311,30 @@ def test_table_claims_that_hold(study, printed):
     assert [one.own for one in found] == [False] * 9 + [True]  # that pow-d takes longer is ours
 
 
+def test_rounds_are_compared_in_one_direction_and_less_is_asked_where_the_table_has_less():
+    accuracy, rounds = TABLE2.score(table_result(*PRINTED2))[6:8]
+    assert accuracy.paper == "'at least approximately 10%' higher"
+    assert accuracy.note == "less is asked for where the table itself has less: cpow-d 9.9, rpow-d 9.0 points"
+    assert TABLE1.score(table_result(*PRINTED))[6].note == ""
+    assert rounds.paper.startswith("rand's over theirs: pow-d 1.65 (in print 0.61 times rand's); cpow-d 1.52")
+    assert rounds.ours.startswith("rand's over theirs: pow-d 1.65 (")
+    late = TABLE2.score(table_result(PRINTED2[0], (135, 136, 270, 89, 99, 131)))[7]
+    assert late.ours.startswith("rand's over theirs: pow-d 0.50 (")
+    assert "R60 of rand, C=0.1 > pow-d's is contradicted: ratio 0.50" in late.reason
+
+
+def test_thresholds_are_those_that_a_study_uses_in_its_figure_s_own_words():
+    assert set(TABLE1.limits) == {"R60, the same", "as well"}
+    assert set(TABLE2.limits) == {"R60, the same"}  # there the variants are said to be lower
+    assert FIG5.limits == FIG12.limits == {}
+    words = {study.id[16:]: study.limits["similar"].why.partition(" is read")[0] for study in (FIG9, FIG11, FIG14)}
+    assert words == {
+        "fig9": "points of accuracy: 'as good as', 'similarly'",
+        "fig11": "points of accuracy: 'as well as', 'approximately equal'",
+        "fig14": "points of accuracy: 'similarly'",
+    }
+
+
 def test_table_claims_that_fail():
     result = table_result((90.0, 89, 84, 80, 80, 85), (5, 4, 300, 301, 302, 200), (3.0, 5.0, 4.0, 5.0, 5.0, 5.0))
     found = TABLE1.score(result)
@@ -485,6 +509,9 @@ def test_the_first_paragraph_has_the_cohort_and_the_halving():
     assert "3 (C = 0.03) or 10 (C = 0.1) of them train in a round" in TABLE1.about
     assert "anew for each seed; 10 (C = 0.1) of them train in a round" in FIG11.about
     assert "halved at rounds 150 and 300" in FIG12.about
+    assert "Candidates: pow-d d = 6, cpow-d d = 6, rpow-d d = 50." in TABLE1.about
+    assert "Candidates: pow-d d = 20, cpow-d d = 20, rpow-d d = 50." in FIG11.about
+    assert "Candidates" not in FIG5.about  # its names say d
     assert "halved at round 300, as printed" in FIG9.about
 
 

@@ -274,8 +274,9 @@ def judge(id: str, out: str | os.PathLike[str], *, draw: bool = False) -> Reprod
     if _lasting(settings) != _lasting(study.settings):
         log.warning("%s: is of earlier settings; repeat `%s`", at, command(id, out))
         return None
-    same = manifest.get("limits") == {name: limit.value for name, limit in study.limits.items()}
-    outcome = Reproduction(study, settings, result, study.score(result), limits_first=same or not study.limits)
+    before = manifest.get("limits") or {}
+    same = all(before.get(name) == limit.value for name, limit in study.limits.items())
+    outcome = Reproduction(study, settings, result, study.score(result), limits_first=same)
     save_page(outcome, at)
     if draw:
         save_figure(outcome, at)
