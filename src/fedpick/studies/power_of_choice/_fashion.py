@@ -53,8 +53,8 @@ _ABOUT = (
     "of them train in a round. {candidates}A network with hidden layers of 64 and 30 and dropout is trained; clients "
     "do {steps} local steps with batches of {batch}, and the server takes the plain mean. Layers, dropout, weight "
     "decay and the scaling of pixels (with MNIST's constants) are those of the authors' code. Two first learning "
-    "rates: 0.005 as printed, and 0.0005, with which the number of rounds is nearer to the printed one; both are halved "
-    "at {halved}, as printed. Only what is found at the printed rate counts as the paper's claim"
+    "rates: 0.005 as printed, and 0.0005, with which the number of rounds is nearer to the printed one; both are "
+    "halved at {halved}, as printed. Only what is found at the printed rate counts as the paper's claim"
 )
 FASHION: dict[str, Any] = {
     "data": "fashion-mnist",
