@@ -185,6 +185,9 @@ def test_fedgs_on_graphs_that_grow(tmp_path):
 # ---- Table 2 on the paper's data
 
 
+MODES = ("LN", "SLN", "LDF")  # in which FedGS is said to be the best
+
+
 def table2(change=lambda mode, name, value: value):
     noise = 0.002 * SEEDS
     loss = {}
@@ -198,12 +201,14 @@ def table2(change=lambda mode, name, value: value):
 
 def test_on_the_paper_s_data_its_levels_are_judged():
     found = table2_authors.STUDY.score(table2())
-    counted, (graphs,) = [f for f in found if not f.own], [f for f in found if f.own]
+    counted, (*ours, helped, graphs) = [f for f in found if not f.own], [f for f in found if f.own]
     levels, claims = counted[:5], counted[5:]
     assert [f.claim for f in levels] == [f"The printed losses under {mode}" for mode in _table2.PARTS]
     assert {f.verdict for f in levels} == {"reproduced"}
-    # By the print itself, alpha > 0 helps in two modes of five on this data.
-    assert [f.verdict for f in claims] == ["reproduced"] * 7 + ["contradicted"]
+    assert [f.verdict for f in claims] == ["reproduced"] * 7
+    assert [f.claim for f in ours] == [f"FedGS(1) has a lower loss under {m} than every other method" for m in MODES]
+    # By the print itself, alpha > 0 helps in two modes of five on this data, which the sentence is not about.
+    assert helped.verdict == "contradicted"
     assert graphs.verdict == "reproduced"
     high = table2(lambda mode, name, value: 1.5 * value if name == "FedProx" else value)
     assert {f.verdict for f in table2_authors.STUDY.score(high)[:5]} == {"contradicted"}
@@ -211,7 +216,7 @@ def test_on_the_paper_s_data_its_levels_are_judged():
 
 def test_the_paper_s_claims_are_counted_on_its_data_and_not_again_on_new_draws():
     ours, new = (study.score(table2()) for study in (table2_authors.STUDY, table2_synthetic.STUDY))
-    assert [f.claim for f in ours if not f.own][5:] == [f.claim for f in new]
+    assert [f.claim for f in ours][5:-1] == [f.claim for f in new]
     assert all(f.own for f in new)
 
 
@@ -219,8 +224,8 @@ def test_a_wide_interval_leaves_the_orders_undecided():
     result = table2()
     for of in result["loss"].values():
         for i, name in enumerate(of):
-            of[name] = (np.asarray(of[name]) * np.exp(0.3 * np.roll(SEEDS, i))).tolist()
-    assert {f.verdict for f in table2_authors.STUDY.score(result)[6:9]} == {"undecided"}
+            of[name] = (np.asarray(of[name]) * np.exp(0.3 * np.roll(SEEDS if i < 6 else -SEEDS, i))).tolist()
+    assert {f.verdict for f in table2_authors.STUDY.score(result)[6:12]} == {"undecided"}
 
 
 def test_the_authors_oracle_graph_is_of_the_true_models():

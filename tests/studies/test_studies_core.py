@@ -304,7 +304,7 @@ def test_figures_are_drawn_anew_if_asked(tmp_path):
 
 def test_a_page_tells_that_its_thresholds_were_fixed_before(tmp_path):
     limits = {name: limit.value for name, limit in studies.STUDIES["rbcs-f/fig4"].limits.items()}
-    at = stored(tmp_path, limits)
+    at = stored(tmp_path, limits | {"one that is no longer used": 1.0})
     studies.judge("rbcs-f/fig4", tmp_path)
     assert "Thresholds, fixed before the run" in (at / "findings.md").read_text()
 

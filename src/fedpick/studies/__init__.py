@@ -274,13 +274,14 @@ def judge(id: str, out: str | os.PathLike[str], *, draw: bool = False) -> Reprod
     if _lasting(settings) != _lasting(study.settings):
         log.warning("%s: is of earlier settings; repeat `%s`", at, command(id, out))
         return None
-    same = manifest.get("limits") == {name: limit.value for name, limit in study.limits.items()}
     try:
         findings = study.score(result)
     except KeyError as error:
         log.warning("%s: has no %s, which the study measures now; repeat `%s`", at, error, command(id, out))
         return None
-    outcome = Reproduction(study, settings, result, findings, limits_first=same or not study.limits)
+    before = manifest.get("limits") or {}
+    same = all(before.get(name) == limit.value for name, limit in study.limits.items())
+    outcome = Reproduction(study, settings, result, findings, limits_first=same)
     save_page(outcome, at)
     if draw:
         save_figure(outcome, at)

@@ -8,10 +8,11 @@ from numpy.typing import ArrayLike
 from fedpick.studies._stats import interval, show
 from fedpick.studies._study import Finding, Result, beside
 from fedpick.studies._verdicts import Limit, Order, above, judge, most, order, within
+from fedpick.studies.fedgs._common import BEST, best
 from fedpick.types import Floats
 from fedpick.worlds.availability import Always, LessDataFirst, LogNormal, MoreDataFirst, SinLogNormal
 
-__all__ = ["LIMITS", "PARTS", "body", "claims", "mode_of", "printed"]
+__all__ = ["CHOSEN", "LIMITS", "PARTS", "body", "claims", "mode_of", "printed"]
 
 PARTS = {"IDL": Always, "LN": LogNormal, "SLN": SinLogNormal, "LDF": LessDataFirst, "MDF": MoreDataFirst}
 # Table 2, Synthetic(0.5, 0.5): IDL, LN, SLN, LDF, MDF.
@@ -54,8 +55,7 @@ def body(result: Result) -> str:
     paper = {name: [f"{printed(mode)[name]:.3f}" for mode in modes] for name in PRINTED}
     ours[f"clients there, of {result['clients']}"] = [f"{np.mean(result['present'][mode]):.1f}" for mode in modes]
     return beside(["lowest test loss", *modes], ours, paper) + (
-        "\nbeta of MDF is not printed: 0.5, with which the losses are like the printed ones, is judged; 0.7, as in the "
-        "authors' configurations, stands beside it. 'FedGS(1), printed' has scale and sigma^2 as in print, the others "
+        "\nbeta of MDF is 0.5 where nothing is said. 'FedGS(1), printed' has scale and sigma^2 as in print, the others "
         "as fedpick has them by default.\n"
     )
 
@@ -67,13 +67,18 @@ def _worst(loss: Mapping[str, Mapping[str, list[float]]], name: str) -> tuple[Fl
     return costs[mode], f"{name} {np.exp(costs[mode].mean()) - 1:+.1%} ({mode})"
 
 
-def _beaten(mode: str, loss: Mapping[str, list[float]], claim: str) -> Order:
+def _beaten(mode: str, loss: Mapping[str, list[float]], claim: str, size: float | None = None) -> Order:
     """An order of two by their ratio, with the printed size where the paper's numbers have this order."""
     a, b = claim.split(" > ")
-    size = float(np.log(printed(mode)[a] / printed(mode)[b]))
+    size = float(np.log(printed(mode)[a] / printed(mode)[b])) if size is None else size
     return order(loss, claim, digits=3, ratio=True, sizes={claim: size} if size > 0 else None)
 
 
+CHOSEN = (
+    "MDF's beta is not printed: 0.5, which is judged, was fitted: with it the losses are nearer to the printed ones; "
+    "0.7, as in the authors' configurations, stands beside it. Scale and sigma^2 of the judged FedGS are fedpick's "
+    "defaults, not those in print, which were run at alpha = 1 alone and are in the table as 'FedGS(1), printed'"
+)
 SPLIT = "Their oracle graph compares the clients' true models, ours label shares; each seed draws data of its own"
 
 
@@ -98,35 +103,48 @@ def claims(result: Result, data: str = SPLIT) -> list[Finding]:
     ]
     findings = [
         Finding(
-            "Availability costs FedGS least: the worst mode against IDL",
-            "UniformSample +19.8% (MDF), MDSample +8.6% (LDF), FedGS at most 5% for every alpha",
+            "Absence costs FedGS at most 5% for every alpha, and less than UniformSample and MDSample (the worst mode "
+            "against IDL)",
+            "'no more than 5% for all the values of alpha'; UniformSample 19.8% (MDF), MDSample 8.6% (LDF)",
             "; ".join(words for _, words in worst.values()),
             judge(costs),
-            f"each alpha must lose less than UniformSample and MDSample, and at most 5%. {silent}",
+            "the text calls UniformSample's loss the worst; in its own table FedProx loses 36% (MDF). " + silent,
         )
     ]
-    for mode, paper in (("LN", "0.305 against 0.320"), ("SLN", "0.318 against 0.324"), ("LDF", "0.308 against 0.319")):
-        rivals = (*BASELINES, "Power-of-Choice")
-        orders = [_beaten(mode, loss[mode], f"{name} > FedGS(1)") for name in rivals]
-        findings.append(
+    rivals = (*BASELINES, "Power-of-Choice")
+    for mode in ("LN", "SLN", "LDF"):
+        (name, rival), (first, second) = best(loss[mode], rivals), best(printed(mode), rivals)
+        low, high = printed(mode)[first], printed(mode)[second]
+        orders = [_beaten(mode, loss[mode], f"{each} > FedGS(1)") for each in rivals]
+        findings += [
             Finding(
-                f"FedGS has the lowest loss under {mode}",
-                f"{paper} of the best other method",
-                "loss over that of FedGS(1): "
-                + "; ".join(f"{name} {_ratio(loss[mode][name], loss[mode]['FedGS(1)'])}" for name in rivals),
+                f"The lowest loss under {mode} is of FedGS, with some alpha",
+                f"'the best performance': {low:.3f} against {high:.3f} of the best other method",
+                f"{rival} over {name}: {_ratio(loss[mode][rival], loss[mode][name])}",
+                judge(_beaten(mode, loss[mode], f"{rival} > {name}", float(np.log(high / low))).checks),
+                BEST,
+            ),
+            Finding(
+                f"FedGS(1) has a lower loss under {mode} than every other method",
+                "over FedGS(1): "
+                + "; ".join(f"{n} {printed(mode)[n] / printed(mode)['FedGS(1)']:.2f}" for n in rivals),
+                "; ".join(f"{n} {_ratio(loss[mode][n], loss[mode]['FedGS(1)'])}" for n in rivals),
                 judge([check for one in orders for check in one.checks]),
-                "judged at alpha = 1, chosen beforehand: the paper takes the best of five",
-            )
-        )
+                "alpha = 1 was chosen beforehand, so that chance does not favour it",
+                own=True,
+            ),
+        ]
     ideal = loss["IDL"]
     close = [
         within(np.log(ideal["FedGS(2)"]) - np.log(ideal[n]), f"FedGS(2) over {n}", high=allowed, ratio=True)
         for n in BASELINES[:2]
     ]
-    pow_d = _beaten("IDL", ideal, "Power-of-Choice > UniformSample")
-    biased = loss["MDF"]
-    gains = [_beaten("MDF", biased, f"{name} > FedGS(1)") for name in BASELINES[:2]]
-    gains.append(_beaten("MDF", biased, "FedGS(1) > Power-of-Choice"))
+    others = [name for name in PRINTED if name != "Power-of-Choice"]
+    pow_d = [check for n in others for check in _beaten("IDL", ideal, f"Power-of-Choice > {n}").checks]
+    biased, named = loss["MDF"], printed("MDF")
+    (name, _), (first, _) = best(biased, BASELINES), best(named, BASELINES)
+    links = [(n, name, n, first) for n in BASELINES[:2]] + [(name, "Power-of-Choice", first, "Power-of-Choice")]
+    gains = [_beaten("MDF", biased, f"{a} > {b}", float(np.log(named[x] / named[y]))) for a, b, x, y in links]
     positive = {
         mode: np.exp(np.mean([np.log(of[name]) for name in gs if name != "FedGS(0)"], axis=0))
         for mode, of in loss.items()
@@ -150,26 +168,30 @@ def claims(result: Result, data: str = SPLIT) -> list[Finding]:
         Finding(
             "Under MDF FedGS beats UniformSample and MDSample, and Power-of-Choice is best",
             "14.3% and 4.9% better; Power-of-Choice 0.301 against 0.310",
-            "loss over that of FedGS(1): "
-            + "; ".join(f"{n} {_ratio(biased[n], biased['FedGS(1)'])}" for n in (*BASELINES[:2], "Power-of-Choice")),
+            f"loss over that of {name}: "
+            + "; ".join(f"{n} {_ratio(biased[n], biased[name])}" for n in (*BASELINES[:2], "Power-of-Choice")),
             judge([check for one in gains for check in one.checks]),
+            "0.310 is the best alpha's, and so is ours. This rule was changed after the run: alpha = 1 was judged",
         ),
         Finding(
-            "Power-of-Choice is unstable: far worse than the others under IDL",
-            "0.691 against 0.302 ('almost 200% worse')",
-            f"loss over that of UniformSample: {_ratio(ideal['Power-of-Choice'], ideal['UniformSample'])}",
-            judge(pow_d.checks),
-            "0.691 is 129% above 0.302",
+            "Power-of-Choice is far worse than the others under IDL",
+            "'almost 200% worse than the others'; in the table 0.691 against 0.301 to 0.328",
+            "loss over the others': " + "; ".join(f"{n} {_ratio(ideal['Power-of-Choice'], ideal[n])}" for n in others),
+            judge(pow_d),
+            "the paper's example of 'extremely unstable across different availability modes'. The sizes asked for are "
+            "the table's; 0.691 is 129% above UniformSample's 0.302. This rule was changed after the run: only "
+            "UniformSample was compared",
         ),
         Finding(
             "alpha > 0 improves on alpha = 0 in most modes",
-            "said of all three data sets",
+            "said after 'For CIFAR10 and FashionMNIST'; here 6 of 20 printed entries are lower than alpha = 0's",
             "loss of alpha > 0 over that of alpha = 0: "
             + "; ".join(f"{mode} {_ratio(positive[mode], of['FedGS(0)'])}" for mode, of in loss.items()),
             judge([most(helped, "alpha > 0 improves in most modes")]),
             "by the geometric mean over the four alpha > 0; each is in the table. In print, 6 of this data set's 20 "
-            "entries are lower than that of alpha = 0 and 12 higher, by 0.001 to 0.002 but for IDL. "
-            + ". ".join(check.seen for check in helped),
+            "entries are lower than that of alpha = 0 and 12 higher, by 0.001 to 0.002 but for IDL: the sentence is "
+            "counted in fedgs/table2-cifar10. " + ". ".join(check.seen for check in helped),
+            own=True,
         ),
     ]
     return findings

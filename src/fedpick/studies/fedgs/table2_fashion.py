@@ -24,4 +24,6 @@ STUDY = study(
     0.1,
     {"IDL": 0.0, "YMF": 0.9, "YC": 0.9},
     PRINTED,
+    held="each with two labels and as much data",
+    network="a network with convolutions of 32 and 64 channels and a hidden layer of 512",
 )

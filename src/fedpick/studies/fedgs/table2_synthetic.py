@@ -14,7 +14,7 @@ from fedpick.studies._stats import band, rounded, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import ideal_world, play_trained, split
 from fedpick.studies.fedgs._common import PAPER, true_models
-from fedpick.studies.fedgs._table2 import LIMITS, PARTS, body, claims, mode_of, printed
+from fedpick.studies.fedgs._table2 import CHOSEN, LIMITS, PARTS, body, claims, mode_of, printed
 from fedpick.worlds import World
 
 if TYPE_CHECKING:
@@ -155,10 +155,10 @@ STUDY = Study(
     limits=LIMITS,
     about="Logistic regression on Synthetic(0.5, 0.5) with 30 clients, 6 a round, 10 local steps with batches of 10, "
     "learning rate 0.1 that falls by 0.2% a round; each seed draws data of its own, the paper has one data set. "
-    "Rounds, cohort and degrees of absence are those of the authors' configurations, except MDF's, which is not "
-    "printed. Our oracle graph compares shares of labels, theirs the clients' true models. The printed levels go "
-    "with the paper's one data set: they are judged in fedgs/table2-authors, as are the paper's claims; how they fare "
-    "on new draws is shown here and not counted",
+    f"Rounds, cohort and degrees of absence are those of the authors' configurations, except MDF's. {CHOSEN}. Our "
+    "oracle graph compares shares of labels, theirs the clients' true models. The printed levels go with the paper's "
+    "one data set: they are judged in fedgs/table2-authors, as are the paper's claims; how they fare on new draws is "
+    "shown here and not counted",
     body=body,
     trains=True,
 )

@@ -28,7 +28,15 @@ from fedpick.studies.power_of_choice._fashion import (
 __all__ = ["PARTITIONS", "gains"]
 
 PARTITIONS = {"alpha = 2": "dirichlet(alpha=2)", "alpha = 0.3": "dirichlet(alpha=0.3)"}
-LIMITS = {"similar": Limit(2.0, "points of accuracy: 'similarly' is read as a difference that a curve hardly shows")}
+NEAR = 2.0  # points of accuracy
+
+
+def _limits(paper: Paper) -> dict[str, Limit]:
+    """The threshold of what is alike, with the figure's own words; none if it says nothing of the kind."""
+    alike = [claim["paper"].partition(";")[0] for claims in paper.values() for claim in claims if "alike" in claim]
+    words = ", ".join(dict.fromkeys(part for part in alike if part.startswith("'")))
+    why = f"points of accuracy: {words} is read as a difference that a curve hardly shows"
+    return {"similar": Limit(NEAR, why)} if alike else {}
 
 
 def _score(paper: Paper, result: Result) -> list[Finding]:
@@ -51,13 +59,12 @@ def _finding(result: Result, partition: str, rate: str, one: Mapping[str, Any], 
             checks.append(above(gap, f"{a} > {b} at round {moment} (points)", digits=1))
     for link in claim.get("orders", []):
         checks += order(accuracy, link, digits=1).checks
-    near = LIMITS["similar"].value
     for a, b in claim.get("alike", []):
         gap = np.subtract(accuracy[a], accuracy[b])
-        checks.append(within(gap, f"{a} is like {b} (points)", low=-near, high=near, digits=1))
+        checks.append(within(gap, f"{a} is like {b} (points)", low=-NEAR, high=NEAR, digits=1))
     judged = judge(checks)
     if set(claim) <= {"words", "paper", "alike"}:
-        judged = alike(judged, accuracy, [name for pair in claim["alike"] for name in pair], near)
+        judged = alike(judged, accuracy, [name for pair in claim["alike"] for name in pair], NEAR)
     named = [name for name in accuracy if name != "rand"]
     return Finding(
         f"{partition}, learning rate {rate}: {claim['words']}",
@@ -116,7 +123,7 @@ def gains(
         gather=gather,
         score=partial(_score, paper),
         plot=partial(plot, paper),
-        limits=LIMITS,
+        limits=_limits(paper),
         about=". ".join(part for part in (instead, about(settings), also) if part),
         trains=True,
     )

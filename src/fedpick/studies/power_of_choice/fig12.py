@@ -7,10 +7,11 @@ __all__ = ["STUDY"]
 
 BETTER = {
     "words": "pow-d is more accurate than rand and afl",
-    "paper": "'the performance improvement' over both 'is consistent with b = 64'; no number",
+    "paper": "an 'improvement' over both, 'consistent with b = 64'; no number",
     "gains": [["pow-d", "rand", None], ["pow-d", "afl", None]],
-    "note": "This rule was changed after the run: the gains printed for b = 64 were asked for, which the paper does "
-    "not print here. Our gains at b = 64 are in power-of-choice/fig5",
+    "note": "Only the first half of the sentence is tested, that there is an improvement; that it is consistent with "
+    "b = 64 is not: our gains there are in power-of-choice/fig5. This rule was changed after the run: the gains "
+    "printed for b = 64 were asked for, which the paper does not print here",
 }
 STUDY = gains(
     "fig12",

@@ -14,10 +14,11 @@ STUDY = gains(
         "alpha = 2": [
             {
                 "words": "pow-d is more accurate than rand",
-                "paper": "'the performance gap' is 'consistent with that of tau = 30'; no number",
+                "paper": "a 'performance gap', 'consistent with that of tau = 30'; no number",
                 "gains": [["pow-d", "rand", None]],
-                "note": "This rule was changed after the run: the gain printed for 30 steps was asked for, which the "
-                "paper does not print here. Our gain at 30 steps is in power-of-choice/fig5",
+                "note": "Only the first half of the sentence is tested, that there is a gap; that it is consistent "
+                "with 30 steps is not: our gain there is in power-of-choice/fig5. This rule was changed after the run: "
+                "the gain printed for 30 steps was asked for, which the paper does not print here",
             }
         ],
         "alpha = 0.3": [{"words": "pow-d is like rand", "paper": "'similarly'", "alike": [["pow-d", "rand"]]}],

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedpick.experiment import Config
 from fedpick.studies import _plots
@@ -12,7 +13,7 @@ from fedpick.studies._runs import Played, column
 from fedpick.studies._stats import interval, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, beside, seeds_of
 from fedpick.studies._trained import reached
-from fedpick.studies._verdicts import Check, Limit, above, judge, within
+from fedpick.studies._verdicts import Check, Limit, above, judge, not_testable, within
 from fedpick.studies.power_of_choice._common import PAPER, censored, curve_of, line, or_none, show_rounds, tail
 from fedpick.studies.power_of_choice._optimum import logistic_optimum
 
@@ -26,6 +27,7 @@ LIMITS = {
         1.5, "times rand's loss at the end, at most: 'slightly' is read as less than half as much again"
     ),
     "the same end": Limit(1.1, "times rand's loss at the end, at most: a tenth is read as no difference"),
+    "similar speed": Limit(1.25, "times the rounds to the level, or its inverse: as R60 in Tables 1 and 2"),
 }
 
 
@@ -94,6 +96,11 @@ def _level(printed: float, optimum: float) -> float:
     return optimum + (printed - PAPER_OPTIMUM) / (START - PAPER_OPTIMUM) * (START - optimum)
 
 
+def _first(at: ArrayLike, loss: ArrayLike, level: float) -> float:
+    """The first round in which the loss is at or below the level; NaN if there is none."""
+    return reached(at, loss, level, below=True)
+
+
 def _gather(settings: Settings, found: Found) -> Result:
     over = settings["over"]
     result: Result = {"rounds": settings["rounds"], "level": settings["level"], "check": settings["check"]}
@@ -105,7 +112,7 @@ def _gather(settings: Settings, found: Found) -> Result:
         result["optimum"][problem] = rounded(lowest)
         by_size: Result = {}
         for m in settings["cohort_sizes"]:
-            one: Result = {"reached": {}, "end": {}, "curves": {}}
+            one: Result = {"reached": {}, "least": {}, "end": {}, "curves": {}}
             for name, policy in _schemes(m, settings["clients"], settings["rounds"]).items():
                 runs = [found[_item(settings, problem, m, policy, seed)] for seed in seeds_of(settings)]
                 hits = [
@@ -114,19 +121,85 @@ def _gather(settings: Settings, found: Found) -> Result:
                 ]
                 one["reached"][name] = or_none(hits)
                 one["end"][name] = rounded(tail([r["train_loss"] for r in runs], over))
+                lasts = zip(runs, one["end"]["rand"], strict=True)  # rand is the first
+                one["least"][name] = or_none([_first(r["train_loss_at"], r["train_loss"], last) for r, last in lasts])
                 one["curves"][name] = curve_of(runs, "train_loss")
             by_size[str(m)] = one
         result["problems"][problem] = by_size
     return result
 
 
-def _speed_up(one: Mapping[str, Any], m: str, name: str, rounds: int) -> tuple[Check, str]:
-    """Speed-up over rand: whether it is the printed one, and as text."""
-    logs = np.log(censored(one["reached"]["rand"], rounds)) - np.log(censored(one["reached"][name], rounds))
+def _speed_up(one: Mapping[str, Any], m: str, name: str, rounds: int, to: str = "reached") -> tuple[Check, str]:
+    """Speed-up over rand, to the level or "least": whether it is the printed one, and as text."""
+    logs = np.log(censored(one[to]["rand"], rounds)) - np.log(censored(one[to][name], rounds))
     seen = interval(logs)
     ends = f" ({np.exp(seen.low):.1f} to {np.exp(seen.high):.1f})" if np.isfinite(seen.half) else ""
     check = above(logs, f"m = {m}: {name} is faster than rand", size=float(np.log(TIMES[name])), ratio=True)
     return check, f"{np.exp(seen.mean):.1f}{ends}"
+
+
+def _least(problem: str, sizes: Mapping[str, Mapping[str, Any]], rounds: int, own: bool, said: str) -> Finding:
+    """How soon adapow-d gets to the loss that rand ends with."""
+    checks, words = [], []
+    for m, one in sizes.items():
+        if "least" in one:
+            check, text = _speed_up(one, m, "ada", rounds, "least")
+            checks.append(check)
+            words.append(f"m = {m}: {text}")
+        else:  # results of earlier versions have only the mean curves
+            curves, last = one["curves"], float(np.mean(one["end"]["rand"]))
+            hits = [_first(curves[name]["at"], curves[name]["mean"], last) for name in ("rand", "ada")]
+            words.append(f"m = {m}: rand {hits[0]:.0f}, adapow-d {hits[1]:.0f}")
+    return Finding(
+        f"adapow-d gets to the least loss at least 3 times sooner than rand ({problem})",
+        said,
+        ("times as fast: " if checks else "rounds until the mean curve is at rand's loss at the end: ")
+        + "; ".join(words),
+        judge(checks)
+        if checks
+        else not_testable("this result has only the mean curves of its seeds, without intervals; a new run keeps more"),
+        "the least loss is read as the one that rand ends with",
+        own=own,
+    )
+
+
+def _adaptive(problem: str, sizes: Mapping[str, Mapping[str, Any]], rounds: int, own: bool) -> list[Finding]:
+    """What the text says of adapow-d: like d = 10m in speed, without its bias, and 3 times as fast as rand."""
+    touching, alike = (float(np.log(LIMITS[name].value)) for name in ("the same end", "similar speed"))
+    checks, words, sooner, times = [], [], [], []
+    for m, one in sizes.items():
+        faster, text = _speed_up(one, m, "ada", rounds)
+        sooner.append(faster)
+        times.append(f"m = {m}: {text}")
+        hits = {name: np.log(censored(one["reached"][name], rounds)) for name in ("ada", "d=10m")}
+        ends = {name: np.log(values) for name, values in one["end"].items()}
+        pace, gap = hits["ada"] - hits["d=10m"], ends["ada"] - ends["rand"]
+        checks += [
+            within(pace, f"m = {m}: rounds of ada over d=10m's", low=-alike, high=alike, ratio=True),
+            above(ends["d=10m"] - ends["ada"], f"m = {m}: d=10m > ada", ratio=True),
+            within(gap, f"m = {m}: the same end", high=touching, ratio=True),
+        ]
+        words.append(f"m = {m}: {np.exp(pace.mean()):.2f} and {np.exp(gap.mean()):.2f}")
+    said = "'at least 3 × faster' to 'the minimum global loss value'"
+    return [
+        Finding(
+            f"adapow-d is about as fast as pow-d with d = 10m and ends where rand ends ({problem})",
+            "'a convergence speed similar to' d = 10m, 'no adversarial selection skew'",
+            f"rounds to the level over those of d = 10m, and loss at the end over rand's: {'; '.join(words)}",
+            judge(checks),
+            "d = K until half of the rounds, then m. This rule was changed after the run: 3 times the speed of rand to "
+            "the level was asked for, which the paper says of its least loss",
+            own=own,
+        ),
+        _least(problem, sizes, rounds, own, said),
+        Finding(
+            f"adapow-d reaches the level 3 times sooner than rand ({problem})",
+            f"{said}; not said of the level",
+            f"times as fast: {'; '.join(times)}",
+            judge(sooner),
+            own=True,
+        ),
+    ]
 
 
 def _score(result: Result) -> list[Finding]:
@@ -166,7 +239,7 @@ def _score(result: Result) -> list[Finding]:
                 )
             )
         checks, words = [], []
-        slightly, touching = (float(np.log(limit.value)) for limit in LIMITS.values())
+        slightly = float(np.log(LIMITS["slightly higher"].value))
         for m, one in sizes.items():
             more = np.log(one["end"]["d=10m"]) - np.log(one["end"]["rand"])
             checks += [
@@ -184,27 +257,7 @@ def _score(result: Result) -> list[Finding]:
                 own=own,
             )
         )
-        checks, words = [], []
-        for m, one in sizes.items():
-            check, text = _speed_up(one, m, "ada", rounds)
-            logs = {name: np.log(values) for name, values in one["end"].items()}
-            gap = logs["ada"] - logs["rand"]
-            checks += [
-                check,
-                above(logs["d=10m"] - logs["ada"], f"m = {m}: d=10m > ada", ratio=True),
-                within(gap, f"m = {m}: the same end", high=touching, ratio=True),
-            ]
-            words.append(f"m = {m}: {text}, loss at the end {np.exp(gap.mean()):.2f}")
-        findings.append(
-            Finding(
-                f"adapow-d is 3 times as fast as rand and ends where rand ends ({problem})",
-                "'at least 3 × faster'; curves",
-                f"times rand's: {'; '.join(words)}",
-                judge(checks),
-                "d = K until half of the rounds, then m. The paper's 3 times are to its least loss, ours to the level",
-                own=own,
-            )
-        )
+        findings += _adaptive(problem, sizes, rounds, own)
     return findings
 
 
@@ -216,7 +269,8 @@ def _body(result: Result) -> str:
         for name, factor in TIMES.items():
             row = f"{problem}: {_label(name)}, times as fast as rand"
             ours[row] = [_speed_up(of[m], m, name, rounds)[1].partition(" ")[0] for m in sizes]
-            paper[row] = [f"{'at least ' if name == 'ada' else ''}{factor:g}"] * len(sizes)
+            if name != "ada":  # whose 3 times are not to the level
+                paper[row] = [f"{factor:g}"] * len(sizes)
         for name in ("rand", *TIMES):
             ours[f"{problem}: {_label(name)}, rounds to the level"] = [
                 show_rounds(of[m]["reached"][name], rounds) for m in sizes

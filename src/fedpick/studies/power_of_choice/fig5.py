@@ -16,10 +16,17 @@ STUDY = gains(
     "Fig. 5",
     {"rand": ["size-weighted", 0.03], **SIZED, "afl": ["active-fl", 0.03]},
     {
-        "alpha = 2": [GAIN, {"words": "a larger d is better", "paper": "curves only", "orders": ["d=15 > d=6"]}],
+        "alpha = 2": [
+            GAIN,
+            {"words": "a larger d is better", "paper": "'larger d … performs better'", "orders": ["d=15 > d=6"]},
+        ],
         "alpha = 0.3": [
             GAIN,
-            {"words": "d = 6 is better than larger d", "paper": "curves only", "orders": ["d=6 > d=9", "d=6 > d=15"]},
+            {
+                "words": "d = 6 is better than larger d",
+                "paper": "'smaller d = 6 performs better than larger d'",
+                "orders": ["d=6 > d=9", "d=6 > d=15"],
+            },
         ],
     },
 )
