@@ -12,20 +12,18 @@ import hashlib
 import json
 import logging
 import re
-import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from fedpick import atomic, devices
 from fedpick._version import __version__
 from fedpick.errors import MissingError, StateError, StoreError
 from fedpick.experiment import executors
+from fedpick.experiment.executors.stopping import patient
 from fedpick.store.manifest import MANIFEST
 from fedpick.store.tables import covers, reached
 from fedpick.studies import _kept
@@ -266,16 +264,6 @@ def _take(kind: str) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end a job that is a function, as Ctrl-C does; runs finish their round first."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise executors.Stopped(number)
-
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if ours:
-        signal.signal(signal.SIGTERM, stop)
-    try:
+    """Let Ctrl-C and SIGTERM end a job that is a function at once; runs finish their round first."""
+    with patient() as stop, stop.at_once():
         yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)

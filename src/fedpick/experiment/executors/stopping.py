@@ -1,16 +1,19 @@
 """Stop after a signal: at the end of a round, with a checkpoint."""
 
+import atexit
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 __all__ = ["Stop", "Stopped", "patient"]
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 IMPATIENT = 2.0  # seconds; a second signal within this time is taken for a copy of the first
 
 
@@ -33,20 +36,20 @@ class Stopped(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether a signal to stop came; `came` is its number."""
+    """Whether a signal to stop came; `came` is its number, `when` its time."""
 
     def __init__(self) -> None:
         self.came: int | None = None
-        self._when = 0.0
+        self.when = 0.0
         self._now = False
 
     def tell(self, number: int) -> None:
         """Take a signal: the first stops at the next `obey`, a second one (after IMPATIENT seconds) at once."""
         if self.came is None:
-            self.came, self._when = int(number), time.monotonic()
+            self.came, self.when = int(number), time.monotonic()
             if self._now:
                 raise Stopped(number)
-        elif time.monotonic() - self._when > IMPATIENT:
+        elif time.monotonic() - self.when > IMPATIENT:
             raise Stopped(number)
 
     @contextmanager
@@ -65,9 +68,38 @@ class Stop:
             raise Stopped(self.came)
 
 
+@dataclass(frozen=True)
+class _Deaf:
+    """What handles signals after a stop: nothing happens until a time, so that a copy of the first signal ends nothing.
+
+    Args:
+        until: on the clock `time.monotonic`.
+        before: what handles signals after that.
+    """
+
+    until: float
+    before: Any
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if time.monotonic() > self.until:
+            signal.signal(number, self.before)
+            signal.raise_signal(number)
+
+
+@atexit.register
+def _stay_deaf() -> None:
+    """While Python exits it forgets handlers, and a copy of the signal would kill it; what is ignored stays ignored."""
+    for number in STOPPING:
+        if isinstance(signal.getsignal(number), _Deaf):
+            signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def patient() -> Iterator[Stop]:
-    """During the block, Ctrl-C and SIGTERM only set `Stop`, which the block checks."""
+    """During the block, Ctrl-C and SIGTERM only set `Stop`, which the block checks.
+
+    After a stop, copies of the signal still do nothing until IMPATIENT seconds after the first, nor while Python exits.
+    """
     stop = Stop()
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -75,11 +107,18 @@ def patient() -> Iterator[Stop]:
 
     before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():  # other threads get no signals
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                before[number] = signal.signal(number, note)
+        for number in STOPPING:
+            handler = signal.getsignal(number)
+            if handler not in (signal.SIG_IGN, None):
+                before[number] = handler.before if isinstance(handler, _Deaf) else handler
+                signal.signal(number, note)
     try:
         yield stop
     finally:
         for number, handler in before.items():
+            within = signal.getsignal(number)  # a block within this one may have been stopped
+            if isinstance(within, _Deaf):
+                handler = _Deaf(within.until, handler)
+            elif stop.came is not None:
+                handler = _Deaf(stop.when + IMPATIENT, handler)
             signal.signal(number, handler)
