@@ -119,6 +119,19 @@ def test_a_stopped_comparison_says_how_it_goes_on(tmp_path):
         assert f"fedpick resume {root}" in found["sections"]["runs"]
 
 
+def test_between_two_runs_a_comparison_is_running_and_stopped_only_after_a_while(tmp_path):
+    root = study(tmp_path / "cmp", policies=("uniform",), seeds=1)
+    (root / "plans").mkdir()
+    (root / "plans" / "p.json").write_text(json.dumps({"runs": ["a", "b"]}))
+    watch = Watch(root)
+    found = news(watch)
+    assert "2 runs: 1 finished, 1 not begun." in found["sections"]["runs"]
+    assert (found["state"], "fedpick resume" in found["sections"]["runs"]) == ("running", False)
+    quiet(root / "runs" / "uniform-0")
+    found = news(watch)
+    assert (found["state"], "fedpick resume" in found["sections"]["runs"]) == ("stopped", True)
+
+
 def test_a_server_s_records_are_followed_and_its_end_is_said(tmp_path):
     with fp.Session(fp.Uniform(cohort_size=2), records=tmp_path / "served", about={"engine": "flower"}) as session:
         watch = Watch(tmp_path / "served")

@@ -6,6 +6,8 @@ import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -282,3 +284,27 @@ def test_a_manifest_that_was_edited_and_made_to_look_whole_is_refused(copy: Path
     refused(copy / "half-1", "its configuration is not that of the run")
     path.write_text(json.dumps(content, indent=1))  # as one from before there were sums, but for its "run"
     refused(copy / "half-1", "it was changed after it was written, its sum is gone")
+
+
+THREADS = """
+import os, sys
+from pathlib import Path
+from fedpick.store.sealed import read_sealed
+
+def threads():
+    names = (Path(f"/proc/self/task/{each}/comm").read_text() for each in os.listdir("/proc/self/task"))
+    return sum("jemalloc" not in name for name in names)
+
+before = threads()
+rows = len(read_sealed(Path(sys.argv[1])).table())
+print(rows, threads() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
+def test_no_thread_of_arrow_s_is_left_to_free_our_bytes_while_python_exits(tmp_path: Path) -> None:
+    """One in some hundred processes was aborted at its end, after its work was done."""
+    table = pa.table({"round": list(range(1, 1001)), "seconds": [0.5] * 1000})
+    write_sealed(tmp_path / "rounds.parquet", table, Label("rounds", "run", 1, 1000))
+    command = [sys.executable, "-c", THREADS, str(tmp_path / "rounds.parquet")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["1000", "0"]

@@ -176,16 +176,22 @@ class Watch:
         infos, broken = find_leniently(self.folder)
         stamps = {info.folder: sorted(_stamps(info.folder)) for info in infos}
         seen, changed = states_of(infos, stamps)
-        found = (infos, broken, stamps, seen, len(planned_runs(self.folder)))
+        recent = time.time() - changed < RECENT
+        found = (infos, broken, stamps, seen, len(planned_runs(self.folder)), recent)
         if found != self._print or not self._answers:
-            content, live = self._read(infos, broken, seen, changed)
+            content, live = self._read(infos, broken, seen, changed, recent)
             self._answers = _answers(content, live)
             self._print = found
         self._next = time.monotonic() + SHARE * (time.thread_time() - spent)
         self._looked = began  # last: whoever waits for it may close the server
 
     def _read(
-        self, infos: Sequence[RunInfo], broken: dict[Path, str], seen: dict[Path, tuple[str, int]], changed: float
+        self,
+        infos: Sequence[RunInfo],
+        broken: dict[Path, str],
+        seen: dict[Path, tuple[str, int]],
+        changed: float,
+        recent: bool,
     ) -> tuple[Content, Live]:
         begun = [info for info in infos if seen[info.folder][1] > 0]
         usable, content = self._content(_furthest(begun, seen), broken)
@@ -202,7 +208,7 @@ class Watch:
         ]
         waiting = max(0, len(planned_runs(self.folder)) - len(infos))
         behind = [info for info in begun if info not in usable and info.folder not in broken]
-        state, said = _said([row.state for row in rows], waiting, self.folder)
+        state, said = _said([row.state for row in rows], waiting, recent, self.folder)
         notes = []
         if behind:
             notes.append(f"{_runs(len(behind))} not in the table and charts until as far as the others of the policy")
@@ -262,8 +268,15 @@ def _runs(number: int) -> str:
     return f"{number} run is" if number == 1 else f"{number} runs are"
 
 
-def _said(states: Sequence[str], waiting: int, folder: Path) -> tuple[str, str]:
-    """The state of all runs in a word, and in a sentence."""
+def _said(states: Sequence[str], waiting: int, recent: bool, folder: Path) -> tuple[str, str]:
+    """The state of all runs in a word, and in a sentence.
+
+    Args:
+        states: of the runs that have begun.
+        waiting: how many have not.
+        recent: whether one was written to in the last seconds; the next one may then be about to begin.
+        folder: of all of them.
+    """
     counts = Counter(states)
     going = [state for state in ("running", "silent", "stopped", "ended", "finished") if counts[state]]
     if not going:
@@ -272,7 +285,7 @@ def _said(states: Sequence[str], waiting: int, folder: Path) -> tuple[str, str]:
     kinds = ("finished", "ended", "running", "silent", "stopped", "unreadable")
     said = ", ".join(f"{counts[kind]} {kind}" for kind in kinds if counts[kind])
     said = f"{total} {'run' if total == 1 else 'runs'}: {said}" + (f", {waiting} not begun." if waiting else ".")
-    state = going[0]
+    state = "running" if waiting and recent else going[0]
     if counts["silent"]:
         said += " A silent one has written nothing for two minutes or more; it may have stopped."
     if state == "stopped" or (waiting and state != "running"):

@@ -62,7 +62,8 @@ class Sealed:
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """Its rows; of these columns, if given, those that there are."""
         try:
-            return self.file.read(columns)
+            # A thread of Arrow's may hold our bytes longest; freeing them while Python exits would abort the process.
+            return self.file.read(columns, use_threads=False)
         except (OSError, pa.ArrowException, MemoryError, ValueError) as error:
             raise self._unreadable(error) from None
 
