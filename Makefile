@@ -2,25 +2,38 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO_READY := $(VENV)/.ready-demo
 READY := $(VENV)/.ready
 
+# A lock is complete, so nothing is resolved: what is set up depends neither on the day nor on the version of pip.
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-deps
+LOCKED := $(INSTALL) --require-hashes --requirement
+OURSELVES := $(INSTALL) --no-build-isolation --editable .
+
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-slow test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge docs figures lock clean
+.PHONY: audit help setup setup-demo demo test test-slow test-flower test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge docs figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
 
-$(READY): pyproject.toml requirements-dev.lock
+$(DEMO_READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c "import sys; sys.exit('fedpick needs Python 3.11 or newer, this is ' + sys.version.split()[0] + ': call make PYTHON=python3.11' if sys.version_info < (3, 11) else 0)"
-	@echo "Setting up $(VENV) (a few minutes and 2 GB, once) ..."
+	@echo "Setting up $(VENV) (about a minute and 1.3 GB, once) ..."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python $(LOCKED) requirements.lock
+	$(BIN)/python $(OURSELVES)
 	@touch $@
 
-setup: $(READY)  ## only set up the environment
+$(READY): $(DEMO_READY) requirements-dev.lock
+	@echo "Adding the tools for development to $(VENV) (about a minute and 1.2 GB, once) ..."
+	$(BIN)/python $(LOCKED) requirements-dev.lock
+	@touch $@
 
-demo: $(READY)  ## set up, then two short comparisons: what selection can gain, and what it costs
+setup: $(READY)  ## only set up the environment for development
+
+setup-demo: $(DEMO_READY)  ## only set up what users need: command line, training, tables and plots
+
+demo: $(DEMO_READY)  ## set up what it needs, then two short comparisons: what selection can gain, and what it costs
 	rm -rf fedpick-runs/demo
 	$(BIN)/fedpick demo
 
@@ -30,9 +43,32 @@ test: $(READY)  ## set up, then run all tests except the slow ones
 # Quick tests about the numbers of training: for `make test` XLA optimises them little, here as for users.
 NUMBERS := tests/learn tests/simulate tests/experiment/test_stacked.py
 
+# The slow tests of Flower are left to test-flower, which runs them with the oldest and with the newest version.
 test-slow: $(READY)  ## run the tests that build wheels, start processes or take minutes
-	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
+	$(BIN)/python -m pytest -n auto --dist loadfile -m slow --ignore tests/flower
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --as-users $(NUMBERS)
+	$(MAKE) test-flower
+
+FLOWERS := 1.38 1.42
+
+test-flower:  ## run the tests of Flower with the oldest and the newest version, side by side, each in its own environment
+	$(MAKE) $(FLOWERS:%=$(VENV)-flower-%/.ready)
+	$(MAKE) -j2 $(FLOWERS:%=test-flower-%)
+
+$(VENV)-flower-%/.ready: tests/flower/flwr-%.lock pyproject.toml
+	@echo "Setting up $(@D) (about a minute and 1.6 GB, once) ..."
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(LOCKED) $<
+	$(@D)/bin/python $(OURSELVES)
+	$(@D)/bin/python .ci/closed.py $<
+	@touch $@
+
+.PRECIOUS: $(VENV)-flower-%/.ready
+
+# Ray gets a folder of its own, where it does not find the other version's cluster; its name must be short for sockets.
+test-flower-%: $(VENV)-flower-%/.ready
+	folder=$$(mktemp -d /tmp/ray-XXXXXX) && RAY_TMPDIR=$$folder $(VENV)-flower-$*/bin/python -m pytest tests/flower; \
+	code=$$?; rm -rf $$folder; exit $$code
 
 PYTHONS ?= 3.11 3.12 3.13
 
@@ -61,8 +97,9 @@ lint: $(READY) audit  ## check style, types, the direction of imports and known 
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-audit: $(READY)  ## look for known vulnerabilities in the lock and in what may be installed (offline, from .ci/advisories.txt)
+audit: $(READY)  ## look for known vulnerabilities and for missing packages in the locks (offline; from .ci/advisories.txt)
 	$(BIN)/python .ci/audit.py
+	$(BIN)/python .ci/closed.py
 
 format: $(READY)  ## format the code
 	$(BIN)/ruff check --fix .
@@ -116,12 +153,26 @@ docs: $(READY)  ## build the documentation as a web site in site/
 figures: $(READY)  ## draw the figures of the front page and of the README, and write the sentences under them
 	$(BIN)/python docs/_hooks/figures.py
 
-lock:  ## renew requirements-dev.lock, with the hash of every file, from pyproject.toml
+COMPILE = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all: --no-emit-package fedpick --no-header --no-annotate pyproject.toml
+
+# Wheels only: what is built from source is built with tools of the day, which no lock holds.
+# Versions that are still allowed stay; to renew one, delete it from requirements-dev.lock first, or the whole file.
+# The other locks take their versions from that one; they hold what the pipe names, too.
+lock:  ## renew the locks, with the hash of every file, from pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lock
-	$(VENV)-lock/bin/python -m pip install --quiet uv
-	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes --no-emit-package fedpick --no-header --no-annotate pyproject.toml --output-file requirements-dev.lock
+	$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(COMPILE) --extra dev --output-file requirements-dev.lock
+	rm -f requirements.lock
+	printf "%s\n" editables hatchling | $(COMPILE) - --extra cli --extra learn --extra report --constraint requirements-dev.lock --output-file requirements.lock
+	for version in $(FLOWERS); do \
+	  lock=tests/flower/flwr-$$version; \
+	  cp requirements-dev.lock $$lock.lock; \
+	  printf "%s\n" "flwr[simulation]==$$version.*" editables hatchling hypothesis pytest | $(COMPILE) - --extra cli --extra flower --extra learn --extra report \
+	    $$(test -e $$lock.override && echo --override $$lock.override) --output-file $$lock.lock || exit 1; \
+	done
 	rm -rf $(VENV)-lock
+	$(MAKE) audit
 
 clean:  ## remove all build results and the environment
-	rm -rf $(VENV) $(PYTHONS:%=.venv-%) .coverage build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PYTHONS:%=.venv-%) $(FLOWERS:%=$(VENV)-flower-%) .coverage build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 """What does a stranger wait for? Clones the repository, runs its make targets there, and writes times and disk.
 
-    python benchmarks/bench_clone.py                  make setup and make demo
-    python benchmarks/bench_clone.py --test           and make test
+    python benchmarks/bench_clone.py                  make demo, with its set-up apart
+    python benchmarks/bench_clone.py --test           and make test, with what its set-up adds apart
     python benchmarks/bench_clone.py --readme         and the README's lines
     python benchmarks/bench_clone.py --stored --readme    only these, from the stored results
 
@@ -41,22 +41,29 @@ def timed(target: str, folder: Path) -> dict[str, float]:
     return {"seconds": seconds, "processor": used, "load": load}
 
 
+def took(row: dict[str, float]) -> str:
+    """Seconds of the clock only if the machine had nothing else to do, else of processor time."""
+    return f"{row['seconds']:.0f} s" if row["load"] < 0.5 else f"{row['processor']:.0f} s of processor time"
+
+
+def gigabytes(megabytes: float) -> str:
+    """A size in words."""
+    return f"{megabytes / 1000:.1f} GB"
+
+
 def sentences(found: dict[str, dict]) -> str:
-    """What was measured, in words; seconds of the clock only if the machine had nothing else to do."""
-    said = []
-    for name, row in found["targets"].items():
-        idle = row["load"] < 0.5
-        said.append(
-            f"`make {name}` {row['seconds']:.0f} s"
-            if idle
-            else f"`make {name}` {row['processor']:.0f} s of processor time"
-        )
-    disk = found["megabytes"]
+    """What was measured, in words."""
+    targets, disk = found["targets"], found["megabytes"]
     text = (
-        f"Measured in a fresh clone on {found['cores']} cores: {', '.join(said)}. On disk: the checkout "
-        f"{disk['checkout']:.0f} MB, its environment with all tools for development "
-        f"{disk['environment'] / 1000:.1f} GB, the runs of the demo {disk['demo']:.0f} MB."
+        f"Measured in a fresh clone on {found['cores']} cores: `make demo` sets up {gigabytes(disk['users'])} in "
+        f"{took(targets['setup-demo'])} and then takes {took(targets['demo'])}. "
     )
+    if "test" in targets:
+        text += (
+            f"`make test` adds {gigabytes(disk['developers'] - disk['users'])} of tools for development in "
+            f"{took(targets['setup'])} and then takes {took(targets['test'])}. "
+        )
+    text += f"On disk, the checkout has {disk['checkout']:.0f} MB and the runs of the demo {disk['demo']:.0f} MB."
     return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
@@ -78,29 +85,33 @@ def main() -> None:
     if options.stored:
         write_readme(json.loads((options.out / "clone.json").read_text()))
         return
-    targets = ["setup", "demo", *(["test"] if options.test else [])]
+    rows, disk = {}, {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "fedpick"
         subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(folder)], check=True)
-        rows = {target: timed(target, folder) for target in targets}
-        disk = {"environment": megabytes(folder / ".venv"), "demo": megabytes(folder / "fedpick-runs")}
-        disk["checkout"] = megabytes(folder) - disk["environment"] - disk["demo"]
+        disk["checkout"] = megabytes(folder)
+        rows["setup-demo"] = timed("setup-demo", folder)
+        disk["users"] = megabytes(folder / ".venv")
+        rows["demo"] = timed("demo", folder)
+        disk["demo"] = megabytes(folder / "fedpick-runs")
+        if options.test:
+            rows["setup"] = timed("setup", folder)
+            disk["developers"] = megabytes(folder / ".venv")
+            rows["test"] = timed("test", folder)
     lines = ["| command | seconds | processor seconds | load of the machine before |", "| --- | ---: | ---: | ---: |"]
     lines += [
         f"| `make {name}` | {row['seconds']:.0f} | {row['processor']:.0f} | {row['load']:.1f} |"
         for name, row in rows.items()
     ]
-    lines += [
-        "",
-        f"Disk: checkout {disk['checkout']:.0f} MB, environment in .venv {disk['environment'] / 1000:.1f} GB, "
-        f"runs of the demo {disk['demo']:.0f} MB. Measured on {os.cpu_count()} cores.",
-    ]
+    sizes = {"users": "environment for users", "developers": "for development", "demo": "runs of the demo"}
+    said = [f"{words} {disk[name]:.0f} MB" for name, words in sizes.items() if name in disk]
+    lines += ["", f"Disk: checkout {disk['checkout']:.0f} MB, {', '.join(said)}. Measured on {os.cpu_count()} cores."]
     text = "\n".join(lines)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "clone.md").write_text(text + "\n")
     found = {"targets": rows, "megabytes": disk, "cores": os.cpu_count()}
     (options.out / "clone.json").write_text(json.dumps(found, indent=1) + "\n")
-    (options.out / "manifest.json").write_text(json.dumps(manifest({"targets": targets}), indent=1) + "\n")
+    (options.out / "manifest.json").write_text(json.dumps(manifest({"targets": list(rows)}), indent=1) + "\n")
     if options.readme:
         write_readme(found)
     print(text)

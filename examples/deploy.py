@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 try:
@@ -28,7 +29,7 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 except ImportError:  # it comes with flwr
-    sys.exit('deploy: flwr is not installed for this Python: pip install "flwr[simulation]>=1.41,<1.43"')
+    sys.exit('deploy: flwr is not installed for this Python: pip install "flwr[simulation]>=1.38,<2"')
 
 HOST = "127.0.0.1"
 STARTUP = 60.0  # seconds until a SuperLink that cannot be reached counts as stuck
@@ -74,13 +75,15 @@ class Deployment:
 
     def __init__(self, home: Path, work: Path) -> None:
         self.home, self.work, self.port = home, work, free_port()
+        flower = tuple(map(int, version("flwr").split(".")[:2]))
+        self.fleet = self.port if flower >= (1, 40) else free_port()  # where SuperNodes connect
         self.certificate = home / "certificate.pem"
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.family: set[tuple[int, str]] = set()  # all processes ever seen below this one
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         self.env = os.environ | {"FLWR_HOME": str(home), "PATH": path, "PYTHONUNBUFFERED": "1"}
         if shutil.which("flwr", path=path) is None:
-            raise Stop('flwr is not installed for this Python: pip install "flwr[simulation]>=1.41,<1.43"')
+            raise Stop('flwr is not installed for this Python: pip install "flwr[simulation]>=1.38,<2"')
 
     def command(self, name: str, *arguments: str) -> list[str]:
         """A command of Flower, from this Python's environment if it has one."""
@@ -100,7 +103,8 @@ class Deployment:
     def superlink(self, *options: str) -> None:
         """Start the SuperLink, wait until it answers, and write its address to flwr's configuration."""
         plain = ("--disable-runtime-dependency-installation", "--host", HOST, "--port", str(self.port))
-        self.start("SuperLink", "flower-superlink", *plain, *options)
+        fleet = () if self.fleet == self.port else ("--fleet-api-address", f"{HOST}:{self.fleet}")
+        self.start("SuperLink", "flower-superlink", *plain, *fleet, *options)
         trust = (
             "insecure = true" if "--insecure" in options else f"root-certificates = {json.dumps(str(self.certificate))}"
         )
@@ -128,7 +132,7 @@ class Deployment:
         self.flwr("supernode", "register", f"{key}.pub", "loopback")
         self.start(
             f"SuperNode {number}",
-            *("flower-supernode", "--superlink", f"{HOST}:{self.port}", "--root-certificates", str(self.certificate)),
+            *("flower-supernode", "--superlink", f"{HOST}:{self.fleet}", "--root-certificates", str(self.certificate)),
             *("--host", HOST, "--port", str(free_port()), "--auth-supernode-private-key", str(key)),
             *("--node-config", f"partition-id={number} num-partitions={of}"),
         )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import fedpick as fp
 from fedpick.store import read_clients, read_selections
 
 HERE = "127.0.0.1"
+FLOWER = tuple(map(int, version("flwr").split(".")[:2]))
 
 
 def free_port() -> int:
@@ -35,7 +37,8 @@ class Deployment:
 
     def __init__(self, folder: Path, connection: str = "insecure = true") -> None:
         self.folder, self.port = folder, free_port()
-        self.ports = [self.port]
+        self.fleet = self.port if FLOWER >= (1, 40) else free_port()  # where SuperNodes connect
+        self.ports = [self.port, self.fleet]
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.may_end: set[str] = set()  # names of processes whose end is no reason to stop the test
         self.app = folder / "app"
@@ -60,7 +63,9 @@ class Deployment:
     def superlink(self, *options: str) -> None:
         """Start the SuperLink, and wait until it listens."""
         no_install = "--disable-runtime-dependency-installation"
-        self.start("superlink", "flower-superlink", no_install, "--host", HERE, "--port", str(self.port), *options)
+        fleet = () if self.fleet == self.port else ("--fleet-api-address", f"{HERE}:{self.fleet}")
+        address = ("--host", HERE, "--port", str(self.port), *fleet)
+        self.start("superlink", "flower-superlink", no_install, *address, *options)
 
         def listens() -> bool | None:
             with contextlib.suppress(OSError), socket.create_connection((HERE, self.port), timeout=1):
@@ -74,7 +79,7 @@ class Deployment:
         self.ports.append(free_port())
         self.start(
             f"node{node}",
-            *("flower-supernode", "--superlink", f"{HERE}:{self.port}", "--host", HERE, "--port", str(self.ports[-1])),
+            *("flower-supernode", "--superlink", f"{HERE}:{self.fleet}", "--host", HERE, "--port", str(self.ports[-1])),
             *("--node-config", f"partition-id={node}", *options),
         )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from importlib.metadata import version
 from inspect import Parameter, signature
 from typing import Any, Unpack
 
@@ -17,6 +18,7 @@ from fedpick.flower.base import Base
 from fedpick.flower.exchange import Exchange, Heard, numbers, read
 from fedpick.flower.grids import Restricted, Watched, connections, expire, own
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, log, retold
+from fedpick.flower.versions import untested
 from fedpick.protocol import Policy
 from fedpick.server.aggregating import Aggregation
 from fedpick.server.gathering import Gathering
@@ -120,6 +122,8 @@ class Selected(Strategy):
 
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
         """Run the rounds with the base's start(); after a restart, num_rounds more."""
+        if note := untested(version("flwr")):
+            log.warning(note)
         watched = Watched(grid, self.session.deadline, self.session.late)
         bound = signature(self.base.start).bind(watched, *args, **options)  # a base may have a start() of its own
         named = bound.arguments
