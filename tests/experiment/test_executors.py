@@ -163,6 +163,12 @@ def test_a_configuration_that_cannot_be_built_leaves_no_folder(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+def lasting_handlers() -> list[Any]:
+    """What handles signals, if need be after the time in which copies of a signal do nothing."""
+    handlers = (signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM))
+    return [getattr(handler, "before", handler) for handler in handlers]
+
+
 def interrupt_in_round(monkeypatch: pytest.MonkeyPatch, at: int, numbers: list[signal.Signals]) -> None:
     """Raise signals in the middle of a round: after the world drew it, before it is over."""
     real = Config.build
@@ -202,7 +208,7 @@ CHAINS = Config(
 def test_ctrl_c_in_the_middle_of_a_round_loses_and_changes_nothing(
     numbers: list[signal.Signals], patience: float, kept: int, tmp_path: Path
 ) -> None:
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    handlers = lasting_handlers()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stopping, "IMPATIENT", patience)
         interrupt_in_round(patch, 37, numbers)
@@ -210,7 +216,7 @@ def test_ctrl_c_in_the_middle_of_a_round_loses_and_changes_nothing(
             execute(CHAINS, tmp_path / "run")
     assert stopped.value.signal == numbers[0]
     assert isinstance(stopped.value, KeyboardInterrupt)
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert lasting_handlers() == handlers
     assert read_rounds(tmp_path / "run").num_rows == kept
     execute(CHAINS, tmp_path / "run")
     execute(CHAINS, tmp_path / "whole")
