@@ -51,7 +51,7 @@ TRAINED = {"policy": "uniform", "data": {"name": "synthetic(1, 1)"}, "world": {"
         ("processes", signal.SIGTERM, ALL, False),
         ("processes", signal.SIGTERM, ONE, True),
         ("processes", signal.SIGKILL, ONE, False),
-        ("stacked", signal.SIGTERM, ONE, False),
+        ("stacked", signal.SIGTERM, ONE, True),
         ("ray", signal.SIGINT, ALL, False),
         ("ray", signal.SIGTERM, ONE, False),
     ],
