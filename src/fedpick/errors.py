@@ -8,6 +8,7 @@ FedpickError
 ├── StateError        a state file that is truncated, of another policy or for other clients
 ├── StoreError        a run's folder that cannot be read, written or used
 ├── ConfigError       a configuration file with a mistake in it
+│   └── ChangedError  code or data of the user's own that are not what a plan was made with
 ├── DataError         a data set that cannot be found, fetched or written
 │   └── DamagedError  a file of a data set with wrong content
 └── CheckError        a policy that breaks the rules of `fp.checks.check_policy`
@@ -25,6 +26,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 __all__ = [
+    "ChangedError",
     "CheckError",
     "ConfigError",
     "ContractError",
@@ -83,6 +85,10 @@ class StoreError(FedpickError):
 
 class ConfigError(FedpickError, ValueError):
     """A configuration file has a mistake in it."""
+
+
+class ChangedError(ConfigError):
+    """Code or data of the user's own are not what a plan was made with."""
 
 
 class DataError(FedpickError):

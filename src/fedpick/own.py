@@ -1,7 +1,8 @@
 """Code of the user's own, referred to in a text like a built-in: "FILE.py:Name" and "package.module:Name".
 
 A text, a configuration file or a manifest only contains such references; `load` imports the code, and only when the
-user asked for it. `fingerprint` is the hash of the file, which shows whether the file changed after a run was made.
+user asked for it. `fingerprint` tells which code a reference stood for when a run was made: the file, every local file
+that it imports, and the versions of installed packages.
 """
 
 import hashlib
@@ -10,16 +11,19 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Iterable
-from importlib.machinery import SourceFileLoader
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from fedpick.errors import ConfigError, unknown_name
+from fedpick.imports import Code, digest, is_local, read_code
 
 __all__ = [
-    *("fingerprint", "is_reference", "load", "moved", "place"),
+    *("described", "differences", "fingerprint", "is_reference", "load", "moved", "place"),
     *("references", "replace_references", "shown", "sources"),
 ]
 
@@ -95,14 +99,75 @@ def _source(reference: str) -> Path:
     return Path(spec.origin)
 
 
+def _code(reference: str) -> Code:
+    where, _ = _split(reference)
+    return read_code(_source(reference), "" if where.endswith(".py") else where)
+
+
 def fingerprint(reference: str) -> str:
-    """Hash of the file of a reference."""
-    return hashlib.sha256(_source(reference).read_bytes()).hexdigest()[:16]
+    """The code of a reference: every local file with its hash, every installed package with its version."""
+    return described(_code(reference), _source(reference))
+
+
+def described(code: Code, first: Path) -> str:
+    """A program as one line of text: files with their hashes, packages with their versions.
+
+    Args:
+        code: the program.
+        first: the file that it begins with; others are named by their way from its folder.
+    """
+    files = {_shown_path(path, first): path for path in (*code.modules.values(), *code.data)}
+    said = [f"{name} {digest(path)}" for name, path in sorted(files.items())]
+    return ", ".join([*said, *(f"{name} {version}".strip() for name, version in sorted(code.packages.items()))])
+
+
+def _shown_path(path: Path, first: Path) -> str:
+    """A file's way from the folder of another, without folders that only this machine has."""
+    folder, path = first.resolve().parent, path.resolve()
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else "/".join(path.parts[-2:])
+
+
+def differences(before: str, after: str) -> list[str]:
+    """What changed between two fingerprints, a phrase for each file or package.
+
+    >>> differences("loop.py aa, net.py bb, torch 2.12.0", "loop.py aa, net.py cc, torch 2.13.0")
+    ['net.py has changed', 'torch was 2.12.0 and is 2.13.0']
+    """
+    old, new = (dict(part.rpartition(" ")[::2] for part in text.split(", ")) for text in (before, after))
+    found = []
+    for name in sorted({*old, *new}):
+        was, now = old.get(name), new.get(name)
+        if was is None or now is None:
+            found.append(f"{name} is {'new' if was is None else 'gone'}")
+        elif was != now:
+            found.append(f"{name} was {was} and is {now}" if "." in was + now else f"{name} has changed")
+    return found
 
 
 def sources(names: Iterable[str]) -> dict[str, bytes]:
-    """Contents of the files of these references, by name without folder; installed modules are left out."""
-    return {_source(each).name: _source(each).read_bytes() for each in names if _split(each)[0].endswith(".py")}
+    """Contents of the local files of these references, by their places in one folder; installed ones are left out."""
+    found: dict[str, bytes] = {}
+    for each in names:
+        if not _split(each)[0].endswith(".py"):
+            continue
+        for place, path in _places(_code(each), _source(each)):
+            content = path.read_bytes()
+            if found.setdefault(place, content) != content:
+                raise ConfigError(
+                    f"{path}: another file of this name is used in the same run, and both cannot be sent to one folder "
+                    "of another machine; rename one of them"
+                )
+    return found
+
+
+def _places(code: Code, first: Path) -> Iterator[tuple[str, Path]]:
+    """Where each file of a program is to stand beside its first one, so that imports find it."""
+    for name, path in code.modules.items():
+        end = "/__init__.py" if path.name == "__init__.py" else ".py"
+        yield (name.replace(".", "/") + end if name else path.name), path
+    for path in code.data:
+        if path.is_relative_to(first.resolve().parent):
+            yield path.relative_to(first.resolve().parent).as_posix(), path
 
 
 class _Fresh(SourceFileLoader):
@@ -111,14 +176,79 @@ class _Fresh(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:
         return self.source_to_code(self.get_data(self.path), self.path)
 
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)[_READ] = digest(Path(self.path))
+        super().exec_module(module)
+
+
+_READ = "__fedpick_read__"  # in a module that was loaded here: the hash of its file
+
+
+class _Local(MetaPathFinder):
+    """Finds the local modules of one program, before those of the same name elsewhere."""
+
+    def __init__(self, modules: dict[str, Path]) -> None:
+        self.modules = modules
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        file = self.modules.get(fullname)
+        if file is None:
+            return None
+        inside = [str(file.parent)] if file.name == "__init__.py" else None
+        loader = _Fresh(fullname, str(file))
+        return importlib.util.spec_from_file_location(fullname, file, loader=loader, submodule_search_locations=inside)
+
+
+def _is_current(module: ModuleType, path: Path) -> bool:
+    """Whether a module in memory is what its file says now."""
+    file = getattr(module, "__file__", None)
+    if file is None or Path(file).resolve() != path.resolve():
+        return False
+    if _READ in vars(module):
+        return bool(vars(module)[_READ] == digest(path))
+    try:  # imported by others: the bytecode kept then has the file's time and size
+        header = Path(getattr(module, "__cached__", None) or "").read_bytes()[8:16]
+    except OSError:
+        return False
+    is_at = path.stat()
+    return header == b"".join((int(n) & 0xFFFFFFFF).to_bytes(4, "little") for n in (is_at.st_mtime, is_at.st_size))
+
+
+@contextmanager
+def _importing(code: Code, folder: Path | None) -> Iterator[None]:
+    """While it lasts, imports find the local modules of this program as their files are now.
+
+    Args:
+        code: the program.
+        folder: searched first, as when a file in it is run; None: none.
+    """
+    local = {name: path for name, path in code.modules.items() if name and is_local(path)}
+    there = {name: sys.modules[name] for name in local if name in sys.modules}
+    if not all(_is_current(module, local[name]) for name, module in there.items()):
+        for name in there:  # also those that did not change: they hold what they imported of the others
+            del sys.modules[name]
+    finder = _Local(local)
+    sys.meta_path.insert(0, finder)
+    if folder is not None:
+        sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        if folder is not None:
+            sys.path.remove(str(folder))
+
 
 def _module(reference: str) -> ModuleType:
     where, _ = _split(reference)
+    code, path = _code(reference), _source(reference).resolve()
     if not where.endswith(".py"):
-        return importlib.import_module(where)
-    path = _source(reference).resolve()
+        with _importing(code, None):
+            return importlib.import_module(where)
     # A unique name from path and content, because dataclasses and pickle look a module up by its name.
-    key = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(f"{path} {described(code, path)}".encode()).hexdigest()[:16]
     name = f"fedpick_own_{path.stem}_{key}"
     if name in sys.modules:
         return sys.modules[name]
@@ -127,14 +257,12 @@ def _module(reference: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))  # files in the same folder can be imported, as when the file is run
     try:
-        spec.loader.exec_module(module)
+        with _importing(code, path.parent):
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
-    finally:
-        sys.path.remove(str(path.parent))
     return module
 
 

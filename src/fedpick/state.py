@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -235,6 +236,8 @@ def _pieces(value: Any, depth: int) -> Iterator[bytes]:
     elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
         plain = int(value) if isinstance(value, float) and value.is_integer() else value
         yield repr(plain).encode(errors="backslashreplace")
+    elif isinstance(value, ModuleType):  # in a function's closure
+        yield value.__name__.encode()
     elif callable(value) and hasattr(value, "__qualname__"):  # a schedule that is a function
         yield f"{getattr(value, '__module__', '')}.{value.__qualname__}".encode()
     else:

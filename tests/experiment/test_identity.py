@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.experiment.identity import code_of, policy_text
+from fedpick.experiment.identity import policy_text
 from fedpick.store.tables import read_selections
 
 
@@ -103,13 +103,6 @@ def test_a_text_is_the_same_in_another_process():
     }
     assert len(found) == 1
     assert found.pop().startswith("E3CS#")
-
-
-def test_the_code_of_a_factory_is_its_own():
-    hashes = [set(code_of(each).values()) for each in (made, partial(made, 0.1), Plain(5, 0.1), partial(Plain, eps=1))]
-    assert hashes[0] == hashes[1]
-    assert hashes[2] == hashes[3]
-    assert hashes[0] != hashes[2]
 
 
 def test_objects_that_differ_in_an_array_are_two_rows_with_runs_of_their_own(tmp_path):

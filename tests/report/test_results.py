@@ -21,6 +21,7 @@ from fedpick.report import tables
 from fedpick.report.intervals import Interval
 from fedpick.report.results import Results
 from fedpick.report.runs import find_runs, read_info
+from fedpick.report.versions import short
 from fedpick.store import sealed
 from fedpick.store import tables as store_tables
 
@@ -260,13 +261,47 @@ def test_a_run_that_is_there_twice_is_shown_once(tmp_path):
     assert len(fp.load(tmp_path / "a", tmp_path / "c").rounds()) == 9  # the longer one
 
 
-def test_what_only_has_the_same_name_is_told_apart_by_its_folder(tmp_path):
-    for version in ("one", "two"):  # a changed file: the label is the same, the run is not
-        for seed in range(2):
-            make(tmp_path / f"{version}-{seed}", "eps.py:Eps", seed, code={"eps.py": version})
-    rows = fp.load(tmp_path).data()["rows"]
-    assert [each["policy"] for each in rows] == [f"eps.py:Eps in {tmp_path}/{name}-0" for name in ("one", "two")]
-    assert [each["seeds"] for each in rows] == [[0, 1], [0, 1]]
+def test_versions_of_a_policys_code_are_groups_that_are_not_compared_unasked(tmp_path):
+    texts = {"one": "eps.py 1111, net.py 22", "two": "eps.py 1111, net.py 33"}
+    for seed in range(2):
+        make(tmp_path / f"uniform-{seed}", "uniform", seed)
+        for name, text in texts.items():  # a changed file: the label is the same, the run is not
+            make(tmp_path / f"{name}-{seed}", "eps.py:Eps", seed, code={"eps.py:Eps": text})
+    named = [f"eps.py:Eps (code {short(text)})" for text in texts.values()]
+    results = fp.load(tmp_path, reference="uniform")
+    rows = results.data()["rows"]
+    assert [each["policy"] for each in rows] == ["uniform", *named]
+    assert all(each["seeds"] == [0, 1] for each in rows)
+    assert all("difference" in each["scores"]["returned"] for each in rows[1:])  # each with uniform
+    (note,) = [each for each in results.notes if "versions of the code" in each]
+    assert "eps.py:Eps: these runs are of 2 versions of the code" in note
+    assert "net.py has changed" in note
+    unasked = fp.load(tmp_path, reference="eps.py:Eps")
+    assert not any("difference" in each["scores"]["returned"] for each in unasked.data()["rows"])
+    assert any("several versions of its code, so no differences are computed" in note for note in unasked.notes)
+    asked = fp.load(tmp_path, reference=named[1]).data()["rows"]
+    assert asked[0]["policy"] == named[1]
+    assert {each["scores"]["returned"]["difference"]["to"] for each in asked[1:]} == {named[1]}
+
+
+def test_runs_of_an_old_trainer_are_not_compared_with_those_of_the_new_one(tmp_path):
+    texts = {"uniform": "loop.py 11, net.py 22", "oort": "loop.py 11, net.py 33"}
+    for policy, text in texts.items():
+        for seed in range(3):
+            code = {"loop.py:Trainer": text}
+            make(tmp_path / f"{policy}-{seed}", policy, seed, code=code, train={"trainer": "loop.py:Trainer"})
+    results = fp.load(tmp_path, reference="uniform")
+    rows = results.data()["rows"]
+    assert {each["code"] for each in rows} == {f"loop.py:Trainer (code {short(text)})" for text in texts.values()}
+    assert not any("difference" in each["scores"]["returned"] for each in rows)
+    assert f"loop.py:Trainer (code {short(texts['oort'])})" in " ".join(results.table("text").split())
+    assert any("the reference uniform has no rounds in" in note for note in results.notes)
+    alone = fp.load(tmp_path / "uniform-0", tmp_path / "uniform-1")
+    assert {each["code"] for each in alone.data()["rows"]} == {""}
+    assert not any("versions" in note for note in alone.notes)
+
+
+def test_deployments_of_the_same_policy_are_told_apart_by_their_folders(tmp_path):
     served = {"engine": "flower", "base": "FedAvg"}
     for name in ("monday", "tuesday"):
         make(tmp_path / "real" / name, "E3CS", **served)

@@ -24,7 +24,7 @@ from fedpick.cli.options import (
     complete_policy,
     complete_world,
 )
-from fedpick.errors import ConfigError, bare_name
+from fedpick.errors import ChangedError, ConfigError, bare_name
 from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.shelf import Shelf
 from fedpick.policies.text import installed_policies, policy_names
@@ -218,12 +218,28 @@ def resume(
     if Shelf.is_one(folder):
         shelf = Shelf(folder)
         with executors.staying():
-            for plan in shelf.plans():
+            for plan in _current(shelf.plans(), named):
                 longer = plan if rounds is None else plan.only(rounds=rounds)
-                _carry_out(longer.naming(named), shelf, target, executor, workers, device)
+                _carry_out(longer, shelf, target, executor, workers, device)
         return
     settings = playing.config_of(folder, named)
     _run(replace(settings, rounds=rounds or settings.rounds), folder, device)
+
+
+def _current(plans: list[Experiment], named: list[str]) -> list[Experiment]:
+    """The plans that can be continued, with the paths of the user's own code; the last reason raises if none can."""
+    found: list[Experiment] = []
+    changed: list[ChangedError] = []
+    for plan in plans:
+        try:
+            found.append(plan.naming(named))
+        except ChangedError as error:
+            changed.append(error)
+    if changed and not found:
+        raise changed[-1]
+    for each in changed:
+        console.err.print(f"a plan is not continued: {each}", markup=False, soft_wrap=True)
+    return found
 
 
 @app.command(name="run")

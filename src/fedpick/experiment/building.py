@@ -1,7 +1,9 @@
 """Build worlds and trainers from plain settings, as they stand in a configuration file."""
 
 import ast
+import inspect
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,10 @@ from fedpick.text import Makers, make
 from fedpick.types import Clients
 from fedpick.worlds import World
 
-__all__ = ["PARTS", "build_trainer", "build_world", "current_names", "trace_beside", "world_label", "world_settings"]
+__all__ = [
+    *("PARTS", "build_trainer", "build_world", "current_names", "is_trainer", "made_trainer", "trace_beside"),
+    *("world_label", "world_settings"),
+]
 
 PARTS: dict[str, Makers] = {
     "availability": {
@@ -104,12 +109,14 @@ def _own_world(text: str, count: int | None) -> World:
     return made
 
 
-def build_trainer(people: Any, data: dict[str, Any], settings: dict[str, Any], reports: tuple[str, ...]) -> TrainerLike:
+def build_trainer(
+    people: Any, data: dict[str, Any] | None, settings: dict[str, Any], reports: tuple[str, ...]
+) -> TrainerLike:
     """fedpick's trainer, or one of the user's own: train = {"trainer": "loop.py:Trainer(lr=0.1)"}.
 
     Args:
         people: the clients' data; a trainer of the user's own gets it as `data`.
-        data: settings of [data], which decide the defaults.
+        data: settings of [data], which decide the defaults; None: the data is an object of the user's.
         settings: of [train].
         reports: names of the reports that the policy wants from clients; a trainer of the user's own gets them if it
             has such an argument.
@@ -130,10 +137,45 @@ def build_trainer(people: Any, data: dict[str, Any], settings: dict[str, Any], r
         raise
     except Exception as error:  # the user's code can raise anything
         raise ConfigError(f"{text}: {type(error).__name__}: {error}") from None
-    lacking = [name for name in ("init", "probe", "train", "aggregate", "evaluate") if not hasattr(made, name)]
+    return _checked(made, text)
+
+
+def made_trainer(trainer: Any, people: Any, reports: tuple[str, ...]) -> TrainerLike:
+    """A trainer of the user's own: an object as it is, or what a class or a function makes for this data.
+
+    Args:
+        trainer: the object, the class or the function.
+        people: the clients' data, given as `data` if there is such an argument.
+        reports: names of the reports that the policy wants, given as `reports` if there is such an argument.
+    """
+    name = getattr(trainer, "__name__", type(trainer).__name__)
+    if is_trainer(trainer):
+        return _checked(trainer, name)
+    try:
+        known: Mapping[str, inspect.Parameter] = inspect.signature(trainer).parameters
+    except (TypeError, ValueError):  # it cannot be looked into
+        known = {}
+    anything = any(each.kind is each.VAR_KEYWORD for each in known.values())
+    given = {"data": people, "reports": reports}
+    try:
+        made = trainer(**{key: value for key, value in given.items() if key in known or anything})
+    except FedpickError:
+        raise
+    except Exception as error:  # the user's code can raise anything
+        raise ConfigError(f"{name}: {type(error).__name__}: {error}{own.place(error)}") from None
+    return _checked(made, name)
+
+
+def is_trainer(thing: Any) -> bool:
+    """Whether it is a trainer, not a class or a function that makes one."""
+    return hasattr(thing, "train") and not isinstance(thing, type)
+
+
+def _checked(made: Any, name: str) -> TrainerLike:
+    lacking = [method for method in ("init", "probe", "train", "aggregate", "evaluate") if not hasattr(made, method)]
     if lacking:
         raise ConfigError(
-            f"{text}: has no method {lacking[0]}; see fedpick.protocol.TrainerLike for a trainer's methods"
+            f"{name}: has no method {lacking[0]}; see fedpick.protocol.TrainerLike for a trainer's methods"
         )
     trainer: TrainerLike = made
     return trainer

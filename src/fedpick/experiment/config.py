@@ -35,7 +35,8 @@ from typing import Any
 from fedpick import own
 from fedpick._version import __version__
 from fedpick.errors import ConfigError, FedpickError, bare_name
-from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, world_label
+from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, made_trainer, world_label
+from fedpick.experiment.code import Reader, named_references
 from fedpick.policies.text import canonical_policy
 from fedpick.protocol import TrainerLike, traits
 from fedpick.simulate.run import Run, policy_for
@@ -63,8 +64,9 @@ class Config:
         checkpoint_every: rounds between checkpoints.
         data: settings of [data]; None: no training.
         train: settings of [train].
-        code: hash of each file of the user's own that the texts name; None computes them.
-        made: "policy", "world" or "data" as objects, which replace those described by the texts.
+        code: the code and the data files of the user's own that the texts name (see `own.fingerprint`); None reads
+            them.
+        made: "policy", "world", "data" or "trainer" as objects, which replace those described by the texts.
     """
 
     policy: str
@@ -101,7 +103,7 @@ class Config:
         if made is not None and not isinstance(made, type):
             self._check_size(made)  # before its key is looked for, which does not tell sizes of objects apart
         if self.code is None:
-            object.__setattr__(self, "code", {own.shown(each): own.fingerprint(each) for each in self.references()})
+            object.__setattr__(self, "code", Reader().read(self.texts()))
 
     def _check_size(self, policy: Any) -> None:
         """Raise if a policy chooses another number of clients than tables and texts would say."""
@@ -112,10 +114,13 @@ class Config:
                 "equal, or leave the policy's out (in Python, give its class or a text)"
             )
 
+    def texts(self) -> list[str]:
+        """The settings that are texts, which may name code and data of the user's own."""
+        return [self.policy, *_texts(self.world), *_texts(self.data or {}), *_texts(self.train)]
+
     def references(self) -> list[str]:
         """References to the user's own code ("FILE.py:Name") in the settings."""
-        texts = [self.policy, *_texts(self.world), *_texts(self.data or {}), *_texts(self.train)]
-        return list(dict.fromkeys(each for text in texts for each in own.references(text)))
+        return named_references(self.texts())
 
     def with_own_in(self, folder: Path) -> "Config":
         """The same run with the user's own files in this folder, for another machine."""
@@ -149,13 +154,13 @@ class Config:
         if self.data is not None:
             rest = [f"{key}={value!r}" for key, value in sorted(self.data.items()) if key != "name"]
             data = own.shown(" ".join([str(self.data.get("name")), *rest]))
-        train = ", ".join(f"{key}={value!r}" for key, value in sorted(self.train.items()))
+        train = ", ".join(f"{key}={value!r}" for key, value in sorted(_shown(self.train).items()))
         return {
             "policy": policy,
             "world": world_label(self._world()),
             "cohort_size": self.cohort_size,
             "data": data,
-            "train": own.shown(train),
+            "train": train,
             "seed": self.seed,
         }
 
@@ -229,7 +234,10 @@ class Config:
 
     def _trainer(self, people: Any, reports: tuple[str, ...]) -> TrainerLike:
         try:
-            return build_trainer(people, self.data or {}, self.train, reports)
+            if "trainer" in self.made:
+                return made_trainer(self.made["trainer"], people, reports)
+            known = None if "data" in self.made else self.data
+            return build_trainer(people, known, self.train, reports)
         except FedpickError:
             raise
         except MISTAKES as error:

@@ -1,18 +1,17 @@
 """Which policy an object is: a text that differs wherever its choices may, so that no two share their runs."""
 
-import hashlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
-from types import CodeType
 from typing import Any
 
 from fedpick import own
+from fedpick.experiment.code import steps
 from fedpick.policies.text import canonical_policy, label
 from fedpick.state import settings_hash
 
-__all__ = ["code_of", "policy_text"]
+__all__ = ["policy_text"]
 
 _PLAIN = str | int | float
 
@@ -73,27 +72,5 @@ def _told(value: Any) -> Any:
         return [_told(value.__func__), value.__self__]
     if inspect.isfunction(value):
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        return [value.__qualname__, list(_steps(value.__code__)), value.__defaults__, value.__kwdefaults__, cells]
+        return [value.__qualname__, steps(value.__code__), value.__defaults__, value.__kwdefaults__, cells]
     return value
-
-
-def _steps(code: CodeType) -> Iterator[Any]:
-    yield code.co_code
-    yield code.co_names
-    for value in code.co_consts:
-        if isinstance(value, CodeType):
-            yield from _steps(value)
-        else:
-            yield repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)  # whose order varies
-
-
-def code_of(policy: Any) -> dict[str, str]:
-    """Hash of the source of a policy's class that was defined in this process: other code is another run."""
-    kind = policy.func if isinstance(policy, partial) else policy
-    kind = kind if isinstance(kind, type) or inspect.isroutine(kind) else type(kind)
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):  # defined at a prompt
-        methods = [getattr(value, "__code__", None) for value in vars(kind).values()]
-        source = repr([(code.co_code, code.co_consts) for code in methods if code is not None])
-    return {policy_text(policy): hashlib.sha256(source.encode()).hexdigest()[:16]}

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fedpick import own
-from fedpick.errors import ConfigError, bare_name
-from fedpick.experiment.building import current_names, world_label, world_settings
+from fedpick.errors import ChangedError, ConfigError, bare_name
+from fedpick.experiment.building import current_names, is_trainer, world_label, world_settings
+from fedpick.experiment.code import Reader, code_of, named_files, named_references
 from fedpick.experiment.config import Config
-from fedpick.experiment.identity import code_of, policy_text
+from fedpick.experiment.identity import policy_text
 from fedpick.worlds import World
 
 __all__ = ["Experiment", "distinct"]
@@ -34,11 +35,11 @@ class Experiment:
         world: names such as "volatile", texts such as "volatile(deadline=9)", or settings of [world].
         cohort_size: clients chosen per round.
         data: names such as "digits", or settings of [data]; None or "none": no training.
-        train: settings of [train].
+        train: settings of [train]; in Python, "trainer" may also be a trainer, its class, or a function that makes it.
         seeds: a number of seeds, or a list of seeds.
         rounds: of every run.
         checkpoint_every: rounds between checkpoints.
-        code: hash of each file of the user's own, for a plan that was read from a file; None computes them.
+        code: the code and the data files of the user's own, for a plan that was read from a file; None reads them.
 
     >>> plan = Experiment(policy=["uniform", "e3cs(quota=0.5)"], cohort_size=[5, 10], seeds=3, rounds=50)
     >>> len(plan.configs()), plan.configs()[0].policy
@@ -86,42 +87,53 @@ class Experiment:
     def configs(self) -> list[Config]:
         """All runs, without duplicates."""
         found: dict[str, Config] = {}
+        reader = Reader()
         for data, train, world, size, policy, seed in itertools.product(
             self.data, self.train, self.world, self.cohort_size, self.policy, self.seeds
         ):
             made = {} if isinstance(policy, str) else {"policy": policy}
-            text, code = (policy, self.code) if isinstance(policy, str) else (policy_text(policy), code_of(policy))
-            made |= {name: each["made"] for name, each in (("world", world), ("data", data or {})) if "made" in each}
+            sides = {"world": world, "data": data or {}, "trainer": train}
+            made |= {name: each["made"] for name, each in sides.items() if "made" in each}
             config = Config(
-                policy=text,
+                policy=policy if isinstance(policy, str) else policy_text(policy),
                 cohort_size=size,
                 rounds=self.rounds,
                 seed=seed,
-                world={key: value for key, value in world.items() if key != "made"},
+                world=_plain(world),
                 checkpoint_every=self.checkpoint_every,
-                data=None if data is None else {key: value for key, value in data.items() if key != "made"},
-                train={} if data is None else train,
-                code=code,
+                data=None if data is None else _plain(data),
+                train={} if data is None else _plain(train),
+                code={},
                 made=made,
             )
-            if self.code is not None:  # of all hashes, those of the files that this run uses
-                used = map(own.shown, config.references())
-                config = replace(config, code={each: self.code.get(each, "") for each in used})
+            config = replace(config, code=self._code(config, reader))
             found.setdefault(config.key, config)
         return list(found.values())
+
+    def _code(self, config: Config, reader: Reader) -> dict[str, str]:
+        """The code and the data of the user's own that a run depends on, by name."""
+        if self.code is not None:  # of all that the plan's file lists, what this run uses
+            used = [own.shown(each) for each in config.references()]
+            files = [each for each in named_files(config.texts()) if each in self.code]
+            return {each: self.code.get(each, "") for each in (*used, *files)}
+        found = reader.read(config.texts())
+        for name, each in config.made.items():
+            text = code_of(each)
+            if text:
+                found[str(config.labels[name] if name != "trainer" else config.train[name])] = text
+        return found
 
     @property
     def has_objects(self) -> bool:
         """Whether it contains Python objects, which cannot be stored in a plan's file."""
-        sides = [*self.world, *(each for each in self.data if each is not None)]
+        sides = [*self.world, *self.train, *(each for each in self.data if each is not None)]
         return not all(isinstance(each, str) for each in self.policy) or any("made" in each for each in sides)
 
     def references(self) -> list[str]:
         """References to the user's own code ("FILE.py:Name", with paths) in the settings."""
         sides = [{"policy": each} for each in self.policy if isinstance(each, str)]
         sides += [each for each in (*self.world, *self.data, *self.train) if each]
-        texts = [text for side in sides for text in side.values() if isinstance(text, str)]
-        return list(dict.fromkeys(each for text in texts for each in own.references(text)))
+        return named_references(text for side in sides for text in side.values() if isinstance(text, str))
 
     def naming(self, references: Sequence[str]) -> "Experiment":
         """This plan, read from a file, with the paths of the user's own code.
@@ -139,12 +151,6 @@ class Experiment:
                     f"{name}: this plan uses code of yours, which fedpick imports only if you name it; add it with its "
                     f"path: -p {name}"
                 )
-            said = (self.code or {}).get(name)
-            if said and own.fingerprint(now[name]) != said:
-                raise ConfigError(
-                    f"{now[name]}: has changed since this plan was made, so results would not belong to the same run; "
-                    "restore the old file, or start a new comparison"
-                )
 
         def named(value: Any) -> Any:
             if isinstance(value, str):
@@ -156,10 +162,22 @@ class Experiment:
         sides: dict[str, Any] = {
             name: [named(each) for each in getattr(self, name)] for name in ("policy", "world", "data", "train")
         }
-        return replace(self, **sides, code=None)
+        current = replace(self, **sides, code=None)
+        self._check_unchanged(current.hashes())
+        return current
+
+    def _check_unchanged(self, now: Mapping[str, str]) -> None:
+        """Raise if code or data of the user's own are not what they were when this plan was made."""
+        for name, before in (self.code or {}).items():
+            if name in now and before and now[name] != before:
+                what = "; ".join(own.differences(before, now[name]))
+                raise ChangedError(
+                    f"{name}: {what} since this plan was made, so results would not belong to the same run; restore "
+                    "what it was, or start a new comparison: the same command of fedpick compare keeps both"
+                )
 
     def hashes(self) -> dict[str, str]:
-        """Hash of each file of the user's own."""
+        """The code and the data files of the user's own, see `own.fingerprint`."""
         return {name: said for config in self.configs() for name, said in (config.code or {}).items()}
 
     def as_dict(self) -> dict[str, Any]:
@@ -201,7 +219,7 @@ class Experiment:
         """A short description, for plots."""
         data = [str(each["name"]) for each in self.data if each is not None]
         sizes = ", ".join(map(str, self.cohort_size))
-        where = ", ".join(map(world_label, ({k: v for k, v in w.items() if k != "made"} for w in self.world)))
+        where = ", ".join(map(world_label, map(_plain, self.world)))
         many = f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
         return f"{where}{' with ' + ', '.join(data) if data else ''}: {sizes} clients a round, {many}"
 
@@ -268,7 +286,27 @@ def _data(value: Any) -> dict[str, Any] | None:
 def _train(value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise ConfigError(f"train = {value!r:.80}, but must be settings such as {{'lr': 0.1, 'model': 'logistic'}}")
-    return dict(value or {})
+    found = dict(value or {})
+    trainer = found.get("trainer")
+    if trainer is None or isinstance(trainer, str) or "made" in found:
+        return found
+    if not callable(trainer) and not is_trainer(trainer):
+        raise ConfigError(
+            f"train: trainer = {trainer!r:.80}, but must be a text such as 'loop.py:Trainer(lr=0.1)', a class, a "
+            "function that makes a trainer, or a trainer"
+        )
+    if len(found) > 1:
+        raise ConfigError(
+            f"train: {', '.join(sorted(set(found) - {'trainer'}))} beside a trainer of your own, which has its own "
+            "settings; use functools.partial(MyTrainer, lr=0.1)"
+        )
+    name = f"{type(trainer).__name__}-{_fingerprint(trainer)}" if is_trainer(trainer) else policy_text(trainer)
+    return {"trainer": name, "made": trainer}
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without the object that they stand for."""
+    return {key: value for key, value in settings.items() if key != "made"}
 
 
 def _fingerprint(value: Any) -> str:

@@ -140,8 +140,8 @@ class Shelf:
             try:
                 said = read_manifest(folder)["config"]
                 rest = {key: said.get(key) for key in _SIDES} | {"train": said.get("train") or {}}
-                grid = grids.setdefault(json.dumps(rest, sort_keys=True), {**rest, "of": {}, "code": {}})
-                grid["code"] |= said.get("code") or {}
+                rest["code"] = said.get("code") or {}
+                grid = grids.setdefault(json.dumps(rest, sort_keys=True), {**rest, "of": {}})
                 grid["of"].setdefault(str(said["policy"]), []).append(int(said["seed"]))
             except (KeyError, TypeError, ValueError, StoreError):
                 continue

@@ -63,13 +63,13 @@ _RATES: Makers = {
 
 
 def build_trainer(
-    people: data.Federated, of: Mapping[str, Any], settings: Mapping[str, Any], reports: tuple[str, ...] = ()
+    people: data.Federated, of: Mapping[str, Any] | None, settings: Mapping[str, Any], reports: tuple[str, ...] = ()
 ) -> Trainer:
     """A trainer for this data.
 
     Args:
         people: who holds what.
-        of: the [data] settings it was made from, which decide the defaults.
+        of: the [data] settings it was made from, which decide the defaults; None: it was made by the user.
         settings: the [train] settings.
         reports: what the policy would hear from clients; those that this trainer cannot give are left out.
     """
@@ -77,7 +77,8 @@ def build_trainer(
     for key in settings:
         if key not in known:
             raise unknown_name("setting of [train]", key, known)
-    chosen = {**DEFAULTS.get(known_name(of) or "", OWN), **settings}
+    known_data = None if of is None else known_name(of)
+    chosen = {**DEFAULTS.get(known_data or "", OWN), **settings}
     text, rate = chosen.pop("model"), chosen.pop("lr")
     if not isinstance(text, str):
         raise ConfigError(f"[train] model = {text!r}, but must be a text such as 'mlp(hidden=(64, 30))'")

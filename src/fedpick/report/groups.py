@@ -25,11 +25,12 @@ class Block(NamedTuple):
     data: str | None
     train: str
     engine: str
+    code: str = ""  # versions of the user's own code in world, data and trainer, where there are several
 
 
 def block_of(run: RunInfo) -> Block:
     """The block of a run."""
-    return Block(run.world, run.cohort_size, run.data, run.train, run.engine)
+    return Block(run.world, run.cohort_size, run.data, run.train, run.engine, run.around)
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,11 @@ def span(numbers: Iterable[int | None]) -> str:
 
 
 def labels(runs: Sequence[RunInfo]) -> list[str]:
-    """A label for each run's policy; if a policy has a seed twice, the folder is added."""
-    found = [run.policy for run in runs]
+    """A label for each run's policy, with the version of its code; if it has a seed twice, the folder is added."""
+    found = [f"{run.policy} ({run.version})" if run.version else run.policy for run in runs]
     members: dict[tuple[str, Block], list[int]] = {}
     for i, run in enumerate(runs):
-        members.setdefault((run.policy, block_of(run)), []).append(i)
+        members.setdefault((found[i], block_of(run)), []).append(i)
     ways: tuple[Callable[[RunInfo], str], ...] = (
         lambda run: str(run.source or run.folder),
         lambda run: run.identity,
@@ -117,7 +118,7 @@ def labels(runs: Sequence[RunInfo]) -> list[str]:
         for text, part in parts.items():
             where = text if way is ways[0] else str(runs[part[0]].folder)
             for i in part:
-                found[i] = f"{runs[i].policy} in {where}"
+                found[i] = f"{found[i]} in {where}"
     return found
 
 
@@ -126,6 +127,7 @@ def grouped(played: Sequence[Played], reference: str) -> list[Group]:
     places = [block_of(run.info) for run in played]
     played = sorted(played, key=lambda run: run.info.policy != reference)  # stable
     names = labels([run.info for run in played])
+    played, names = _first(reference, played, names)
     blocks = list(dict.fromkeys(places))
     found: dict[tuple[int, int], list[Played]] = {}
     order = {name: i for i, name in enumerate(dict.fromkeys(names))}
@@ -136,6 +138,12 @@ def grouped(played: Sequence[Played], reference: str) -> list[Group]:
         Group(called[j], runs[0].info.policy, blocks[i], tuple(sorted(runs, key=lambda run: run.info.seed)))
         for (i, j), runs in sorted(found.items())
     ]
+
+
+def _first(reference: str, played: Sequence[Played], names: list[str]) -> tuple[list[Played], list[str]]:
+    """The runs and their labels, those with the reference's label first: it may name a version of a policy's code."""
+    order = sorted(range(len(names)), key=lambda i: names[i] != reference)
+    return [played[i] for i in order], [names[i] for i in order]
 
 
 def reference_policy(wanted: str | None, policies: Sequence[str]) -> str:
@@ -169,7 +177,7 @@ def set_targets(groups: Sequence[Group], reference: str, given: float | None) ->
         inside = [group for group in groups if group.block == block]
         if any(group.values("accuracy") is None for group in inside):
             continue
-        anchor = next((group for group in inside if group.policy == reference), inside[0])
+        anchor = next((group for group in inside if reference in (group.label, group.policy)), inside[0])
         target = default_target(anchor) if given is None else given
         if target is None:
             continue
@@ -223,10 +231,17 @@ def warnings(groups: Sequence[Group], reference: str, bases: Sequence[Group | No
             over = f"differences use the {len(common)} in common" if len(common) > 1 else "no difference is computed"
             notes.append(f"{group.label} has seeds {_which(group.seeds)} and {base.label} {_which(base.seeds)}; {over}")
     blocks = dict.fromkeys(group.block for group in groups if group.block.engine == "simulator")
-    without = [b for b in blocks if reference not in [group.policy for group in groups if group.block == b]]
+    known = [(group.block, name) for group in groups for name in (group.label, group.policy)]
+    without = [block for block in blocks if (block, reference) not in known]
     if without:
         places = "; ".join(", ".join(str(part) for part in block if part not in (None, "")) for block in without)
         notes.append(f"the reference {reference} has no rounds in: {places}; no differences are computed there")
+    versions = [group.label for group in groups if group.policy == reference and group.runs[0].info.version]
+    if len(set(versions)) > 1:
+        notes.append(
+            f"the reference {reference} has several versions of its code, so no differences are computed; name one: "
+            f"--reference '{versions[-1]}'"
+        )
     fewest = min(len(group.runs) for group in groups)
     if fewest == 1 and not blocks:  # real clients; one server is no comparison
         if len(groups) > 1:
@@ -290,5 +305,10 @@ def _base(group: Group, groups: Sequence[Group], reference: str) -> Group | None
     """The group that a group is compared with; none for real clients, which are not the same for the same seed."""
     if group.block.engine != "simulator":
         return None
-    first = next((each for each in groups if each.block == group.block and each.policy == reference), None)
-    return None if first is group else first
+    inside = [each for each in groups if each.block == group.block]
+    named = [each for each in inside if each.label == reference] or [
+        each for each in inside if each.policy == reference
+    ]
+    if len({each.label for each in named}) > 1 and any(each.runs[0].info.version for each in named):
+        return None  # several versions of its code: which one is meant?
+    return None if not named or named[0] is group else named[0]

@@ -28,6 +28,7 @@ from fedpick.report.layout import Sheet
 from fedpick.report.played import Played, read_runs
 from fedpick.report.runs import RunInfo, find_runs, planned_runs, read_info
 from fedpick.report.scores import cep
+from fedpick.report.versions import tell_apart
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -93,8 +94,10 @@ class Results:
         found = [run if isinstance(run, RunInfo) else read_info(run) for run in runs]
         if not found:
             raise StoreError("there are no runs to show; give the folder of one")
+        found, self._versions = tell_apart(found)
         self.runs, self._twice = _once(found)
-        self.reference = reference_policy(reference, [run.policy for run in self.runs])
+        named = [f"{run.policy} ({run.version})" for run in self.runs if run.version]
+        self.reference = reference_policy(reference, [*(run.policy for run in self.runs), *named])
         self._target = target
         self._most = rounds
         self._each = False  # whether every run is read to its own end
@@ -114,6 +117,7 @@ class Results:
             more = ", ..." if len(waiting) > 5 else ""
             of = f"{len(played)} of {len(self.runs)} runs have rounds so far"
             notes.insert(0, f"{of}; left out: {names}{more}")
+        notes += self._versions
         if self._twice:
             many = "run is" if self._twice == 1 else "runs are"
             notes.append(f"{self._twice} {many} there twice, with the same configuration and seed; shown once")

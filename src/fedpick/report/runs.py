@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,9 @@ class RunInfo:
     rounds: int | None  # asked for
     identity: str = ""  # the configuration without seed and rounds, as text
     source: Path | None = None  # the folder that was searched, if it is not the run's own
+    code: Mapping[str, str] = field(default_factory=dict)  # code and data of the user's own, see `own.fingerprint`
+    version: str = ""  # which version of the policy's code, where these runs have several
+    around: str = ""  # which version of the code of world, data and trainer, where these runs have several
 
     @property
     def simulated(self) -> bool:
@@ -101,6 +104,7 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
             oracle=bool(said.get("oracle", _ORACLES.search(policy))),
             engine=str(said["engine"]),
             rounds=_whole(config.get("rounds")),
+            code={str(name): str(text) for name, text in (config.get("code") or {}).items()},
             identity=json.dumps({k: v for k, v in config.items() if k not in _FREE}, sort_keys=True),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -219,6 +219,7 @@ def _place(group: Group) -> dict[str, str]:
         "clients a round": "any" if block.cohort_size is None else str(block.cohort_size),
         "data": printable(block.data or ("their own" if real else "none")),
         "training": printable(block.train or "usual"),
+        "code": printable(block.code),
     }
 
 
