@@ -35,7 +35,7 @@ def short(text: str) -> str:
     """The name of a version of code.
 
     >>> short("loop.py 1f2e3d4c5b6a7988, numpy 2.3.1")
-    '0d64be'
+    '3d571a'
     """
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
