@@ -10,6 +10,7 @@ from typing import Any
 from fedpick import own, worlds
 from fedpick import rng as rngs
 from fedpick.errors import ConfigError, FedpickError, unknown_name
+from fedpick.metrics import check_directions
 from fedpick.protocol import TrainerLike
 from fedpick.text import Makers, make
 from fedpick.types import Clients
@@ -135,6 +136,7 @@ def build_trainer(people: Any, data: dict[str, Any], settings: dict[str, Any], r
         raise ConfigError(
             f"{text}: has no method {lacking[0]}; see fedpick.protocol.TrainerLike for a trainer's methods"
         )
+    check_directions(getattr(made, "directions", None), text)
     trainer: TrainerLike = made
     return trainer
 

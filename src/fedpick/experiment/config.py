@@ -36,9 +36,10 @@ from fedpick import own
 from fedpick._version import __version__
 from fedpick.errors import ConfigError, FedpickError, bare_name
 from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, world_label
+from fedpick.metrics import check_directions, metrics_text
 from fedpick.policies.text import canonical_policy
 from fedpick.protocol import TrainerLike, traits
-from fedpick.simulate.run import Run, policy_for
+from fedpick.simulate.run import Run, megabytes_of, policy_for
 from fedpick.worlds import WORLDS, World
 
 __all__ = ["Config"]
@@ -95,6 +96,7 @@ class Config:
             raise ConfigError(f"data = {self.data!r}, but must be a section: [data], then name = 'fashion-mnist'")
         if not isinstance(self.train, dict):
             raise ConfigError(f"train = {self.train!r}, but must be a section: [train], then lr = 0.05")
+        object.__setattr__(self, "train", metrics_text(self.train))
         if self.train and self.data is None:
             raise ConfigError("[train] is given, but no [data] to train on; add [data], then name = 'fashion-mnist'")
         made = self.made.get("policy")
@@ -217,15 +219,24 @@ class Config:
         trainer = None
         if people is not None and self.data is not None:
             trainer = self._trainer(people, reports)
-            if "model_megabytes" not in self.world and hasattr(trainer, "megabytes"):
-                world = replace(world, model_megabytes=trainer.megabytes)
         try:
-            return Run(policy, world, self.seed, trainer)
+            if trainer is None or self._sized(world):
+                return Run(policy, world, self.seed, trainer)
+            sent = getattr(trainer, "megabytes", None)
+            model = trainer.init(self.seed) if sent is None else None
+            world = replace(world, model_megabytes=megabytes_of(model) if sent is None else sent)
+            return Run(policy, world, self.seed, trainer, model=model)
         except FedpickError:
             raise
         except MISTAKES as error:  # from the policy's init, or that of a trainer of the user's own
             where = own.place(error)
             raise ConfigError(f"policy = {self.policy!r}: {type(error).__name__}: {error}{where}") from None
+
+    def _sized(self, world: World) -> bool:
+        """Whether the user says how large a message with a model is."""
+        return "model_megabytes" in self.world or (
+            "world" in self.made and world.model_megabytes != World.model_megabytes
+        )
 
     def _trainer(self, people: Any, reports: tuple[str, ...]) -> TrainerLike:
         try:
@@ -258,7 +269,9 @@ class Config:
     def about(self, run: Run) -> dict[str, Any]:
         """What a report needs to know about the run, so that it need not build it."""
         oracle = traits(run.policy).oracle
-        return {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
+        said = {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
+        directions = check_directions(getattr(run.trainer, "directions", None), "the trainer")
+        return said | ({"directions": directions} if directions else {})
 
 
 def _texts(settings: Mapping[str, Any]) -> Iterator[str]:

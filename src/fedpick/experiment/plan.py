@@ -19,6 +19,7 @@ from fedpick.errors import ConfigError, bare_name
 from fedpick.experiment.building import current_names, world_label, world_settings
 from fedpick.experiment.config import Config
 from fedpick.experiment.identity import code_of, policy_text
+from fedpick.metrics import metrics_text
 from fedpick.worlds import World
 
 __all__ = ["Experiment", "distinct"]
@@ -268,7 +269,7 @@ def _data(value: Any) -> dict[str, Any] | None:
 def _train(value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise ConfigError(f"train = {value!r:.80}, but must be settings such as {{'lr': 0.1, 'model': 'logistic'}}")
-    return dict(value or {})
+    return metrics_text(value or {})
 
 
 def _fingerprint(value: Any) -> str:

@@ -6,15 +6,15 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedpick import worlds
 from fedpick.errors import StoreError, UnknownNameError, find_name
-from fedpick.store.manifest import MANIFEST, read_manifest
+from fedpick.store.manifest import LABELS, MANIFEST, read_manifest
 
-__all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs"]
+__all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs", "stored_labels"]
 
 DEEPEST = 3  # levels below a folder that are searched for runs
 NAMED = 3  # folders left out that are named
@@ -39,6 +39,14 @@ class RunInfo:
     rounds: int | None  # asked for
     identity: str = ""  # the configuration without seed and rounds, as text
     source: Path | None = None  # the folder that was searched, if it is not the run's own
+    label: str = ""  # the policy's name in tables and legends; "": the policy
+    directions: Mapping[str, str] = field(default_factory=dict)  # of metrics, which the trainer declares
+    lacking: Mapping[str, str] = field(default_factory=dict)  # reports that the policy missed, and what it took instead
+
+    @property
+    def name(self) -> str:
+        """The policy's name in tables and legends."""
+        return self.label or self.policy
 
     @property
     def simulated(self) -> bool:
@@ -102,6 +110,8 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
             engine=str(said["engine"]),
             rounds=_whole(config.get("rounds")),
             identity=json.dumps({k: v for k, v in config.items() if k not in _FREE}, sort_keys=True),
+            directions={str(k): str(v) for k, v in said.get("directions", {}).items()},
+            lacking={str(k): str(v) for k, v in said.get("lacking", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
@@ -161,7 +171,19 @@ def sort_runs(path: Path, found: list[RunInfo]) -> list[RunInfo]:
         return keys.get(run.folder.name.rsplit("_", 1)[-1], len(keys)), order.get(run.policy, len(order))
 
     ordered = sorted(found, key=place)  # stable: else by the folders' names
-    return [run if run.folder == path else replace(run, source=path) for run in ordered]
+    names = stored_labels(path)
+    return [
+        run if run.folder == path else replace(run, source=path, label=names.get(run.policy, "")) for run in ordered
+    ]
+
+
+def stored_labels(folder: Path) -> dict[str, str]:
+    """The labels of policies that were given in an experiment's folder; none if they cannot be read."""
+    try:
+        said = json.loads((folder / LABELS).read_text(encoding="utf-8"))
+        return {str(policy): str(name) for policy, name in said.items()}
+    except (ValueError, AttributeError, OSError):
+        return {}
 
 
 def planned_runs(folder: Path) -> dict[str, int]:

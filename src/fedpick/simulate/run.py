@@ -9,8 +9,8 @@
 True
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from fedpick.store.records import Record
 from fedpick.types import Clients
 from fedpick.worlds import World
 
-__all__ = ["Run", "check_fit", "policy_for"]
+__all__ = ["Run", "check_fit", "megabytes_of", "policy_for"]
 
 
 def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = None) -> None:
@@ -111,6 +111,19 @@ def _check_clients(world: World, trainer: TrainerLike | None) -> None:
         )
 
 
+def megabytes_of(model: Any) -> float:
+    """Size of a model's arrays, in nested dicts, lists or tuples, in units of 1e6 bytes.
+
+    >>> megabytes_of({"w": np.zeros((10, 20), np.float32), "b": [np.zeros(10)]})
+    0.00088
+    """
+    if isinstance(model, Mapping):
+        return sum(megabytes_of(each) for each in model.values())
+    if isinstance(model, list | tuple):
+        return sum(megabytes_of(each) for each in model)
+    return np.asarray(model).nbytes / 1e6 if model is not None else 0.0
+
+
 def policy_for(text: str, world: World, cohort_size: int, seed: int = 0) -> Any:
     """A policy from text; oracles get the truth that they ask for from the world.
 
@@ -137,6 +150,7 @@ class Run:
         seed: of all random numbers.
         trainer: trains the model; None simulates only the selection.
         state: to continue from; None starts a new run.
+        model: to begin with; None: what the trainer's `init` gives.
     """
 
     policy: Policy[Any]
@@ -144,11 +158,13 @@ class Run:
     seed: int = 0
     trainer: TrainerLike | None = None
     state: RunState = None  # type: ignore[assignment]
+    model: InitVar[Any] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, model: Any) -> None:
         check_fit(self.policy, self.world, self.trainer)
         if self.state is None:
-            model = None if self.trainer is None else self.trainer.init(self.seed)
+            if self.trainer is not None and model is None:
+                model = self.trainer.init(self.seed)
             self.state = RunState(self.policy.init(self.world.clients), self.world.init(self.seed), model)
 
     def rounds(self, until: int) -> Iterator[Record]:
