@@ -92,13 +92,13 @@ def test_metrics_are_one_text_however_they_are_given(given):
 
 @pytest.mark.parametrize("wrong", [3, [max], {"macro_f1": 1}])
 def test_metrics_that_are_no_names_are_refused(wrong):
-    with pytest.raises(fp.ConfigError, match="but must be names such as .'macro_f1', 'my.py:score'."):
+    with pytest.raises(fp.ConfigError, match=r"but must be names such as \['macro_f1', 'my.py:score'\]"):
         metrics.metrics_text({"metrics": wrong})
 
 
 def test_directions_that_are_none_are_refused():
     assert metrics.check_directions(None, "loop.py:X") == {}
-    with pytest.raises(fp.ConfigError, match="loop.py:X: directions = 'up', but must be such as"):
+    with pytest.raises(fp.ConfigError, match=r"loop.py:X: directions = 'up', but must be such as"):
         metrics.check_directions("up", "loop.py:X")
     with pytest.raises(fp.ConfigError, match="directions has 'dice': 'up', but must be 'larger' or 'smaller'"):
         metrics.check_directions({"dice": "up"}, "loop.py:X")

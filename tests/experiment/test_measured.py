@@ -32,7 +32,7 @@ def test_what_is_measured_for_it(metric, train, name):
 def test_it_is_added_once():
     assert measuring({"metrics": ["macro_f1"]}, "auroc")[0] == {"metrics": "macro_f1, auroc"}
     assert measuring({"metrics": ["macro_f1"]}, "macro_f1")[0] == {"metrics": "macro_f1"}
-    with pytest.raises(fp.FedpickError, match="macrof1.*macro_f1"):
+    with pytest.raises(fp.FedpickError, match=r"macrof1.*macro_f1"):
         measuring({}, "macrof1")
 
 

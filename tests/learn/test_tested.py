@@ -1,4 +1,4 @@
-"""Metrics of fedpick's own trainer: the same in every form and in a stack, beside an evaluation that stays as it was."""
+"""Metrics of fedpick's own trainer: the same in every form and in a stack; the usual evaluation stays as it was."""
 
 import jax
 import numpy as np
