@@ -39,7 +39,8 @@ from fedpick.experiment.building import MISTAKES, build_trainer, build_world, cu
 from fedpick.metrics import check_directions, metrics_text
 from fedpick.policies.text import canonical_policy
 from fedpick.protocol import TrainerLike, traits
-from fedpick.simulate.run import Run, megabytes_of, policy_for
+from fedpick.simulate.run import Run, check_fit, megabytes_of, policy_for
+from fedpick.store.checkpoint import RunState
 from fedpick.worlds import WORLDS, World
 
 __all__ = ["Config"]
@@ -222,10 +223,13 @@ class Config:
         try:
             if trainer is None or self._sized(world):
                 return Run(policy, world, self.seed, trainer)
-            sent = getattr(trainer, "megabytes", None)
-            model = trainer.init(self.seed) if sent is None else None
-            world = replace(world, model_megabytes=megabytes_of(model) if sent is None else sent)
-            return Run(policy, world, self.seed, trainer, model=model)
+            if hasattr(trainer, "megabytes"):
+                return Run(policy, replace(world, model_megabytes=trainer.megabytes), self.seed, trainer)
+            check_fit(policy, world, trainer)
+            model = trainer.init(self.seed)
+            world = replace(world, model_megabytes=megabytes_of(model))
+            state = RunState(policy.init(world.clients), world.init(self.seed), model)
+            return Run(policy, world, self.seed, trainer, state)
         except FedpickError:
             raise
         except MISTAKES as error:  # from the policy's init, or that of a trainer of the user's own

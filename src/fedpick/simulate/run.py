@@ -10,7 +10,7 @@ True
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,6 @@ class Run:
         seed: of all random numbers.
         trainer: trains the model; None simulates only the selection.
         state: to continue from; None starts a new run.
-        model: to begin with; None: what the trainer's `init` gives.
     """
 
     policy: Policy[Any]
@@ -158,13 +157,11 @@ class Run:
     seed: int = 0
     trainer: TrainerLike | None = None
     state: RunState = None  # type: ignore[assignment]
-    model: InitVar[Any] = None
 
-    def __post_init__(self, model: Any) -> None:
+    def __post_init__(self) -> None:
         check_fit(self.policy, self.world, self.trainer)
         if self.state is None:
-            if self.trainer is not None and model is None:
-                model = self.trainer.init(self.seed)
+            model = None if self.trainer is None else self.trainer.init(self.seed)
             self.state = RunState(self.policy.init(self.world.clients), self.world.init(self.seed), model)
 
     def rounds(self, until: int) -> Iterator[Record]:
