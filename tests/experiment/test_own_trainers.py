@@ -199,10 +199,11 @@ def test_a_size_that_the_user_gives_is_kept(loop):
         "uniform", 5, 3, world={"name": "ideal", "model_megabytes": 7.0}, data={"name": "digits"}, train=train
     )
     assert given.build().world.model_megabytes == 7.0
-    plan = fp.experiment.Experiment(
-        "uniform", world=fp.World(model_megabytes=3.0), cohort_size=5, data="digits", train=train, rounds=3
-    )
-    assert plan.configs()[0].build().world.model_megabytes == 3.0
+    for settings in (train, {}):  # of fedpick's own trainer, too
+        plan = fp.experiment.Experiment(
+            "uniform", world=fp.World(model_megabytes=3.0), cohort_size=5, data="digits", train=settings, rounds=3
+        )
+        assert plan.configs()[0].build().world.model_megabytes == 3.0
 
 
 def test_scores_of_single_clients_give_the_worst_tenth(tmp_path, loop):
