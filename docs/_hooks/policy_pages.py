@@ -96,7 +96,10 @@ def _seen(name: str, form: str) -> str:
     """What its choices depend on, in words."""
     policy = POLICIES[name][form]
     reports = " and ".join(
-        f"`{each.name}`" + (" (computed by the server)" if each.server else "") for each in fp.traits(policy).reports
+        f"`{each.name}`"
+        + (" (computed by the server)" if each.server else "")
+        + (f" (if nobody gives it: {each.instead})" if each.instead else "")
+        for each in fp.traits(policy).reports
     )
     said = [f"reports: {reports}" if each == "report" else _SAID[each] for each in _reads(name, form)]
     return ", ".join(said) or "nothing but who is available"

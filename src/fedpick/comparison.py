@@ -19,10 +19,15 @@ from typing import TYPE_CHECKING, Any
 from fedpick import atomic
 from fedpick.errors import ConfigError, FedpickError, MissingError
 from fedpick.experiment import executors
+from fedpick.experiment.identity import policy_text
+from fedpick.experiment.measured import measuring
 from fedpick.experiment.plan import Experiment
 from fedpick.experiment.playing import Work, carry_out, work_of
 from fedpick.experiment.shelf import Shelf
-from fedpick.report.results import Results, check_target
+from fedpick.metrics import read_target
+from fedpick.report.labels import read_labels, resolve
+from fedpick.report.results import Results
+from fedpick.report.runs import stored_labels
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,9 +36,10 @@ __all__ = [
     "FIGURES",
     "KINDS",
     "OUT",
-    "check_target",
     "compare",
     "is_file",
+    "keep_labels",
+    "labels_of",
     "load_ahead",
     "progress",
     "results_of",
@@ -68,7 +74,9 @@ def compare(
     seeds: Any = 5,
     rounds: int = 500,
     out: str | os.PathLike[str] | None = None,
-    target: float | None = None,
+    target: Any = None,
+    metric: str | None = None,
+    label: Mapping[Any, str] | None = None,
     executor: str = "auto",
     workers: int | None = None,
     device: str = "auto",
@@ -89,7 +97,10 @@ def compare(
         seeds: a number of seeds, or a list of seeds.
         rounds: of every run; existing runs with fewer rounds are continued.
         out: folder of runs and plans; None: "fedpick-runs/compare".
-        target: test accuracy for the columns rounds_to and hours_to; see `Results`.
+        target: for the columns rounds_to and hours_to: 0.85, "macro_f1=0.8" or {"perplexity": 20}; see `Results`.
+        metric: the main one, which is first in tables and figures, such as "macro_f1"; fedpick's trainer measures it
+            besides what `train` says. It may be a function of yours: "my.py:score". None: see `Results`.
+        label: names of policies in tables and legends, such as {"my.py:X": "Ours"}; kept with the runs.
         executor: "auto", "serial", "processes", "stacked" or "ray".
         workers: number of processes; None: one per core.
         device: "auto", "cpu" or "gpu".
@@ -97,9 +108,10 @@ def compare(
     """
     from fedpick.report.progress import BUILDING, terminal  # rich loads slowly
 
-    check_target(target)  # before the runs, which may take hours
     if not isinstance(out, str | os.PathLike | None):
         raise ConfigError(f"out = {out!r}, but must be the path of a folder, or None for {str(OUT)!r}")
+    train, metric = measuring({} if train is None else train, metric) if metric else (train, None)
+    target = read_target(target, metric)  # before the runs, which may take hours
     experiment = Experiment(
         policy=policy,
         world=world,
@@ -109,17 +121,39 @@ def compare(
         seeds=seeds,
         rounds=rounds,
     )
+    names = labels_of(experiment, label)
     shelf = Shelf(OUT if out is None else out)
     console = terminal() if tell is None else None
     try:
         with executors.staying():
             with nullcontext() if console is None else console.status(BUILDING):
                 work = work_of(experiment, shelf, executor, device, workers)
+            keep_labels(work, names)
             with nullcontext(tell) if console is None else progress(work, console) as tell:
                 carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
     except KeyboardInterrupt as stop:
         raise executors.Stopped(getattr(stop, "signal", signal.SIGINT), shelf.path) from None
-    return results_of(work, target=target)
+    return results_of(work, target=target, metric=metric)
+
+
+def labels_of(experiment: Experiment, given: Any) -> dict[str, str]:
+    """The labels of a plan's policies that the user gave; raises for one that is not in the plan.
+
+    Args:
+        experiment: the plan.
+        given: texts such as "my.py:X=Ours", or a mapping from policies, as text or as objects.
+    """
+    if isinstance(given, Mapping):
+        given = {policy_text(policy): name for policy, name in given.items()}
+    known = dict.fromkeys((config.labels["policy"] for config in experiment.configs()), "")
+    return {policy: name for policy, name in resolve(read_labels(given), known).items() if name}
+
+
+def keep_labels(work: Work, names: Mapping[str, str]) -> None:
+    """Write labels beside the runs, where reports find them."""
+    work.shelf.add(work.experiment)
+    if names:
+        work.shelf.label(names)
 
 
 def progress(work: Work, console: "Console") -> AbstractContextManager[Callable[[int, int], None]]:
@@ -142,9 +176,11 @@ def load_ahead() -> None:
     threading.Thread(target=load, daemon=True).start()
 
 
-def results_of(work: Work, *, target: float | None = None) -> Results:
+def results_of(work: Work, *, target: Any = None, metric: str | None = None) -> Results:
     """The results of a plan whose runs exist, in the plan's order."""
-    return Results(work.folders, rounds=work.experiment.rounds, target=target)
+    known = {config.labels["policy"] for config in work.configs}
+    names = {policy: name for policy, name in stored_labels(work.shelf.path).items() if policy in known}
+    return Results(work.folders, rounds=work.experiment.rounds, target=target, metric=metric, label=names)
 
 
 def write(results: Results, folder: Path, name: str) -> tuple[list[str], list[str]]:

@@ -110,6 +110,16 @@ class TrainerLike(Protocol):
 
     Everything that a trainer keeps from round to round is in the model (also optimiser states): arrays in nested dicts,
     lists or tuples. These are saved in a run's checkpoints.
+
+    It may have more, which is used where it is there:
+
+    - `directions`: which way is better, of metrics whose names do not tell: {"quality": "larger", "regret": "smaller"}.
+      Names such as macro_f1, auroc, val_loss or perplexity do (`fedpick.metrics.direction`).
+    - `client_scores(model, round)`: an array with a score for each client, NaN for one without; or None. Larger is
+      better, as of the accuracy on its own data. It is called after an evaluation that gave metrics, and gives the
+      columns worst_decile and spread; at the end of a run, it gives the clients' accuracy on the page.
+    - `megabytes`: size of a message with the model, in units of 1e6 bytes. Without it, that of all arrays of the model.
+    - `reports`: names of the reports that it gives; a policy that needs another is then refused before the first round.
     """
 
     def init(self, seed: int) -> Any:
@@ -131,7 +141,7 @@ class TrainerLike(Protocol):
         ...
 
     def evaluate(self, model: Any, round: int) -> dict[str, float]:
-        """Metrics of the model after this round; empty in rounds without evaluation."""
+        """Metrics of the model after this round, by any names; empty in rounds without evaluation."""
         ...
 
 
@@ -143,6 +153,7 @@ class ReportSpec:
         name: its key in `Outcome.reports`.
         width: 0 for one number, n for a vector of n numbers, None for a vector (or number) of any width.
         unless: "features": the report is not requested if the clients have features.
+        instead: of a report in `wants`: what the policy takes where nobody gives it; results say so.
         server: whether the server computes it from the updates: nothing more is sent, and no client can fake it.
     """
 
@@ -150,6 +161,7 @@ class ReportSpec:
     width: int | None = None
     unless: str | None = None
     server: bool = False
+    instead: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,7 +219,7 @@ def traits(policy: object) -> Traits:
     >>> import fedpick as fp
     >>> said = traits(fp.OverSelect(fp.E3CS(cohort_size=10, reward="gain"), 1.3))
     >>> said.cohort_size, said.asks, said.reports
-    (10, 13, (ReportSpec(name='gain', width=0, unless=None, server=False),))
+    (10, 13, (ReportSpec(name='gain', width=0, unless=None, server=False, instead=''),))
     >>> traits(fp.FedCS(2, success=[0.1, 0.9, 0.5])).oracle
     True
     """

@@ -1,5 +1,6 @@
 """Runs written by hand, in the form in which a simulator or a server writes them: fast, and with known numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +41,12 @@ def make(
     finish: bool = True,
     failed_seconds: float = np.nan,
     planned: int | None = None,
+    metrics=None,
     **config,
 ) -> Path:
     """Write a run; `accuracy` has one for each round (None: not evaluated), `about` goes to the manifest.
 
-    `planned` rounds are more than the run has.
+    `planned` rounds are more than the run has; `metrics` has a dict for each round.
     """
     clients = config.get("world", WORLD).get("num_clients", 12) if "engine" not in config else 12
     said = {"policy": policy, "cohort_size": 4, "rounds": planned or rounds, "seed": seed, "checkpoint_every": 100}
@@ -52,8 +54,12 @@ def make(
     rng = fp.rng.stream(seed, len(policy), "made")
     scored = accuracy if accuracy is not None else [None] * rounds
     records = [record(t + 1, rng, clients, said["cohort_size"], scored[t], failed_seconds) for t in range(rounds)]
+    names = ["accuracy", "test_loss"] if accuracy is not None else []
+    if metrics is not None:
+        records = [replace(each, metrics=found) for each, found in zip(records, metrics, strict=True)]
+        names = list(metrics[-1])
     with Tables(folder, said) as tables:
-        tables.write(records, ["accuracy", "test_loss"] if accuracy is not None else [])
+        tables.write(records, names)
         if finish:
             tables.join(rounds)
         if about is not None:

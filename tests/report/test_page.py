@@ -321,7 +321,7 @@ def repeated(text, file):
         return fp.experiment.load_experiment(file)
     plans = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedpick.cli.app._carry_out", lambda experiment, *_: plans.append(experiment))
+        patch.setattr("fedpick.cli.app._carry_out", lambda experiment, *_, **__: plans.append(experiment))
         result = CliRunner().invoke(app, shlex.split(text)[1:])
     assert result.exit_code == 0, result.output
     return plans[0]

@@ -362,7 +362,7 @@ def test_each_world_and_data_has_a_target_of_its_own(tmp_path):
     assert "| target |" in results.table("markdown")
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, 85, math.nan, True, "0.85"])
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, 85, math.nan, True, "85"])
 def test_a_target_is_an_accuracy(tmp_path, wrong):
     make(tmp_path / "run")
     with pytest.raises(fp.SettingError, match=r"must be a test accuracy in \(0, 1\]; write 0.85 for 85%"):

@@ -2,22 +2,22 @@
 
 import os
 import shlex
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from fedpick import __version__, own
 from fedpick import comparison as comparing
-from fedpick.cli import console, listing, reproducing, verifying, watching
+from fedpick.cli import console, listing, reporting, reproducing, verifying, watching
 from fedpick.cli import data as data_commands
 from fedpick.cli.options import (
     Device,
     Executor,
+    Label,
     Target,
     Workers,
     complete_data,
@@ -26,11 +26,13 @@ from fedpick.cli.options import (
 )
 from fedpick.errors import ChangedError, ConfigError, bare_name
 from fedpick.experiment import Config, Experiment, executors, files, playing
+from fedpick.experiment.measured import measuring
 from fedpick.experiment.shelf import Shelf
+from fedpick.metrics import MEASURED, read_target
+from fedpick.metrics import Target as Goal
 from fedpick.policies.text import installed_policies, policy_names
-from fedpick.report.formats import FORMATS
 from fedpick.report.progress import BUILDING, progress_of
-from fedpick.report.results import Results, load
+from fedpick.report.results import Results
 
 __all__ = ["app"]
 
@@ -41,7 +43,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data_commands.app, name="data")
-for commands in (listing.app, reproducing.app, verifying.app, watching.app):
+for commands in (reporting.app, listing.app, reproducing.app, verifying.app, watching.app):
     app.add_typer(commands)
 
 Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")]
@@ -119,12 +121,25 @@ def compare(
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of the clients (default: depends on the data).")
     ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Examples per local step (default: depends on the data).", min=1, metavar="N")
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(help="The server's optimiser, for example 'fedadam(lr=0.01)' (default: the mean).")
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="float32 (default) or bfloat16.")] = None,
     trainer: Annotated[
         str | None, typer.Option(help="A trainer of your own instead of fedpick's: 'loop.py:Trainer(lr=0.1)'.")
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The main metric: {', '.join(MEASURED)}, 'my.py:score', or one of your trainer's (default: accuracy)."
+        ),
+    ] = None,
     folder: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = comparing.OUT,
     target: Target = None,
+    label: Label = None,
     workers: Workers = None,
     executor: Executor = "auto",
     device: Device = "auto",
@@ -147,7 +162,14 @@ def compare(
         "seeds": seeds,
         "data": data,
     }
-    training = {"model": model, "lr": lr, "precision": precision, "trainer": trainer}
+    training = {
+        "model": model,
+        "lr": lr,
+        "batch": batch,
+        "server": server,
+        "precision": precision,
+        "trainer": trainer,
+    }
     experiment = files.experiment_from(
         file,
         {key: value for key, value in given.items() if value},
@@ -155,9 +177,19 @@ def compare(
         partition=partition,
         train={key: value for key, value in training.items() if value is not None},
     )
-    shelf = Shelf(folder)
-    with watching.beside(shelf.path, target, watch):
-        _carry_out(experiment, shelf, target, executor, workers, device)
+    experiment, shown = _measuring(experiment, metric)
+    goal = read_target(target, shown)  # before the runs, which may take hours
+    names, shelf = comparing.labels_of(experiment, label), Shelf(folder)
+    with watching.beside(shelf.path, goal, shown, watch):
+        _carry_out(experiment, shelf, goal, executor, workers, device, metric=shown, names=names)
+
+
+def _measuring(experiment: Experiment, metric: str | None) -> tuple[Experiment, str | None]:
+    """The plan with this metric measured in all its runs, and the metric's name in results."""
+    if metric is None:
+        return experiment, None
+    made = [measuring(each, metric) for each in experiment.train]
+    return experiment.only(train=[train for train, _ in made]), made[0][1]
 
 
 def _refuse_folders(file: Path | None, policies: list[str]) -> None:
@@ -187,7 +219,7 @@ def demo(
         for number, scene in enumerate(SCENES, start=1):
             console.out.print(f"\n[bold]{number}. {escape(scene.question)}[/]\n{escape(scene.about)}\n")
             shelf = Shelf(folder / scene.name)
-            results = _carry_out(scene.experiment, shelf, scene.target, executor, workers, device)
+            results = _carry_out(scene.experiment, shelf, read_target(scene.target), executor, workers, device)
             console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
     first = folder / SCENES[0].name
     console.out.print(
@@ -220,7 +252,7 @@ def resume(
         with executors.staying():
             for plan in _current(shelf.plans(), named):
                 longer = plan if rounds is None else plan.only(rounds=rounds)
-                _carry_out(longer, shelf, target, executor, workers, device)
+                _carry_out(longer, shelf, read_target(target), executor, workers, device)
         return
     settings = playing.config_of(folder, named)
     _run(replace(settings, rounds=rounds or settings.rounds), folder, device)
@@ -263,14 +295,21 @@ def _run(settings: Config, folder: Path, device: str) -> None:
     bars = progress_of([settings.policy], [settings.rounds], [0], console.err)
     with _stoppable(folder, settings.references()), bars as tell:
         executors.play([executors.Job(settings, folder)], executor="serial", device=device, tell=tell)
-    _show(Results([folder]))
+    console.out.print(Results([folder]).table())
     console.out.print(console.plain(f"written to {folder}"), markup=False, soft_wrap=True)
 
 
 def _carry_out(
-    experiment: Experiment, shelf: Shelf, target: float | None, executor: str, workers: int | None, device: str
+    experiment: Experiment,
+    shelf: Shelf,
+    target: Goal | None,
+    executor: str,
+    workers: int | None,
+    device: str,
+    *,
+    metric: str | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Results:
-    comparing.check_target(target)  # before the runs, which may take hours
     with executors.staying():
         with console.err.status(BUILDING):
             work = playing.work_of(experiment, shelf, executor, device, workers)
@@ -278,11 +317,12 @@ def _carry_out(
         if kept and work.missing:
             said = f"{kept} of {len(work.configs)} runs exist; {len(work.missing)} are to be made or continued"
             console.err.print(said)
+        comparing.keep_labels(work, names or {})
         comparing.load_ahead()
         with _stoppable(shelf.path, experiment.references()), comparing.progress(work, console.err) as tell:
             playing.carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
-    results = comparing.results_of(work, target=target)
-    _show(results)
+    results = comparing.results_of(work, target=target, metric=metric)
+    console.out.print(results.table())
     made, missed = comparing.write(results, shelf.path, "results")
     console.written(shelf.path, [*made, "runs/"], missed)
     return results
@@ -301,85 +341,6 @@ class _stoppable:
             said = console.plain(f"\nstopped; nothing is lost. Continue with: {self.command}")
             console.err.print(said, markup=False, soft_wrap=True)
             raise typer.Exit(128 + getattr(error, "signal", 2)) from None
-
-
-def _show(results: Results) -> None:
-    console.out.print(results.table())
-
-
-@app.command()
-def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, comparisons or deployments.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="A file to write, by its end: .html (a page with charts), a table (.md, .tex, .csv, .json, .txt), a "
-            "figure (.pdf, .pgf, .png, .svg), .bib; or a folder for all.",
-        ),
-    ] = None,
-    format: Annotated[str, typer.Option("--format", "-f", help=f"table, {', '.join(FORMATS[1:])}.")] = "table",
-    target: Target = None,
-    reference: Annotated[
-        str | None, typer.Option(help="Policy that others are compared with (default: the first).")
-    ] = None,
-    metric: Annotated[str | None, typer.Option(help="Of a figure: a column of the rounds, such as test_loss.")] = None,
-    size: Annotated[str, typer.Option(help="Of a figure: screen, or for a paper: column, text.")] = "screen",
-    over: Annotated[str, typer.Option(help="Of a figure for a paper: rounds, time, bytes.")] = "rounds",
-) -> None:
-    """Show results of simulated runs, comparisons, and deployments (`records=` of a session or of Flower's `Selected`).
-
-    Of a run that is still going on, the rounds so far are shown.
-
-    Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`; for a paper
-    `-o fig.pdf --size column`, `-o table.tex`, `-f methods`, `-o refs.bib`
-    """
-    to_file = out is not None and comparing.is_file(out)  # refuses others before anything is read
-    results = load(*folders, target=target, reference=reference)
-    if out is not None and to_file:
-        figure = {"metric": metric, "size": size, "over": over}
-        comparing.write_file(results, out, None if format in ("table", "rich") else format, **figure)
-        console.out.print(f"written to {out}", markup=False, soft_wrap=True)
-        return
-    if format in ("table", "rich"):  # "rich" is the name in Python
-        _show(results)
-        if len(results.runs) == 1:
-            console.out.print(results.trouble() or "no client failed or was late")
-    else:
-        sys.stdout.write(results.table(format))
-    if out is not None:
-        made, missed = comparing.write(results, out, "report")
-        console.written(out, made, missed)
-
-
-@app.command()
-def runs(
-    folder: Annotated[Path, typer.Argument(help="Folder of comparisons.")] = comparing.OUT,
-    prune: Annotated[bool, typer.Option("--prune", help="Delete the runs that no plan in FOLDER/plans uses.")] = False,
-) -> None:
-    """List the runs in a folder of comparisons: rounds, sizes, and how many plans (one per comparison) use each."""
-    if not Shelf.is_one(folder):
-        raise ConfigError(f"{folder}: holds no comparisons; start one with `fedpick compare --out {folder}`")
-    shelf = Shelf(folder)
-    entries = shelf.prune() if prune else shelf.entries()
-    table = Table(title=escape(console.plain(f"{'removed from' if prune else 'in'} {folder}")))
-    for heading in ("run", "seed", "rounds", "kB", "plans"):
-        table.add_column(heading, justify="left" if heading == "run" else "right", overflow="fold")
-    for entry in entries:
-        rounds = f"{entry.reached:,}" + (f" of {entry.rounds:,}" if entry.reached < entry.rounds else "")
-        table.add_row(
-            escape(console.plain(entry.folder.name)),
-            str(entry.seed),
-            rounds,
-            f"{entry.size / 1e3:,.0f}",
-            str(len(entry.plans)),
-        )
-    console.out.print(table)
-    total = sum(entry.size for entry in entries)
-    console.out.print(f"{len(entries)} runs, {total / 1e6:,.1f} MB")
 
 
 @app.callback(invoke_without_command=True)

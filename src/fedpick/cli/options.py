@@ -8,6 +8,7 @@ import typer
 __all__ = [
     "Device",
     "Executor",
+    "Label",
     "Target",
     "Workers",
     "complete_data",
@@ -60,8 +61,13 @@ Device = Annotated[
     str, typer.Option(help="auto, cpu or gpu.", autocompletion=_complete(lambda: ("auto", "cpu", "gpu")))
 ]
 Target = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        help="Test accuracy: the table shows rounds and hours until it is reached (default: 95% of the reference's)."
+        help="Test accuracy, or such as 'macro_f1=0.8': the table shows rounds and hours until it is reached (default: "
+        "95% of the reference's main metric)."
     ),
+]
+Label = Annotated[
+    list[str] | None,
+    typer.Option(help="A policy's name in tables and legends: 'my.py:X=Ours'; repeatable.", metavar="POLICY=NAME"),
 ]

@@ -11,6 +11,7 @@ import typer
 from fedpick.cli import console
 from fedpick.cli.options import Target
 from fedpick.errors import StoreError
+from fedpick.metrics import Target as Goal
 from fedpick.report import trackers as tracking
 from fedpick.report.trackers import TRACKERS
 from fedpick.report.watching import Watch, serve
@@ -85,18 +86,19 @@ def track(
 
 
 @contextmanager
-def beside(folder: Path, target: float | None, wanted: bool) -> Iterator[None]:
+def beside(folder: Path, target: Goal | None, metric: str | None, wanted: bool) -> Iterator[None]:
     """Show a folder as a page while something else works in it.
 
     Args:
         folder: to show; it need not exist yet.
         target: as for `fedpick compare`.
+        metric: the main one.
         wanted: False does nothing.
     """
     if not wanted:
         yield
         return
-    page = Watch(folder, target=target)
+    page = Watch(folder, target=target, metric=metric)
     with serve(page, "127.0.0.1", None, None) as server:
         console.err.print(f"watch it on {server.url}", markup=False, soft_wrap=True)
         yield

@@ -12,6 +12,7 @@ from typing import Any
 from fedpick import own, worlds
 from fedpick import rng as rngs
 from fedpick.errors import ConfigError, FedpickError, unknown_name
+from fedpick.metrics import check_directions
 from fedpick.protocol import TrainerLike
 from fedpick.text import Makers, make
 from fedpick.types import Clients
@@ -177,6 +178,7 @@ def _checked(made: Any, name: str) -> TrainerLike:
         raise ConfigError(
             f"{name}: has no method {lacking[0]}; see fedpick.protocol.TrainerLike for a trainer's methods"
         )
+    check_directions(getattr(made, "directions", None), name)
     trainer: TrainerLike = made
     return trainer
 

@@ -37,9 +37,11 @@ from fedpick._version import __version__
 from fedpick.errors import ConfigError, FedpickError, bare_name
 from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, made_trainer, world_label
 from fedpick.experiment.code import Reader, named_references
+from fedpick.metrics import check_directions, metrics_text
 from fedpick.policies.text import canonical_policy
 from fedpick.protocol import TrainerLike, traits
-from fedpick.simulate.run import Run, policy_for
+from fedpick.simulate.run import Run, check_fit, megabytes_of, policy_for
+from fedpick.store.checkpoint import RunState
 from fedpick.worlds import WORLDS, World
 
 __all__ = ["Config"]
@@ -97,6 +99,7 @@ class Config:
             raise ConfigError(f"data = {self.data!r}, but must be a section: [data], then name = 'fashion-mnist'")
         if not isinstance(self.train, dict):
             raise ConfigError(f"train = {self.train!r}, but must be a section: [train], then lr = 0.05")
+        object.__setattr__(self, "train", metrics_text(self.train))
         if self.train and self.data is None:
             raise ConfigError("[train] is given, but no [data] to train on; add [data], then name = 'fashion-mnist'")
         made = self.made.get("policy")
@@ -222,15 +225,27 @@ class Config:
         trainer = None
         if people is not None and self.data is not None:
             trainer = self._trainer(people, reports)
-            if "model_megabytes" not in self.world and hasattr(trainer, "megabytes"):
-                world = replace(world, model_megabytes=trainer.megabytes)
         try:
-            return Run(policy, world, self.seed, trainer)
+            if trainer is None or self._sized(world):
+                return Run(policy, world, self.seed, trainer)
+            if hasattr(trainer, "megabytes"):
+                return Run(policy, replace(world, model_megabytes=trainer.megabytes), self.seed, trainer)
+            check_fit(policy, world, trainer)
+            model = trainer.init(self.seed)
+            world = replace(world, model_megabytes=megabytes_of(model))
+            state = RunState(policy.init(world.clients), world.init(self.seed), model)
+            return Run(policy, world, self.seed, trainer, state)
         except FedpickError:
             raise
         except MISTAKES as error:  # from the policy's init, or that of a trainer of the user's own
             where = own.place(error)
             raise ConfigError(f"policy = {self.policy!r}: {type(error).__name__}: {error}{where}") from None
+
+    def _sized(self, world: World) -> bool:
+        """Whether the user says how large a message with a model is."""
+        return "model_megabytes" in self.world or (
+            "world" in self.made and world.model_megabytes != World.model_megabytes
+        )
 
     def _trainer(self, people: Any, reports: tuple[str, ...]) -> TrainerLike:
         try:
@@ -266,7 +281,9 @@ class Config:
     def about(self, run: Run) -> dict[str, Any]:
         """What a report needs to know about the run, so that it need not build it."""
         oracle = traits(run.policy).oracle
-        return {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
+        said = {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
+        directions = check_directions(getattr(run.trainer, "directions", None), "the trainer")
+        return said | ({"directions": directions} if directions else {})
 
 
 def _texts(settings: Mapping[str, Any]) -> Iterator[str]:

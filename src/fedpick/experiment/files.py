@@ -15,6 +15,7 @@ from fedpick.errors import ConfigError, FedpickError, unknown_name
 from fedpick.experiment.building import trace_beside
 from fedpick.experiment.config import Config
 from fedpick.experiment.plan import Experiment
+from fedpick.metrics import metrics_text
 
 __all__ = ["experiment_from", "load", "load_experiment"]
 
@@ -149,8 +150,10 @@ def _read_experiment(source: Path) -> dict[str, Any]:
         for name, vary in (("world", ("name", "num_clients", "deadline")), ("data", ("name", "partition", "seed"))):
             if name in data:
                 data[name] = _varied(data[name], name, vary)
-        if "train" in data:
-            data["train"] = _varied(data["train"], "train", None)
+        if "train" in data:  # a list of metrics is one setting
+            several = data["train"] if isinstance(data["train"], list) else [data["train"]]
+            tables = [metrics_text(each) if isinstance(each, dict) else each for each in several]
+            data["train"] = _varied(tables, "train", None)
     except FedpickError as error:
         raise ConfigError(f"{source}: {error}") from None
     return data

@@ -20,6 +20,7 @@ from fedpick.experiment.building import current_names, is_trainer, world_label, 
 from fedpick.experiment.code import Reader, code_of, named_files, named_references
 from fedpick.experiment.config import Config
 from fedpick.experiment.identity import policy_text
+from fedpick.metrics import metrics_text
 from fedpick.worlds import World
 
 __all__ = ["Experiment", "distinct"]
@@ -286,7 +287,7 @@ def _data(value: Any) -> dict[str, Any] | None:
 def _train(value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, Mapping):
         raise ConfigError(f"train = {value!r:.80}, but must be settings such as {{'lr': 0.1, 'model': 'logistic'}}")
-    found = dict(value or {})
+    found = metrics_text(value or {})
     trainer = found.get("trainer")
     if trainer is None or isinstance(trainer, str) or "made" in found:
         return found

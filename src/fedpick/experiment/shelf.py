@@ -2,6 +2,7 @@
 
     runs/<labels>_<key>/         a run's folder (`fedpick.store`)
     plans/<...>_<key>.json       an experiment
+    labels.json                  names of policies in tables, if some were given
 
 Plans share runs: a run that two plans contain is made once. A plan that a later one contains is deleted. Plans can be
 reconstructed from the runs.
@@ -11,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from fedpick._version import __version__
 from fedpick.errors import ConfigError, FedpickError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.plan import Experiment
-from fedpick.store.manifest import checked_json, read_manifest, summed_json
+from fedpick.store.manifest import LABELS, checked_json, read_manifest, summed_json
 
 __all__ = ["Entry", "Shelf"]
 
@@ -114,6 +115,25 @@ class Shelf:
             for path, other in plans.items():
                 if path != target and other.within(experiment):
                     path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path}: cannot be written ({error.strerror}); choose another folder with --out"
+            ) from None
+
+    def label(self, names: Mapping[str, str]) -> None:
+        """Keep names of policies for reports, besides those kept before.
+
+        Args:
+            names: policy -> name.
+        """
+        path = self.path / LABELS
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        except ValueError:  # damaged; only names are lost
+            kept = {}
+        try:
+            atomic.make_folder(self.path)
+            atomic.write_text(path, json.dumps({**kept, **names}, indent=1) + "\n")
         except OSError as error:
             raise ConfigError(
                 f"{self.path}: cannot be written ({error.strerror}); choose another folder with --out"

@@ -16,7 +16,7 @@ from fedpick.learn.objective import Affine, correct, losses, prepare
 from fedpick.learn.placement import Arrays, mesh
 from fedpick.types import Floats, Ints
 
-__all__ = ["Scores", "by_client", "fetch", "figures", "launch", "score", "segment_means"]
+__all__ = ["Scores", "by_client", "fetch", "figures", "launch", "outputs", "score", "segment_means"]
 
 WIDER = 16  # times the examples in one call on a GPU: there a call costs more than what it computes
 
@@ -66,6 +66,25 @@ def fetch(launched: list[Any], count: int) -> Scores:
 def score(model: Model, params: Any, arrays: Arrays | dense.Rows, index: Ints) -> Scores:
     """Loss and hit (1 or 0) of each of these examples."""
     return fetch(launch(model, params, arrays, index), len(index))
+
+
+@lru_cache
+def _compiled_outputs(model: Model) -> Any:
+    def outputs(params: Any, affine: Affine, x: Any, index: Any) -> Any:
+        return model.apply(params, prepare(x[index], affine), None).astype(jnp.float32)
+
+    return jax.jit(outputs)
+
+
+def outputs(model: Model, params: Any, arrays: Arrays, index: Ints) -> Floats:
+    """What the model gives for each of these examples, a row each, computed on one device."""
+    block = model.chunk if jax.default_backend() == "cpu" else model.chunk * WIDER
+    padded = np.zeros(-(-len(index) // block) * block, np.int32)
+    padded[: len(index)] = index
+    function = _compiled_outputs(model)
+    parts = [function(params, arrays.affine, arrays.x, part) for part in padded.reshape(-1, block)]
+    found: Floats = np.concatenate(jax.device_get(parts))[: len(index)]
+    return found
 
 
 def segment_means(values: Floats, starts: Ints) -> Floats:

@@ -5,6 +5,7 @@ model = "mlp(hidden=(64, 30), dropout=0.5)"
 lr = 0.05                               # or "halving(0.05, every=300)"
 batch = 64
 steps = 30                              # local steps an epoch; 0: one pass over the client's data
+metrics = ["macro_f1", "my.py:score"]   # besides accuracy and loss, see `fedpick.learn.measures`
 
 Settings that are not given are taken from `DEFAULTS`.
 """
@@ -13,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from fedpick import data, schedules
+from fedpick import data, own, schedules
 from fedpick.data.settings import known_name
 from fedpick.errors import ConfigError, unknown_name
 from fedpick.learn.models import model
 from fedpick.learn.reports import gives
 from fedpick.learn.trainer import Trainer
+from fedpick.metrics import named_metrics
 from fedpick.text import Makers, make
 
 __all__ = ["DEFAULTS", "build_trainer"]
@@ -79,7 +81,7 @@ def build_trainer(
             raise unknown_name("setting of [train]", key, known)
     known_data = None if of is None else known_name(of)
     chosen = {**DEFAULTS.get(known_data or "", OWN), **settings}
-    text, rate = chosen.pop("model"), chosen.pop("lr")
+    text, rate, metrics = chosen.pop("model"), chosen.pop("lr"), chosen.pop("metrics", "")
     if not isinstance(text, str):
         raise ConfigError(f"[train] model = {text!r}, but must be a text such as 'mlp(hidden=(64, 30))'")
     if isinstance(rate, str):
@@ -93,4 +95,5 @@ def build_trainer(
     chosen["steps"] = chosen["steps"] or None
     network = model(text, people.dataset.inputs, people.dataset.classes or 1)
     given = ("update_norm", *(name for name in reports if gives(name) and name != "update_norm"))
-    return Trainer(people, network, lr=rate, reports=given, **chosen)
+    measured = tuple(own.load(name) if own.is_reference(name) else name for name in named_metrics(metrics))
+    return Trainer(people, network, lr=rate, reports=given, metrics=measured, **chosen)

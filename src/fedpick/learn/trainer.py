@@ -1,6 +1,6 @@
 """The trainer of `fedpick.simulate.round`: data, a model, and how clients and server learn."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -12,20 +12,21 @@ import optax
 from fedpick import rng as rngs
 from fedpick.data.federated import Federated
 from fedpick.errors import ContractError, SettingError
-from fedpick.learn import aggregation, batches, cohort, dense, evaluation, late, placement
+from fedpick.learn import aggregation, batches, cohort, dense, evaluation, late
 from fedpick.learn.batches import Drawn
 from fedpick.learn.checking import check_settings
 from fedpick.learn.local import Local, Trained
+from fedpick.learn.measures import Metric, check_metrics
 from fedpick.learn.models import Model, check_outputs
 from fedpick.learn.reports import (
     OF_DATA,
     check_reports,
-    judged,
     needs_vectors,
     of_data,
     of_server,
     vectors,
 )
+from fedpick.learn.tested import Tested
 from fedpick.text import make
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
@@ -39,7 +40,7 @@ def _initial(model: Model) -> Callable[[jax.Array], Any]:
 
 
 @dataclass(eq=False)
-class Trainer:
+class Trainer(Tested):
     """Trains cohorts of clients on their data, aggregates and evaluates.
 
     Args:
@@ -59,6 +60,11 @@ class Trainer:
             it is a multiple of this.
         spread_every: rounds between passes over all the clients' own data, for the global training loss and the spread
             of accuracy over clients; None: at every evaluation, 0: never.
+        metrics: what is measured of the model besides accuracy and loss, on the held-out data: "macro_f1",
+            "balanced_accuracy", "auroc", "perplexity", "mae", "rmse" (see `fedpick.learn.measures`), or functions of
+            outputs and targets (arrays with a row per example) that return a number, or a dict of some. A function
+            says whether larger is better with an attribute, unless its name tells: score.directions = {"score":
+            "larger"}.
         reports: what clients report besides their loss: "update_norm", "embedding" (functional, FedGS (12)), "update",
             "sketch_32" (of the update, of any width: `fedpick.graph.sketch`), "output_update" (of the output layer's
             biases: the last array with one number per output); of the model that they were sent, on all
@@ -88,6 +94,7 @@ class Trainer:
     server: optax.GradientTransformation | str | None = None
     evaluate_every: int = 10
     spread_every: int | None = None
+    metrics: tuple[Metric, ...] = ()
     reports: tuple[str, ...] = ("update_norm",)
     precision: str = "float32"
     form: str = "auto"
@@ -105,6 +112,7 @@ class Trainer:
         shapes = check_outputs(self.model, self.data.dataset)
         self._size = sum(int(np.prod(shape)) for shape in shapes)
         check_reports(self.reports, self.model, shapes, self.data.dataset)
+        check_metrics(self.metrics, self.data.dataset)
         in_loop = dense.suits(self.model, self.data.dataset, self.precision)
         if self.form == "auto":
             self.form = "loop" if in_loop else "scan" if jax.default_backend() == "cpu" else "vmap"
@@ -149,22 +157,6 @@ class Trainer:
     def _optimiser(self) -> optax.GradientTransformation:
         assert isinstance(self.server, optax.GradientTransformation)
         return self.server
-
-    # ---- the data, on the devices
-
-    def _placed(self, part: str) -> placement.Arrays | dense.Rows:
-        place = dense.place if self.form == "loop" else placement.place
-        return place(self.data.dataset, part, self.devices)
-
-    @property
-    def _arrays(self) -> placement.Arrays | dense.Rows:
-        return self._placed("train")
-
-    def everywhere(self, params: Any) -> Any:
-        """The parameters on all devices that a cohort is dealt out to."""
-        if self.devices == 1 or self.form == "loop":
-            return params
-        return jax.device_put(params, placement.everywhere(self.devices))
 
     # ---- the round
 
@@ -310,39 +302,3 @@ class Trainer:
             params, state = aggregation.combine(self.server, params, state, delta, weights)
         memory = self._memory((model, choice, np.asarray(outcome.status) == Status.DONE))
         return {"params": params, "server": jax.tree.leaves(state), **memory}
-
-    # ---- evaluation
-
-    def evaluate(self, model: Any, round: int) -> dict[str, float]:
-        """Test loss and accuracy; global training loss, and the spread of accuracy over clients (worst decile)."""
-        params = self.everywhere(model["params"])
-        due = self.examples(round)
-        going = {name: evaluation.launch(self.model, params, *where) for name, where in due.items()}
-        return self.figures({name: evaluation.fetch(going[name], len(index)) for name, (_, index) in due.items()})
-
-    def examples(self, round: int) -> dict[str, tuple[placement.Arrays | dense.Rows, Ints]]:
-        """What the model is evaluated on after this round, if on anything: "own" and "test" examples."""
-        found: dict[str, tuple[placement.Arrays | dense.Rows, Ints]] = {}
-        if round % self.evaluate_every:
-            return found
-        dataset = self.data.dataset
-        every = self.evaluate_every if self.spread_every is None else self.spread_every
-        if every and round % every == 0:
-            found["own"] = self._arrays, np.arange(len(dataset))
-        if len(dataset.test_x):
-            found["test"] = self._placed("test"), judged(self.reports, dataset)
-        elif len(self.data.held):
-            found["test"] = self._arrays, self.data.held
-        return found
-
-    def figures(self, scores: Mapping[str, evaluation.Scores]) -> dict[str, float]:
-        """What an evaluation found, given the scores of `examples`; nothing if none was due."""
-        return evaluation.figures(self.data, scores.get("own"), scores.get("test"))
-
-    def accuracies(self, model: Any, round: int) -> Floats | None:
-        """Accuracy of each client, NaN without examples; None if no evaluation up to this round computes it."""
-        every = self.evaluate_every if self.spread_every is None else self.spread_every
-        if not every or round < every or not self.data.dataset.classes:
-            return None
-        params, everyone = self.everywhere(model["params"]), np.arange(len(self.data.dataset))
-        return evaluation.by_client(self.data, evaluation.score(self.model, params, self._arrays, everyone)[1])

@@ -105,7 +105,8 @@ class FedGS(ByValue):
     def wants(self) -> tuple[str | ReportSpec, ...]:
         """Features, or else embeddings, if `graph` is "auto"."""
         auto = isinstance(self.graph, str) and self.graph == "auto"
-        return ("features", ReportSpec("embedding", unless="features")) if auto else ()
+        blind = "only how often each client was chosen, without a graph"
+        return ("features", ReportSpec("embedding", unless="features", instead=blind)) if auto else ()
 
     def init(self, clients: Clients) -> FedGSState:
         """Return the state before the first round, with the graph if it can be built already."""

@@ -81,7 +81,7 @@ class Oort(ByValue):
     at_most: int | None = None
     speed: Truth | None = None
 
-    wants = (ReportSpec("squared_loss", 0),)  # if it is not reported, the square of the mean loss is used
+    wants = (ReportSpec("squared_loss", 0, instead="the square of the mean loss"),)
 
     def __post_init__(self) -> None:
         check_cohort_size(self, self.cohort_size)

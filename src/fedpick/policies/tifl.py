@@ -64,7 +64,7 @@ class TiFL(ByValue):
     credits: tuple[int, ...] | None = None
     times: Truth | None = None
 
-    wants = (ReportSpec("accuracy", 0),)  # if it is not reported, minus the loss is used
+    wants = (ReportSpec("accuracy", 0, instead="minus the mean loss"),)
 
     def __post_init__(self) -> None:
         check_cohort_size(self, self.cohort_size)

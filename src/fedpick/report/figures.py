@@ -8,7 +8,7 @@ import numpy as np
 from fedpick.errors import unknown_name
 from fedpick.report._extras import needed
 from fedpick.report.formats import latex_text
-from fedpick.report.plots import COLOURS, LABELS, Panel, _figure, _line, _measure, _plain, _unit
+from fedpick.report.plots import COLOURS, LABELS, Panel, _figure, _line, _plain, _unit
 from fedpick.types import Floats
 
 __all__ = ["OVER", "SIZES", "draw_figure", "write_pgf"]
@@ -33,13 +33,13 @@ _STYLE = {
 }
 
 
-def draw_figure(panels: Sequence[Panel], size: str, metric: str | None = None, over: str = "rounds") -> Any:
+def draw_figure(panels: Sequence[Panel], size: str, metric: str, over: str = "rounds") -> Any:
     """A metric, its mean over seeds and 95% t-intervals as bands; a panel per block, no title.
 
     Args:
         panels: of the blocks.
         size: "column" or "text".
-        metric: to draw; None: the first that all runs have of test accuracy, test loss, models returned.
+        metric: to draw, one that all runs have.
         over: "rounds", "time" or "bytes".
     """
     if size not in SIZES:
@@ -47,7 +47,7 @@ def draw_figure(panels: Sequence[Panel], size: str, metric: str | None = None, o
     if over not in OVER:
         raise unknown_name("axis", over, list(OVER))
     matplotlib = needed("matplotlib", "a figure", "report")
-    chosen, names = metric or _measure(panels), list(dict.fromkeys(name for panel in panels for name in panel.curves))
+    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     looks = {
         name: {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i % 4], "label": _plain(_short(name))}
         for i, name in enumerate(names)
@@ -61,7 +61,7 @@ def draw_figure(panels: Sequence[Panel], size: str, metric: str | None = None, o
         figure = _figure(wide, down * min(2.1, 0.62 * wide / across + 0.3) + legend)
         grid = figure.subplots(down, across, squeeze=False)
         for place, panel in zip(grid.flat, panels, strict=False):
-            _draw(place, panel, chosen, over, looks)
+            _draw(place, panel, metric, over, looks)
             if len(panels) > 1:
                 place.set_title(_plain(_short(panel.title, 40 if across > 1 else 60)))
         for place in grid.flat[len(panels) :]:

@@ -113,7 +113,18 @@ def _html(sheet: Sheet) -> str:
 
 
 def _csv_rows(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    about = ("policy", "world", "cohort_size", "data", "train", "engine", "oracle", "num_clients", "rounds", "target")
+    about: tuple[str, ...] = (
+        "policy",
+        "world",
+        "cohort_size",
+        "data",
+        "train",
+        "engine",
+        "oracle",
+        "num_clients",
+        "rounds",
+    )
+    about += ("target", "target_metric")
     for row in data["rows"]:
         for name, score in row["scores"].items():
             gap = score.get("difference", {})

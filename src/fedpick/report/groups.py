@@ -1,4 +1,7 @@
-"""Group runs by policy and setting: means over seeds with intervals, paired differences, and warnings."""
+"""Group runs by policy and setting: means over seeds with intervals, paired differences, and warnings.
+
+`fedpick.report.summaries` makes the rows of the table of it.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -6,15 +9,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedpick.errors import bare_name, unknown_name
-from fedpick.report import scores
+from fedpick.metrics import Target
 from fedpick.report.intervals import Interval, interval, paired
 from fedpick.report.played import Played
 from fedpick.report.runs import RunInfo
 
-__all__ = ["Block", "Group", "Score", "Summary", "reference_policy", "span", "summaries"]
+__all__ = ["Block", "Group", "Score", "Summary", "base_of", "grouped", "reference_policy", "score", "span", "warnings"]
 
 ENOUGH = 5  # seeds; with fewer, an interval depends strongly on the distribution of the scores
-SHARE = 0.95  # default target, as a share of the reference's final accuracy
 
 
 class Block(NamedTuple):
@@ -48,6 +50,11 @@ class Group:
         return [run.info.seed for run in self.runs]
 
     @property
+    def declared(self) -> dict[str, str]:
+        """The directions of metrics that their trainers declare."""
+        return {name: way for run in self.runs for name, way in run.info.directions.items()}
+
+    @property
     def oracle(self) -> bool:
         """Whether the policy knows the truth about the clients, which no server knows."""
         return any(run.info.oracle for run in self.runs)
@@ -74,8 +81,9 @@ class Summary:
 
     group: Group
     base: Group | None  # the reference of its block; None: there is none, or it is this group
-    target: float | None
+    target: Target | None
     scores: dict[str, Score]
+    metric: str | None = None  # the main metric of its block
 
     @property
     def takes_time(self) -> bool:
@@ -97,7 +105,7 @@ def span(numbers: Iterable[int | None]) -> str:
 
 def labels(runs: Sequence[RunInfo]) -> list[str]:
     """A label for each run's policy, with the version of its code; if it has a seed twice, the folder is added."""
-    found = [f"{run.policy} ({run.version})" if run.version else run.policy for run in runs]
+    found = [run.name for run in runs]
     members: dict[tuple[str, Block], list[int]] = {}
     for i, run in enumerate(runs):
         members.setdefault((found[i], block_of(run)), []).append(i)
@@ -118,7 +126,7 @@ def labels(runs: Sequence[RunInfo]) -> list[str]:
         for text, part in parts.items():
             where = text if way is ways[0] else str(runs[part[0]].folder)
             for i in part:
-                found[i] = f"{found[i]} in {where}"
+                found[i] = f"{runs[i].name} in {where}"
     return found
 
 
@@ -146,46 +154,20 @@ def _first(reference: str, played: Sequence[Played], names: list[str]) -> tuple[
     return [played[i] for i in order], [names[i] for i in order]
 
 
-def reference_policy(wanted: str | None, policies: Sequence[str]) -> str:
-    """The policy that the others are compared with: `wanted`, or the first if it is None."""
-    known = list(dict.fromkeys(policies))
-    if wanted is None:
-        return known[0]
-    for same in (lambda name: name == wanted, lambda name: bare_name(name) == bare_name(wanted)):
-        for name in known:
-            if same(name):
-                return name
-    raise unknown_name("reference among the policies of these runs", wanted, known)
+def reference_policy(wanted: str | None, runs: Sequence[RunInfo]) -> str:
+    """What the others are compared with: the policy of this text or label, or the first if it is None.
 
-
-def default_target(anchor: Group) -> float | None:
-    """95% of this policy's mean final accuracy, rounded down to a whole percent; None if that is 0 or not known."""
-    last = anchor.values("accuracy")
-    reached = sum(last) / len(last) if last else math.nan
-    target = math.floor(SHARE * reached * 100 + 1e-9) / 100 if math.isfinite(reached) else 0.0
-    return target if target > 0 else None
-
-
-def set_targets(groups: Sequence[Group], reference: str, given: float | None) -> dict[Block, float]:
-    """Set the target of each block that has accuracies.
-
-    Every run there gets the scores rounds_to, hours_to and gigabytes_to: at the first evaluation that reached the
-    target, NaN if none did.
+    A label with a version of the policy's code stands for that version alone.
     """
-    targets: dict[Block, float] = {}
-    for block in dict.fromkeys(group.block for group in groups):
-        inside = [group for group in groups if group.block == block]
-        if any(group.values("accuracy") is None for group in inside):
-            continue
-        anchor = next((group for group in inside if reference in (group.label, group.policy)), inside[0])
-        target = default_target(anchor) if given is None else given
-        if target is None:
-            continue
-        targets[block] = target
-        for run in (run for group in inside for run in group.runs):
-            took = scores.reach(run.rounds, "accuracy", target) or {}
-            run.scores.update({f"{key}_to": took.get(key, math.nan) for key in ("rounds", "hours", "gigabytes")})
-    return targets
+    if wanted is None:
+        return runs[0].policy
+    for same in (lambda name: name == wanted, lambda name: bare_name(name) == bare_name(wanted)):
+        for run in runs:
+            if same(run.policy) or same(run.label):
+                return run.policy
+            if same(run.name):
+                return run.name
+    raise unknown_name("reference among the policies of these runs", wanted, list({run.name: 0 for run in runs}))
 
 
 def score(group: Group, name: str, base: Group | None) -> Score | None:
@@ -235,7 +217,8 @@ def warnings(groups: Sequence[Group], reference: str, bases: Sequence[Group | No
     without = [block for block in blocks if (block, reference) not in known]
     if without:
         places = "; ".join(", ".join(str(part) for part in block if part not in (None, "")) for block in without)
-        notes.append(f"the reference {reference} has no rounds in: {places}; no differences are computed there")
+        called = next((group.label for group in groups if group.policy == reference), reference)
+        notes.append(f"the reference {called} has no rounds in: {places}; no differences are computed there")
     versions = [group.label for group in groups if group.policy == reference and group.runs[0].info.version]
     if len(set(versions)) > 1:
         notes.append(
@@ -263,45 +246,7 @@ def warnings(groups: Sequence[Group], reference: str, bases: Sequence[Group | No
     return notes
 
 
-def _untested(groups: Sequence[Group]) -> list[str]:
-    """Why runs that train a model have no accuracy, and what to do."""
-    notes = []
-    for data in dict.fromkeys(group.block.data for group in groups if group.block.engine == "simulator"):
-        runs = [run for group in groups if group.block.data == data for run in group.runs]
-        found = set().union(*(run.scores for run in runs))
-        if data is None or found & {"accuracy", "test_loss"}:
-            continue
-        if "train_loss" in found:
-            notes.append(
-                f"{data}: no accuracy, because there are no test examples; add some (test_x and test_y in a .npz, a "
-                "column test in a .parquet), or keep a share of each client's: hold_out = 0.1 in [data] (in Python, "
-                "data={'name': ..., 'hold_out': 0.1} or fp.data.hold_out)"
-            )
-        elif all(run.info.rounds is not None and len(run.all_rounds) >= run.info.rounds for run in runs):  # not live
-            notes.append(
-                f"{data}: no accuracy, because the model was not evaluated in {span(len(run.rounds) for run in runs)} "
-                "rounds; play more, or set evaluate_every in [train], which is 10 rounds unless set"
-            )
-    return notes
-
-
-def summaries(played: Sequence[Played], reference: str, target: float | None) -> tuple[list[Summary], list[str]]:
-    """The rows of the table, and notes that readers should know before they trust the numbers."""
-    groups = grouped(played, reference)
-    targets = set_targets(groups, reference, target)
-    bases = [_base(group, groups, reference) for group in groups]
-    rows = []
-    for group, base in zip(groups, bases, strict=True):
-        found = {name: score(group, name, base) for name in group.runs[0].scores}
-        kept = {name: each for name, each in found.items() if each is not None}
-        rows.append(Summary(group, base, targets.get(group.block), kept))
-    notes = [*warnings(groups, reference, bases), *_untested(groups)]
-    if target is not None and not targets:
-        notes.append(f"the target {target:g} is ignored: these runs do not all have a test accuracy")
-    return rows, notes
-
-
-def _base(group: Group, groups: Sequence[Group], reference: str) -> Group | None:
+def base_of(group: Group, groups: Sequence[Group], reference: str) -> Group | None:
     """The group that a group is compared with; none for real clients, which are not the same for the same seed."""
     if group.block.engine != "simulator":
         return None

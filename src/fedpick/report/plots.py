@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpick import metrics
 from fedpick.report._extras import needed
 from fedpick.report.intervals import band
 from fedpick.types import Floats, Ints
@@ -15,14 +16,7 @@ __all__ = ["COLOURS", "LABELS", "Panel", "draw", "ranked"]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 _DASHES = ("-", "--", ":", "-.")
-LABELS = {
-    "accuracy": "test accuracy",
-    "test_loss": "test loss",
-    "train_loss": "training loss",
-    "worst_decile": "accuracy of the worst tenth of clients",
-    "spread": "spread of accuracy over clients",
-    "cep": "models returned so far",
-}
+LABELS = metrics.LABELS | {"cep": "models returned so far"}
 SHARES = ("accuracy", "worst_decile")  # metrics that are at most 1
 _STYLE = {"svg.hashsalt": "fedpick", "savefig.dpi": 130, "pdf.fonttype": 42}  # the same figure, the same file
 
@@ -78,14 +72,6 @@ def _figure(width: float, height: float) -> Any:
     made = Plot(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(made)
     return made
-
-
-def _measure(panels: Sequence[Panel]) -> str:
-    """The metric to draw: one that all runs have."""
-    for name in ("accuracy", "test_loss"):
-        if all(name in seed for panel in panels for seed in panel.seeds):
-            return name
-    return "cep"
 
 
 def _unit(seconds: float) -> tuple[float, str]:
@@ -148,13 +134,13 @@ def _draw_panel(axes: Sequence[Any], panel: Panel, metric: str, looks: Mapping[s
         each.grid(alpha=0.3)
 
 
-def draw(panels: Sequence[Panel], title: str, metric: str | None = None) -> Any:
+def draw(panels: Sequence[Panel], title: str, metric: str = "cep") -> Any:
     """Draw a metric over rounds and over time, and how often each client was chosen; bands are 95% t-intervals.
 
     Args:
         panels: the rows of the figure.
         title: of the figure.
-        metric: to draw; None: the first that all runs have of test accuracy, test loss, models returned ("cep").
+        metric: to draw, one that all runs have.
     """
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     looks = {
@@ -163,12 +149,11 @@ def draw(panels: Sequence[Panel], title: str, metric: str | None = None) -> Any:
     }
     most = max(len(seeds) for panel in panels for seeds in panel.curves.values())
     said = "bands: 95% t-intervals of the mean over seeds" if most > 1 else "one seed: no intervals"
-    chosen = metric or _measure(panels)
     timed = any(panel.takes_time for panel in panels)
     figure = _figure(14 if timed else 9.5, 0.8 + 3.9 * len(panels))
     rows = figure.subplots(len(panels), 3 if timed else 2, squeeze=False)
     for axes, panel in zip(rows, panels, strict=True):
-        _draw_panel(axes, panel, chosen, looks)
+        _draw_panel(axes, panel, metric, looks)
     entries: dict[str, Any] = {}  # one legend below the axes, with each policy once
     for axes in rows[:, 0]:
         entries |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}

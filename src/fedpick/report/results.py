@@ -13,7 +13,7 @@ Manifests are read when `Results` is made, tables when they are first needed; ea
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpick.errors import StoreError, require, unknown_name
+from fedpick.metrics import Target, read_target
 from fedpick.report import citations, formats, methods, plots, tables
 from fedpick.report._extras import needed
-from fedpick.report.groups import Group, Summary, reference_policy, span, summaries
+from fedpick.report.groups import Group, Summary, reference_policy, span
+from fedpick.report.labels import labelled, read_labels
 from fedpick.report.layout import Sheet
 from fedpick.report.played import Played, read_runs
 from fedpick.report.runs import RunInfo, find_runs, planned_runs, read_info
 from fedpick.report.scores import cep
+from fedpick.report.summaries import summaries
 from fedpick.report.versions import tell_apart
 
 if TYPE_CHECKING:
@@ -35,12 +38,18 @@ if TYPE_CHECKING:
 
     from fedpick.report.page import Content
 
-__all__ = ["Results", "RunInfo", "check_target", "load"]
+__all__ = ["Results", "RunInfo", "load"]
 
 _ABOUT = ("policy", "world", "cohort_size", "data", "train", "seed", "engine", "oracle", "num_clients")
 
 
-def load(*folders: str | os.PathLike[str], reference: str | None = None, target: float | None = None) -> "Results":
+def load(
+    *folders: str | os.PathLike[str],
+    reference: str | None = None,
+    target: Any = None,
+    metric: str | None = None,
+    label: Mapping[str, str] | Iterable[str] | None = None,
+) -> "Results":
     """Load the results in these folders: of a run, a comparison, an experiment, a deployment.
 
     No run is built and no code of the user's own is imported. In a folder that is not a run's own, runs are found up
@@ -49,11 +58,13 @@ def load(*folders: str | os.PathLike[str], reference: str | None = None, target:
     Args:
         folders: of the runs.
         reference: the policy that the others are compared with; None: the first.
-        target: test accuracy for the columns rounds_to, hours_to and gigabytes_to; see `Results`.
+        target: of the columns rounds_to, hours_to and gigabytes_to, such as 0.85 or "macro_f1=0.8"; see `Results`.
+        metric: the main one; see `Results`.
+        label: names of policies, such as {"my.py:X": "Ours"}; None: those that the comparison was made with.
     """
     require(len(folders) > 0, "load: folders", folders, "one folder or more")
     found = [run for folder in folders for run in find_runs(folder)]
-    results = Results(found, reference=reference, target=target)
+    results = Results(found, reference=reference, target=target, metric=metric, label=label)
     there = {run.folder.name.rsplit("_", 1)[-1] for run in found}
     planned = {key for folder in folders for key in planned_runs(Path(folder))}
     if planned - there:
@@ -63,22 +74,19 @@ def load(*folders: str | os.PathLike[str], reference: str | None = None, target:
     return results
 
 
-def check_target(target: float | None) -> None:
-    """Raise unless this is a test accuracy, or None."""
-    if target is not None:
-        number = isinstance(target, int | float) and not isinstance(target, bool) and 0 < target <= 1
-        require(number, "target", target, "a test accuracy in (0, 1]", "write 0.85 for 85%")
-
-
 class Results:
     """Results of runs with different seeds, policies, worlds, cohort sizes and data.
 
     Args:
         runs: folders of the runs, or what `read_info` returned for them.
         reference: the policy that the others are compared with, paired by seed; None: the first.
-        target: test accuracy for the columns rounds_to, hours_to and gigabytes_to (rounds, hours and gigabytes until it
-            is reached). None: for each world, cohort size and data, 95% of the reference's final accuracy (mean over
-            seeds), rounded down to a whole percent.
+        target: for the columns rounds_to, hours_to and gigabytes_to (rounds, hours and gigabytes until it is reached):
+            "macro_f1=0.8", {"perplexity": 20}, or a number alone, of the main metric. None: for each world, cohort size
+            and data, 95% of the reference's final value of the main metric (mean over seeds), rounded down (accuracies
+            to a whole percent); if smaller is better, the value divided by 0.95, rounded up.
+        metric: the main one, which is first in the table and in figures. None: accuracy, or else the first that the
+            trainer gave and that is no loss, or else its loss.
+        label: names of policies in tables and legends, such as {"my.py:X": "Ours"} or ["my.py:X=Ours"].
         rounds: number of rounds to compare; None: as many as all runs have.
     """
 
@@ -87,18 +95,20 @@ class Results:
         runs: Sequence[RunInfo | Path],
         *,
         reference: str | None = None,
-        target: float | None = None,
+        target: Any = None,
+        metric: str | None = None,
+        label: Mapping[str, str] | Iterable[str] | None = None,
         rounds: int | None = None,
     ) -> None:
-        check_target(target)
+        self._target: Target | None = read_target(target, metric)
         found = [run if isinstance(run, RunInfo) else read_info(run) for run in runs]
         if not found:
             raise StoreError("there are no runs to show; give the folder of one")
         found, self._versions = tell_apart(found)
-        self.runs, self._twice = _once(found)
-        named = [f"{run.policy} ({run.version})" for run in self.runs if run.version]
-        self.reference = reference_policy(reference, [*(run.policy for run in self.runs), *named])
-        self._target = target
+        found, self._twice = _once(found)
+        self.runs = labelled(found, read_labels(label))
+        self.reference = reference_policy(reference, self.runs)
+        self._metric = metric
         self._most = rounds
         self._each = False  # whether every run is read to its own end
         self._absent = ""  # a note on planned runs that have no folder
@@ -110,7 +120,7 @@ class Results:
     @cached_property
     def _summarised(self) -> tuple[list[Summary], list[str]]:
         played, waiting = self._read
-        rows, notes = summaries(played, self.reference, self._target)
+        rows, notes = summaries(played, self.reference, self._target, self._metric)
         notes[:0] = [*([self._absent] if self._absent else []), *_unfinished(played, self._most)]
         if waiting:
             names = ", ".join(dict.fromkeys(f"{run.policy} seed {run.seed}" for run in waiting[:5]))
@@ -122,6 +132,11 @@ class Results:
             many = "run is" if self._twice == 1 else "runs are"
             notes.append(f"{self._twice} {many} there twice, with the same configuration and seed; shown once")
         return rows, notes
+
+    @property
+    def _called(self) -> str:
+        """The reference's name in tables."""
+        return next(run.name for run in self.runs if self.reference in (run.name, run.policy))
 
     @property
     def _rows(self) -> list[Summary]:
@@ -142,17 +157,18 @@ class Results:
 
     @property
     def target(self) -> float | None:
-        """The target accuracy; None if there is none, or if blocks have different ones."""
+        """The target's value; None if there is none, or if blocks have different ones."""
         found = {row.target for row in self._rows}
-        return found.pop() if len(found) == 1 else self._target
+        one = found.pop() if len(found) == 1 else self._target
+        return None if one is None else one.value
 
     def data(self) -> dict[str, Any]:
         """All scores over seeds as plain data for JSON; None for a number that is unknown or not finite."""
-        return tables.as_data(self._rows, self.reference, self.target, self.notes)
+        return tables.as_data(self._rows, self._called, self.target, self.notes)
 
     @cached_property
     def _sheet(self) -> Sheet:
-        return tables.make_sheet(self._rows, self.reference, self.notes, given=self._target is not None)
+        return tables.make_sheet(self._rows, self._called, self.notes, given=self._target is not None)
 
     def table(self, format: str = "rich") -> Any:
         """Scores over seeds with intervals, differences and notes.
@@ -164,7 +180,7 @@ class Results:
         """
         if format in ("methods", "bibtex"):
             keys = methods.cited(self._blocks)
-            return methods.paragraph(self._blocks, self.reference) if format == "methods" else citations.bibtex(keys)
+            return methods.paragraph(self._blocks, self._called) if format == "methods" else citations.bibtex(keys)
         return formats.write(format, lambda: self._sheet, self.data)
 
     def trouble(self) -> Any:
@@ -179,7 +195,9 @@ class Results:
         for row in self._rows:
             for run in row.group.runs:
                 where = {name: getattr(run.info, name) for name in _ABOUT} | {"policy": row.group.label}
-                ends = {"rounds": len(run.rounds), "folder": str(run.info.folder), "target": row.target}
+                ends = {"rounds": len(run.rounds), "folder": str(run.info.folder)}
+                value, metric = (row.target.value, row.target.metric) if row.target is not None else (None, None)
+                ends |= {"target": value, "target_metric": metric}
                 rows.append({**where, **ends, **run.scores})
         return pandas.DataFrame(rows)
 
@@ -219,7 +237,7 @@ class Results:
             title=self._sheet.title,
             blocks=self._blocks,
             panels=drawn._panels(),
-            sheets=[tables.make_sheet(rows, self.reference, [], given=given) for rows in self._blocks],
+            sheets=[tables.make_sheet(rows, self._called, [], given=given) for rows in self._blocks],
             drawn=drawn._blocks,
             notes=[tables.printable(note) for note in self.notes],
             csv=self.table("csv"),
@@ -228,7 +246,7 @@ class Results:
 
     def _to_its_end(self) -> "Results":
         """The same runs, each with all its rounds: to be drawn while they go on, not to be compared."""
-        other = Results(self.runs, reference=self.reference, target=self._target)
+        other = Results(self.runs, reference=self.reference, target=self._target, metric=self._metric)
         other._each = True
         return other
 
@@ -238,8 +256,8 @@ class Results:
         Save it with `savefig`: .png, .svg, .pdf, and .pgf for LaTeX (which need not be installed).
 
         Args:
-            metric: a column of the rounds, such as "test_loss", or "cep" for models returned so far; None: the first
-                that all runs have of test accuracy, test loss and "cep".
+            metric: a column of the rounds, such as "test_loss", or "cep" for models returned so far; None: the main
+                metric if all runs have the same, else test accuracy or loss if all have it, else "cep".
             size: "screen" shows it over rounds and time, and how often clients were chosen; "column" and "text" are
                 for a paper: the metric alone, as wide as a column (3.35 in) or the text (6.9 in).
             over: "rounds", "time" or "bytes" (sent), for a paper.
@@ -249,6 +267,9 @@ class Results:
         known = sorted(everywhere - {"round", "counts", "clock"})
         if metric is not None and metric not in known:
             raise unknown_name("metric of all these runs", metric, known)
+        mains = {row.metric for row in self._rows}
+        usual = [*(mains if len(mains) == 1 else ()), "accuracy", "test_loss", "cep"]
+        metric = metric or next(name for name in usual if name in known)
         if size != "screen":
             from fedpick.report.figures import draw_figure
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from fedpick import worlds
 from fedpick.errors import StoreError, UnknownNameError, find_name
-from fedpick.store.manifest import MANIFEST, read_manifest
+from fedpick.store.manifest import LABELS, MANIFEST, read_manifest
 
-__all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs"]
+__all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs", "stored_labels"]
 
 DEEPEST = 3  # levels below a folder that are searched for runs
 NAMED = 3  # folders left out that are named
@@ -42,6 +42,15 @@ class RunInfo:
     code: Mapping[str, str] = field(default_factory=dict)  # code and data of the user's own, see `own.fingerprint`
     version: str = ""  # which version of the policy's code, where these runs have several
     around: str = ""  # which version of the code of world, data and trainer, where these runs have several
+    label: str = ""  # the policy's name in tables and legends; "": the policy
+    directions: Mapping[str, str] = field(default_factory=dict)  # of metrics, which the trainer declares
+    lacking: Mapping[str, str] = field(default_factory=dict)  # reports that the policy missed, and what it took instead
+
+    @property
+    def name(self) -> str:
+        """The policy's name in tables and legends."""
+        name = self.label or self.policy
+        return f"{name} ({self.version})" if self.version else name
 
     @property
     def simulated(self) -> bool:
@@ -106,6 +115,8 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
             rounds=_whole(config.get("rounds")),
             code={str(name): str(text) for name, text in (config.get("code") or {}).items()},
             identity=json.dumps({k: v for k, v in config.items() if k not in _FREE}, sort_keys=True),
+            directions={str(k): str(v) for k, v in said.get("directions", {}).items()},
+            lacking={str(k): str(v) for k, v in said.get("lacking", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
@@ -165,7 +176,19 @@ def sort_runs(path: Path, found: list[RunInfo]) -> list[RunInfo]:
         return keys.get(run.folder.name.rsplit("_", 1)[-1], len(keys)), order.get(run.policy, len(order))
 
     ordered = sorted(found, key=place)  # stable: else by the folders' names
-    return [run if run.folder == path else replace(run, source=path) for run in ordered]
+    names = stored_labels(path)
+    return [
+        run if run.folder == path else replace(run, source=path, label=names.get(run.policy, "")) for run in ordered
+    ]
+
+
+def stored_labels(folder: Path) -> dict[str, str]:
+    """The labels of policies that were given in an experiment's folder; none if they cannot be read."""
+    try:
+        said = json.loads((folder / LABELS).read_text(encoding="utf-8"))
+        return {str(policy): str(name) for policy, name in said.items()}
+    except (ValueError, AttributeError, OSError):
+        return {}
 
 
 def planned_runs(folder: Path) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.store.records import ROUND_COLUMNS
 from fedpick.types import Bools, Floats, Ints, Status
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "ended",
     "jain",
     "learned",
+    "metrics_of",
     "never_chosen",
     "queue_lengths",
     "reach",
@@ -34,7 +36,15 @@ __all__ = [
 ]
 
 
-METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")
+METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")  # the first ones of a frame
+
+# What frames and CSV have besides metrics: a metric of such a name is shown as "metric_..." instead.
+_TAKEN = (
+    *("returned", "success", "hours", "jain", "variance", "never", "staleness", "messages", "gigabytes"),
+    *("rounds_to", "hours_to", "gigabytes_to", "policy", "world", "cohort_size", "data", "train", "seed", "engine"),
+    *("oracle", "num_clients", "rounds", "folder", "target", "target_metric"),
+)
+_PREFIX = "metric_"
 
 
 def _column(table: "pa.Table", name: str) -> Floats:
@@ -113,10 +123,17 @@ def time_to(rounds: "pa.Table", series: ArrayLike, target: float) -> float | Non
     return None if round is None else float(rounds["clock"][round - 1].as_py())
 
 
+def metrics_of(rounds: "pa.Table") -> dict[str, str]:
+    """The metrics of a table of rounds, in the order in which they were first given: name -> column."""
+    names = [name for name in rounds.column_names if name not in ROUND_COLUMNS]
+    return {(_PREFIX + name if name in _TAKEN else name): name for name in names}
+
+
 def learned(rounds: "pa.Table") -> dict[str, float]:
-    """The last evaluation of the model: accuracy, losses, spread over clients; empty without training."""
-    names = [name for name in METRICS if name in rounds.column_names]
-    found = {name: rounds[name].drop_null() for name in names}
+    """The last evaluation of the model: every metric that it gave, fedpick's own first; empty without training."""
+    known = metrics_of(rounds)
+    ordered = [*(name for name in METRICS if name in known), *(name for name in known if name not in METRICS)]
+    found = {name: rounds[known[name]].drop_null() for name in ordered}
     return {name: float(values[-1].as_py()) for name, values in found.items() if len(values)}
 
 
@@ -155,9 +172,17 @@ def trouble(selections: "pa.Table", most: int = 10) -> list[dict[str, Any]]:
     ]
 
 
-def reach(rounds: "pa.Table", metric: str, target: float) -> dict[str, float] | None:
-    """Rounds, simulated hours and gigabytes until the metric first reached the target; None if it never did."""
-    hit = np.flatnonzero(_column(rounds, metric) >= target)  # NaN in rounds without evaluation
+def reach(rounds: "pa.Table", metric: str, target: float, *, smaller: bool = False) -> dict[str, float] | None:
+    """Rounds, simulated hours and gigabytes until the metric first reached the target; None if it never did.
+
+    Args:
+        rounds: of the run.
+        metric: by its name in `metrics_of`.
+        target: to be reached.
+        smaller: whether smaller is better, so that values have to fall to the target.
+    """
+    values = _column(rounds, metrics_of(rounds)[metric])  # NaN in rounds without evaluation
+    hit = np.flatnonzero(values <= target if smaller else values >= target)
     if not len(hit):
         return None
     at = int(hit[0])

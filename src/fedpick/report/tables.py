@@ -1,16 +1,17 @@
 """The table of a comparison: its columns, headings and legend; and the same as plain data."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from fedpick.metrics import LABELS
 from fedpick.report.formats import Shown
 from fedpick.report.groups import Group, Score, Summary, span
 from fedpick.report.intervals import Interval
 from fedpick.report.layout import SAME, Cell, Row, Sheet
+from fedpick.report.legend import legend, printable
+from fedpick.report.summaries import shown_metrics
 
 __all__ = [
     "Units",
@@ -20,9 +21,9 @@ __all__ = [
     "finite",
     "fitting",
     "group_name",
+    "headings",
     "make_sheet",
     "number",
-    "percent",
     "place_names",
     "printable",
     "trouble_table",
@@ -36,20 +37,14 @@ COLUMNS = {  # score -> heading, digits; `as_data` has the other scores, too
     "never": ("never chosen", 2),
     "gigabytes": ("{sent}", 1),
 }
-TRAINED = {  # the columns if a model was trained; `as_data` has losses and gigabytes, too
-    "accuracy": ("test accuracy", 3),
-    "test_loss": ("test loss", 3),  # only where there is no accuracy
+TRAINED = {  # the columns after the metrics if a model was trained; `as_data` has losses and gigabytes, too
     "worst_decile": ("worst tenth of clients", 3),
     "rounds_to": ("rounds to {target}", 0),
     "hours_to": ("{time} to {target}", 2),
     "returned": ("models returned", 0),
     "jain": ("fairness (Jain)", 2),
 }
-
-
-def printable(text: str) -> str:
-    """Text without control characters, which names of clients and manifests may contain."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+MOST = 6  # metrics in a table; `as_data` has the others, too
 
 
 def group_name(group: Group) -> str:
@@ -99,7 +94,9 @@ def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes
                 "num_clients": max(run.info.num_clients or 0 for run in group.runs),
                 "seeds": group.seeds,
                 "rounds": len(group.runs[0].rounds),
-                "target": row.target,
+                "metric": row.metric,
+                "target": None if row.target is None else row.target.value,
+                "target_metric": None if row.target is None else row.target.metric,
                 "folders": [run.info.folder.name for run in group.runs],
                 "scores": {name: _score_data(score, row.base) for name, score in row.scores.items()},
             }
@@ -108,11 +105,6 @@ def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes
 
 
 # --- The table ---------------------------------------------------------------------------------------------------
-
-
-def percent(target: float | None) -> str:
-    """A target accuracy as text."""
-    return "target" if target is None else f"{100 * target:.4g}%"
 
 
 class Units(NamedTuple):
@@ -138,24 +130,39 @@ def columns_of(rows: Sequence[Summary], units: Units) -> dict[str, tuple[str, in
         units: see `fitting`.
     """
     common = {name for name in rows[0].scores if all(name in row.scores for row in rows)}
-    shown = TRAINED if {"accuracy", "test_loss"} & common else COLUMNS
-    left_out = {"test_loss"} if "accuracy" in common else set()
+    metrics = shown_metrics(rows)[:MOST] if all(row.metric is not None for row in rows) else []
+    shown = headings(rows, metrics) | TRAINED if metrics else COLUMNS
+    left_out: set[str] = set()
     for name in ("hours", "hours_to", "gigabytes"):  # in some worlds nothing takes time, or nothing is sent
         if name in common and all(value == 0.0 for row in rows for value in row.scores[name].values):
-            left_out.add(name)
+            left_out |= {name, f"{name}_to"}
     targets = {row.target for row in rows}
-    target = percent(targets.pop()) if len(targets) == 1 else "target"
+    target = printable(str(targets.pop() or "target")) if len(targets) == 1 else "target"
     real = any(row.group.block.engine != "simulator" for row in rows)
     if "gigabytes" in common and max(row.scores["gigabytes"].over.mean for row in rows) >= 100:
         shown = shown | {"gigabytes": ("{sent}", 0)} if "gigabytes" in shown else shown
     return {
         name: (
-            units.said(heading, target=target).removeprefix("simulated " if real else ""),
+            (heading if name in metrics else units.said(heading, target=target)).removeprefix(
+                "simulated " if real else ""
+            ),
             units.digits(heading, digits),
         )
         for name, (heading, digits) in shown.items()
         if name in common - left_out
     }
+
+
+def headings(rows: Sequence[Summary], metrics: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Headings and digits of the columns of metrics."""
+    found = {}
+    for name in metrics:
+        values = [abs(value) for row in rows for value in row.scores[name].values if math.isfinite(value)]
+        most = max(values, default=1.0)
+        size = math.floor(math.log10(most)) if most > 0 else 0
+        digits = 3 if name in LABELS or -1 <= size < 1 else max(0, min(3 - size, 8) - (size < 0))
+        found[name] = LABELS.get(name, printable(name)), digits
+    return found
 
 
 def fitting(rows: Sequence[Summary]) -> tuple[list[Summary], Units]:
@@ -249,50 +256,6 @@ _USUAL = ("none", "usual", "their own")
 _TIMES = ("hours", "hours_to")
 
 
-def _legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given: bool) -> list[str]:
-    """How to read the table."""
-    said = []
-    cells = [row.scores[name] for row in rows for name in shown]
-    gaps = [cell.difference for cell in cells if cell.difference is not None]
-    if gaps:
-        said.append(
-            f"± is a 95% interval over seeds; differences are to {printable(reference)}, paired by seed "
-            "(bold, *: the interval excludes 0)"
-        )
-    elif any(cell.over.has_width for cell in cells):
-        said.append("± is a 95% interval over seeds")
-    flat = [cell.over for cell in cells if cell.over.half == 0] + [gap for gap in gaps if gap.half == 0 != gap.mean]
-    if flat:
-        said.append("without ±: all seeds give the same number, so there is no interval")
-    targets = {row.target for row in rows if row.target is not None}
-    if targets and "rounds_to" in shown:
-        if not given:
-            said.append(
-                f"{' and '.join(map(percent, sorted(targets)))}: 95% of the test accuracy that {printable(reference)} "
-                "has at the end, rounded down to a whole percent"
-            )
-        every = evaluated_every(row for row in rows if "rounds_to" in row.scores)
-        if every > 1:
-            said.append(f"models are evaluated every {every} rounds: rounds to the target are multiples of {every}")
-        missed = [row.scores["rounds_to"] for row in rows if row.scores["rounds_to"].reached != len(row.group.runs)]
-        if missed:
-            some = next((each for each in missed if each.reached), missed[0])
-            said.append(
-                f"({some.reached} of {len(some.values)}): number of seeds that reached the target; the mean is over "
-                "those, without interval or difference"
-            )
-    if any(row.group.oracle for row in rows):
-        said.append("(oracle): knows the truth about the clients, which no server knows; a bound, not a competitor")
-    return said
-
-
-def evaluated_every(rows: Iterable[Summary]) -> int:
-    """The largest number of rounds that divides every round with a test accuracy."""
-    tables = [run.rounds for row in rows for run in row.group.runs if "accuracy" in run.rounds.column_names]
-    evaluated = [table["round"].to_numpy()[np.isfinite(table["accuracy"].to_numpy().astype(float))] for table in tables]
-    return int(np.gcd.reduce(np.concatenate(evaluated))) if evaluated else 1
-
-
 def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], given: bool = False) -> Sheet:
     """The table, ready to be written in any format.
 
@@ -309,7 +272,11 @@ def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], gi
     fixed = {key: value for key, value in places[0].items() if key not in varies}
     lines = [
         Row(
-            [group_name(row.group), *(place[key] for key in varies), *([percent(row.target)] if targets else [])],
+            [
+                group_name(row.group),
+                *(place[key] for key in varies),
+                *([printable(str(row.target or "–"))] if targets else []),
+            ],
             [
                 Cell("–") if name in _TIMES and not row.takes_time else cell_of(row.scores[name], digits)
                 for name, (_, digits) in columns.items()
@@ -319,7 +286,7 @@ def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], gi
     ]
     heads = [heading for heading, _ in columns.values()]
     names = ["policy", *varies, *(["target"] if targets else [])]
-    said = [*_legend(rows, list(columns), reference, given), *map(printable, notes)]
+    said = [*legend(rows, list(columns), reference, given), *map(printable, notes)]
     return Sheet(_title(rows, fixed), names, heads, lines, said)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpick.errors import ConfigError, FedpickError
+from fedpick.metrics import read_target
 from fedpick.report.page import Content, Live, make_news, make_page
 from fedpick.report.results import Results
 from fedpick.report.runs import DEEPEST, RunInfo, below, planned_runs, read_info, sort_runs
@@ -133,13 +134,20 @@ class Watch:
     Args:
         folder: of a run, of comparisons, or of a deployment's records.
         reference: the policy that the others are compared with; None: the first.
-        target: test accuracy for the columns "rounds to" and "hours to".
+        target: for the columns "rounds to" and "hours to"; see `Results`.
+        metric: the main one; see `Results`.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, reference: str | None = None, target: float | None = None
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        reference: str | None = None,
+        target: Any = None,
+        metric: str | None = None,
     ) -> None:
-        self.folder, self.reference, self.target = Path(folder), reference, target
+        self.folder, self.reference, self.metric = Path(folder), reference, metric
+        self.target = read_target(target, metric)
         self.asked = 0.0  # when a page last asked for news, by the monotonic clock
         self._guard = threading.Lock()
         self._print: Any = None
@@ -196,12 +204,12 @@ class Watch:
         begun = [info for info in infos if seen[info.folder][1] > 0]
         usable, content = self._content(_furthest(begun, seen), broken)
         rows = [
-            Seen(printable(info.policy), info.seed, reached, info.rounds if info.simulated else None, state)
+            Seen(printable(info.name), info.seed, reached, info.rounds if info.simulated else None, state)
             for info in infos
             for state, reached in [seen[info.folder]]
             if info.folder not in broken
         ]
-        names = {info.folder: (printable(info.policy), info.seed) for info in infos}
+        names = {info.folder: (printable(info.name), info.seed) for info in infos}
         rows += [
             Seen(*names.get(folder, (printable(folder.name), 0)), 0, None, "unreadable", printable(why))
             for folder, why in broken.items()
@@ -222,10 +230,10 @@ class Watch:
         for attempt in range(3):
             if not infos:
                 break
-            known = {info.policy for info in infos}
+            known = {each for info in infos for each in (info.policy, info.name)}
             reference = self.reference if self.reference in known else None
             try:
-                results = Results(infos, reference=reference, target=self.target)
+                results = Results(infos, reference=reference, target=self.target, metric=self.metric)
                 return results.runs, results._content(results._to_its_end())
             except (FedpickError, OSError) as error:
                 why: dict[Path, str] = {}

@@ -2,13 +2,14 @@
 
 import copy
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedpick import rng as rngs
-from fedpick.errors import ContractError
+from fedpick.errors import ContractError, MissingError
 from fedpick.protocol import Policy, TrainerLike, check_asked, check_choice, check_reports, traits
 from fedpick.simulate import late
 from fedpick.state import observe
@@ -17,7 +18,7 @@ from fedpick.store.records import Record, presence
 from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
 from fedpick.worlds import Draw, Timing, World, WorldState
 
-__all__ = ["Chosen", "Work", "choose", "delay", "judge", "play", "settle", "work"]
+__all__ = ["Chosen", "Work", "choose", "delay", "evaluate", "judge", "over_clients", "play", "settle", "work"]
 
 
 @dataclass
@@ -221,6 +222,7 @@ def settle(
     """The end of a round: the policy learns, the model is evaluated; changes `state` in place."""
     choice, timing = chosen.choice, chosen.timing
     check_reports(policy, outcome)
+    lacking = _lacking(policy, chosen.view.clients, outcome)
     state.policy = observe(policy, state.policy, chosen.view, choice, outcome)
     state.round = chosen.round
 
@@ -237,7 +239,45 @@ def settle(
         megabytes=world.model_megabytes * models  # a probe's answer is one number
         + 4e-6 * chosen.asked
         + _reported(policy, chosen.view.clients, outcome),
-        metrics={} if trainer is None else trainer.evaluate(state.model, chosen.round),
+        metrics={} if trainer is None else evaluate(trainer, state.model, chosen.round),
         wall={"selection": chosen.wall, "training": wall},
         there=presence(chosen.view.available),
+        lacking=lacking,
     )
+
+
+def _lacking(policy: Policy[Any], clients: Clients, outcome: Outcome) -> tuple[tuple[str, str], ...]:
+    """Reports that the policy wants and no client gave, though some trained, and what it takes instead.
+
+    A report that it needs raises.
+    """
+    about = traits(policy)
+    if not about.reports or not (outcome.succeeded & np.isfinite(outcome.loss)).any():
+        return ()
+    asked = about.collect(clients)
+    lacking = [each for each in about.reports if each.name in asked and each.name not in outcome.reports]
+    for each in lacking:
+        if each.name in about.needs:
+            raise MissingError(
+                f"{type(policy).__name__} needs the report {each.name!r}, but the trainer gave "
+                f"{', '.join(map(repr, outcome.reports)) or 'none'}; return it from train, in Updates(reports={{...}})"
+            )
+    return tuple((each.name, each.instead) for each in lacking)
+
+
+def evaluate(trainer: TrainerLike, model: Any, round: int) -> Mapping[str, float]:
+    """What the trainer's evaluation gives, and spread and worst tenth of its clients' scores if it has some."""
+    found = trainer.evaluate(model, round)
+    tell = getattr(trainer, "client_scores", None)
+    each = tell(model, round) if found and tell is not None else None
+    return found if each is None else {**over_clients(np.asarray(each, dtype=np.float64)), **found}
+
+
+def over_clients(scores: Floats) -> dict[str, float]:
+    """Spread and worst tenth of the clients' scores, in which larger is better; NaN is a client without."""
+    if scores.ndim != 1:
+        raise ContractError(f"client_scores returned an array of shape {scores.shape}, but must return one per client")
+    known = np.sort(scores[np.isfinite(scores)])
+    if not len(known):
+        return {}
+    return {"spread": float(known.std()), "worst_decile": float(known[: max(1, len(known) // 10)].mean())}

@@ -9,7 +9,7 @@
 True
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from fedpick.store.records import Record
 from fedpick.types import Clients
 from fedpick.worlds import World
 
-__all__ = ["Run", "check_fit", "policy_for"]
+__all__ = ["Run", "check_fit", "megabytes_of", "policy_for"]
 
 
 def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = None) -> None:
@@ -109,6 +109,19 @@ def _check_clients(world: World, trainer: TrainerLike | None) -> None:
             f"client {k} has {world.clients.sizes[k]:g} examples in the world, but {people.sizes[k]:g} in the "
             f"trainer's data; {fix}"
         )
+
+
+def megabytes_of(model: Any) -> float:
+    """Size of a model's arrays, in nested dicts, lists or tuples, in units of 1e6 bytes.
+
+    >>> megabytes_of({"w": np.zeros((10, 20), np.float32), "b": [np.zeros(10)]})
+    0.00088
+    """
+    if isinstance(model, Mapping):
+        return sum(megabytes_of(each) for each in model.values())
+    if isinstance(model, list | tuple):
+        return sum(megabytes_of(each) for each in model)
+    return np.asarray(model).nbytes / 1e6 if model is not None else 0.0
 
 
 def policy_for(text: str, world: World, cohort_size: int, seed: int = 0) -> Any:

@@ -292,6 +292,6 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
                 records.append(settle(run.policy, run.world, run.state, each, outcome, None, share))
         scores = _fetch(tests, len(runs))
         yield [
-            replace(record, metrics=trainer.figures(score))
-            for trainer, record, score in zip(trainers, records, scores, strict=True)
+            replace(record, metrics=trainer.figures(score) | trainer.measured(model, record.round))
+            for trainer, record, score, model in zip(trainers, records, scores, after, strict=True)
         ]

@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
+LABELS = "labels.json"  # of policies, in the folder of a comparison
 _THEN = ", then "
 
 

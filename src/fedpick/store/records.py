@@ -64,6 +64,7 @@ class Record:
     metrics: Mapping[str, float] = field(default_factory=dict)
     wall: Mapping[str, float] = field(default_factory=dict)  # real seconds of "selection" and "training"; not stored
     there: bytes | None = None  # who was there, see `presence`; None: all, or it is not known
+    lacking: tuple[tuple[str, str], ...] = ()  # reports that the policy missed, what it took instead; not stored
     joined: int | None = None  # clients of a deployment that have joined so far, also if they left; `there` is of these
 
     @classmethod

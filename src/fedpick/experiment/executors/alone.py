@@ -70,6 +70,7 @@ class Seat:
             self.store.close()
             raise
         self._sent = self.store.saved
+        self._lacking: dict[str, str] = {}
 
     @property
     def round(self) -> int:
@@ -86,6 +87,9 @@ class Seat:
     def keep(self, record: Record) -> None:
         """Store a round."""
         self.store.append(record, self.run.state)
+        if not dict(record.lacking).items() <= self._lacking.items():
+            self._lacking |= dict(record.lacking)
+            self.store.note({"lacking": self._lacking})
         self.tell()
 
     def save(self) -> None:
@@ -102,10 +106,10 @@ class Seat:
 
     def measure(self) -> None:
         """Add each client's accuracy at the end to the table of clients, if the trainer computes it."""
-        tell = getattr(self.run.trainer, "accuracies", None)
+        tell = getattr(self.run.trainer, "accuracies", getattr(self.run.trainer, "client_scores", None))
         each = None if tell is None else tell(self.run.state.model, self.round)
         if each is not None:
-            found = census(self.run.world, self.run.seed) | {"accuracy": each.astype(np.float32)}
+            found = census(self.run.world, self.run.seed) | {"accuracy": np.asarray(each, dtype=np.float32)}
             self.store.describe_clients(found, self.round)
             self.listen.saved(self.number, self.round)
 

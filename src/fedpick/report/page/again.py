@@ -14,7 +14,7 @@ from fedpick.store.manifest import read_manifest
 __all__ = ["command"]
 
 # The options of `fedpick compare` for the settings of [train].
-_OPTIONS = {"model": "--model", "lr": "--lr", "precision": "--precision", "trainer": "--trainer"}
+_OPTIONS = {name: f"--{name}" for name in ("model", "lr", "batch", "server", "precision", "trainer")}
 
 
 def command(groups: Sequence[Group]) -> str | None:

@@ -56,7 +56,7 @@ def setting(panel: Panel, rows: Sequence[Summary], drawn: Sequence[Summary], pol
     found = {
         "title": panel.title,
         "policies": names,
-        "metrics": _metrics(panel, points),
+        "metrics": _metrics(panel, points, rows[0].metric),
         "differences": _differences(rows),
         "counts": [_counts(panel.curves[name], points) for name in names],
         "fair": {
@@ -87,10 +87,10 @@ def _short(values: ArrayLike) -> list[Any]:
 # ---- curves
 
 
-def _metrics(panel: Panel, points: int) -> list[dict[str, Any]]:
+def _metrics(panel: Panel, points: int, main: str | None) -> list[dict[str, Any]]:
     """The curves of each metric that all runs have, the most important first."""
     everywhere = set.intersection(*(set(seed) for seed in panel.seeds)) - set(_NOT_DRAWN)
-    first = [name for name in LABELS if name in everywhere]
+    first = [name for name in dict.fromkeys([main, *LABELS]) if name in everywhere]
     own = sorted(everywhere - set(first) - set(_PER_ROUND))
     found = []
     for name in [*first, *own, *(each for each in _PER_ROUND if each in everywhere)]:

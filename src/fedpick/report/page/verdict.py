@@ -1,21 +1,23 @@
 """What the numbers say, in sentences: which policy is better, which is not, and what it costs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from fedpick.metrics import LABELS
 from fedpick.report.groups import Score, Summary
 from fedpick.report.intervals import Interval
-from fedpick.report.tables import Units, cell_of, columns_of, fitting, group_name, percent
+from fedpick.report.legend import printable
+from fedpick.report.summaries import way
+from fedpick.report.tables import Units, cell_of, columns_of, fitting, group_name, headings
 
 __all__ = ["verdict"]
 
 LONGEST = 60  # characters of a name in a sentence
 MANY = 4  # comparisons, from which on a sentence reminds that one in twenty excludes 0 by chance
 
-# What decides: the first in which policies differ; the score, how a sentence calls it, whether more is better, digits.
+# What decides: the first in which policies differ, after the main metric, accuracy and the test loss; the score, how a
+# sentence calls it, whether more is better, digits.
 _MAIN = (
-    ("accuracy", "test accuracy", True, 3),
-    ("test_loss", "test loss", False, 3),
     ("returned", "models returned in time", True, 0),
     ("hours", "simulated {time}", False, 2),
 )
@@ -39,7 +41,7 @@ class _Compared(NamedTuple):
 def verdict(rows: Sequence[Summary]) -> list[str]:
     """Sentences about the rows of one block, the most important first."""
     rows, units = fitting(rows)
-    known = [each for each in _MAIN if all(each[0] in row.scores for row in rows)]
+    known = [each for each in (*_decisive(rows), *_MAIN) if all(each[0] in row.scores for row in rows)]
     if not known:
         return []
     main = next((each for each in known if _differ(rows, each[0])), known[0])
@@ -57,6 +59,16 @@ def verdict(rows: Sequence[Summary]) -> list[str]:
             f"Each is a 95% interval by itself: of {len(ours)} such differences, one in twenty excludes 0 by chance."
         )
     return said
+
+
+def _decisive(rows: Sequence[Summary]) -> Iterator[tuple[str, str, bool, int]]:
+    """The main metric, then accuracy and the test loss; not those of which it is not known what is better."""
+    names = {name: each for row in rows for name, each in headings(rows, [row.metric] if row.metric else []).items()}
+    names |= {"accuracy": (LABELS["accuracy"], 3), "test_loss": (LABELS["test_loss"], 3)}
+    for name, (called, digits) in names.items():
+        better = way(rows, name)
+        if better is not None:
+            yield name, called.replace("{", "{{").replace("}", "}}"), better == "larger", digits
 
 
 def _differ(rows: Sequence[Summary], score: str) -> bool:
@@ -153,7 +165,7 @@ def _sooner(rows: Sequence[Summary], reference: Summary, units: Units) -> list[s
     known = columns_of([*rows, reference], units)
     if "rounds_to" not in known:
         return []
-    target = percent(reference.target)
+    target = printable(str(reference.target))
     for score, unit in (("rounds_to", "rounds"), ("hours_to", f"simulated {units.time}")):
         if score not in known:
             continue
