@@ -206,7 +206,8 @@ def test_a_false_short_duration_counts_only_where_it_is_asked_for(monkeypatch, d
         sleep(0.06)
         model = FLModel(params={"w": np.ones(1)}, metrics={"seconds": 0.001}, meta={"client_name": "site-1"})
         self._hear(model, asked)
-        self._close(asked)
+        self._settle(asked)
+        asked.close()
 
     monkeypatch.setattr(FedAvg, "run", answer)
     job.run()

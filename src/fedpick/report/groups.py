@@ -170,7 +170,8 @@ def set_targets(groups: Sequence[Group], reference: str, given: float | None) ->
         if any(group.values("accuracy") is None for group in inside):
             continue
         anchor = next((group for group in inside if group.policy == reference), inside[0])
-        target = default_target(anchor) if given is None else given
+        mixed = any(scores.fresh(run.rounds) for group in inside for run in group.runs)
+        target = given if given is not None else None if mixed else default_target(anchor)
         if target is None:
             continue
         targets[block] = target
@@ -270,6 +271,18 @@ def _untested(groups: Sequence[Group]) -> list[str]:
     return notes
 
 
+def _mixed(groups: Sequence[Group]) -> list[str]:
+    """Which curves are of several trainings, because a restarted server began with another model."""
+    return [
+        f"{group.label}: the model began again before round {', '.join(map(str, again))}, because the server was "
+        "restarted without the model of the round before (model='folder' keeps it): its curves are of several trainings, "
+        "and no target is derived from them"
+        for group in groups
+        for run in group.runs
+        if (again := scores.fresh(run.rounds))
+    ]
+
+
 def summaries(played: Sequence[Played], reference: str, target: float | None) -> tuple[list[Summary], list[str]]:
     """The rows of the table, and notes that readers should know before they trust the numbers."""
     groups = grouped(played, reference)
@@ -280,7 +293,7 @@ def summaries(played: Sequence[Played], reference: str, target: float | None) ->
         found = {name: score(group, name, base) for name in group.runs[0].scores}
         kept = {name: each for name, each in found.items() if each is not None}
         rows.append(Summary(group, base, targets.get(group.block), kept))
-    notes = [*warnings(groups, reference, bases), *_untested(groups)]
+    notes = [*warnings(groups, reference, bases), *_untested(groups), *_mixed(groups)]
     if target is not None and not targets:
         notes.append(f"the target {target:g} is ignored: these runs do not all have a test accuracy")
     return rows, notes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.store.records import FRESH
 from fedpick.types import Bools, Floats, Ints, Status
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = [
     "cep",
     "counts",
     "ended",
+    "fresh",
     "jain",
     "learned",
     "never_chosen",
@@ -118,6 +120,15 @@ def learned(rounds: "pa.Table") -> dict[str, float]:
     names = [name for name in METRICS if name in rounds.column_names]
     found = {name: rounds[name].drop_null() for name in names}
     return {name: float(values[-1].as_py()) for name, values in found.items() if len(values)}
+
+
+def fresh(rounds: "pa.Table") -> list[int]:
+    """Rounds before which a restarted server's model began again, so that its curves are of several trainings."""
+    if FRESH not in rounds.column_names:
+        return []
+    again = np.nan_to_num(_column(rounds, FRESH)) > 0
+    found: list[int] = rounds["round"].to_numpy()[again].tolist()
+    return found
 
 
 def ended(selections: "pa.Table", *statuses: Status) -> Bools:
