@@ -379,3 +379,82 @@ def test_a_round_ends_when_all_have_answered_or_are_gone_or_at_the_deadline(monk
     assert job.get_num_standing_tasks() == 0
     rounds.end()
     assert job._session.last.status.tolist() == [DONE, FAILED, FAILED]
+
+
+def test_only_eligible_sites_are_sent_the_model(monkeypatch, tmp_path):
+    approved = {"site-1", "site-3"}
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3), eligible=approved.__contains__)
+    rounds.job._may = rounds.job.eligible
+    chosen, answer = rounds.begin()
+    assert chosen == ["site-1", "site-3"]
+    answer("site-1", 1.0)
+    rounds.end()
+    assert rounds.job._session.names == ["site-1", "site-3"]
+    approved.discard("site-1")
+    chosen, answer = rounds.begin()
+    assert chosen == ["site-3"]
+    answer("site-3", 1.0)
+    rounds.end()
+    approved.clear()
+    with pytest.raises(
+        fp.errors.MissingError, match="none of 3 connected sites is eligible, so that none is sent a task"
+    ):
+        rounds.begin()
+    (tmp_path / "sites.py").write_text("def may(name):\n    return name == 'site-2'\n")
+    job = Selected(policy=Witness(cohort_size=3), eligible=f"{tmp_path / 'sites.py'}:may")
+    monkeypatch.setattr(FedAvg, "run", lambda self: None)
+    job.run()
+    assert [job._may(f"site-{k}") for k in (1, 2)] == [False, True]
+    with pytest.raises(fp.errors.SettingError, match="eligible = 'site-1', but must be a function, or a text such as"):
+        Selected(policy=Witness(cohort_size=3), eligible="site-1")
+
+
+def test_an_answer_that_comes_while_fedavg_aggregates_is_a_late_one(monkeypatch):
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3), late=2, late_beta=0.0)
+    _, first = rounds.begin()
+    first("site-1", 1.0)
+    first("site-2", 1.0)
+    rounds.job.handle_event(AppEventType.BEFORE_AGGREGATION, rounds.job.fl_ctx)
+    assert first("site-3", 4.0) is False  # not a part of what is being aggregated
+    rounds.model = rounds.job.update_model(rounds.model, rounds.job._get_aggregated_result())
+    assert float(rounds.model.params["w"][0]) == pytest.approx(2.0)
+    assert [came.name for came in rounds.job._session.late.came] == ["site-3"]
+
+
+def test_a_later_job_begins_with_the_kept_model(monkeypatch, tmp_path, caplog):
+    """FedAvg's loop is played by hand: what it begins with, and what its rounds end with."""
+    begun, folders = [], {"state": tmp_path / "state", "model_folder": tmp_path / "model"}
+
+    def run(self):
+        model = (
+            self.model if isinstance(self.model, FLModel) else FLModel(params=self.model or self.load_model().params)
+        )
+        begun.append(np.asarray(model.params["w"]).tolist())
+        self._round = self._session.round(["site-1"])
+        self.current_round = 0
+        asked = self._ask(model.params, lambda result: True)
+        new = FLModel(params={"w": np.asarray(model.params["w"]) + 1.0}, params_type=ParamsType.FULL)
+        self._hear(FLModel(params=new.params, params_type=ParamsType.FULL, meta={"client_name": "site-1"}), asked)
+        self._settle(asked)
+        self.update_model(model, new)
+
+    monkeypatch.setattr(FedAvg, "run", run)
+    monkeypatch.setattr(FedAvg, "update_model", lambda self, model, new: FLModelUtils.update_model(model, new))
+    monkeypatch.setattr(FedAvg, "load_model", lambda self: FLModel(params={"w": np.array([9.0])}))
+    monkeypatch.setattr(Selected, "get_client_disconnect_time", lambda self, name: None)
+    for _ in range(3):
+        Selected(policy=Witness(cohort_size=1), model={"w": [5.0]}, **folders).run()
+    assert begun == [[5.0], [6.0], [7.0]]
+    assert "begins again" not in caplog.text
+    for model in ({"w": [5.0]}, None):  # the job's own, or its persistor's
+        caplog.clear()
+        Selected(policy=Witness(cohort_size=1), model=model, state=tmp_path / "state").run()
+        assert "but not with the model of that round: the server starts with another one" in caplog.text
+    assert begun[3:] == [[5.0], [9.0]]
+    with pytest.raises(fp.errors.SettingError, match="model_folder = 'm', but must be None without state="):
+        Selected(policy=Witness(cohort_size=1), model_folder="m")
+    monkeypatch.setattr(FedAvg, "update_model", lambda self, model, new: FLModel(params={"w": {"own": 1}}))
+    with pytest.raises(fp.ContractError, match="'w' of the model is a dict, and only NumPy arrays are kept"):
+        Selected(
+            policy=Witness(cohort_size=1), model={"w": [5.0]}, state=tmp_path / "s", model_folder=tmp_path / "m"
+        ).run()

@@ -225,8 +225,9 @@ class Selected(FedAvg):  # type: ignore[misc]
         if self.model_folder is not None and len(arrays) < len(model.params):
             strange = next(name for name in model.params if name not in arrays)
             raise ContractError(
-                f"Selected: model_folder, but {strange!r:.80} of the model is a {type(model.params[strange]).__name__}, and "
-                "only NumPy arrays are kept; leave model_folder out and let the job's persistor keep the model"
+                f"Selected: model_folder, but {strange!r:.80} of the model is a "
+                f"{type(model.params[strange]).__name__}, and only NumPy arrays are kept; leave model_folder out "
+                "and let the job's persistor keep the model"
             )
         asked.close(arrays)
         self._session.measure(aggr_result.metrics or {}, training=True)

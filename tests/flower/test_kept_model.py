@@ -25,7 +25,7 @@ def fails(message):
 
 
 def world(clock: Clock, behaviour=adds) -> FakeGrid:
-    return FakeGrid(clock, {node: behaviour for node in range(1, 5)})
+    return FakeGrid(clock, dict.fromkeys(range(1, 5), behaviour))
 
 
 def serve(folder, base=None, **options) -> Selected:
@@ -78,10 +78,11 @@ def test_killed_after_the_model_was_written_and_before_the_state_was(clock: Cloc
         raise KeyboardInterrupt
 
     strategy = serve(tmp_path)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(journals.Journal, "append", killed)
         patch.setattr(strategy.session, "close", lambda: None)  # as the end of its process
-        strategy.start(world(clock), model(), num_rounds=1)
+        with pytest.raises(KeyboardInterrupt):
+            strategy.start(world(clock), model(), num_rounds=1)
     strategy.session.memory.unlock()
     assert len(list((tmp_path / "model").iterdir())) == 3
     grid, again = world(clock), serve(tmp_path)
@@ -117,7 +118,9 @@ def test_what_the_base_adds_is_kept(clock: Clock, tmp_path) -> None:
 def test_another_model_than_the_kept_one_is_refused(clock: Clock, tmp_path) -> None:
     serve(tmp_path).start(world(clock), model(), num_rounds=1)
     grid = world(clock)
-    with pytest.raises(fp.ContractError, match="the model kept after round 1 has arrays .*but initial_arrays has .*'v'"):
+    with pytest.raises(
+        fp.ContractError, match=r"the model kept after round 1 has arrays .*but initial_arrays has .*'v'"
+    ):
         serve(tmp_path).start(grid, ArrayRecord({"v": Array(np.zeros(2))}), num_rounds=1)
     assert grid.sent == []
 
@@ -153,7 +156,7 @@ def test_a_loop_of_ones_own_that_does_not_ask_for_the_model_is_warned(clock: Clo
 
 def test_names_that_do_not_survive_a_restart_are_a_warning_with_flowers_remedy(clock: Clock, tmp_path, caplog) -> None:
     serve(tmp_path).start(world(clock), model(), num_rounds=1)
-    serve(tmp_path).start(FakeGrid(clock, {node: adds for node in (11, 12, 13)}), model(), num_rounds=1)
+    serve(tmp_path).start(FakeGrid(clock, dict.fromkeys((11, 12, 13), adds)), model(), num_rounds=1)
     (told,) = said(caplog, logging.WARNING)
     assert told.startswith("round 2: none of the 4 clients known before the restart has returned: then 'node:1', now")
     assert "start each SuperNode with a key (--auth-supernode-private-key), or with a client-id" in told

@@ -30,8 +30,8 @@ def test_a_round_that_yields_nothing_is_a_warning_with_the_remedy(caplog) -> Non
     assert warnings(caplog) == []
     play(session, fails=NAMES[:3], late=NAMES[3:])
     assert warnings(caplog)[-1] == (
-        "round 2: no update can be used, so that the model does not change; 3 failed: the lines before this one say why, "
-        "mend that first; 1 did not answer in time: see that they run, or raise the deadline, which is 60 s"
+        "round 2: no update can be used, so that the model does not change; 3 failed: the lines before this one say "
+        "why, mend that first; 1 did not answer in time: see that they run, or raise the deadline, which is 60 s"
     )
     caplog.clear()
     play(session, late=NAMES[:3])
@@ -63,9 +63,9 @@ def test_a_restart_in_which_no_known_client_returns_is_a_warning(tmp_path, caplo
         play(session, ["phone-3"])
     assert len(warnings(caplog)) == 1
     assert warnings(caplog)[0] == (
-        "round 4: none of the 5 clients known before the restart has returned: then 'site-0', now 'phone-1'. All 2 that "
-        "are there are enrolled as new, and what was learned before is not used. If they are the same clients: give each "
-        "client a name that stays the same when it, or the server, is restarted"
+        "round 4: none of the 5 clients known before the restart has returned: then 'site-0', now 'phone-1'. All 2 "
+        "that are there are enrolled as new, and what was learned before is not used. If they are the same clients: "
+        "give each client a name that stays the same when it, or the server, is restarted"
     )
 
 
@@ -76,8 +76,8 @@ def test_guard_is_suggested_once_for_a_client_that_keeps_failing(caplog) -> None
     assert not any("Guard" in each for each in warnings(caplog))
     play(session, fails=["site-2"])
     assert warnings(caplog)[-1].startswith(
-        "round 5: site-2 failed or was late in each of the last 5 rounds in which it was asked, and will be asked again: "
-        "fp.Guard asks such clients less often. Write fp.Guard(Uniform(cohort_size=4)) in place of the policy"
+        "round 5: site-2 failed or was late in each of the last 5 rounds in which it was asked, and will be asked "
+        "again: fp.Guard asks such clients less often. Write fp.Guard(Uniform(cohort_size=4)) in place of the policy"
     )
     for _ in range(6):
         play(session, fails=["site-2"], late=["site-3"])
@@ -85,7 +85,8 @@ def test_guard_is_suggested_once_for_a_client_that_keeps_failing(caplog) -> None
 
 
 @pytest.mark.parametrize(
-    "policy", [fp.Guard(fp.Uniform(4)), fp.OverSelect(fp.Guard(fp.Uniform(4)), 1.0), fp.Guard(fp.OverSelect(fp.Uniform(3)))]
+    "policy",
+    [fp.Guard(fp.Uniform(4)), fp.OverSelect(fp.Guard(fp.Uniform(4)), 1.0), fp.Guard(fp.OverSelect(fp.Uniform(3)))],
 )
 def test_guard_is_not_suggested_where_it_is(policy, caplog) -> None:
     session = fp.Session(policy)
@@ -112,15 +113,16 @@ def test_a_model_that_began_again_is_in_the_records_even_if_only_the_journal_has
         r.model = model
     with serve("run") as session:
         session.continuing.begins_with({"w": np.ones(2)})
-        assert warnings(caplog) == ["round 1: no update can be used, so that the model does not change; 2 did not answer "
-                                    "in time: see that they run, or raise the deadline"]  # fmt: skip
+        assert warnings(caplog) == ["round 1: no update can be used, so that the model does not change; 2 did not "
+                                    "answer in time: see that they run, or raise the deadline"]  # fmt: skip
         play(session)
     session = serve("run")
     session.continuing.begins_with({"w": np.zeros(2)})
     assert warnings(caplog)[-1] == (
         "the state continues after round 2, but not with the model of that round: the server starts with another one. "
         "The policy goes on with what it learned about the clients while the model begins again, and curves in the "
-        "records are of two trainings. To avoid this, give model='folder', to keep it, or start with the model of round 2"
+        "records are of two trainings. To avoid this, give model='folder', to keep it, or start with the model of "
+        "round 2"
     )
     play(session)
     session.keeping.recording.close()  # killed before the record was written

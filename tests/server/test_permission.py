@@ -30,7 +30,8 @@ def test_only_eligible_clients_are_enrolled_probed_and_chosen() -> None:
 def test_nobody_eligible_is_an_error_with_the_remedy() -> None:
     session = fp.Session(fp.Uniform(2))
     with pytest.raises(
-        fp.server.NotEnoughClientsError, match="none of the 6 available clients is eligible, so that nobody .* 'site-0'"
+        fp.server.NotEnoughClientsError,
+        match=r"none of the 6 available clients is eligible, so that nobody .* 'site-0'",
     ):
         session.round(NAMES, eligible=lambda name: False)
     assert session.current is None
@@ -40,7 +41,10 @@ def test_nobody_eligible_is_an_error_with_the_remedy() -> None:
 @pytest.mark.parametrize(
     ("eligible", "said"),
     [
-        (lambda name: 1 / 0, r"Session: eligible\('site-0'\) raised ZeroDivisionError: division by zero; it must return"),
+        (
+            lambda name: 1 / 0,
+            r"Session: eligible\('site-0'\) raised ZeroDivisionError: division by zero; it must return",
+        ),
         (lambda name: "no", r"Session: eligible\('site-0'\) returned 'no', but must return True or False"),
         (lambda name: None, r"returned None, but must return True or False; nobody is asked until it does"),
     ],

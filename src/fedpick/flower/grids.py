@@ -84,8 +84,8 @@ class Gated(_Around):
         sent = list(messages)
         if barred := {message.metadata.dst_node_id for message in sent} - self.allowed():
             raise ContractError(
-                f"Selected: none of {len(sent)} messages was sent, because {len(barred)} nodes are not eligible, such as "
-                f"{min(barred)}; the base strategy must send only to nodes of the grid that it is given"
+                f"Selected: none of {len(sent)} messages was sent, because {len(barred)} nodes are not eligible, such "
+                f"as {min(barred)}; the base strategy must send only to nodes of the grid that it is given"
             )
         return sent
 

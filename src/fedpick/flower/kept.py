@@ -1,6 +1,5 @@
 """Flower's models as NumPy arrays, to be kept by the session and given back after a restart."""
 
-from collections.abc import Mapping
 from inspect import BoundArguments, Parameter
 from typing import Any
 
@@ -37,8 +36,8 @@ def check_like(kept: ArrayRecord, initial: Any, round: int) -> None:
     """Raise if the kept model has other arrays than the one that the server starts with."""
     if isinstance(initial, ArrayRecord) and _forms(kept) != _forms(initial):
         raise ContractError(
-            f"Selected: the model kept after round {round} has arrays {str(_forms(kept))[:200]}, but initial_arrays has "
-            f"{str(_forms(initial))[:200]}; start with a model like it, or give state= and model= new folders"
+            f"Selected: the model kept after round {round} has arrays {str(_forms(kept))[:200]}, but initial_arrays "
+            f"has {str(_forms(initial))[:200]}; start with a model like it, or give state= and model= new folders"
         )
 
 
@@ -48,7 +47,7 @@ def given(bound: BoundArguments, name: str) -> dict[str, Any] | None:
     for at, parameter in bound.signature.parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
             places.append(bound.arguments.get(at, {}))
-    return next((place for place in places if isinstance(place, Mapping) and name in place), None)
+    return next((place for place in places if isinstance(place, dict) and name in place), None)
 
 
 def check_kept(bound: BoundArguments) -> None:

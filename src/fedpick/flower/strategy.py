@@ -95,8 +95,9 @@ class Selected(Strategy):
             check_needs(policy, {"features": ": pass describe=function or describe='ask'"}, "Selected")
         if eligible is not None and identity == "reported":
             raise SettingError(
-                "Selected: eligible, but identity = 'reported': a node would have to be asked for its name before it is "
-                "known whether it may be asked; use another identity, such as keys or a function of Flower's NodeInfo"
+                "Selected: eligible, but identity = 'reported': a node would have to be asked for its name before it "
+                "is known whether it may be asked; use another identity, such as keys or a function of "
+                "Flower's NodeInfo"
             )
         self.base, self.policy, self.eligible = base, policy, eligible
         self.session = Session(

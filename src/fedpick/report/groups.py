@@ -275,8 +275,8 @@ def _mixed(groups: Sequence[Group]) -> list[str]:
     """Which curves are of several trainings, because a restarted server began with another model."""
     return [
         f"{group.label}: the model began again before round {', '.join(map(str, again))}, because the server was "
-        "restarted without the model of the round before (model='folder' keeps it): its curves are of several trainings, "
-        "and no target is derived from them"
+        "restarted without the model of the round before (model='folder' keeps it): its curves are of several "
+        "trainings, and no target is derived from them"
         for group in groups
         for run in group.runs
         if (again := scores.fresh(run.rounds))

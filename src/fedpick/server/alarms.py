@@ -90,9 +90,9 @@ class Alarms:
         worst, times = max(self._failures.items(), key=lambda each: each[1], default=("", 0))
         if times >= IN_A_ROW and min(self._failures.values()) == 0:
             self._log.warning(
-                "round %d: %s failed or was late in each of the last %d rounds in which it was asked, and will be asked "
-                "again: fp.Guard asks such clients less often. Write fp.Guard(%r) in place of the policy, with a new "
-                "folder for state=, because a state belongs to the policy that learned it",
+                "round %d: %s failed or was late in each of the last %d rounds in which it was asked, and will be "
+                "asked again: fp.Guard asks such clients less often. Write fp.Guard(%r) in place of the policy, with a "
+                "new folder for state=, because a state belongs to the policy that learned it",
                 round,
                 printable(worst),
                 times,

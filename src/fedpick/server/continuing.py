@@ -67,11 +67,13 @@ class Continuing:
 
     def _begins_again(self, why: str, fix: str = "") -> None:
         number = self._roster.round
-        keep = "let the folder of model= survive with that of state=" if self._keeps else "give model='folder', to keep it"
+        keep = (
+            "let the folder of model= survive with that of state=" if self._keeps else "give model='folder', to keep it"
+        )
         self._log.warning(
-            "the state continues after round %d, but not with the model of that round: %s. The policy goes on with what "
-            "it learned about the clients while the model begins again, and curves in the records are of two trainings. "
-            "To avoid this, %s, or start with the model of round %d",
+            "the state continues after round %d, but not with the model of that round: %s. The policy goes on with "
+            "what it learned about the clients while the model begins again, and curves in the records are of two "
+            "trainings. To avoid this, %s, or start with the model of round %d",
             number,
             why,
             fix or keep,

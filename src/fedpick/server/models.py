@@ -2,8 +2,8 @@
 
     model-000012-1f3a9c02.npz    the arrays of the model after round 12; the letters are of the state that it belongs to
 
-A round's model is on the disk before its state is, and the state names it: whenever a server is killed, the state on the
-disk has its model. A model whose round was not saved any more is written again when that round is played again.
+A round's model is on the disk before its state is, and the state names it: whenever a server is killed, the state on
+the disk has its model. A model whose round was not saved any more is written again when that round is played again.
 """
 
 import re
@@ -41,7 +41,7 @@ def fingerprint(model: Mapping[str, Any]) -> int:
     for name in sorted(model):
         values = np.asarray(model[name])
         found = zlib.crc32(f"{name} {values.dtype.str} {values.shape}".encode("utf-8", "backslashreplace"), found)
-        found = zlib.crc32(np.ascontiguousarray(values).reshape(-1).view(np.uint8), found)
+        found = zlib.crc32(np.ascontiguousarray(values).data, found)
     return found
 
 

@@ -26,8 +26,8 @@ def permitted(names: Iterable[str], eligible: Eligible, owner: str) -> list[str]
             answer = eligible(name)
         except Exception as error:
             raise ContractError(
-                f"{owner}: eligible({printable(name)!r:.80}) raised {type(error).__name__}: {printable(error)[:200]}; it "
-                "must return True or False for every name, and nobody is asked until it does"
+                f"{owner}: eligible({printable(name)!r:.80}) raised {type(error).__name__}: {printable(error)[:200]}; "
+                "it must return True or False for every name, and nobody is asked until it does"
             ) from error
         if not isinstance(answer, bool | np.bool_):
             raise ContractError(

@@ -46,8 +46,8 @@ class Session:
         policy: any fedpick policy.
         state: folder in which the policy's state is saved after each round; a restarted server continues from it.
             None saves nothing.
-        model: folder in which the model of each of the last 3 rounds is kept (`Round.model`), so that a restarted server
-            finds the one of its round (`Session.model`); needs `state`. None keeps none.
+        model: folder in which the model of each of the last 3 rounds is kept (`Round.model`), so that a restarted
+            server finds the one of its round (`Session.model`); needs `state`. None keeps none.
         records: folder for the records of the rounds, readable by `fedpick report`; None writes none.
         metrics: where to tell Prometheus what happens, such as ":9090": a port of this machine, or HOST:PORT; None:
             nowhere. See docs/watching.md.

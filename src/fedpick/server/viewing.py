@@ -43,8 +43,8 @@ def listed(
     may = said if eligible is None else {name: said[name] for name in permitted(said, eligible, owner)}
     if not may:
         raise NotEnoughClientsError(
-            f"none of the {len(said)} available clients is eligible, so that nobody is asked; approve some, or see that "
-            f"eligible() knows clients by these names: {reading.printable(next(iter(said)))[:60]!r}, ..."
+            f"none of the {len(said)} available clients is eligible, so that nobody is asked; approve some, or see "
+            f"that eligible() knows clients by these names: {reading.printable(next(iter(said)))[:60]!r}, ..."
         )
     return may
 
