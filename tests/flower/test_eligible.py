@@ -147,6 +147,10 @@ def test_in_a_loop_of_ones_own_it_is_the_same(clock: Clock) -> None:
 def test_names_that_must_be_asked_for_are_refused() -> None:
     with pytest.raises(fp.SettingError, match="eligible, but identity = 'reported': a node would have to be asked"):
         Selected(FedAvg(), fp.Uniform(2), eligible=lambda name: True, identity="reported")
+    with pytest.raises(
+        fp.SettingError, match=r"eligible = \['a'\], but must be None, or a function from a client's name"
+    ):
+        Selected(FedAvg(), fp.Uniform(2), eligible=["a"])
 
 
 def test_the_function_gets_the_name_that_identity_gives(clock: Clock) -> None:

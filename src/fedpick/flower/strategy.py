@@ -93,6 +93,8 @@ class Selected(Strategy):
         require(callable(describe) or describe in ("ask", None), "Selected: describe", describe, "'ask' or a function")
         if describe is None:
             check_needs(policy, {"features": ": pass describe=function or describe='ask'"}, "Selected")
+        asks = "None, or a function from a client's name to True or False"
+        require(eligible is None or callable(eligible), "Selected: eligible", eligible, asks)
         if eligible is not None and identity == "reported":
             raise SettingError(
                 "Selected: eligible, but identity = 'reported': a node would have to be asked for its name before it "
