@@ -77,7 +77,7 @@ def test_guard_is_suggested_once_for_a_client_that_keeps_failing(caplog) -> None
     play(session, fails=["site-2"])
     assert warnings(caplog)[-1].startswith(
         "round 5: site-2 failed or was late in each of the last 5 rounds in which it was asked, and will be asked "
-        "again: fp.Guard asks such clients less often. Write fp.Guard(Uniform(cohort_size=4)) in place of the policy"
+        "again: fp.Guard asks such clients less often. Write fp.Guard(fp.Uniform(cohort_size=4)) in place of the policy"
     )
     for _ in range(6):
         play(session, fails=["site-2"], late=["site-3"])

@@ -265,3 +265,16 @@ def test_a_kept_model_that_nobody_asks_for_is_noticed(tmp_path: Path, caplog) ->
         play(again)
         assert again.last.metrics == {}
     assert caplog.text.count("but not with the model of that round: one may be kept, but it was not asked for") == 1
+
+
+@pytest.mark.parametrize(
+    "notes", [{"letters": "../../etc"}, {"letters": 5}, {"model": [0, 1]}, {"model": "soon"}, {"model": [1]}]
+)
+def test_a_state_made_to_harm_names_no_file_elsewhere(tmp_path: Path, notes) -> None:
+    with opened(tmp_path) as session:
+        play(session)
+    arrays, meta = read_archive(tmp_path / "state" / "state.npz")
+    meta["session"] |= notes
+    write_archive(tmp_path / "state" / "state.npz", arrays, meta)
+    with pytest.raises(fp.StateError, match="not the state of a server"):
+        opened(tmp_path)

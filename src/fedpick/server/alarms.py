@@ -1,6 +1,7 @@
 """What a server's log says as a WARNING, with the remedy: rounds and restarts that go wrong without an error."""
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Collection
 from typing import Any
@@ -22,6 +23,12 @@ def _guarded(policy: Any) -> bool:
     while policy is not None and not isinstance(policy, Guard):
         policy = getattr(policy, "policy", None)
     return policy is not None
+
+
+def _written(policy: Any) -> str:
+    """A policy as one writes it; those of the user's own without a prefix."""
+    ours = type(policy).__module__.startswith("fedpick.")
+    return re.sub(r"\b(?=[A-Z]\w*\()", "fp.", repr(policy)) if ours else repr(policy)
 
 
 class Alarms:
@@ -91,11 +98,11 @@ class Alarms:
         if times >= IN_A_ROW and min(self._failures.values()) == 0:
             self._log.warning(
                 "round %d: %s failed or was late in each of the last %d rounds in which it was asked, and will be "
-                "asked again: fp.Guard asks such clients less often. Write fp.Guard(%r) in place of the policy, with a "
+                "asked again: fp.Guard asks such clients less often. Write fp.Guard(%s) in place of the policy, with a "
                 "new folder for state=, because a state belongs to the policy that learned it",
                 round,
                 printable(worst),
                 times,
-                self._policy,
+                _written(self._policy),
             )
             self._failures = None  # it is said once

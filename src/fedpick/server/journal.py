@@ -90,7 +90,12 @@ def under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 def mark_of(said: Any) -> Mark | None:
     """The mark of a model, as JSON has it."""
-    return None if said is None else (int(said[0]), int(said[1]))
+    if said is None:
+        return None
+    round, crc = map(int, said)
+    if round < 1:
+        raise ValueError(f"the model of round {round}")
+    return round, crc
 
 
 def _told(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome]:

@@ -25,7 +25,7 @@ from fedpick._version import __version__
 from fedpick.archive import FORMAT, read_archive, write_archive
 from fedpick.errors import StateError
 from fedpick.server.journal import FIX, Journal, Turn, mark_of, record_of, replay, under
-from fedpick.server.models import Arrays, Models
+from fedpick.server.models import Arrays, Models, checked_letters
 from fedpick.server.roster import Roster
 from fedpick.state import pack, policy_kind, settings_hash, unpack
 from fedpick.store.locks import FileLock, Timeout
@@ -190,7 +190,7 @@ class Memory:
         roster.round, roster.clock = int(notes["round"]), float(notes["clock"])
         roster.widths = {str(name): int(width) for name, width in notes["widths"].items()}
         roster.model, self._lettered = mark_of(notes.get("model")), "letters" in notes
-        self.letters = str(notes.get("letters", self.letters))
+        self.letters = checked_letters(notes.get("letters", self.letters))
 
     def _check_settings(self, file: Path, found: str | None, said: str | None) -> None:
         """Raise where the policy has other settings than when the file was written: what it learned would not fit."""

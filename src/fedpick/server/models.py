@@ -20,7 +20,7 @@ from fedpick._version import __version__
 from fedpick.archive import FORMAT, read_archive, write_archive
 from fedpick.errors import ContractError, StateError
 
-__all__ = ["Arrays", "Mark", "Models", "checked", "fingerprint"]
+__all__ = ["Arrays", "Mark", "Models", "checked", "checked_letters", "fingerprint"]
 
 KEPT = 3  # models; one is needed, the others are for backups that are made while the server runs
 Arrays = dict[str, NDArray[Any]]
@@ -43,6 +43,13 @@ def fingerprint(model: Mapping[str, Any]) -> int:
         found = zlib.crc32(f"{name} {values.dtype.str} {values.shape}".encode("utf-8", "backslashreplace"), found)
         found = zlib.crc32(np.ascontiguousarray(values).data, found)
     return found
+
+
+def checked_letters(said: object) -> str:
+    """The letters of a state, as its file has them; they become a part of names of files."""
+    if not isinstance(said, str) or not re.fullmatch("[0-9a-f]{8}", said):
+        raise ValueError(f"letters {said!r:.80}, but must be 8 of 0-9 and a-f")
+    return said
 
 
 def checked(model: Any, owner: str) -> Arrays:
