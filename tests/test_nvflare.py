@@ -141,7 +141,8 @@ def test_each_fault_is_the_right_site_s(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
+def test_a_second_job_goes_on_with_its_model_and_asks_no_site_that_is_not_approved(tmp_path):
+    """There are four sites; the fourth is not approved, by a function at the server."""
     policy, clients = fp.E3CS(cohort_size=1, quota=0.2), fp.Clients([1.0, 2.0, 3.0])
     expected, state = [], policy.init(clients)
     for number in range(1, 9):
@@ -155,11 +156,14 @@ def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
 
     settings = {"policy": policy, "num_rounds": 4, "seed": 5, "state": tmp_path / "state", "records": tmp_path / "run"}
     settings |= {"sizes": {"site-1": 1.0, "site-2": 2.0, "site-3": 3.0}, "durations": "reported"}
-    w, diary = play(tmp_path, 3, {"site-3": "raises"}, **settings)
+    (tmp_path / "approved.py").write_text("def may(name):\n    return name in ('site-1', 'site-2', 'site-3')\n")
+    settings |= {"model_folder": tmp_path / "model", "eligible": f"{tmp_path / 'approved.py'}:may"}
+    w, diary = play(tmp_path, 4, {"site-3": "raises"}, **settings)
     assert diary == expected[:4]
     assert w.tolist() == [4.0 - sum(fails[:4])] * 2
-    _, diary = play(tmp_path, 3, {"site-3": "raises"}, start_round=4, model={"w": w.tolist()}, **settings)
+    w, diary = play(tmp_path, 4, {"site-3": "raises"}, start_round=4, **settings)
     assert diary == expected
+    assert w.tolist() == [8.0 - sum(fails)] * 2  # it began with zeros, and got the model of the first job
     session = fp.Session(policy, state=tmp_path / "state")
     assert (session.round_number, session.names) == (8, ["site-1", "site-2", "site-3"])
     np.testing.assert_array_equal(session.roster.state.log_weights, state.log_weights)
