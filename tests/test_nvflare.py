@@ -141,7 +141,8 @@ def test_each_fault_is_the_right_site_s(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
+def test_a_second_job_goes_on_with_its_model_and_asks_no_site_that_is_not_approved(tmp_path):
+    """There are four sites; the fourth is not approved, by a function at the server."""
     policy, clients = fp.E3CS(cohort_size=1, quota=0.2), fp.Clients([1.0, 2.0, 3.0])
     expected, state = [], policy.init(clients)
     for number in range(1, 9):
@@ -155,11 +156,14 @@ def test_a_second_job_goes_on_with_what_the_policy_learned(tmp_path):
 
     settings = {"policy": policy, "num_rounds": 4, "seed": 5, "state": tmp_path / "state", "records": tmp_path / "run"}
     settings |= {"sizes": {"site-1": 1.0, "site-2": 2.0, "site-3": 3.0}, "durations": "reported"}
-    w, diary = play(tmp_path, 3, {"site-3": "raises"}, **settings)
+    (tmp_path / "approved.py").write_text("def may(name):\n    return name in ('site-1', 'site-2', 'site-3')\n")
+    settings |= {"model_folder": tmp_path / "model", "eligible": f"{tmp_path / 'approved.py'}:may"}
+    w, diary = play(tmp_path, 4, {"site-3": "raises"}, **settings)
     assert diary == expected[:4]
     assert w.tolist() == [4.0 - sum(fails[:4])] * 2
-    _, diary = play(tmp_path, 3, {"site-3": "raises"}, start_round=4, model={"w": w.tolist()}, **settings)
+    w, diary = play(tmp_path, 4, {"site-3": "raises"}, start_round=4, **settings)
     assert diary == expected
+    assert w.tolist() == [8.0 - sum(fails)] * 2  # it began with zeros, and got the model of the first job
     session = fp.Session(policy, state=tmp_path / "state")
     assert (session.round_number, session.names) == (8, ["site-1", "site-2", "site-3"])
     np.testing.assert_array_equal(session.roster.state.log_weights, state.log_weights)
@@ -206,7 +210,8 @@ def test_a_false_short_duration_counts_only_where_it_is_asked_for(monkeypatch, d
         sleep(0.06)
         model = FLModel(params={"w": np.ones(1)}, metrics={"seconds": 0.001}, meta={"client_name": "site-1"})
         self._hear(model, asked)
-        self._close(asked)
+        self._settle(asked)
+        asked.close()
 
     monkeypatch.setattr(FedAvg, "run", answer)
     job.run()
@@ -378,3 +383,82 @@ def test_a_round_ends_when_all_have_answered_or_are_gone_or_at_the_deadline(monk
     assert job.get_num_standing_tasks() == 0
     rounds.end()
     assert job._session.last.status.tolist() == [DONE, FAILED, FAILED]
+
+
+def test_only_eligible_sites_are_sent_the_model(monkeypatch, tmp_path):
+    approved = {"site-1", "site-3"}
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3), eligible=approved.__contains__)
+    rounds.job._may = rounds.job.eligible
+    chosen, answer = rounds.begin()
+    assert chosen == ["site-1", "site-3"]
+    answer("site-1", 1.0)
+    rounds.end()
+    assert rounds.job._session.names == ["site-1", "site-3"]
+    approved.discard("site-1")
+    chosen, answer = rounds.begin()
+    assert chosen == ["site-3"]
+    answer("site-3", 1.0)
+    rounds.end()
+    approved.clear()
+    with pytest.raises(
+        fp.errors.MissingError, match="none of 3 connected sites is eligible, so that none is sent a task"
+    ):
+        rounds.begin()
+    (tmp_path / "sites.py").write_text("def may(name):\n    return name == 'site-2'\n")
+    job = Selected(policy=Witness(cohort_size=3), eligible=f"{tmp_path / 'sites.py'}:may")
+    monkeypatch.setattr(FedAvg, "run", lambda self: None)
+    job.run()
+    assert [job._may(f"site-{k}") for k in (1, 2)] == [False, True]
+    with pytest.raises(fp.errors.SettingError, match="eligible = 'site-1', but must be a function, or a text such as"):
+        Selected(policy=Witness(cohort_size=3), eligible="site-1")
+
+
+def test_an_answer_that_comes_while_fedavg_aggregates_is_a_late_one(monkeypatch):
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3), late=2, late_beta=0.0)
+    _, first = rounds.begin()
+    first("site-1", 1.0)
+    first("site-2", 1.0)
+    rounds.job.handle_event(AppEventType.BEFORE_AGGREGATION, rounds.job.fl_ctx)
+    assert first("site-3", 4.0) is False  # not a part of what is being aggregated
+    rounds.model = rounds.job.update_model(rounds.model, rounds.job._get_aggregated_result())
+    assert float(rounds.model.params["w"][0]) == pytest.approx(2.0)
+    assert [came.name for came in rounds.job._session.late.came] == ["site-3"]
+
+
+def test_a_later_job_begins_with_the_kept_model(monkeypatch, tmp_path, caplog):
+    """FedAvg's loop is played by hand: what it begins with, and what its rounds end with."""
+    begun, folders = [], {"state": tmp_path / "state", "model_folder": tmp_path / "model"}
+
+    def run(self):
+        model = (
+            self.model if isinstance(self.model, FLModel) else FLModel(params=self.model or self.load_model().params)
+        )
+        begun.append(np.asarray(model.params["w"]).tolist())
+        self._round = self._session.round(["site-1"])
+        self.current_round = 0
+        asked = self._ask(model.params, lambda result: True)
+        new = FLModel(params={"w": np.asarray(model.params["w"]) + 1.0}, params_type=ParamsType.FULL)
+        self._hear(FLModel(params=new.params, params_type=ParamsType.FULL, meta={"client_name": "site-1"}), asked)
+        self._settle(asked)
+        self.update_model(model, new)
+
+    monkeypatch.setattr(FedAvg, "run", run)
+    monkeypatch.setattr(FedAvg, "update_model", lambda self, model, new: FLModelUtils.update_model(model, new))
+    monkeypatch.setattr(FedAvg, "load_model", lambda self: FLModel(params={"w": np.array([9.0])}))
+    monkeypatch.setattr(Selected, "get_client_disconnect_time", lambda self, name: None)
+    for _ in range(3):
+        Selected(policy=Witness(cohort_size=1), model={"w": [5.0]}, **folders).run()
+    assert begun == [[5.0], [6.0], [7.0]]
+    assert "begins again" not in caplog.text
+    for model in ({"w": [5.0]}, None):  # the job's own, or its persistor's
+        caplog.clear()
+        Selected(policy=Witness(cohort_size=1), model=model, state=tmp_path / "state").run()
+        assert "but not with the model of that round: the server starts with another one" in caplog.text
+    assert begun[3:] == [[5.0], [9.0]]
+    with pytest.raises(fp.errors.SettingError, match="model_folder = 'm', but must be None without state="):
+        Selected(policy=Witness(cohort_size=1), model_folder="m")
+    monkeypatch.setattr(FedAvg, "update_model", lambda self, model, new: FLModel(params={"w": {"own": 1}}))
+    with pytest.raises(fp.ContractError, match="'w' of the model is a dict, and only NumPy arrays are kept"):
+        Selected(
+            policy=Witness(cohort_size=1), model={"w": [5.0]}, state=tmp_path / "s", model_folder=tmp_path / "m"
+        ).run()

@@ -24,7 +24,6 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 import fedpick as fp
-from fedpick import atomic
 from fedpick.server import Round
 
 SILENT = 10.0  # seconds without a word after which a client counts as away
@@ -34,16 +33,13 @@ class Federation:
     """The model, the connected clients, and the session."""
 
     def __init__(self, folder: Path, policy: fp.Policy, deadline: float, dimension: int) -> None:
-        self.session = fp.Session(policy, state=folder / "state", records=folder / "records", deadline=deadline)
-        self.folder = folder
+        self.session = fp.Session(
+            policy, state=folder / "state", model=folder / "model", records=folder / "records", deadline=deadline
+        )
         self.there: dict[str, tuple[float, object]] = {}  # name -> when it was heard of last, its size
         self.round: Round | None = None  # the last that began
-        # The model of a round is written before the round counts: whenever the server dies, the two fit together.
-        kept = self._model(self.session.round_number)
-        self.model = np.load(kept) if kept.exists() else np.zeros(dimension)
-
-    def _model(self, number: int) -> Path:
-        return self.folder / f"model-{number}.npy"
+        kept = self.session.model  # of the round that the state is of, whenever the server died
+        self.model = np.zeros(dimension) if kept is None else kept["w"]
 
     def play(self) -> None:
         """One round: choose, wait for the answers, aggregate."""
@@ -52,9 +48,7 @@ class Federation:
             r.wait()  # until all have answered, or the deadline
             if r.updates:
                 self.model = self.model + np.mean(list(r.updates.values()), axis=0)
-            with atomic.replacing(self._model(r.number)) as temporary, temporary.open("wb") as file:
-                np.save(file, self.model)
-        self._model(r.number - 1).unlink(missing_ok=True)
+            r.model = {"w": self.model}
         self.session.measure({"distance": float(np.linalg.norm(self.model - 1.0))})
 
     def available(self) -> dict[str, object]:
@@ -155,7 +149,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8765)
     parser.add_argument("--folder", type=Path, default=Path("fedpick-runs/http"))
     parser.add_argument("--rounds", type=int, default=20, help="in all, those before a restart included")
-    parser.add_argument("--policy", default="e3cs(quota=0.5)")
+    parser.add_argument("--policy", default="guard(e3cs(quota=0.5))")
     parser.add_argument("--cohort", type=int, default=5)
     parser.add_argument("--deadline", type=float, default=30.0, help="seconds for a round")
     parser.add_argument("--wait-for", type=int, default=1, help="clients, before the first round")

@@ -17,11 +17,13 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.workflows.fedavg import FedAvg
 
-from fedpick.errors import MissingError, require
+from fedpick.errors import ContractError, MissingError, require
+from fedpick.own import is_reference, load
 from fedpick.protocol import Policy, traits
 from fedpick.server.averaging import Averaging
 from fedpick.server.late import Came
 from fedpick.server.moves import Arrays, moves, onto
+from fedpick.server.permission import Eligible, permitted
 from fedpick.server.reading import size
 from fedpick.server.round import Round
 from fedpick.server.session import Session
@@ -59,6 +61,10 @@ class Selected(FedAvg):  # type: ignore[misc]
         deadline: whole seconds for a round; sites that have not answered by then are LATE.
         late, late_beta: as in `fp.Session`; sites may answer until (1 + late) deadlines have passed.
         sizes: number of examples by site name; 1 for sites not listed.
+        model_folder: `model` of `fp.Session` (FedAvg's own `model` is the first one): a later job with the same folders
+            begins with the model of the last round, in place of the one that it is given or loads.
+        eligible: as in `Session.round`; or, because a job is stored as JSON, a text "FILE.py:function" or
+            "package.module:function", which is imported at the server. No other site is sent a task.
         args, kwargs: FedAvg's; `ignore_result_error` is True by default, so that one failure does not end the job.
     """
 
@@ -75,6 +81,8 @@ class Selected(FedAvg):  # type: ignore[misc]
         late_beta: float = 0.35,
         seed: int = 0,
         sizes: dict[str, float] | None = None,
+        model_folder: str | os.PathLike[str] | None = None,
+        eligible: str | Eligible | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **{"ignore_result_error": True} | kwargs)
@@ -89,6 +97,13 @@ class Selected(FedAvg):  # type: ignore[misc]
         self.metrics, self.late, self.late_beta = metrics, late, late_beta
         self.state = None if state is None else os.fspath(state)
         self.records = None if records is None else os.fspath(records)
+        self.model_folder = None if model_folder is None else os.fspath(model_folder)
+        where = "None without state=, because a model is kept with the state of its round"
+        require(model_folder is None or state is not None, "Selected: model_folder", model_folder, where)
+        good = eligible is None or callable(eligible) or is_reference(eligible)
+        require(good, "Selected: eligible", eligible, "a function, or a text such as 'FILE.py:function'")
+        self.eligible = eligible
+        self._may: Eligible | None = None  # the function, while the job runs
         self._options = Options(deadline=deadline, durations=durations, late=late, late_beta=late_beta, seed=seed)
         Session(policy, **self._options, owner="Selected")  # a wrong setting is an error now, not when the job runs
         self._session: Session  # while the job runs
@@ -100,7 +115,8 @@ class Selected(FedAvg):  # type: ignore[misc]
 
     def run(self) -> None:
         """Load the state, then run FedAvg."""
-        folders = Options(state=self.state, records=self.records, metrics=self.metrics)
+        folders = Options(state=self.state, model=self.model_folder, records=self.records, metrics=self.metrics)
+        self._may = load(self.eligible) if isinstance(self.eligible, str) else self.eligible
         about = {"engine": "nvflare", "base": "FedAvg"}
         session = Session(
             self.policy,
@@ -111,12 +127,31 @@ class Selected(FedAvg):  # type: ignore[misc]
             owner="Selected",
         )
         with session as self._session:
+            kept = session.continuing.kept()
+            if kept is not None:
+                self.model = FLModel(params=kept)
+                self.logger.info(f"the model of round {session.round_number}, kept in {self.model_folder}, is used")
+            elif self.model is not None:  # else it is loaded later
+                params = self.model.params if isinstance(self.model, FLModel) else self.model
+                session.continuing.begins_with({name: np.asarray(values) for name, values in params.items()})
             super().run()
+
+    def load_model(self) -> Any:
+        """As FedAvg; a model that is not that of the last round is noticed."""
+        model = super().load_model()
+        self._session.continuing.begins_with(_arrays(model))
+        return model
 
     def sample_clients(self, num_clients: int | None = None) -> list[str]:
         """The policy's choice among the connected sites; new ones are enrolled."""
         there = [c.name for c in self.engine.get_clients() if not self.get_client_disconnect_time(c.name)]
-        self._round = self._session.round(self._session.free(sorted(there)))
+        may = sorted(there if self._may is None else permitted(there, self._may, "Selected"))
+        if there and not may:  # NVFlare would send to all sites
+            raise MissingError(
+                f"none of {len(there)} connected sites is eligible, so that none is sent a task; approve some, or see "
+                f"that eligible() knows sites by their names, such as {there[0]!r}"
+            )
+        self._round = self._session.round(self._session.free(may))
         if not self._round.chosen:  # NVFlare would send to all sites
             number = self._round.number
             raise MissingError(f"round {number}: none of {len(there)} connected sites was chosen; connect more")
@@ -145,7 +180,7 @@ class Selected(FedAvg):  # type: ignore[misc]
         """Pass the answer to FedAvg unless it is invalid, surplus (OverSelect) or late; returns whether it was used."""
         name, answer = result.meta["client_name"], self._read(result, asked)
         with self._session.guard:  # a late answer may come while a later round ends
-            if asked.closed:
+            if asked.over:
                 answer.source = result
                 self.set_fl_context(FLModel(params={}, current_round=self.current_round))  # not that of the answer
             elif not answer.why and asked.counts(name):
@@ -172,22 +207,33 @@ class Selected(FedAvg):  # type: ignore[misc]
                 fault = Update(why="an error code, or an update that FedAvg cannot add")
                 asked.take(fl_ctx.get_peer_context().get_identity_name(), fault)
         elif event_type == AppEventType.BEFORE_AGGREGATION:
-            self._close(self._asked[self.current_round])
+            self._settle(self._asked[self.current_round])
         super().handle_event(event_type, fl_ctx)
 
-    def _close(self, asked: _Asked) -> None:
-        """End the round; sites that are gone have failed."""
+    def _settle(self, asked: _Asked) -> None:
+        """Take no more answers; sites that are gone have failed. `update_model` ends the round."""
         for name in asked.round.waiting:
             if self.get_client_disconnect_time(name):
                 asked.round.failed(name, "disconnected", answered=False)
-        asked.close()
+        asked.settle()
 
     def update_model(self, model: Any, aggr_result: Any) -> Any:
-        """As FedAvg; without a usable update the model does not change."""
-        if not aggr_result.params:
-            return model
-        self._session.measure(aggr_result.metrics or {}, training=True)
+        """As FedAvg, and end the round with the new model; without a usable update the model does not change."""
         asked = self._asked[self.current_round]
+        model = self._updated(model, aggr_result, asked) if aggr_result.params else model
+        arrays = _arrays(model)
+        if self.model_folder is not None and len(arrays) < len(model.params):
+            strange = next(name for name in model.params if name not in arrays)
+            raise ContractError(
+                f"Selected: model_folder, but {strange!r:.80} of the model is a "
+                f"{type(model.params[strange]).__name__}, and only NumPy arrays are kept; leave model_folder out "
+                "and let the job's persistor keep the model"
+            )
+        asked.close(arrays)
+        self._session.measure(aggr_result.metrics or {}, training=True)
+        return model
+
+    def _updated(self, model: Any, aggr_result: Any, asked: _Asked) -> Any:
         if (times := asked.times) != 1.0:  # FedAvg has divided by the sum of the weights
             whole = _whole(aggr_result)
             moved = moves(_arrays(aggr_result), asked.sent, whole)

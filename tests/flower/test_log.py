@@ -62,8 +62,11 @@ def test_afterwards_flower_s_log_is_its_own(clock: Clock, told) -> None:
 
 def test_policy_and_folders_are_shown_at_the_start(clock: Clock, told, tmp_path) -> None:
     for options, where in (
-        ({}, "state: not saved; records: not written"),
-        ({"state": tmp_path / "s", "records": tmp_path / "r"}, f"state: {tmp_path / 's'}; records: {tmp_path / 'r'}"),
+        ({}, "state: not saved; model: not kept; records: not written"),
+        (
+            {"state": tmp_path / "s", "records": tmp_path / "r"},
+            f"state: {tmp_path / 's'}; model: not kept; records: {tmp_path / 'r'}",
+        ),
     ):
         Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(10), **options).start(grid(clock), model(), num_rounds=1)
         assert f"clients are chosen by {fp.Uniform(10)!r}; {where}" in told()

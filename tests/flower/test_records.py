@@ -73,7 +73,7 @@ def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, 
     monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)
     served(clock, tmp_path / "whole", 6)
     for _ in range(3):
-        served(clock, tmp_path / "run", 2, state=tmp_path / "state")
+        served(clock, tmp_path / "run", 2, state=tmp_path / "state", model=tmp_path / "model")
     for read in (store.read_rounds, store.read_selections):
         one, other = read(tmp_path / "run").to_pydict(), read(tmp_path / "whole").to_pydict()
         for name in set(one) - {"accuracy", "test_loss", "clock", "seconds", "duration"}:  # evaluations count from 1

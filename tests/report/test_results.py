@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_runs import WORLD, make, study
+from made_runs import WORLD, make, record, study
 from scipy import stats
 
 import fedpick as fp
@@ -22,7 +22,7 @@ from fedpick.report.intervals import Interval
 from fedpick.report.results import Results
 from fedpick.report.runs import find_runs, read_info
 from fedpick.report.versions import short
-from fedpick.store import sealed
+from fedpick.store import Tables, read_manifest, sealed
 from fedpick.store import tables as store_tables
 
 
@@ -592,3 +592,26 @@ def test_times_have_a_unit_that_fits(tmp_path):
         sheet = tables.make_sheet(rows, "uniform", [])
         assert sheet.rows[0].cells[sheet.heads.index(f"simulated {head}")].main == text
     assert results.data()["rows"][0]["scores"]["hours"]["mean"] == pytest.approx(0.1)
+
+
+def test_a_curve_of_which_the_model_began_again_is_noted_and_gives_no_target(tmp_path):
+    """A deployment restarted before round 4 with a fresh model: 0.9, then from 0.1 again."""
+    curve = [0.7, 0.8, 0.9, 0.1, 0.3, 0.5]
+    make(tmp_path / "whole", "E3CS", accuracy=curve, engine="flower", base="FedAvg")
+    assert fp.load(tmp_path / "whole").data()["rows"][0]["target"] is not None
+    with Tables(tmp_path / "again", read_manifest(tmp_path / "whole")["config"]) as tables:
+        rng = fp.rng.stream(0, 4, "made")
+        rounds = [record(t + 1, rng, 12, 4, each) for t, each in enumerate(curve)]
+        rounds[3] = replace(rounds[3], metrics={**rounds[3].metrics, "fresh_model": 1.0})
+        tables.write(rounds, ["accuracy", "test_loss", "fresh_model"])
+        tables.join(6)
+    found = fp.load(tmp_path / "again")
+    assert found.data()["rows"][0]["target"] is None
+    assert not any(name.endswith("_to") for name in found.data()["rows"][0]["scores"])
+    note = (
+        "the model began again before round 4, because the server was restarted without the model of the round before"
+    )
+    assert any(note in each for each in found.data()["notes"])
+    given = fp.load(tmp_path / "again", target=0.8)
+    assert given.data()["rows"][0]["scores"]["rounds_to"]["mean"] == 2.0  # asked for; the note is there all the same
+    assert any(note in each for each in given.data()["notes"])

@@ -14,8 +14,9 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train for a number of rounds."""
-    policy = fp.E3CS(cohort_size=int(context.run_config["cohort-size"]))
-    strategy = fedpick.flower.Selected(FedAvg(fraction_evaluate=0.2), policy, state="fedpick-state/")
+    policy = fp.Guard(fp.E3CS(cohort_size=int(context.run_config["cohort-size"])))
+    base = FedAvg(fraction_evaluate=0.2)
+    strategy = fedpick.flower.Selected(base, policy, state="fedpick-state/", model="fedpick-model/")
     strategy.start(
         grid,
         initial_arrays=ArrayRecord({"model": Array(start())}),

@@ -1,7 +1,5 @@
 """What runs on the server. The lines with `policy` and `Selected` are all that fedpick adds."""
 
-from pathlib import Path
-
 import torch
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
@@ -12,7 +10,8 @@ import fedpick.flower
 from flower_pytorch.task import Net, load_test, test
 
 app = ServerApp()
-MODEL = Path("model.pt")  # in the folder where the SuperLink was started, as fedpick-state/
+# In the folder where the SuperLink was started; after a restart, Selected goes on with the model that is kept there.
+FOLDERS = {"state": "fedpick-state/", "model": "fedpick-model/", "records": "fedpick-run/"}
 
 
 @app.main()
@@ -20,22 +19,15 @@ def main(grid: Grid, context: Context) -> None:
     """Train for a number of rounds; a second run continues where the first ended."""
     torch.manual_seed(0)
     net = Net()
-    if MODEL.exists():
-        net.load_state_dict(torch.load(MODEL, weights_only=True))
-
     cohort = int(context.run_config["cohort-size"])
-    policy = fp.PowerOfChoice(cohort, candidates=2 * cohort, variant="cpow-d")
+    policy = fp.Guard(fp.PowerOfChoice(cohort, candidates=2 * cohort, variant="cpow-d"))
     base = FedAvg(fraction_evaluate=0.0)
-    strategy = fedpick.flower.Selected(base, policy, state="fedpick-state/", records="fedpick-run/", deadline=300)
+    strategy = fedpick.flower.Selected(base, policy, **FOLDERS, deadline=300)
 
     def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord:
-        weights = arrays.to_torch_state_dict()
-        net.load_state_dict(weights)
+        net.load_state_dict(arrays.to_torch_state_dict())
         loss, accuracy = test(net, load_test())
         print(f"after {strategy.round} rounds: test accuracy {accuracy:.3f}, loss {loss:.3f}")
-        part = MODEL.with_suffix(".pt.part")
-        torch.save(weights, part)
-        part.replace(MODEL)  # so that there is always a complete file
         return MetricRecord({"accuracy": accuracy, "loss": loss})
 
     strategy.start(

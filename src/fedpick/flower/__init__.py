@@ -1,6 +1,7 @@
 """Any policy as a Flower strategy: in `Selected` the policy chooses the clients, the base strategy does the rest.
 
-    strategy = fedpick.flower.Selected(FedAvg(), fp.E3CS(cohort_size=20), state="fedpick-state/")
+    policy = fp.Guard(fp.E3CS(cohort_size=20))
+    strategy = fedpick.flower.Selected(FedAvg(), policy, state="fedpick-state/", model="fedpick-model/")
 
 Needs `pip install "fedpick[flower]"`. See docs/flower.md.
 """

@@ -117,7 +117,7 @@ class Exchange(Averaging):
         return expired and (took is None or took >= 0.9 * message.metadata.ttl)
 
     def judge(self) -> None:
-        """Report each client's result to the session, and close the round."""
+        """Report each client's result to the session; the round ends when it is closed, with the new model."""
         self.round.limit = self.arrivals.limit
         self.round.megabytes = sum(len(array.data) for array in self.sent.values()) / 1e6
         for name, each in self.heard.items():
@@ -128,7 +128,7 @@ class Exchange(Averaging):
             if message.metadata.message_id in self.arrivals.refused:
                 why = f"Flower refused the message (node {message.metadata.dst_node_id})"
                 self.round.failed(name, why, answered=False)
-        self.close()
+        self.settle()
 
     def usable(self) -> list[Message]:
         """The replies for the base: updates to aggregate, and failures as errors, because DP wrappers count them."""

@@ -1,17 +1,18 @@
-"""Two wrappers of Flower's grid: one shows only some nodes, one measures reply times and enforces the deadline."""
+"""Wrappers of Flower's grid: one shows only some nodes, one sends to these only, one keeps time and the deadline."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from typing import Any
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedpick.errors import ContractError
 from fedpick.flower.logs import log
 from fedpick.server.late import LateUpdates
 from fedpick.server.polling import LONGEST, Arrivals, earlier, poll
 from fedpick.server.presence import Connection
 
-__all__ = ["Restricted", "Watched", "connections", "exchange", "expire", "own"]
+__all__ = ["Gated", "Restricted", "Watched", "connections", "exchange", "expire", "own"]
 
 
 def _inside(name: str) -> Any:
@@ -64,6 +65,37 @@ class Restricted(_Around):
         """Flower's NodeInfo of the nodes that are shown."""
         shown = set(self.node_ids)
         return [node for node in self.grid.get_nodes() if node.node_id in shown]
+
+
+class Gated(_Around):
+    """A grid through which no message reaches a node that may not be asked, whatever the base strategy does.
+
+    Args:
+        grid: to send with.
+        allowed: returns the nodes that may be asked.
+    """
+
+    def __init__(self, grid: Grid, allowed: Callable[[], Set[int]]) -> None:
+        super().__init__(grid)
+        self.allowed = allowed
+
+    def check(self, messages: Iterable[Message]) -> list[Message]:
+        """These messages; raises if one is to a node that may not be asked."""
+        sent = list(messages)
+        if barred := {message.metadata.dst_node_id for message in sent} - self.allowed():
+            raise ContractError(
+                f"Selected: none of {len(sent)} messages was sent, because {len(barred)} nodes are not eligible, such "
+                f"as {min(barred)}; the base strategy must send only to nodes of the grid that it is given"
+            )
+        return sent
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send, if all may be asked."""
+        return self.grid.push_messages(self.check(messages))
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send and wait for replies, if all may be asked."""
+        return self.grid.send_and_receive(self.check(messages), timeout=timeout)
 
 
 def expire(messages: Iterable[Message], seconds: float | None) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.metadata import version
-from inspect import Parameter, signature
+from inspect import BoundArguments, signature
 from typing import Any, Unpack
 
 import numpy as np
@@ -12,16 +12,18 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, require
+from fedpick.errors import ContractError, SettingError, require
 from fedpick.flower.asking import ask_descriptions, ask_losses
 from fedpick.flower.base import Base
 from fedpick.flower.exchange import Exchange, Heard, numbers, read
-from fedpick.flower.grids import Restricted, Watched, connections, expire, own
+from fedpick.flower.grids import Gated, Restricted, Watched, connections, expire, own
+from fedpick.flower.kept import INITIAL, arrays_of, check_kept, check_like, given, record_of
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, log, retold
 from fedpick.flower.versions import untested
 from fedpick.protocol import Policy
 from fedpick.server.aggregating import Aggregation
 from fedpick.server.gathering import Gathering
+from fedpick.server.permission import Eligible, permitted
 from fedpick.server.polling import Arrivals, earlier
 from fedpick.server.presence import Identity, Presence
 from fedpick.server.roster import Roster
@@ -58,7 +60,12 @@ class Selected(Strategy):
             id), "node-id", "simulation" (its partition), "reported" (the client-id in its node-config; needs
             `fedpick.flower.describe`, and a client can give a false one), or a function of Flower's NodeInfo. "auto"
             is "simulation" in Flower's simulation and "registered" elsewhere.
-        options: `fp.Session`'s state, records, metrics, durations, context, late, late_beta, forget_after,
+        eligible: name -> whether this client may be asked at all, by the name that it is enrolled with (see
+            `identity`), such as a look at a list of approved sites. No other node is sent a message of any kind, in
+            training or in evaluation. It is called for each connected client before each choice and each evaluation,
+            so that a withdrawn approval counts from the next message on. None: all may.
+        options: `fp.Session`'s state, model (kept by round, and given back in place of `initial_arrays` after a
+            restart), records, metrics, durations, context, late, late_beta, forget_after,
             most_clients, checkpoint_every, seed and deadline. The deadline also limits evaluation; None: start's
             `timeout` is the limit.
     """
@@ -74,6 +81,7 @@ class Selected(Strategy):
         embed: Callable[[ArrayRecord], ArrayLike] | None = None,
         value: Callable[[ArrayRecord], float] | None = None,
         identity: str | Identity = "auto",
+        eligible: Eligible | None = None,
         **options: Unpack[Options],
     ) -> None:
         if not isinstance(base, Strategy):
@@ -85,7 +93,15 @@ class Selected(Strategy):
         require(callable(describe) or describe in ("ask", None), "Selected: describe", describe, "'ask' or a function")
         if describe is None:
             check_needs(policy, {"features": ": pass describe=function or describe='ask'"}, "Selected")
-        self.base, self.policy = base, policy
+        asks = "None, or a function from a client's name to True or False"
+        require(eligible is None or callable(eligible), "Selected: eligible", eligible, asks)
+        if eligible is not None and identity == "reported":
+            raise SettingError(
+                "Selected: eligible, but identity = 'reported': a node would have to be asked for its name before it "
+                "is known whether it may be asked; use another identity, such as keys or a function of "
+                "Flower's NodeInfo"
+            )
+        self.base, self.policy, self.eligible = base, policy, eligible
         self.session = Session(
             policy,
             describe=describe if callable(describe) else None,
@@ -97,11 +113,17 @@ class Selected(Strategy):
             **options,
         )
         self.gathering, self.wait = Gathering(self.session, too_few, "start more SuperNodes"), wait
+        self.session.alarms.naming = (
+            "start each SuperNode with a key (--auth-supernode-private-key), or with a client-id in its --node-config "
+            "and identity='reported' here"
+        )
+        self._allowed: set[int] | None = None  # nodes that may be asked, as found last
         self._base = Base(base)
         self._base.check_late(self.session.late.rounds)
         self._presence = Presence[int](self.session, describe == "ask", identity)
         self._aggregation = Aggregation(type(base).__name__, log)
         self._exchange: Exchange | None = None
+        self._idle = False  # whether nobody could be asked in this round
         self._probed = False  # whether a client has ever answered a probe
         self._timeout: float | None = TIMEOUT
 
@@ -120,24 +142,62 @@ class Selected(Strategy):
         """The record of the last round."""
         return self.session.last
 
+    @property
+    def model(self) -> ArrayRecord | None:
+        """The model after the last round, as kept with `model=`; `start` uses it, a loop of your own should, too."""
+        found = self.session.model
+        return None if found is None else record_of(found)
+
     def start(self, grid: Grid, *args: Any, **options: Any) -> Result:
-        """Run the rounds with the base's start(); after a restart, num_rounds more."""
+        """Run the rounds with the base's start(); after a restart, num_rounds more, from the kept model."""
         if note := untested(version("flwr")):
             log.warning(note)
-        watched = Watched(grid, self.session.deadline, self.session.late)
+        watched = Watched(self._gated(grid), self.session.deadline, self.session.late)
         bound = signature(self.base.start).bind(watched, *args, **options)  # a base may have a start() of its own
-        named = bound.arguments
-        for name, parameter in bound.signature.parameters.items():
-            if parameter.kind is Parameter.VAR_KEYWORD:
-                named = named if "evaluate_fn" in named else named.get(name, {})
         self._timeout = options.get("timeout", bound.arguments.get("timeout", TIMEOUT))
-        if (evaluate := named.get("evaluate_fn")) is not None:
+        named = given(bound, "evaluate_fn")
+        if named is not None and (evaluate := named["evaluate_fn"]) is not None:
             named["evaluate_fn"] = lambda number, arrays: self._measure(evaluate(number, arrays))
         with self._aggregation.run(), self.session:
+            self._continue(bound)
             played = self.round
             with retold({ROUND: lambda now, last: (ROUND, now + played, last + played)}), self._base.calling(self):
                 result: Result = self.base.start(*bound.args, **bound.kwargs)
         return result
+
+    def _continue(self, bound: BoundArguments) -> None:
+        """After a restart, give back the kept model in place of the initial one; without it, a fresh one is noticed."""
+        if self.session.memory is not None and self.session.memory.models is not None:
+            check_kept(bound)
+        place = given(bound, INITIAL)
+        if place is None or not self.round:
+            return
+        if (kept := self.session.continuing.kept()) is not None:
+            model = record_of(kept)
+            check_like(model, place[INITIAL], self.round)
+            place[INITIAL] = model
+            where = self.session.memory.models.folder.resolve()
+            log.info("the model of round %d, kept in %s, takes the place of initial_arrays", self.round, where)
+        elif isinstance(place[INITIAL], ArrayRecord):
+            self.session.continuing.begins_with(arrays_of(place[INITIAL]))
+
+    def _gated(self, grid: Grid) -> Grid:
+        """The grid, through which only those that may be asked are sent messages."""
+        if self.eligible is None or isinstance(grid, Watched):  # which has one inside
+            return grid
+        return Gated(grid, lambda: self._allowed if self._allowed is not None else set(self._there(grid).values()))
+
+    def _there(self, grid: Grid, limit: float | None = None) -> dict[str, int]:
+        """The connected nodes that may be asked, by name."""
+        auto = "simulation" if type(own(grid)).__name__ == "InMemoryGrid" else "registered"
+        ask = partial(ask_descriptions, own(grid), limit)
+        found = self._presence.identified(connections(grid), ask, auto)
+        if self.eligible is None:
+            return found
+        names = permitted(found, self.eligible, "Selected")
+        self.gathering.barred = len(found) - len(names)
+        self._allowed = {found[name] for name in names}
+        return {name: found[name] for name in names}
 
     def _measure(self, found: MetricRecord | None, training: bool = False) -> MetricRecord | None:
         if isinstance(found, MetricRecord):
@@ -159,10 +219,11 @@ class Selected(Strategy):
         if self.session.current is not None:
             self.session.current.abandon()  # aggregate_train was not called for it
         limit = earlier(self._timeout, deadline)
-        ask = partial(ask_descriptions, own(grid), limit)
-        auto = "simulation" if type(own(grid)).__name__ == "InMemoryGrid" else "registered"
-        found = self.gathering.gather(self.wait, lambda: self._presence.identified(connections(grid), ask, auto))
-        available = self._presence.described(found, ask)
+        found = self.gathering.gather(self.wait, lambda: self._there(grid, limit))
+        self._idle = not found
+        if self._idle:
+            return []
+        available = self._presence.described(found, partial(ask_descriptions, own(grid), limit))
 
         def probe(names: list[str], batch: int | None) -> Floats:
             settings = ConfigRecord({"server-round": self.round + 1, "batch": batch or 0})
@@ -177,7 +238,7 @@ class Selected(Strategy):
             shown = {SAMPLED: lambda asked, of: (SAMPLED, asked, len(found))}
             with retold(shown), self._base.at_most(len(nodes), fraction_train=1.0):
                 configure = self._base.own("configure_train")
-                messages = list(configure(round.number, arrays, config, Restricted(grid, list(nodes))))
+                messages = list(configure(round.number, arrays, config, Restricted(self._gated(grid), list(nodes))))
             by_node = {message.metadata.dst_node_id: message for message in messages}
             strange = by_node.keys() - nodes.keys()
             if strange or len(by_node) < len(messages):
@@ -206,6 +267,8 @@ class Selected(Strategy):
         """Report the results to the session, and pass the usable replies to the base."""
         aggregate, exchange, self._exchange = self._base.own("aggregate_train"), self._exchange, None
         result: Aggregated = None, None
+        if self._idle:
+            return result
         if exchange is None:  # not configured by us
             result = aggregate(server_round, replies)
             return result
@@ -215,6 +278,9 @@ class Selected(Strategy):
         nodes = [str(exchange.messages[name].metadata.dst_node_id) for name in exchange.round.updates]
         with self._aggregation.attempt(exchange, f"nodes {', '.join(nodes)}"):
             result = aggregate(exchange.round.number, exchange.usable())
+        # Closed after the aggregation, so that the round's model is on the disk before its state.
+        model = exchange.sent if result[0] is None else result[0]
+        exchange.close(None if self.session.memory is None else arrays_of(model))
         self._measure(result[1], training=True)
         return result
 
@@ -233,14 +299,17 @@ class Selected(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the base, with the nodes that are connected now; skipped if there are none."""
-        nodes = list(grid.get_node_ids())
+        """As the base, with the nodes that are connected now and may be asked; skipped if there are none."""
+        nodes = list(grid.get_node_ids() if self.eligible is None else self._there(grid).values())
         if not nodes:
-            log.warning("round %d: no client is connected, so evaluation is skipped", self.round)
+            who = "connected" if self.eligible is None else "both connected and eligible"
+            log.warning("round %d: no client is %s, so evaluation is skipped", self.round, who)
             return []
+        gated = self._gated(grid)
         with self._base.at_most(len(nodes)):
             configure = self._base.own("configure_evaluate")
-            return list(configure(max(self.round, 1), arrays, config, Restricted(grid, nodes)))
+            messages = list(configure(max(self.round, 1), arrays, config, Restricted(gated, nodes)))
+        return gated.check(messages) if isinstance(gated, Gated) else messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As the base, without the replies that cannot be aggregated."""

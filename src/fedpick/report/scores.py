@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.store.records import ROUND_COLUMNS
+from fedpick.store.records import FRESH, NOTES, ROUND_COLUMNS
 from fedpick.types import Bools, Floats, Ints, Status
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "cep",
     "counts",
     "ended",
+    "fresh",
     "jain",
     "learned",
     "metrics_of",
@@ -125,7 +126,7 @@ def time_to(rounds: "pa.Table", series: ArrayLike, target: float) -> float | Non
 
 def metrics_of(rounds: "pa.Table") -> dict[str, str]:
     """The metrics of a table of rounds, in the order in which they were first given: name -> column."""
-    names = [name for name in rounds.column_names if name not in ROUND_COLUMNS]
+    names = [name for name in rounds.column_names if name not in (*ROUND_COLUMNS, *NOTES)]
     return {(_PREFIX + name if name in _TAKEN else name): name for name in names}
 
 
@@ -135,6 +136,15 @@ def learned(rounds: "pa.Table") -> dict[str, float]:
     ordered = [*(name for name in METRICS if name in known), *(name for name in known if name not in METRICS)]
     found = {name: rounds[known[name]].drop_null() for name in ordered}
     return {name: float(values[-1].as_py()) for name, values in found.items() if len(values)}
+
+
+def fresh(rounds: "pa.Table") -> list[int]:
+    """Rounds before which a restarted server's model began again, so that its curves are of several trainings."""
+    if FRESH not in rounds.column_names:
+        return []
+    again = np.nan_to_num(_column(rounds, FRESH)) > 0
+    found: list[int] = rounds["round"].to_numpy()[again].tolist()
+    return found
 
 
 def ended(selections: "pa.Table", *statuses: Status) -> Bools:

@@ -76,7 +76,7 @@ def set_targets(
             continue
         anchor = next((group for group in inside if reference in (group.label, group.policy)), inside[0])
         value = default_target(anchor, metric, better) if given is None else given.value
-        if value is None:
+        if value is None or (given is None and any(scores.fresh(run.rounds) for each in inside for run in each.runs)):
             continue
         targets[block] = Target(metric, value)
         for run in (run for group in inside for run in group.runs):
@@ -181,7 +181,25 @@ def summaries(
         rows.append(Summary(group, base, targets.get(group.block), kept, mains[group.block]))
     if metric is not None and metric not in mains.values():
         said.insert(0, _absent(groups, metric))
-    return rows, [*warnings(groups, reference, bases), *_untested(groups), *_lacking(groups), *said]
+    return rows, [
+        *warnings(groups, reference, bases),
+        *_untested(groups),
+        *_lacking(groups),
+        *_begun_again(groups),
+        *said,
+    ]
+
+
+def _begun_again(groups: Sequence[Group]) -> list[str]:
+    """Which curves are of several trainings, because a restarted server began with another model."""
+    return [
+        f"{group.label}: the model began again before round {', '.join(map(str, again))}, because the server was "
+        "restarted without the model of the round before (model='folder' keeps it): its curves are of several "
+        "trainings, and no target is derived from them"
+        for group in groups
+        for run in group.runs
+        if (again := scores.fresh(run.rounds))
+    ]
 
 
 def _absent(groups: Sequence[Group], metric: str) -> str:

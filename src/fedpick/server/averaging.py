@@ -32,6 +32,8 @@ class Averaging:
     sent: Mapping[str, Any]
     weight: str | None
     late: list[tuple[Came, float]] = field(default_factory=list)  # those that are used, and what each counts for
+    _after: list[tuple[str, Update]] = field(default_factory=list)  # came while the framework aggregated
+    _over: bool = False  # whether the round's own updates are settled
     _mean: Mean = field(default_factory=Mean)  # of the updates in time, with which late ones are compared
 
     @property
@@ -43,6 +45,11 @@ class Averaging:
     def closed(self) -> bool:
         """Whether the round is over, so that updates come too late for it."""
         return self.round.record is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether updates come too late for the round, because it is closed or its updates are being aggregated."""
+        return self._over or self.closed
 
     def counts(self, name: str) -> bool:
         """Whether the framework gets this client's update; not with a weight of 0, as it divides by their sum."""
@@ -68,6 +75,9 @@ class Averaging:
                 update.moves = {}
             if self.closed:
                 return self.session.late.take(name, update, self.round.number)
+            if self._over:
+                self._after.append((name, update))
+                return None
             if update.why:
                 update.status = self.round.failed(name, update.why)
                 return update.status
@@ -98,8 +108,8 @@ class Averaging:
         """Whether the framework takes this late update, which counts for so much; adapters may hand it over here."""
         return True
 
-    def close(self) -> None:
-        """End the round with the late updates of earlier ones that have come, so that the policy learns."""
+    def settle(self) -> None:
+        """Take no more updates but the late ones of earlier rounds that have come; then the framework aggregates."""
         with self.session.guard:
             for came, base in self.weigh_late():
                 try:
@@ -107,7 +117,23 @@ class Averaging:
                         self.late.append((came, base))
                 except Exception as error:  # of an aggregator of the user's own; the round goes on
                     self.round.warn("late update of %s dropped: %s", came.name, f"{type(error).__name__}: {error}")
+            self.round.settle()
+            self._over = True
+
+    def close(self, model: Mapping[str, Any] | None = None) -> None:
+        """End the round, so that the policy learns.
+
+        Args:
+            model: the new one; None: it has not changed, or is not known.
+        """
+        with self.session.guard:
+            if not self._over:
+                self.settle()
+            self.round.model = model
             self.round.close()
+            for name, update in self._after:
+                self.session.late.take(name, update, self.round.number)
+            self._after = []
             self.session.late.watch(self.pull)
 
     def pull(self) -> bool:

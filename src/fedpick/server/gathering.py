@@ -34,10 +34,13 @@ class Gathering:
     def __init__(self, session: "Session", too_few: str, fix: str) -> None:
         require(too_few in TOO_FEW, f"{session.owner}: too_few", too_few, f"one of {', '.join(TOO_FEW)}")
         self.session, self.too_few, self.fix = session, too_few, fix
+        self.barred = 0  # clients that are connected but may not be asked, as the adapter's `find` says
         self._settled: int | None = None  # clients that were connected when the last wait ended
 
     def gather(self, wait: float, find: Callable[[], dict[str, Node]]) -> dict[str, Node]:
         """The connected clients by name, without those that still work on an earlier round.
+
+        If there are some, but none that may be asked, there is a warning, and none is returned.
 
         Args:
             wait: seconds.
@@ -52,9 +55,18 @@ class Gathering:
             if len(found) >= enough or left <= 0:
                 break
             sleep(min(1.0, left))
+        if not len(found) and self.barred and self.too_few == "smaller":
+            self.session.log.warning(
+                "round %d: none of the %d connected clients is eligible, so that nobody is asked; approve some, or see "
+                "that eligible() knows clients by the names that they are enrolled with",
+                self.session.round_number + 1,
+                self.barred,
+            )
+            return {}
         if not len(found):
             raise NotEnoughClientsError(
                 f"no client was connected for {wait:g} s, so nobody can train; {self.fix}, or increase wait"
+                + (f"; {self.barred} that are connected are not eligible: approve some" if self.barred else "")
             )
         if len(found) < want and self.too_few == "error":
             raise NotEnoughClientsError(

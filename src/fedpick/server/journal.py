@@ -22,11 +22,12 @@ import numpy as np
 from fedpick import atomic
 from fedpick.archive import FORMAT, dump_archive, read_archive
 from fedpick.errors import StateError
+from fedpick.server.models import Mark
 from fedpick.server.roster import Newcomers, Roster
-from fedpick.store.records import Record
+from fedpick.store.records import FRESH, Record
 from fedpick.types import Choice, Clients, Ints, Outcome, View
 
-__all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "record_of", "replay", "under", "verify_journal"]
+__all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "mark_of", "record_of", "replay", "under", "verify_journal"]
 
 MARK = b"\x93fpentry"
 HEAD = struct.Struct("<8sQII")  # mark, bytes of the body, their CRC-32, CRC-32 of the three
@@ -44,6 +45,7 @@ class Turn:
     outcome: Outcome
     record: Record
     newcomers: list[Newcomers] = field(default_factory=list)  # in the order of their enrolment
+    model: Mark | None = None  # of the model after the round
 
     def pack(self, widths: dict[str, int], settings: str) -> bytes:
         """As the body of an entry.
@@ -73,6 +75,8 @@ class Turn:
             "widths": widths,
             "settings": settings,
             "normalise": self.choice.normalise,
+            "model": self.model,
+            "fresh": FRESH in self.record.metrics,
         }
         file = io.BytesIO()
         dump_archive(file, {name: values for name, values in arrays.items() if values is not None}, meta)
@@ -84,6 +88,16 @@ def under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
+def mark_of(said: Any) -> Mark | None:
+    """The mark of a model, as JSON has it."""
+    if said is None:
+        return None
+    round, crc = map(int, said)
+    if round < 1:
+        raise ValueError(f"the model of round {round}")
+    return round, crc
+
+
 def _told(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome]:
     chosen, normalise = under(arrays, "choice/"), bool(meta.get("normalise", True))
     parts = chosen.get("ids", chosen.get("clients")), chosen.get("inclusion"), chosen.get("weights")
@@ -92,14 +106,15 @@ def _told(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome
 
 
 def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
-    """The record of an entry's round, without its metrics."""
+    """The record of an entry's round, without its metrics but for the note that the model began again."""
     choice, outcome = _told(arrays, meta)
     numbers = dict(meta["record"])
     available = np.unpackbits(arrays["available"], count=int(meta["enrolled"])).astype(np.bool_)
     view = View(int(numbers.pop("round")), available, Clients(np.ones(len(available))))
     ids: Ints = arrays.get("record/ids", choice.ids)
     there = arrays["record/there"].tobytes() if "record/there" in arrays else None
-    return replace(Record.of(view, choice, outcome, **numbers), ids=ids, there=there)
+    metrics = {FRESH: 1.0} if meta.get("fresh") else {}
+    return replace(Record.of(view, choice, outcome, **numbers), ids=ids, there=there, metrics=metrics)
 
 
 def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
@@ -119,6 +134,7 @@ def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None
     roster.learn(View(number, available, roster.clients, arrays.get("context")), *_told(arrays, meta))
     roster.clock = float(meta["record"]["clock"])
     roster.widths = {str(name): int(width) for name, width in meta["widths"].items()}
+    roster.model = mark_of(meta.get("model"))
 
 
 def _header(data: bytes, at: int) -> tuple[int, int, int] | None:

@@ -50,7 +50,9 @@ class Keeping:
         """Where the state and the records are, for the log."""
         kept = "not saved" if self.memory is None else self.memory.folder.resolve()
         written = "not written" if self.records is None else self.records.resolve()
-        return f"state: {kept}; records: {written}"
+        models = None if self.memory is None else self.memory.models
+        model = "not kept" if models is None else models.folder.resolve()
+        return f"state: {kept}; model: {model}; records: {written}"
 
     def open(self) -> None:
         """Lock the folders, and begin to serve the metrics."""
@@ -109,7 +111,7 @@ class Keeping:
         if self.memory is not None:
             from fedpick.server.journal import Turn
 
-            self.memory.keep(Turn(view, choice, outcome, record, newcomers))
+            self.memory.keep(Turn(view, choice, outcome, record, newcomers, self._roster.model))
 
     def measure(self, columns: Mapping[str, float]) -> None:
         """Add metrics to the record of the last round, unless the next one has begun."""

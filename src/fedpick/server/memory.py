@@ -12,7 +12,9 @@ it.
 
 import json
 import logging
+import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +24,8 @@ from fedpick import atomic
 from fedpick._version import __version__
 from fedpick.archive import FORMAT, read_archive, write_archive
 from fedpick.errors import StateError
-from fedpick.server.journal import FIX, Journal, Turn, record_of, replay, under
+from fedpick.server.journal import FIX, Journal, Turn, mark_of, record_of, replay, under
+from fedpick.server.models import Arrays, Models, checked_letters
 from fedpick.server.roster import Roster
 from fedpick.state import pack, policy_kind, settings_hash, unpack
 from fedpick.store.locks import FileLock, Timeout
@@ -48,12 +51,21 @@ class Memory:
         every: rounds between checkpoints.
         describe: names -> fp.Clients, for states of old versions, which lack sizes and features.
         log: for messages.
+        models: the kept models; None: they are not kept.
     """
 
     def __init__(
-        self, folder: Path, roster: Roster, every: int, describe: Callable[[list[str]], Clients], log: logging.Logger
+        self,
+        folder: Path,
+        roster: Roster,
+        every: int,
+        describe: Callable[[list[str]], Clients],
+        log: logging.Logger,
+        models: Models | None = None,
     ) -> None:
         self.folder, self.roster, self.every, self.describe, self.log = folder, roster, every, describe, log
+        self.models, self.letters = models, secrets.token_hex(4)  # letters: by which models know their state
+        self._lettered = False  # whether state.npz has the letters
         self.state, self.journal = folder / "state.npz", Journal(folder / "journal")
         try:
             atomic.make_folder(folder)
@@ -93,6 +105,8 @@ class Memory:
             atomic.tidy(self.folder)
             if self._stamp() != self._seen:
                 self.load()
+            if self.models is not None:
+                self.models.tidy(self.letters)
         except BaseException:
             self._lock.release()
             raise
@@ -175,6 +189,8 @@ class Memory:
         roster.clients, roster.state, roster.last, roster.newcomers = clients, state, last, []
         roster.round, roster.clock = int(notes["round"]), float(notes["clock"])
         roster.widths = {str(name): int(width) for name, width in notes["widths"].items()}
+        roster.model, self._lettered = mark_of(notes.get("model")), "letters" in notes
+        self.letters = checked_letters(notes.get("letters", self.letters))
 
     def _check_settings(self, file: Path, found: str | None, said: str | None) -> None:
         """Raise where the policy has other settings than when the file was written: what it learned would not fit."""
@@ -206,7 +222,7 @@ class Memory:
 
     def expect(self) -> None:
         """Call before the policy learns from a round: if it is interrupted, a checkpoint is written instead."""
-        if not self.state.exists():
+        if not self.state.exists() or (self.models is not None and not self._lettered):
             self.checkpoint()
         self._whole_before, self._behind = not self._behind, True
 
@@ -219,17 +235,29 @@ class Memory:
 
     def _try(self, write: Callable[[], None]) -> None:
         try:
+            if self.models is not None:
+                self.models.flush(self.letters)  # first, so that the state on the disk always has its model
             write()
             self._behind = False
         except OSError as error:
             self._behind = True
+            failed = self.folder if self.models is None or self.models.pending is None else self.models.folder
             self.log.error(
                 "%s: round %d could not be saved (%s); training continues, and saving is tried again after the next "
                 "round",
-                self.folder.resolve(),
+                failed.resolve(),
                 self.roster.round,
                 error.strerror or error,
             )
+        else:
+            if self.models is not None and self.roster.model is not None:
+                with suppress(OSError):  # what is left over takes room, and does no harm
+                    self.models.prune(self.letters, self.roster.model[0])
+
+    def model(self) -> Arrays | None:
+        """The model after the last round; None if none was kept."""
+        mark = self.roster.model
+        return None if self.models is None or mark is None else self.models.read(self.letters, mark)
 
     def due(self) -> bool:
         """Whether it is time for a checkpoint: the last one is old or incomplete, or the journal is large."""
@@ -264,7 +292,7 @@ class Memory:
             "policy": policy_kind(roster.policy),
             "settings": repr(roster.policy),
             "settings_hash": self._settings,
-            "session": notes | {"issued": roster.issued},
+            "session": notes | {"issued": roster.issued, "model": roster.model, "letters": self.letters},
         }
         write_archive(self.state, arrays, meta)
-        self._saved, self._covered, roster.newcomers = roster.round, self.journal.size, []
+        self._saved, self._covered, roster.newcomers, self._lettered = roster.round, self.journal.size, [], True

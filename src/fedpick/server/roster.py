@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedpick.protocol import Policy
+from fedpick.server.models import Mark
 from fedpick.state import _walk, admit, observe, retire
 from fedpick.store.records import presence
 from fedpick.types import Bools, Choice, Clients, Ints, Outcome, View
@@ -41,6 +42,7 @@ class Roster:
     widths: dict[str, int] = field(default_factory=dict)  # of the reports, see reading.table
     last: list[int] = field(default_factory=list)  # indices of the last round's cohort
     newcomers: list[Newcomers] = field(default_factory=list)  # since the last round, and clients forgotten, in order
+    model: Mark | None = None  # of the model after the last round, where it is known
     seen: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # last round in which each was available
 
     def enrol(self, names: list[str], newcomers: Clients) -> None:

@@ -57,6 +57,7 @@ class Round:
         self.view, self.choice, self.probes, self.wall = view, choice, probes, wall
         self.limit = session.deadline  # seconds; the duration of LATE clients
         self.megabytes = 0.0  # of the model, for the records; in units of 1e6 bytes
+        self.model: Mapping[str, Any] | None = None  # the new one, kept with `Session(model=...)`; None: no change
         self.record: Record | None = None  # set when the round has ended
         self._session, self._begun = session, begun
         self._names = session.roster.names
@@ -65,6 +66,8 @@ class Round:
         self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
         self._taken: list[Came] | None = None  # late updates that this round uses
         self._deaf = False  # answers are no longer accepted
+        self._outcome: Outcome | None = None  # what the policy learns from, once it is settled
+        self._took: float | None = None  # seconds until then
         self._over = False
         self._changed = threading.Condition(session.guard)
 
@@ -144,8 +147,8 @@ class Round:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the round began."""
-        return monotonic() - self._begun
+        """Seconds since the round began, until it is settled."""
+        return monotonic() - self._begun if self._took is None else self._took
 
     @property
     def full(self) -> bool:
@@ -241,6 +244,17 @@ class Round:
             all_heard, self._deaf = not self.waiting, True
             return all_heard
 
+    def settle(self) -> None:
+        """Accept no more answers, and fix what the policy learns from; `close` does this, too.
+
+        An adapter calls it before its framework aggregates the updates, which may change them, and `close` after that,
+        so that the new model can be kept with the round.
+        """
+        with self._changed:
+            if self._outcome is None:
+                self._deaf, self._took = True, self.seconds
+                self._outcome = self._told()
+
     def close(self) -> Record:
         """End the round and let the policy learn; the end of the `with` block does this."""
         with self._changed:
@@ -248,7 +262,9 @@ class Round:
                 if self._over:
                     raise ContractError(f"round {self.number} was abandoned; call session.round() to play it again")
                 self._end()
-                self.record = self._session._learn(self, self._outcome())
+                self.settle()
+                assert self._outcome is not None
+                self.record = self._session._learn(self, self._outcome, len(self._taken or ()))
                 self._session.late.used(self._taken or ())
             return self.record
 
@@ -299,7 +315,7 @@ class Round:
     def _answers(self) -> int:
         return sum(each.answered for each in self._heard.values())
 
-    def _outcome(self) -> Outcome:
+    def _told(self) -> Outcome:
         """The outcome that the policy learns from, aligned with its choice."""
         late = _Heard(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
         heard = [self._heard.get(int(k), late) for k in self.choice.ids]

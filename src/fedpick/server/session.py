@@ -17,17 +17,21 @@ from fedpick.errors import ContractError, require
 from fedpick.policies.text import label
 from fedpick.protocol import Policy, check_choice, check_methods, traits
 from fedpick.server import reading
+from fedpick.server.alarms import Alarms
 from fedpick.server.arrival import Delay
+from fedpick.server.continuing import Continuing
 from fedpick.server.keeping import Keeping
 from fedpick.server.late import LateUpdates
 from fedpick.server.measures import columns
 from fedpick.server.metrics import Metrics
+from fedpick.server.models import Arrays, Models
+from fedpick.server.permission import Eligible
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn, check_needs, session_lacks
 from fedpick.server.viewing import listed, view_of
-from fedpick.store.records import Record
+from fedpick.store.records import FRESH, Record
 from fedpick.types import Clients, Outcome, Status
 
 __all__ = ["Session"]
@@ -42,6 +46,8 @@ class Session:
         policy: any fedpick policy.
         state: folder in which the policy's state is saved after each round; a restarted server continues from it.
             None saves nothing.
+        model: folder in which the model of each of the last 3 rounds is kept (`Round.model`), so that a restarted
+            server finds the one of its round (`Session.model`); needs `state`. None keeps none.
         records: folder for the records of the rounds, readable by `fedpick report`; None writes none.
         metrics: where to tell Prometheus what happens, such as ":9090": a port of this machine, or HOST:PORT; None:
             nowhere. See docs/watching.md.
@@ -80,6 +86,7 @@ class Session:
         policy: Policy[Any],
         *,
         state: str | os.PathLike[str] | None = None,
+        model: str | os.PathLike[str] | None = None,
         records: str | os.PathLike[str] | None = None,
         metrics: str | int | None = None,
         deadline: float | None = None,
@@ -103,6 +110,8 @@ class Session:
         require(checkpoint_every >= 1, f"{owner}: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
         for name, least in (("forget_after", forget_after), ("most_clients", most_clients)):
             require(least is None or least >= 1, f"{owner}: {name}", least, "a whole number >= 1, or None")
+        where = "None without state=, because a model is kept with the state of its round"
+        require(model is None or state is not None, f"{owner}: model", model, where)
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
         check_methods(policy)
         self.policy, self.traits = policy, traits(policy)
@@ -121,7 +130,10 @@ class Session:
         if state is not None:
             from fedpick.server.memory import Memory  # needs filelock, an optional dependency
 
-            self.memory = Memory(Path(state), self.roster, checkpoint_every, self._about_newcomers, self.log)
+            models = None if model is None else Models(Path(model))
+            self.memory = Memory(Path(state), self.roster, checkpoint_every, self._about_newcomers, self.log, models)
+        self.alarms = Alarms(policy, self.log)
+        self.continuing = Continuing(self.memory, self.roster, self.alarms, owner, self.log)
         self.records = None if records is None else Path(records)
         self.metrics = None if metrics is None else Metrics(metrics, label(policy), owner)
         kept = self.traits.cohort_size or self.traits.asks
@@ -137,6 +149,15 @@ class Session:
     def names(self) -> list[str]:
         """Names of all enrolled clients, in the order of their indices."""
         return list(self.roster.names)
+
+    @property
+    def model(self) -> Arrays | None:
+        """The model after the last round, by the names of its arrays; None if none is kept, as before the first round.
+
+        A server that starts reads it here, in place of its fresh model.
+        """
+        with self.guard:
+            return self.continuing.model()
 
     @property
     def last(self) -> Record | None:
@@ -167,7 +188,13 @@ class Session:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def round(self, available: Iterable[str] | Mapping[str, Any], *, probe: ProbeFn | None = None) -> Round:
+    def round(
+        self,
+        available: Iterable[str] | Mapping[str, Any],
+        *,
+        probe: ProbeFn | None = None,
+        eligible: Eligible | None = None,
+    ) -> Round:
         """Begin the next round: enrol new clients, and let the policy choose among the available ones.
 
         Args:
@@ -175,6 +202,8 @@ class Session:
                 read for newcomers: a size, (size, features), {"size": ..., "features": ...}, or None if not known.
             probe: (names, batch) -> losses of the current model, for Power-of-Choice; NaN for clients that do not
                 answer.
+            eligible: name -> whether this client may be asked at all, such as a look at a list of approved sites; the
+                others are neither enrolled nor probed nor chosen. None: all may.
         """
         with self.guard:
             if self._round is not None:
@@ -182,7 +211,8 @@ class Session:
             self.open()
             self.keeping.settle()
             begun = monotonic()
-            there = listed(available, self.owner, self.log)
+            there = listed(available, self.owner, self.log, eligible)
+            self.continuing.look(there)
             self._forget(there)
             self._enrol(there)
             view, meter = view_of(self.roster, there, self.context, self.traits.context, probe, self.owner)
@@ -280,11 +310,20 @@ class Session:
         if self._round is round:
             self._round = None
 
-    def _learn(self, round: Round, outcome: Outcome) -> Record:
-        """End a round: the policy learns, and the round is on disk before this returns."""
+    def _learn(self, round: Round, outcome: Outcome, late: int) -> Record:
+        """End a round: the policy learns, and the round is on disk before this returns.
+
+        Args:
+            round: that ends.
+            outcome: that the policy learns from.
+            late: updates of earlier rounds that were used.
+        """
         roster, begun = self.roster, perf_counter()
+        self.continuing.check(round.model)
+        notes = {"forgotten": float(self._forgotten), FRESH: float(self.continuing.fresh)}
         self.keeping.expect()
         newcomers = roster.learn(round.view, round.choice, outcome)
+        self.continuing.note(round.number, round.model)
         self.late.note(round.view, round.choice, outcome, roster.names)
         seconds = round.seconds
         roster.clock += seconds
@@ -297,7 +336,7 @@ class Session:
             messages=round.messages,
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
-            metrics={"forgotten": float(self._forgotten)} if self._forgotten else {},
+            metrics={name: value for name, value in notes.items() if value},
             there=None if self.keeping.recording is None else roster.there(round.view.available),
             joined=roster.issued,
         )
@@ -307,4 +346,5 @@ class Session:
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
         delay = f"; delay of replies about {self.delay.seconds:.2f} s" if self.delay.seconds else ""
         self.log.info("round %d: %s%s", round.number, counts, delay)
+        self.alarms.ended(round.number, roster.names, round.choice, outcome, late, round.limit)
         return record

@@ -29,6 +29,7 @@ class Options(TypedDict, total=False):
     """Settings of a session that an adapter passes on."""
 
     state: str | os.PathLike[str] | None
+    model: str | os.PathLike[str] | None
     records: str | os.PathLike[str] | None
     metrics: str | int | None
     deadline: float | None

@@ -11,6 +11,7 @@ from fedpick.errors import ContractError
 from fedpick.protocol import check_asked
 from fedpick.server import reading
 from fedpick.server.gathering import NotEnoughClientsError
+from fedpick.server.permission import Eligible, permitted
 from fedpick.server.roster import Roster
 from fedpick.server.settings import ContextFn, ProbeFn
 from fedpick.types import Floats, Ints, View
@@ -20,8 +21,10 @@ __all__ = ["listed", "view_of"]
 LONGEST_NAME = 500  # characters
 
 
-def listed(available: Iterable[str] | Mapping[str, Any], owner: str, log: logging.Logger) -> dict[str, Any]:
-    """The available clients' descriptions by name, checked."""
+def listed(
+    available: Iterable[str] | Mapping[str, Any], owner: str, log: logging.Logger, eligible: Eligible | None = None
+) -> dict[str, Any]:
+    """The available clients' descriptions by name, checked; only of those that may be asked."""
     if isinstance(available, str):
         raise ContractError(f"{owner}: available is the text {available!r:.80}, but must be a list of names")
     said = dict(available) if isinstance(available, Mapping) else dict.fromkeys(available)
@@ -37,7 +40,13 @@ def listed(available: Iterable[str] | Mapping[str, Any], owner: str, log: loggin
         del said[name]  # no error: a client may have made it up
     if not said:
         raise NotEnoughClientsError("no client is available, so nobody can train; wait until one is connected")
-    return said
+    may = said if eligible is None else {name: said[name] for name in permitted(said, eligible, owner)}
+    if not may:
+        raise NotEnoughClientsError(
+            f"none of the {len(said)} available clients is eligible, so that nobody is asked; approve some, or see "
+            f"that eligible() knows clients by these names: {reading.printable(next(iter(said)))[:60]!r}, ..."
+        )
+    return may
 
 
 def view_of(

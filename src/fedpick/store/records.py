@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, View
 
-__all__ = ["BINS", "ROUND_COLUMNS", "Record", "bin_edges", "presence"]
+__all__ = ["BINS", "FRESH", "NOTES", "ROUND_COLUMNS", "Record", "bin_edges", "presence"]
 
 # The columns of every table of rounds; no metric may have one of these names.
 ROUND_COLUMNS = (
@@ -18,6 +18,8 @@ ROUND_COLUMNS = (
     *(status.name.lower() for status in Status),
     *("messages", "megabytes", "there", "joined"),
 )
+FRESH = "fresh_model"  # in a deployment's records: 1 in a round before which the model began again
+NOTES = ("forgotten", FRESH)  # columns of a deployment's records that say something of the server, not of the model
 BINS = 100  # of clients, at most, in `Record.there`
 
 

@@ -62,7 +62,7 @@ def verify(folder: Path, journal: Callable[[Path], str]) -> list[Found]:
     """
     found = list(_below(folder, journal, DEEPEST))
     if not found:
-        raise StoreError(f"{folder}: holds neither runs nor a server's state; give the folder of one")
+        raise StoreError(f"{folder}: holds neither runs nor a server's state or models; give the folder of one")
     return found
 
 
@@ -74,11 +74,24 @@ def _below(folder: Path, journal: Callable[[Path], str], depth: int) -> Iterator
         yield _try(folder / "state.npz", lambda: _state(folder / "state.npz"))
         if (folder / "journal").is_file():
             yield _try(folder / "journal", lambda: journal(folder / "journal"))
+        yield from _models(folder)
     elif depth and folder.is_dir():
         for plan in sorted(folder.glob("plans/*.json")):
             yield _try(plan, lambda plan=plan: _plan(plan))  # type: ignore[misc]
+        yield from _models(folder)
         for each in sorted(path for path in folder.iterdir() if path.is_dir()):
             yield from _below(each, journal, depth - 1)
+
+
+def _models(folder: Path) -> Iterator[Found]:
+    """The models that a server keeps beside its state."""
+
+    def model(file: Path) -> str:
+        arrays, meta = read_archive(file)
+        return f"the model after round {meta.get('round')}, {len(arrays)} arrays"
+
+    for file in sorted(folder.glob("model-*.npz")):
+        yield _try(file, lambda file=file: model(file))  # type: ignore[misc]
 
 
 def _plan(path: Path) -> str:

@@ -25,16 +25,30 @@ def partition_of(context: Context) -> int:
 fedpick.flower.probe(app, lambda arrays, batch, context: float(partition_of(context)))
 
 
+def note(message: Message, context: Context, kind: str) -> tuple[int, int, Path]:
+    """Write down that a message came; returns the partition, the round and the folder."""
+    partition, out = partition_of(context), Path(str(context.run_config["out"]))
+    round = int(message.content["config"]["server-round"])
+    began = {"round": round, "partition": partition, "run": message.metadata.run_id}
+    part = out / f"{kind}-{'-'.join(map(str, began.values()))}.part"
+    part.write_text(json.dumps(began))
+    part.rename(part.with_suffix(".json"))
+    return partition, round, out
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Answer with the model's first number as the accuracy."""
+    note(message, context, "evaluated")
+    metrics = MetricRecord({"num-examples": 1, "accuracy": float(message.content["arrays"]["w"].numpy()[0])})
+    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Answer with the model plus one."""
-    partition, config = partition_of(context), context.run_config
-    round = int(message.content["config"]["server-round"])
-    out = Path(str(config["out"]))
-    began = {"round": round, "partition": partition, "run": message.metadata.run_id}
-    part = out / f"began-{'-'.join(map(str, began.values()))}.part"
-    part.write_text(json.dumps(began))
-    part.rename(part.with_suffix(".json"))
+    partition, round, out = note(message, context, "began")
+    config = context.run_config
     while (out / f"hold-train-{round}").exists() or (out / f"hold-node-{partition}").exists():
         time.sleep(0.1)
     own = partition if config["own"] else 0

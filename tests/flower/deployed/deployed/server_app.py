@@ -31,15 +31,23 @@ def main(grid: Grid, context: Context) -> None:
     for step in str(config["plan"]).split(","):
         name, cohort, rounds = step.split()
         options = {"deadline": float(config["deadline"]), "late": int(config["late"]), "late_beta": 0.0}
-        play(grid, out, name, policy_of(name, int(cohort)), int(rounds), options)
+        base = FedAvg(fraction_evaluate=0.0)
+        if config["keep"]:
+            options["model"] = out / "model"
+        if config["approved"]:  # so many nodes, those registered first; all that are approved evaluate
+            ordered = sorted(grid.get_nodes(), key=lambda info: info.registered_at)
+            approved = {str(info.node_id) for info in ordered[: int(config["approved"])]}
+            options |= {"identity": lambda info: str(info.node_id), "eligible": approved.__contains__}
+            base = FedAvg(fraction_evaluate=1.0)
+        play(grid, out, name, base, policy_of(name, int(cohort)), int(rounds), options)
 
 
-def play(grid: Grid, out: Path, name: str, policy: fp.Policy, rounds: int, options: dict) -> None:
-    """Rounds of one policy; a plan that was cut off goes on from what was told."""
+def play(grid: Grid, out: Path, name: str, base: FedAvg, policy: fp.Policy, rounds: int, options: dict) -> None:
+    """Rounds of one policy; a plan that was cut off goes on from what was told, or from the model that was kept."""
     file = out / "told.json"
     told = json.loads(file.read_text()) if file.exists() else []
     strategy = fedpick.flower.Selected(
-        FedAvg(fraction_evaluate=0.0),
+        base,
         policy,
         state=out / f"state-{name}",
         records=out / f"records-{name}",
@@ -60,6 +68,8 @@ def play(grid: Grid, out: Path, name: str, policy: fp.Policy, rounds: int, optio
 
     def after(round: int, arrays: ArrayRecord) -> None:
         if not round:  # the model before the first round
+            if options.get("model"):
+                tell("starts", w=arrays["w"].numpy().tolist())
             return
         last = strategy.last
         assert last is not None
@@ -78,6 +88,7 @@ def play(grid: Grid, out: Path, name: str, policy: fp.Policy, rounds: int, optio
 
     tell("begins")
     kept = [entry["w"] for entry in told if entry["policy"] == name and entry["what"] == "round"]
-    start = ArrayRecord({"w": Array(np.asarray(kept[-1] if kept else np.zeros(3)))})
+    given_back = kept and not options.get("model")
+    start = ArrayRecord({"w": Array(np.asarray(kept[-1] if given_back else np.zeros(3)))})
     strategy.start(grid, start, num_rounds=rounds, evaluate_fn=after)
     tell("ends")
