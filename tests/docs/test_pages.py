@@ -221,3 +221,10 @@ def test_files_named_on_the_page_on_architecture_exist():
 @pytest.mark.parametrize("page", ["limits.md", "baselines.md"])
 def test_no_page_denies_late_updates_in_nvflare(page):
     assert not re.search(r"except in NVFlare|NVFlare drops late", " ".join(text_of(DOCS / page).split()))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_numbers_of_the_front_page_are_over_many_seeds(page):
+    counts = [int(number) for number in re.findall(r"uniform\s+over\s+(\d+)\s+seeds", (ROOT / page).read_text())]
+    assert counts
+    assert min(counts) >= 20

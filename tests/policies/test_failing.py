@@ -62,4 +62,3 @@ def test_no_policy_asks_it_more_often_than_uniform(name, losses, seconds):
         policy = replace(policy, deadline=9.0)  # later than the slowest
     asked = np.mean([share_asked(policy, seed, losses, seconds) for seed in range(SEEDS)])
     assert asked <= UNIFORM + NOISE
-

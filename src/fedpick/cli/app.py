@@ -184,18 +184,21 @@ def demo(
     from fedpick.demo import SCENES  # builds experiments
 
     with executors.staying():
+        pages = []
         for number, scene in enumerate(SCENES, start=1):
-            console.out.print(f"\n[bold]{number}. {escape(scene.question)}[/]\n{escape(scene.about)}\n")
+            console.out.print(f"\n[bold]{number}. {escape(scene.title)}[/]\n")
             shelf = Shelf(folder / scene.name)
-            results = _carry_out(scene.experiment, shelf, scene.target, executor, workers, device)
-            console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
-    first = folder / SCENES[0].name
-    console.out.print(
-        f"\nNext: open {first / 'results.html'}; compare your own policy with "
-        "fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits",
-        markup=False,
-        soft_wrap=True,
-    )
+            results = _results_of(scene.experiment, shelf, scene.target, executor, workers, device)
+            results.titled(scene.title, scene.about)
+            console.out.print(escape(scene.answer(results.data())), "", highlight=False, sep="\n")
+            console.out.print(scene.table(results.data()))
+            made, missed = comparing.write(results, shelf.path, "results")
+            console.missed(missed)
+            pages += [shelf.path / file for file in made if file.endswith(".html")]
+    said = ["", "Charts and all scores are on these pages:", *(f"  {page}" for page in pages)] if pages else []
+    said += ["", "Next, compare a policy of your own:"]
+    said += ["  fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits"]
+    console.out.print(console.plain("\n".join(said)), markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -251,7 +254,7 @@ def _run(settings: Config, folder: Path, device: str) -> None:
     console.out.print(console.plain(f"written to {folder}"), markup=False, soft_wrap=True)
 
 
-def _carry_out(
+def _results_of(
     experiment: Experiment, shelf: Shelf, target: float | None, executor: str, workers: int | None, device: str
 ) -> Results:
     comparing.check_target(target)  # before the runs, which may take hours
@@ -265,11 +268,16 @@ def _carry_out(
         comparing.load_ahead()
         with _stoppable(shelf.path, experiment.references()), comparing.progress(work, console.err) as tell:
             playing.carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
-    results = comparing.results_of(work, target=target)
+    return comparing.results_of(work, target=target)
+
+
+def _carry_out(
+    experiment: Experiment, shelf: Shelf, target: float | None, executor: str, workers: int | None, device: str
+) -> None:
+    results = _results_of(experiment, shelf, target, executor, workers, device)
     _show(results)
     made, missed = comparing.write(results, shelf.path, "results")
     console.written(shelf.path, [*made, "runs/"], missed)
-    return results
 
 
 class _stoppable:

@@ -5,8 +5,9 @@ Maximization", ICLR. The cohort minimises, greedily, the sum over all clients of
 update and the nearest chosen one's (4); a chosen client's weight is the number of clients that it represents.
 
 The paper's "no overhead" variant: a client's update is the last one that was heard. There all clients train in the
-first round; here clients never tried come first, a cohort at a time. A client that was tried but never reported is asked
-as often as by uniform choice, and represents itself. (An update of 0 would be in the middle of all, and chosen always.)
+first round; here clients never tried come first, a cohort at a time. A client that was tried but never reported is
+asked as often as by uniform choice, and represents itself. (An update of 0 would be in the middle of all, and chosen
+always.)
 
 The authors' code leaves these weights out. `aggregation = "mean"` does so here, too; the study divfl/rounds plays both.
 

@@ -179,8 +179,8 @@ class Oort(ByValue):
                 square = np.where(np.isnan(told), square, told)
             heard = outcome.succeeded & (square >= 0.0) & (square <= LOSS_LIMIT)
             timed = (outcome.duration > 0.0) & np.isfinite(outcome.duration)  # LATE has the deadline
-        # The authors' param_server.py gives stragglers the round's mean utility and leaves out those who went away: with
-        # either, a client that always fails would be asked again and again where durations are alike.
+        # The authors' param_server.py gives stragglers the round's mean utility, and those who went away nothing new; a
+        # client that always fails is then asked again and again. Hence the lowest utility, and the longest duration.
         failed = outcome.status == Status.FAILED
         utility = view.clients.sizes[ids[heard]] * np.sqrt(square[heard])
         state.utility[ids[heard]] = utility
