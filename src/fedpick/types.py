@@ -26,7 +26,7 @@ class Status(IntEnum):
     """How a chosen client's round ended."""
 
     DONE = 0  # answered in time, its update is used
-    LATE = 1  # answered after the deadline, its update is dropped
+    LATE = 1  # did not answer by the deadline; its update is dropped, or with `late=` used in a later round
     FAILED = 2  # never answered, or answered something unusable
     SURPLUS = 3  # answered in time, but enough others had: a success for the policy, unused by the aggregator
 

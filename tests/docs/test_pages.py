@@ -191,3 +191,40 @@ def test_what_pages_take_from_benchmarks_is_there():
     wanted = [name for page in DOCS.glob("*.md") for name in re.findall(r"<!-- include: (\S+) -->", page.read_text())]
     assert len(wanted) >= 6
     assert [name for name in wanted if not (ROOT / name).is_file()] == []
+
+
+def tree_of_the_code() -> dict[str, str]:
+    """What the page on architecture says of each folder and file of the source."""
+    text = (DOCS / "architecture.md").read_text()
+    entries = re.findall(r"^      (\S+) +(.*\n(?: {22}.*\n)*)", text.partition("    src/fedpick/\n")[2], re.M)
+    return dict(entries)
+
+
+@pytest.mark.parametrize("folder", ["learn", "server", "simulate", "solvers", "store"])
+def test_the_page_on_architecture_names_every_module_and_no_other(folder):
+    told = tree_of_the_code()[f"{folder}/"]
+    there = {path.stem for path in (ROOT / "src/fedpick" / folder).glob("*.py")} - {"__init__"}
+    assert {name for name in there if not re.search(rf"\b{name}\b", told)} == set()
+    while "(" in told:
+        told = re.sub(r"\([^()]*\)", "", told)
+    listed = re.split(r"[,;:]| and ", told.replace(".py", "").replace("\n", " "))
+    assert {name.strip() for name in listed if re.fullmatch(r"\w+", name.strip())} <= there
+
+
+def test_files_named_on_the_page_on_architecture_exist():
+    text = (DOCS / "architecture.md").read_text()
+    named = set(re.findall(r"\b[\w/]+/\w+\.py\b", text))
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / "src/fedpick" / path.removeprefix("src/fedpick/")).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["limits.md", "baselines.md"])
+def test_no_page_denies_late_updates_in_nvflare(page):
+    assert not re.search(r"except in NVFlare|NVFlare drops late", " ".join(text_of(DOCS / page).split()))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_numbers_of_the_front_page_are_over_many_seeds(page):
+    counts = [int(number) for number in re.findall(r"uniform\s+over\s+(\d+)\s+seeds", (ROOT / page).read_text())]
+    assert counts
+    assert min(counts) >= 20

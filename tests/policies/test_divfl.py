@@ -1,5 +1,7 @@
 """DivFL: whom it chooses, what they weigh, what becomes of clients never heard; and faults of the authors' code."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -60,7 +62,17 @@ def test_clients_never_tried_come_first_and_one_that_only_fails_does_not_keep_it
         )
         seen |= set(choice.ids.tolist())
         assert len(seen) == min(2 * t, 8)
-    assert sum(3 in ids for ids in chosen[4:]) <= len(chosen) // 2
+    asked = np.mean([3 in ids for ids in chosen[4:]])
+    assert 0 < asked <= 2 / 8 + 4 * math.sqrt(2 / 8 * 6 / 8 / len(chosen[4:]))  # as by uniform choice
+
+
+def test_clients_never_heard_fill_the_places_that_are_left():
+    state = state_of([[np.nan, np.nan], [1.0, 0.0], [np.nan, np.nan], [np.nan, np.nan]])
+    policy, clients = fp.DivFL(3, width=2), fp.Clients(np.ones(4))
+    for seed in range(20):
+        choice = policy.select(state, view(clients), np.random.default_rng(seed))
+        assert len(set(choice.ids.tolist())) == 3
+        assert choice.weights.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_client_never_tried_stands_for_itself():

@@ -27,7 +27,7 @@ def outcome_of(count, rng, status=None):
 
 
 class Twin:
-    """Algorithm 1 with dictionaries; T in seconds, as printed."""
+    """Algorithm 1 with dictionaries; T in seconds, as printed. Who failed last has no utility and no duration."""
 
     def __init__(self, step, alpha, window, clip):
         self.U, self.D, self.L, self.count = {}, {}, {}, {}
@@ -39,7 +39,10 @@ class Twin:
         for at, i in enumerate(ids.tolist()):
             self.L[i], self.count[i] = round, self.count.get(i, 0) + 1
             self.D[i] = outcome.duration[at]
-            if outcome.status[at] == DONE:
+            if outcome.status[at] == FAILED:
+                self.D[i] = None
+                self.U.pop(i, None)
+            elif outcome.status[at] == DONE:
                 self.U[i] = sizes[i] * math.sqrt(outcome.reports["squared_loss"][at])
         if any(outcome.status == DONE):
             limit = float(np.quantile(list(self.U.values()), self.clip))
@@ -58,8 +61,9 @@ class Twin:
         for i in ids:
             value = (min(self.U.get(i, low), limit) - low) / max(limit - low, 1e-300) if known else 0.0
             value += math.sqrt(0.1 * math.log(round) / self.L[i])
-            if self.D[i] > self.T:
-                value *= (self.T / self.D[i]) ** self.alpha
+            took = max((d for d in self.D.values() if d is not None), default=0.0) if self.D[i] is None else self.D[i]
+            if took > self.T:
+                value *= (self.T / took) ** self.alpha
             found[i] = value
         return found
 

@@ -65,8 +65,10 @@ class Algorithm2:
                 self.Z[n] = max(self.Z[n] + self.beta - (n in chosen), 0.0)  # (6)
             if self.cap is not None:
                 self.Z[n] = min(self.Z[n], self.cap)
+        answered = [tau for s, tau in zip(status, duration, strict=True) if s != FAILED]
+        slowest = max(answered, default=None) if self.deadline is None else self.deadline
         for n, s, tau in zip(chosen, status, duration, strict=True):
-            seconds = tau if s in (DONE, SURPLUS) else self.deadline
+            seconds = tau if s in (DONE, SURPLUS) else slowest
             if seconds is not None:
                 self.H[n] = self.H[n] + np.outer(contexts[n], contexts[n])
                 self.b[n] = self.b[n] + seconds * contexts[n]
@@ -241,17 +243,25 @@ def test_the_guarantee_is_three_quarters_of_m_over_k_unless_given():
     assert fp.RBCSF(8).beta(4) == 0.75
 
 
-@pytest.mark.parametrize("status", [LATE, FAILED])
-def test_late_and_failed_clients_had_their_turn_but_teach_nothing(status):
+def test_where_everybody_fails_they_had_their_turn_but_teach_nothing():
     policy, clients = fp.RBCSF(1, guarantee=0.25), everyone(3)
     state = policy.init(clients)
     state.queue[:] = [2.0, 2.0, 0.1]
     state = policy.observe(
-        state, view_of(1, clients, np.ones((3, 3))), fp.Choice(np.array([0])), outcome_of([status], [5.0])
+        state, view_of(1, clients, np.ones((3, 3))), fp.Choice(np.array([0])), outcome_of([FAILED], [5.0])
     )
     assert state.queue == pytest.approx([1.25, 2.25, 0.35])
     assert (state.h_inverse == np.eye(3)).all()
     assert (state.b == 0.0).all()
+
+
+@pytest.mark.parametrize("slowest", [DONE, LATE])
+def test_without_a_deadline_a_failed_client_is_as_slow_as_the_slowest_of_its_cohort(slowest):
+    policy, clients = fp.RBCSF(3), everyone(4)
+    context, cohort = np.arange(12.0).reshape(4, 3), fp.Choice(np.array([0, 1, 3]))
+    outcome = outcome_of([FAILED, DONE, slowest], [np.nan, 2.0, 7.0])
+    state = policy.observe(policy.init(clients), view_of(1, clients, context), cohort, outcome)
+    np.testing.assert_allclose(state.b, context * np.array([7.0, 2.0, 0.0, 7.0])[:, None])
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(LATE, 30.0), (FAILED, 30.0), (DONE, 5.0), (SURPLUS, 5.0)])

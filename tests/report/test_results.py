@@ -443,6 +443,20 @@ def test_updates_that_were_not_finite_are_told(tmp_path):
     assert any("updates were not finite (NaN or infinity) and count as failed" in note for note in results.notes)
 
 
+def test_a_title_in_words_stands_in_tables_and_on_the_page(tmp_path):
+    results = fp.load(study(tmp_path, seeds=2))
+    assert "volatile" in results.table("text")
+    assert results.titled("Clients come & go", "Made by hand.") is results
+    for text in (results.table("text"), results.table("markdown")):
+        assert text.startswith("Clients come & go: 6 rounds, 4 of 12 clients a round, 2 seeds")
+        assert "Made by hand." in text
+    page = results.page()
+    assert "<title>fedpick: Clients come &amp; go: 6 rounds" in page
+    assert "<bdi>Clients come &amp; go: 6 rounds" in page  # the table's caption
+    assert "Made by hand." in page
+    assert results.plot().get_suptitle().startswith("Clients come & go: ")
+
+
 def test_oracles_are_marked_in_table_and_figure(tmp_path):
     results = fp.load(study(tmp_path, seeds=2))
     for format in ("text", "markdown", "latex"):

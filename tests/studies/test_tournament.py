@@ -116,6 +116,17 @@ def test_the_guide_names_who_spends_messages_before_choosing():
     assert told in advice(result)
 
 
+def test_the_guide_says_who_computes_what_a_policy_reads():
+    result = made_up()
+    for name in ("greedyfed", "tifl"):
+        result["policies"][name] = _play.POLICIES[name]
+        for world in result["worlds"].values():
+            world["policies"][name] = world["policies"]["uniform"]
+    page = advice(result)
+    assert "| greedyfed | needs `shapley`, which the server computes from the updates | 1.0 |" in page
+    assert "| tifl | reads the clients' report `accuracy` | 1.0 |" in page
+
+
 def test_no_policy_is_named_twice_in_a_line_of_ranks():
     few, many = made_up(pow_d=5.0, oort=-5.0), made_up(pow_d=5.0, oort=-5.0)
     (line,) = (line for line in _guide._overall(few, "A") if "final test accuracy" in line)

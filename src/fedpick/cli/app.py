@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -216,18 +216,22 @@ def demo(
     from fedpick.demo import SCENES  # builds experiments
 
     with executors.staying():
+        pages = []
         for number, scene in enumerate(SCENES, start=1):
-            console.out.print(f"\n[bold]{number}. {escape(scene.question)}[/]\n{escape(scene.about)}\n")
+            console.out.print(f"\n[bold]{number}. {escape(scene.title)}[/]\n")
             shelf = Shelf(folder / scene.name)
-            results = _carry_out(scene.experiment, shelf, read_target(scene.target), executor, workers, device)
-            console.out.print(f"\n[bold]{escape(scene.answer(results.data()))}[/]")
-    first = folder / SCENES[0].name
-    console.out.print(
-        f"\nNext: open {first / 'results.html'}; compare your own policy with "
-        "fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits",
-        markup=False,
-        soft_wrap=True,
-    )
+            goal = read_target(scene.target)
+            results = _results_of(scene.experiment, shelf, goal, executor, workers, device)
+            results.titled(scene.title, scene.about)
+            console.out.print(escape(scene.answer(results.data())), "", highlight=False, sep="\n")
+            console.out.print(scene.table(results.data()))
+            made, missed = comparing.write(results, shelf.path, "results")
+            console.missed(missed)
+            pages += [shelf.path / file for file in made if file.endswith(".html")]
+    said = ["", "Charts and all scores are on these pages:", *(f"  {page}" for page in pages)] if pages else []
+    said += ["", "Next, compare a policy of your own:"]
+    said += ["  fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits"]
+    console.out.print(console.plain("\n".join(said)), markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -299,7 +303,7 @@ def _run(settings: Config, folder: Path, device: str) -> None:
     console.out.print(console.plain(f"written to {folder}"), markup=False, soft_wrap=True)
 
 
-def _carry_out(
+def _results_of(
     experiment: Experiment,
     shelf: Shelf,
     target: Goal | None,
@@ -321,11 +325,15 @@ def _carry_out(
         comparing.load_ahead()
         with _stoppable(shelf.path, experiment.references()), comparing.progress(work, console.err) as tell:
             playing.carry_out(work, executor=executor, workers=workers, device=device, tell=tell)
-    results = comparing.results_of(work, target=target, metric=metric)
+    return comparing.results_of(work, target=target, metric=metric)
+
+
+def _carry_out(experiment: Experiment, shelf: Shelf, *how: Any, **shown: Any) -> None:
+    """Make the missing runs, print the table and write the files; the arguments are those of `_results_of`."""
+    results = _results_of(experiment, shelf, *how, **shown)
     console.out.print(results.table())
     made, missed = comparing.write(results, shelf.path, "results")
     console.written(shelf.path, [*made, "runs/"], missed)
-    return results
 
 
 class _stoppable:

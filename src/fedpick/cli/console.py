@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from fedpick.errors import FedpickError
 
-__all__ = ["err", "out", "plain", "run", "written"]
+__all__ = ["err", "missed", "out", "plain", "run", "written"]
 
 # No emoji: a name may contain ":Loop:".
 out = Console(emoji=False)
@@ -25,10 +25,15 @@ def plain(text: object) -> str:
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in str(text))
 
 
-def written(folder: object, files: list[str], missed: list[str]) -> None:
-    """Print where results are, and which files could not be made."""
-    for why in missed:
+def missed(reasons: list[str]) -> None:
+    """Print why files could not be made."""
+    for why in reasons:
         err.print(plain(why), markup=False, soft_wrap=True)
+
+
+def written(folder: object, files: list[str], reasons: list[str]) -> None:
+    """Print where results are, and why other files could not be made."""
+    missed(reasons)
     out.print(plain(f"written to {folder}: {', '.join(files)}"), markup=False, soft_wrap=True)
 
 

@@ -5,8 +5,9 @@ Maximization", ICLR. The cohort minimises, greedily, the sum over all clients of
 update and the nearest chosen one's (4); a chosen client's weight is the number of clients that it represents.
 
 The paper's "no overhead" variant: a client's update is the last one that was heard. There all clients train in the
-first round; here clients never tried come first, a cohort at a time. A client that was chosen but never reported counts
-as an update of 0.
+first round; here clients never tried come first, a cohort at a time. A client that was tried but never reported is
+asked as often as by uniform choice, and represents itself. (An update of 0 would be in the middle of all, and chosen
+always.)
 
 The authors' code leaves these weights out. `aggregation = "mean"` does so here, too; the study divfl/rounds plays both.
 
@@ -79,31 +80,40 @@ class DivFL(ByValue):
         m = min(self.cohort_size, len(ids))
         if m == 0:
             return nobody()
-        placed = known_vectors(state.vectors) | (state.counts > 0)
+        heard = known_vectors(state.vectors)
         require(
-            len(placed) <= MOST_CLIENTS,
+            len(heard) <= MOST_CLIENTS,
             "DivFL: clients",
-            len(placed),
+            len(heard),
             f"at most {MOST_CLIENTS}",
             "every choice compares all of them; use another policy for so many",
         )
-        known = np.flatnonzero(placed)  # all enrolled clients are represented, including those not available
-        fresh = rng.permutation(ids[~placed[ids]])[:m]
-        vectors = np.nan_to_num(state.vectors[known], nan=0.0)
+        known = np.flatnonzero(heard)  # all of them are represented, including those not available
         there = np.flatnonzero(view.available[known])
+        alone = self._alone(state, ids[~heard[ids]], m, m / len(ids), m - len(there), rng)
         look = self.candidates
         if look is None and len(known) > ALL_UP_TO:
             look = math.ceil(len(there) / m * math.log(10.0))
-        greedy, chosen = Greedy(vectors, there, rng, look), []
-        for _ in range(m - len(fresh)):
+        greedy, chosen = Greedy(state.vectors[known], there, rng, look), []
+        for _ in range(m - len(alone)):
             at = greedy.best()[1]
             greedy.take(at)
             chosen.append(at)
         stands_for = np.bincount(greedy.owner[greedy.owner >= 0], minlength=len(known))[chosen]
-        cohort = np.concatenate([fresh, known[chosen]]).astype(np.int64)
-        weights = np.concatenate([np.ones(len(fresh)), stands_for])  # a client without a vector represents itself
+        cohort = np.concatenate([alone, known[chosen]]).astype(np.int64)
+        weights = np.concatenate([np.ones(len(alone)), stands_for])
         order = np.argsort(cohort)
         return Choice(cohort[order], weights=weights[order])
+
+    def _alone(
+        self, state: DivFLState, ids: Ints, most: int, rate: float, least: int, rng: np.random.Generator
+    ) -> Ints:
+        """Of the clients without a vector: those never tried, then each other at this rate, and `least` in all."""
+        fresh = rng.permutation(ids[state.counts[ids] == 0])
+        tried = rng.permutation(ids[state.counts[ids] > 0])
+        again = rng.random(len(tried)) < rate
+        order: Ints = np.concatenate([fresh, tried[again], tried[~again]])
+        return order[: min(most, max(len(fresh) + int(np.count_nonzero(again)), least))]
 
     def observe(self, state: DivFLState, view: View, choice: Choice, outcome: Outcome) -> DivFLState:
         """Keep the vectors that came."""

@@ -25,7 +25,7 @@ from fedpick.policies._common import (
 )
 from fedpick.protocol import ReportSpec, check_outcome
 from fedpick.state import shared_field
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["Oort", "OortState"]
 
@@ -34,8 +34,8 @@ __all__ = ["Oort", "OortState"]
 class OortState:
     """What was heard of each client (NaN: nothing yet), and how the cohorts fared."""
 
-    utility: Floats  # size times the root of the mean squared loss, from the last report
-    duration: Floats  # seconds, of the last round it answered or was late in
+    utility: Floats  # size times the root of the mean squared loss, from the last report; NaN again after a failure
+    duration: Floats  # seconds, of the last round it answered or was late in; infinity after a failure
     counts: Ints
     last: Ints  # the last round it was chosen in, 0: never
     speed: Floats  # what is known of its speed before it was tried
@@ -107,7 +107,7 @@ class Oort(ByValue):
         """T, the duration beyond which clients are punished."""
         if self.step is not None:
             return self.step * (1 + state.relaxed)
-        heard = state.duration[~np.isnan(state.duration)]
+        heard = state.duration[np.isfinite(state.duration)]
         share = 0.3 + 0.05 * state.relaxed
         return float(np.quantile(heard, share)) if len(heard) and share < 1.0 else np.inf
 
@@ -115,9 +115,10 @@ class Oort(ByValue):
         """Util of Algorithm 1 for these clients, all of whom were tried.
 
         Utilities are brought to [0, 1] before the bonus is added, as in the authors' code: as printed, the bonus is
-        below 1 and the utility in the hundreds. A client that never reported gets the lowest value.
+        below 1 and the utility in the hundreds. A client that never reported, or failed in its last attempt, gets the
+        lowest value; one that failed also counts as taking as long as the slowest.
         """
-        utility, longest = state.utility[ids], state.duration[ids]
+        utility, took = state.utility[ids], state.duration[ids]
         known = ~np.isnan(utility)
         if known.any():
             low, limit = utility[known].min(), np.quantile(utility[known], self.clip)
@@ -127,8 +128,9 @@ class Oort(ByValue):
         # The round is today's, so that the bonus of a client grows while it is not chosen.
         found: Floats = utility + np.sqrt(0.1 * np.log(round) / state.last[ids])
         preferred = self.preferred(state)
-        slow = longest > preferred  # NaN is not
-        found[slow] *= (preferred / longest[slow]) ** self.alpha
+        took[np.isinf(took)] = state.duration.max(where=np.isfinite(state.duration), initial=0.0)
+        slow = took > preferred  # NaN is not
+        found[slow] *= (preferred / took[slow]) ** self.alpha
         if self.fairness > 0.0:
             used = state.counts[ids]
             found = (1.0 - self.fairness) * found + self.fairness * (used.max() - used) / max(used.max(), 1)
@@ -177,9 +179,13 @@ class Oort(ByValue):
                 square = np.where(np.isnan(told), square, told)
             heard = outcome.succeeded & (square >= 0.0) & (square <= LOSS_LIMIT)
             timed = (outcome.duration > 0.0) & np.isfinite(outcome.duration)  # LATE has the deadline
+        # The authors' param_server.py gives stragglers the round's mean utility, and those who went away nothing new; a
+        # client that always fails is then asked again and again. Hence the lowest utility, and the longest duration.
+        failed = outcome.status == Status.FAILED
         utility = view.clients.sizes[ids[heard]] * np.sqrt(square[heard])
         state.utility[ids[heard]] = utility
         state.duration[ids[timed]] = outcome.duration[timed]
+        state.utility[ids[failed]], state.duration[ids[failed]] = np.nan, np.inf
         state.counts[ids] += 1
         state.last[ids] = view.round
         gathered, relaxed = state.gathered, state.relaxed

@@ -32,7 +32,7 @@ from fedpick.policies._common import (
     truth,
 )
 from fedpick.protocol import check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["RBCSF", "RBCSFState"]
 
@@ -140,7 +140,7 @@ class RBCSF(ByValue):
         absent: "grow" lets the queues of absent clients grow (as in the paper): after 200 rounds of absence a client
             is chosen 38 times in 60 rounds; "freeze" keeps them constant.
         queue_cap: largest length of a queue; None: no limit.
-        deadline: seconds used in the regression for late and failed clients; None leaves them out.
+        deadline: seconds used in the regression for late and failed clients; None: those of the slowest in the cohort.
         theta: (K, d) true coefficients, or a function of fp.Clients: the oracle that (23) compares with.
     """
 
@@ -231,8 +231,12 @@ class RBCSF(ByValue):
         context = self._context(view)
         ids = choice.ids
         if self.theta is None:
-            times = np.where(outcome.succeeded, outcome.duration, np.nan if self.deadline is None else self.deadline)
             with np.errstate(invalid="ignore"):
+                answered = (outcome.status != Status.FAILED) & (outcome.duration <= _LIMIT)
+                longest = outcome.duration.max(where=answered, initial=0.0)  # 0, which is not learned: nobody answered
+                times = np.where(
+                    outcome.succeeded, outcome.duration, longest if self.deadline is None else self.deadline
+                )
                 known = (times > 0.0) & (times <= _LIMIT) & (np.abs(context[ids]) <= _LIMIT).all(axis=1)
             _learn(context, state.factor, state.b, state.theta, ids[known], times[known])
         beta = self.beta(len(view.clients))

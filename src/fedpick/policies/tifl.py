@@ -28,7 +28,7 @@ from fedpick.policies._common import (
 )
 from fedpick.protocol import ReportSpec, check_outcome
 from fedpick.state import shared_field
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
+from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["TiFL", "TiFLState"]
 
@@ -158,7 +158,7 @@ class TiFL(ByValue):
         """Mean durations (unless `times` gives them) and the last accuracies."""
         ids, duration = choice.ids, outcome.duration
         with np.errstate(invalid="ignore"):
-            timed = (duration > 0.0) & np.isfinite(duration) & (duration <= 1e12)
+            timed = (outcome.status != Status.FAILED) & (duration > 0.0) & (duration <= 1e12)
         if self.times is None:
             heard, took = ids[timed], duration[timed]
             old = np.where(np.isfinite(state.duration[heard]), state.duration[heard], 0.0)

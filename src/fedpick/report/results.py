@@ -112,6 +112,14 @@ class Results:
         self._most = rounds
         self._each = False  # whether every run is read to its own end
         self._absent = ""  # a note on planned runs that have no folder
+        self._title = ""  # words in place of the settings
+        self._about: list[str] = []
+
+    def titled(self, title: str, *notes: str) -> "Results":
+        """These results with a title in words instead of the settings, and notes of your own; in tables and pages."""
+        self._title, self._about = title, list(notes)
+        self.__dict__.pop("_sheet", None)
+        return self
 
     @cached_property
     def _read(self) -> tuple[list[Played], list[RunInfo]]:
@@ -153,7 +161,7 @@ class Results:
     @property
     def notes(self) -> list[str]:
         """What readers should know before they trust the numbers: few seeds, different lengths, missing seeds."""
-        return list(self._summarised[1])
+        return [*self._about, *self._summarised[1]]
 
     @property
     def target(self) -> float | None:
@@ -168,7 +176,8 @@ class Results:
 
     @cached_property
     def _sheet(self) -> Sheet:
-        return tables.make_sheet(self._rows, self._called, self.notes, given=self._target is not None)
+        given = self._target is not None
+        return tables.make_sheet(self._rows, self._called, self.notes, given=given, title=self._title)
 
     def table(self, format: str = "rich") -> Any:
         """Scores over seeds with intervals, differences and notes.
@@ -233,11 +242,12 @@ class Results:
         from fedpick.report.page import Content
 
         given, played = self._target is not None, self._read[0]
+        title = self._title if len(self._blocks) == 1 else ""
         return Content(
             title=self._sheet.title,
             blocks=self._blocks,
             panels=drawn._panels(),
-            sheets=[tables.make_sheet(rows, self._called, [], given=given) for rows in self._blocks],
+            sheets=[tables.make_sheet(rows, self._called, [], given=given, title=title) for rows in self._blocks],
             drawn=drawn._blocks,
             notes=[tables.printable(note) for note in self.notes],
             csv=self.table("csv"),

@@ -238,7 +238,7 @@ def place_names(groups: Sequence[Group]) -> list[str]:
     return [", ".join(shown.get(key, "{}").format(place[key]) for key in varies) for place in places]
 
 
-def _title(rows: Sequence[Summary], fixed: dict[str, str]) -> str:
+def _title(rows: Sequence[Summary], fixed: dict[str, str], words: str) -> str:
     runs = [run for row in rows for run in row.group.runs]
     lasts = {int(run.all_rounds["round"].to_numpy().max()) for run in runs}
     used = max(int(run.rounds["round"].to_numpy().max()) for run in runs)
@@ -248,7 +248,8 @@ def _title(rows: Sequence[Summary], fixed: dict[str, str]) -> str:
     over = f", {span(seeds)} seeds" if seeds != {1} else f", seed {span(run.info.seed for run in runs)}"
     if seeds == {1} and not any(run.info.simulated for run in runs):
         over = ""  # real clients do not depend on it
-    where = ", ".join(fixed[key] for key in ("world", "data", "training") if fixed.get(key, "none") not in _USUAL)
+    settings = (fixed[key] for key in ("world", "data", "training") if fixed.get(key, "none") not in _USUAL)
+    where = words or ", ".join(settings)
     return f"{where}: {rounds}, {of}{over}" if where else f"{rounds}, {of}{over}"
 
 
@@ -256,7 +257,9 @@ _USUAL = ("none", "usual", "their own")
 _TIMES = ("hours", "hours_to")
 
 
-def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], given: bool = False) -> Sheet:
+def make_sheet(
+    rows: Sequence[Summary], reference: str, notes: Sequence[str], given: bool = False, title: str = ""
+) -> Sheet:
     """The table, ready to be written in any format.
 
     Args:
@@ -264,6 +267,7 @@ def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], gi
         reference: the policy that they are compared with.
         notes: shown below the legend.
         given: whether the user gave the target, so that the legend need not explain it.
+        title: words in place of the settings in the title; "": the settings.
     """
     rows, units = fitting(rows)
     columns, places = columns_of(rows, units), [_place(row.group) for row in rows]
@@ -287,7 +291,7 @@ def make_sheet(rows: Sequence[Summary], reference: str, notes: Sequence[str], gi
     heads = [heading for heading, _ in columns.values()]
     names = ["policy", *varies, *(["target"] if targets else [])]
     said = [*legend(rows, list(columns), reference, given), *map(printable, notes)]
-    return Sheet(_title(rows, fixed), names, heads, lines, said)
+    return Sheet(_title(rows, fixed, title), names, heads, lines, said)
 
 
 def trouble_table(rows: Sequence[dict[str, Any]]) -> Shown:

@@ -102,7 +102,7 @@ class World:
         availability: which clients are available.
         volatility: which clients would return a model.
         latency: how long clients take.
-        deadline: seconds after which answers are dropped (LATE); None waits for the slowest, so a client that fails
+        deadline: seconds after which answers are LATE; None waits for the slowest, so a client that fails
             costs the time that it would have taken.
         epochs: numbers of local epochs; each client is assigned one of them for all rounds.
         probe_share: a probe takes this share of a client's round time.

@@ -42,7 +42,9 @@ def _needs(result: Result, name: str) -> str:
     about = _traits(result, name)
     told = [NEEDS[each] for each in sorted(about.needs) if each in NEEDS]
     told += [
-        f"reads the clients' report `{each.name}`" + (f", where they have no {each.unless}" if each.unless else "")
+        f"needs `{each.name}`, which the server computes from the updates"
+        if each.server
+        else f"reads the clients' report `{each.name}`" + (f", where they have no {each.unless}" if each.unless else "")
         for each in about.reports
     ]
     return "; ".join(told) or "nothing"
