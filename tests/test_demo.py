@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from fedpick import cli, demo
+from fedpick.cli import console
 
 
 def score(mean, gap=None, half=0.01, clear=True):
@@ -75,7 +76,7 @@ def played(tmp_path_factory):
     out = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "SCENES", short)
-        patch.setattr(cli.console, "out", Console(file=out, width=80, emoji=False))
+        patch.setattr(console, "out", Console(file=out, width=80, emoji=False))
         patch.chdir(folder)
         patch.setattr("sys.argv", ["fedpick", "demo", "--workers", "1"])
         with pytest.raises(SystemExit) as end:

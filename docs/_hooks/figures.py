@@ -48,8 +48,7 @@ def _draw(scene: Scene, results: Results) -> Figure:
     rounds = results.rounds()
     figure = Figure(figsize=(6.4, 3.1), layout="constrained")
     place = figure.subplots()
-    over = "simulated time" if over_time else "rounds"
-    place.set_title(f"{scene.title}: test accuracy over {over}", loc="left", fontsize=10, fontweight="bold")
+    place.set_title(scene.title, loc="left", fontsize=10, fontweight="bold")
     for number, name in enumerate(scene.experiment.policy):
         mine: Any = rounds[rounds["policy"] == name].dropna(subset=["accuracy"])
         curves = mine.pivot(index="seed", columns="round", values="accuracy")
@@ -63,6 +62,7 @@ def _draw(scene: Scene, results: Results) -> Figure:
         place.fill_between(x, mean - half, mean + half, color=colour, alpha=0.13, linewidth=0)
     place.axhline(scene.target, color="#888", linewidth=0.8)
     place.set_xlabel("simulated minutes" if over_time else "round")
+    place.set_ylabel("test accuracy")
     place.set_ylim(bottom=0.3, top=1.0)
     place.spines["right"].set_visible(False)
     place.legend(frameon=False, fontsize=9)
