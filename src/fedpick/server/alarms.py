@@ -90,12 +90,15 @@ class Alarms:
         self._log.warning(said, round, "; ".join(fixes))
 
     def _count(self, round: int, names: list[str], succeeded: Any) -> None:
-        """Suggest Guard, once, if a client keeps failing while another does not."""
+        """Suggest Guard, once, if a client keeps failing while another answers."""
         assert self._failures is not None
         for name, fine in dict(zip(names, succeeded, strict=True)).items():  # one that was drawn twice counts once
-            self._failures[name] = 0 if fine else self._failures[name] + 1
-        worst, times = max(self._failures.items(), key=lambda each: each[1], default=("", 0))
-        if times >= IN_A_ROW and min(self._failures.values()) == 0:
+            if fine:
+                self._failures.pop(name, None)  # only those that fail are remembered: there may be a million clients
+            else:
+                self._failures[name] += 1
+        worst, times = max(((name, self._failures[name]) for name in names), key=lambda each: each[1], default=("", 0))
+        if times >= IN_A_ROW and any(succeeded):
             self._log.warning(
                 "round %d: %s failed or was late in each of the last %d rounds in which it was asked, and will be "
                 "asked again: fp.Guard asks such clients less often. Write fp.Guard(%s) in place of the policy, with a "
