@@ -289,3 +289,17 @@ def test_of_a_script_only_what_the_class_uses_counts(loop):
     changes = [said(limit=2), said(step=2)]
     (loop.parent / "net.py").write_text("GAIN = 2.0\n")
     assert len({first, *changes, said()}) == 4
+
+
+def test_the_folder_of_a_run_with_other_code_says_what_changed(loop, tmp_path):
+    from fedpick.experiment import Config
+    from fedpick.store import Tables
+
+    def configured():
+        train = {"trainer": f"{loop}:Trainer"}
+        return Config("uniform", 2, 3, data={"name": "synthetic(1, 1)"}, train=train).as_dict()
+
+    Tables(tmp_path / "run", configured()).close()
+    (loop.parent / "net.py").write_text("GAIN = 2.0\n")
+    with pytest.raises(fp.StoreError, match=r"seed 0; loop.py:Trainer: net.py has changed\); choose another folder"):
+        Tables(tmp_path / "run", configured())

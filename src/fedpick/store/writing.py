@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick import atomic
+from fedpick import atomic, own
 from fedpick.errors import StoreError
 from fedpick.store.arrow import pa
 from fedpick.store.locks import FileLock, Timeout
@@ -101,7 +101,7 @@ class Tables:
             if wanted is not None and not same_run(wanted, found):
                 raise StoreError(
                     f"{self.path}: holds a run of another configuration ({found.get('policy')}, seed "
-                    f"{found.get('seed')}); choose another folder, or remove this one"
+                    f"{found.get('seed')}{_changed(found, wanted)}); choose another folder, or remove this one"
                 )
             return found if config is None else config
         files = ("checkpoint.npz", "rounds.parquet", "selections.parquet")
@@ -237,3 +237,10 @@ class Tables:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """What of the user's own code changed between two configurations; "" if they do not differ in it."""
+    old, new = (each.get("code") or {} for each in (before, after))
+    said = [f"{name}: {what}" for name in old if name in new for what in own.differences(old[name], new[name])]
+    return "".join(f"; {each}" for each in said)
