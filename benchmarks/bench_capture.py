@@ -30,7 +30,7 @@ import numpy as np
 import fedpick as fp
 from _manifest import manifest
 from arena import CLIENTS, COHORT, LIES, POLICIES, ROUNDS, capture
-from fedpick import devices
+from fedpick._support import devices
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "capture", HERE.parent / "docs" / "trust.md"

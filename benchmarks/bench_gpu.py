@@ -30,10 +30,10 @@ import numpy as np
 
 import fedpick as fp
 from _manifest import manifest
+from fedpick.core.types import Choice, Outcome
 from fedpick.data import Dataset, Federated
 from fedpick.simulate.round import Work
 from fedpick.simulate.together import aggregate_together, play_together, train_together
-from fedpick.types import Choice, Outcome
 
 WORKLOADS = {  # inputs, clients a round, steps, batch, examples a client
     "cnn": ((32, 32, 3), 20, 28, 40, 500),

@@ -1,6 +1,6 @@
 """Disks that fail: at the nth change, or by a power cut that keeps only what was waited for, in any order.
 
-Everything that fedpick does to a disk passes through `os` and `fedpick.atomic.opened`, which these take the place of.
+Everything that fedpick does to a disk passes through `os` and `fedpick._support.atomic.opened`, which these take the place of.
 """
 
 import errno
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedpick import atomic
+from fedpick._support import atomic
 
 
 class _Watched:

@@ -34,7 +34,7 @@ from nvflare.job_config.api import FedJob
 
 import fedpick as fp
 from fedpick import store
-from fedpick.lateness import late_weights
+from fedpick.core.lateness import late_weights
 from fedpick.nvflare import Selected
 
 DONE, LATE, FAILED, SURPLUS = fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, fp.Status.SURPLUS

@@ -89,9 +89,11 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_import_fedpick_loads_nothing_heavy_until_it_is_used():
-    heavy = {"numpy", "scipy", "numba", "jax", "pyarrow", "fedpick.policies", "fedpick.worlds", "fedpick.state"}
+    heavy = {"numpy", "scipy", "numba", "jax", "pyarrow", "fedpick.policies", "fedpick.worlds", "fedpick.core.state"}
     assert not heavy & loaded_after("import fedpick; fedpick.__version__")
-    assert not heavy - {"numpy"} & loaded_after("import fedpick; fedpick.Clients([1.0]); fedpick.errors; fedpick.rng")
+    assert not heavy - {"numpy"} & loaded_after(
+        "import fedpick; fedpick.Clients([1.0]); fedpick.core.errors; fedpick.core.rng"
+    )
 
 
 def test_worlds_need_neither_numba_nor_scipy():

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from fedpick._version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imported when first used
-    from fedpick import checks, errors, graph, rng, sampling, schedules, solvers, state, theory, worlds
+    from fedpick import graph, sampling, solvers, theory, worlds
     from fedpick.comparison import compare
-    from fedpick.errors import (
+    from fedpick.core import checks, errors, rng, schedules, state
+    from fedpick.core.errors import (
         CheckError,
         ConfigError,
         ContractError,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         StoreError,
         UnknownNameError,
     )
+    from fedpick.core.protocol import Policy, ReportSpec, traits
+    from fedpick.core.state import admit, load_state, retire, save_state
+    from fedpick.core.types import Choice, Clients, Outcome, Status, View
     from fedpick.experiment import Experiment
     from fedpick.policies import (
         BSFL,
@@ -62,14 +66,11 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         Uniform,
     )
     from fedpick.policies.text import policy, policy_names
-    from fedpick.protocol import Policy, ReportSpec, traits
     from fedpick.report.results import Results, load
     from fedpick.report.trackers import track
     from fedpick.server import Session
     from fedpick.simulate.run import Run
-    from fedpick.state import admit, load_state, retire, save_state
     from fedpick.store.records import Record
-    from fedpick.types import Choice, Clients, Outcome, Status, View
     from fedpick.worlds import World
 
 _ROOMS = (

@@ -16,15 +16,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpick import atomic
-from fedpick.errors import ConfigError, FedpickError, MissingError
+from fedpick._support import atomic
+from fedpick.core.errors import ConfigError, FedpickError, MissingError
+from fedpick.core.metrics import read_target
 from fedpick.experiment import executors
 from fedpick.experiment.identity import policy_text
 from fedpick.experiment.measured import measuring
 from fedpick.experiment.plan import Experiment
 from fedpick.experiment.playing import Work, carry_out, work_of
 from fedpick.experiment.shelf import Shelf
-from fedpick.metrics import read_target
 from fedpick.report.labels import read_labels, resolve
 from fedpick.report.results import Results
 from fedpick.report.runs import stored_labels

@@ -17,9 +17,10 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.workflows.fedavg import FedAvg
 
-from fedpick.errors import ContractError, MissingError, require
-from fedpick.own import is_reference, load
-from fedpick.protocol import Policy, traits
+from fedpick._support.user_code import is_reference, load
+from fedpick.core.errors import ContractError, MissingError, require
+from fedpick.core.protocol import Policy, traits
+from fedpick.core.types import Clients, Status
 from fedpick.server.averaging import Averaging
 from fedpick.server.late import Came
 from fedpick.server.moves import Arrays, moves, onto
@@ -29,7 +30,6 @@ from fedpick.server.round import Round
 from fedpick.server.session import Session
 from fedpick.server.settings import Options, check_needs
 from fedpick.server.updates import Update
-from fedpick.types import Clients, Status
 
 __all__ = ["Selected"]
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from fedpick.cli import console
 from fedpick.cli import data as cli_data
+from fedpick.core.errors import DataError, FedpickError, MissingError, SettingError, UnknownNameError
 from fedpick.data import sources
 from fedpick.data.sources.cache import write_arrays
-from fedpick.errors import DataError, FedpickError, MissingError, SettingError, UnknownNameError
 
 
 @pytest.fixture

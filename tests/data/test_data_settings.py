@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedpick import data
+from fedpick.core.errors import ConfigError, UnknownNameError
 from fedpick.data import settings
-from fedpick.errors import ConfigError, UnknownNameError
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fedpick import rng as rngs
+from fedpick.core import rng as rngs
+from fedpick.core.errors import SettingError, UnknownNameError
 from fedpick.data.generators import FedGSSynthetic, LinearRegression, Quadratic, Synthetic, generate
 from fedpick.data.partitions import LogNormalSizes
-from fedpick.errors import SettingError, UnknownNameError
 from fedpick.studies.power_of_choice import _problem as study
 
 

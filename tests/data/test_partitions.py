@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from splits import DISJOINT, EVEN, REGRESSION, SHARED, UNEVEN, labelled, rng, sets
 
+from fedpick.core.errors import SettingError, UnknownNameError
 from fedpick.data.partitions import (
     IID,
     partition,
 )
-from fedpick.errors import SettingError, UnknownNameError
 
 
 @pytest.mark.parametrize("text", DISJOINT + SHARED)

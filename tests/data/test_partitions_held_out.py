@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from splits import DISJOINT, EVEN, SHARED, labelled, rng
 
+from fedpick.core.errors import ContractError, SettingError
 from fedpick.data.federated import Federated
 from fedpick.data.partitions import (
     IID,
     hold_out,
     partition,
 )
-from fedpick.errors import ContractError, SettingError
 
 
 # hold_out

@@ -5,11 +5,11 @@ import sys
 import numpy as np
 import pytest
 
+from fedpick.core.errors import MissingError
 from fedpick.data.federated import Dataset, Federated
 from fedpick.data.generators import generate
 from fedpick.data.partitions import hold_out, partition
 from fedpick.data.picture import describe, draw
-from fedpick.errors import MissingError
 
 
 def split(text, clients, classes=10, N=3_000):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedpick.core.errors import DamagedError, DataError
 from fedpick.data.sources import cache
-from fedpick.errors import DamagedError, DataError
 
 
 def test_cache_folder(monkeypatch, tmp_path):

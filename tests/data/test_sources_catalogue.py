@@ -2,8 +2,8 @@
 
 import pytest
 
+from fedpick.core.errors import UnknownNameError
 from fedpick.data import sources
-from fedpick.errors import UnknownNameError
 
 pytestmark = pytest.mark.usefixtures("alone")
 

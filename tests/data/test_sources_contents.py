@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from official import change, check, small
 
+from fedpick.core.errors import DataError
 from fedpick.data import sources
 from fedpick.data.sources import contents
 from fedpick.data.sources.cache import read_arrays, write_arrays
-from fedpick.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("alone")
 

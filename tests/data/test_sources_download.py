@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
+from fedpick.core.errors import DataError
 from fedpick.data import sources
 from fedpick.data.sources import download
-from fedpick.errors import DataError
 
 BODY = bytes(range(256)) * 3000  # three blocks
 

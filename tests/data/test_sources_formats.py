@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from official import by_hand, change, cifar_npm, emnist, gz, idx, needs_scripts, small, tar, tool
 
+from fedpick.core.errors import DataError
 from fedpick.data import sources
 from fedpick.data.sources import formats
-from fedpick.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from official import OFFICIAL, by_hand, change, check, cifar_npm, emnist, idx_files, needs_scripts, small, tar, tool
 
+from fedpick.core.errors import DataError
 from fedpick.data import sources
 from fedpick.data.sources import formats
-from fedpick.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedpick import devices
-from fedpick.errors import MissingError, SettingError, StoreError, UnknownNameError
+from fedpick._support import devices
+from fedpick.core.errors import MissingError, SettingError, StoreError, UnknownNameError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import DEVICES, EXECUTORS, Job, choosing, execute, play
 from fedpick.experiment.executors.cluster import _batches

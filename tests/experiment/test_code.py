@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick import own
+from fedpick._support import user_code
 from fedpick.experiment import Experiment
 from fedpick.experiment.code import Reader, code_of
 
 LOOP = """
 import numpy as np
-from fedpick.types import Updates
+from fedpick.core.types import Updates
 from {net} import GAIN
 
 class Trainer:
@@ -69,9 +69,9 @@ def test_a_module_that_a_named_file_imports_is_a_part_of_the_run(loop, tmp_path)
 def test_what_changed_deep_below_is_seen_in_a_process_that_imported_it_before(loop, tmp_path):
     (loop.parent / "net.py").write_text("from deep import GAIN\n")
     (loop.parent / "deep.py").write_text("GAIN = 3.0\n")
-    assert own.load(f"{loop}:Trainer")(None).aggregate(0, *"xyz") == 3.0
+    assert user_code.load(f"{loop}:Trainer")(None).aggregate(0, *"xyz") == 3.0
     (loop.parent / "deep.py").write_text("GAIN = 4.0\n")
-    assert own.load(f"{loop}:Trainer")(None).aggregate(0, *"xyz") == 4.0
+    assert user_code.load(f"{loop}:Trainer")(None).aggregate(0, *"xyz") == 4.0
 
 
 def test_modules_of_one_name_in_two_folders_do_not_meet(loop, tmp_path):
@@ -79,9 +79,9 @@ def test_modules_of_one_name_in_two_folders_do_not_meet(loop, tmp_path):
     other.mkdir()
     (other / "loop.py").write_text(LOOP.format(net="net"))
     (other / "net.py").write_text("GAIN = 7.0\n")
-    assert own.load(f"{loop}:Trainer")(None).aggregate(0, *"xyz") == 1.0
-    assert own.load(f"{other}/loop.py:Trainer")(None).aggregate(0, *"xyz") == 7.0
-    assert own.load(f"{loop}:Trainer")(None).aggregate(0, *"xyz") == 1.0
+    assert user_code.load(f"{loop}:Trainer")(None).aggregate(0, *"xyz") == 1.0
+    assert user_code.load(f"{other}/loop.py:Trainer")(None).aggregate(0, *"xyz") == 7.0
+    assert user_code.load(f"{loop}:Trainer")(None).aggregate(0, *"xyz") == 1.0
 
 
 def test_a_module_by_its_dots_is_imported_anew_where_it_changed(tmp_path, monkeypatch):
@@ -90,18 +90,18 @@ def test_a_module_by_its_dots_is_imported_anew_where_it_changed(tmp_path, monkey
     (tmp_path / "pkg_here" / "loop.py").write_text("from .net import GAIN\n")
     (tmp_path / "pkg_here" / "net.py").write_text("GAIN = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert own.load("pkg_here.loop:GAIN") == 1
-    before = own.fingerprint("pkg_here.loop:GAIN")
+    assert user_code.load("pkg_here.loop:GAIN") == 1
+    before = user_code.fingerprint("pkg_here.loop:GAIN")
     (tmp_path / "pkg_here" / "net.py").write_text("GAIN = 2\n")
-    assert own.load("pkg_here.loop:GAIN") == 2
-    assert own.differences(before, own.fingerprint("pkg_here.loop:GAIN")) == ["net.py has changed"]
+    assert user_code.load("pkg_here.loop:GAIN") == 2
+    assert user_code.differences(before, user_code.fingerprint("pkg_here.loop:GAIN")) == ["net.py has changed"]
 
 
 def test_a_package_counts_by_its_version(loop, monkeypatch):
-    before = own.fingerprint(f"{loop}:Trainer")
-    monkeypatch.setattr("fedpick.imports.version_of", lambda name: "99.0")
-    after = own.fingerprint(f"{loop}:Trainer")
-    assert own.differences(before, after) == [f"numpy was {np.__version__} and is 99.0"]
+    before = user_code.fingerprint(f"{loop}:Trainer")
+    monkeypatch.setattr("fedpick._support.program_files.version_of", lambda name: "99.0")
+    after = user_code.fingerprint(f"{loop}:Trainer")
+    assert user_code.differences(before, after) == [f"numpy was {np.__version__} and is 99.0"]
 
 
 def test_a_data_file_is_a_part_of_the_run(tmp_path, monkeypatch):
@@ -153,16 +153,16 @@ def test_on_another_machine_a_run_has_all_files_of_its_code(loop, tmp_path):
     (loop.parent / "parts" / "__init__.py").write_text("")
     (loop.parent / "parts" / "deep.py").write_text("GAIN = 5.0\n")
     (loop.parent / "table.csv").write_text("1,2")
-    sent = own.sources([f"{loop}:Trainer"])
+    sent = user_code.sources([f"{loop}:Trainer"])
     assert set(sent) == {"loop.py", "net.py", "parts/__init__.py", "parts/deep.py", "table.csv"}
     node.unpack(tmp_path / "there", sent)
-    assert own.load(f"{tmp_path}/there/loop.py:Trainer")(None).aggregate(0, *"xyz") == 5.0
+    assert user_code.load(f"{tmp_path}/there/loop.py:Trainer")(None).aggregate(0, *"xyz") == 5.0
     other = tmp_path / "other"
     other.mkdir()
     (other / "eps.py").write_text("import net\n")
     (other / "net.py").write_text("")
     with pytest.raises(fp.ConfigError, match="another file of this name is used in the same run"):
-        own.sources([f"{loop}:Trainer", f"{other}/eps.py:Eps"])
+        user_code.sources([f"{loop}:Trainer", f"{other}/eps.py:Eps"])
 
 
 # --- Objects -----------------------------------------------------------------------------------------------------
@@ -221,10 +221,10 @@ def test_what_is_no_trainer_is_refused(train, says, tmp_path):
 
 def test_the_code_of_an_object_is_that_of_its_file_and_of_what_it_imports(my_loop):
     said = code_of(my_loop.Trainer)
-    assert said == own.fingerprint(f"{my_loop.__file__}:Trainer")
+    assert said == user_code.fingerprint(f"{my_loop.__file__}:Trainer")
     assert code_of(my_loop.Trainer(None)) == code_of(partial(my_loop.Trainer, reports=())) == said
     (Path(my_loop.__file__).parent / "net.py").write_text("GAIN = 9.0\n")
-    assert own.differences(said, code_of(my_loop.Trainer)) == ["net.py has changed"]
+    assert user_code.differences(said, code_of(my_loop.Trainer)) == ["net.py has changed"]
     assert code_of(fp.E3CS(5)) == code_of(fp.OverSelect(fp.E3CS(5), 1.3)) == code_of(print) == ""
 
 

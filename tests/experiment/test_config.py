@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fedpick as fp
 from fedpick import worlds
-from fedpick.errors import ConfigError, FedpickError, SettingError, UnknownNameError
+from fedpick.core.errors import ConfigError, FedpickError, SettingError, UnknownNameError
 from fedpick.experiment import PARTS, Config, build_world, load
 from fedpick.experiment import config as configs
 

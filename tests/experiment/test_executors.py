@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from experiment.plays import children, configs, contents, ended, folders, jobs
-from fedpick import devices
-from fedpick.errors import ConfigError, FedpickError, MissingError, SettingError, StoreError, UnknownNameError
+from fedpick._support import devices
+from fedpick.core.errors import ConfigError, FedpickError, MissingError, SettingError, StoreError, UnknownNameError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import Job, Stopped, choosing, each, execute, play, processes, staying, stopping
 from fedpick.store import Folder, read_manifest, read_rounds

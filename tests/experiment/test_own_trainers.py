@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 import fedpick as fp
-from fedpick import own
+from fedpick._support import user_code
 from fedpick.cli.app import app
 from fedpick.experiment import Config
 
 LOOP = '''
 import numpy as np
-from fedpick.types import Updates
+from fedpick.core.types import Updates
 
 
 class Plain:
@@ -172,7 +172,7 @@ def test_what_oort_takes_instead_is_said(tmp_path, loop):
     ],
 )
 def test_what_each_policy_takes_instead(loop, policy, report, took):
-    trainer, clients = own.load(f"{loop}:Plain")(()), fp.Clients(np.ones(9))
+    trainer, clients = user_code.load(f"{loop}:Plain")(()), fp.Clients(np.ones(9))
     record = next(fp.Run(policy, fp.World(clients), trainer=trainer).rounds(1))
     assert record.lacking == (() if report is None else ((report, took),))
     assert next(fp.Run(policy, fp.World(clients)).rounds(1)).lacking == ()  # nobody trains, nobody reports

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.errors import ConfigError
+from fedpick.core.errors import ConfigError
 from fedpick.experiment import Config, Experiment, load_experiment
 
 EPS = "import fedpick as fp\nclass Eps(fp.Uniform):\n    pass\n"
@@ -215,7 +215,7 @@ def test_data_of_a_file_brings_its_clients(tmp_path):
 
 TRAINER = """
 import numpy as np
-from fedpick.types import Updates
+from fedpick.core.types import Updates
 
 
 class Still:
@@ -294,14 +294,14 @@ def test_parts_of_worlds_worlds_and_data_of_ones_own(tmp_path):
 
 
 def test_on_another_machine_a_run_uses_the_code_that_was_sent(tmp_path):
-    from fedpick import own
+    from fedpick._support import user_code
     from fedpick.experiment.executors import node
     from fedpick.experiment.executors.alone import Job
 
     (tmp_path / "here").mkdir()
     (tmp_path / "here/eps.py").write_text(EPS)
     config = plan(policy=f"over-select({tmp_path}/here/eps.py:Eps, 1.2)").configs()[0]
-    node.unpack(tmp_path / "there" / node.OWN, own.sources(config.references()))
+    node.unpack(tmp_path / "there" / node.OWN, user_code.sources(config.references()))
     (tmp_path / "here/eps.py").unlink()
     job = node._settled(Job(config, tmp_path / "elsewhere"), tmp_path / "there")
     assert job.config.key == config.key

@@ -33,7 +33,7 @@ ON_RAY = """
 import json, sys
 from pathlib import Path
 import ray
-from fedpick.errors import StoreError
+from fedpick.core.errors import StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import Job, each, play
 
@@ -87,7 +87,7 @@ ON_GPUS = """
 import sys
 from pathlib import Path
 import ray
-from fedpick.errors import MissingError
+from fedpick.core.errors import MissingError
 from fedpick.experiment import executors
 from fedpick.experiment.plan import Experiment
 

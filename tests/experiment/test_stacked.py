@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from experiment.plays import jobs
+from fedpick.core.errors import FedpickError
 from fedpick.data import settings
-from fedpick.errors import FedpickError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import Stopped, execute, play, stacked
 from fedpick.simulate import together

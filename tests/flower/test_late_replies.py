@@ -8,8 +8,8 @@ from fake_flower import FakeGrid, content, model
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
 import fedpick as fp
+from fedpick.core.lateness import late_weights
 from fedpick.flower import Selected
-from fedpick.lateness import late_weights
 
 
 def adds(amount, seconds=1.0, examples=10):

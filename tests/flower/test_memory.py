@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
+from fedpick.core.state import pack, read_archive
 from fedpick.flower import Selected
 from fedpick.server import journal, memory
-from fedpick.state import pack, read_archive
 
 
 def world(clock: Clock, nodes=range(8)) -> FakeGrid:

@@ -9,8 +9,8 @@ from flwr.app import ConfigRecord, Error
 from flwr.serverapp.strategy import FedAvg
 
 import fedpick as fp
+from fedpick.core.state import pack, read_archive, write_archive
 from fedpick.flower import Selected
-from fedpick.state import pack, read_archive, write_archive
 
 
 def base():

@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 
 import fedpick as fp
-from fedpick.errors import FedpickError
+from fedpick.core.errors import FedpickError
+from fedpick.core.state import pack
 from fedpick.experiment.building import PARTS
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
@@ -33,7 +34,6 @@ from fedpick.policies.min_separation import Certificate
 from fedpick.policies.text import policy_names
 from fedpick.report.results import load as load_results
 from fedpick.server.memory import Memory
-from fedpick.state import pack
 from fedpick.store import Folder
 from fedpick.worlds import WORLDS
 

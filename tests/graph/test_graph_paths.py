@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import coo_array, csr_array
 
 import fedpick.graph as graph
-from fedpick.errors import ContractError, SettingError, UnknownNameError
+from fedpick.core.errors import ContractError, SettingError, UnknownNameError
 from fedpick.graph import paths
 
 METHODS = ["floyd", "dijkstra"]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedpick.errors import ContractError, SettingError
+from fedpick.core.errors import ContractError, SettingError
 from fedpick.graph import BestEdges, EdgeScores, edge_scores, sweep
 
 TENTHS = st.integers(0, 10).map(lambda n: n / 10)

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
 
 import fedpick.graph as graph
-from fedpick.errors import ContractError, SettingError
+from fedpick.core.errors import ContractError, SettingError
 from fedpick.graph import secure
 
 UNIT = 2.0**-secure.FRACTION_BITS

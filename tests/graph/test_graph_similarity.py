@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import fedpick.graph as graph
-from fedpick.errors import ContractError, SettingError
+from fedpick.core.errors import ContractError, SettingError
 
 ALL_THREE = [graph.from_features, graph.from_updates, graph.from_embeddings]
 

@@ -11,7 +11,7 @@ from people import SIZES, people, same_bits
 
 import fedpick as fp
 from fedpick import learn
-from fedpick.errors import MissingError
+from fedpick.core.errors import MissingError
 from fedpick.learn import aggregation
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate.round import Updates

@@ -10,12 +10,13 @@ import twin
 from people import BATCH, SIZES, model_of, people, same_bits, split
 
 import fedpick as fp
-from fedpick import learn, schedules
+from fedpick import learn
+from fedpick.core import schedules
+from fedpick.core.rng import stream
 from fedpick.data import Dataset
 from fedpick.learn import batches, cohort
 from fedpick.learn.batches import Drawn
 from fedpick.learn.trainer import Trainer
-from fedpick.rng import stream
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 

@@ -13,13 +13,13 @@ from people import BATCH, SIZES, people, same_bits, split
 from test_cohort import EPOCHS, IDS, OPTIONS, USED, check
 
 from fedpick import learn
+from fedpick.core.errors import SettingError
+from fedpick.core.rng import stream
 from fedpick.data import Dataset, Federated
-from fedpick.errors import SettingError
 from fedpick.learn import aggregation, dense, evaluation, loops, placement
 from fedpick.learn import trainer as trainers
 from fedpick.learn.batches import Batches, Drawn
 from fedpick.learn.trainer import Trainer
-from fedpick.rng import stream
 
 
 @pytest.fixture(autouse=True, scope="module")

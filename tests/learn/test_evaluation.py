@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from people import BATCH, SIZES, model_of, people
 
 from fedpick import learn
+from fedpick.core.rng import stream
 from fedpick.data import Dataset, Federated
 from fedpick.learn import evaluation
 from fedpick.learn.trainer import Trainer
-from fedpick.rng import stream
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 

@@ -15,8 +15,8 @@ from people import BATCH, SIZES, model_of, people, same_bits, split
 
 import fedpick as fp
 from fedpick import data, learn, worlds
+from fedpick.core.errors import MissingError, SettingError
 from fedpick.data import Dataset, Federated
-from fedpick.errors import MissingError, SettingError
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate.together import play_together
 from fedpick.store import Folder

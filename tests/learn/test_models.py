@@ -9,8 +9,8 @@ import pytest
 from people import people
 
 from fedpick import learn
+from fedpick.core.errors import ContractError, FedpickError, SettingError, UnknownNameError
 from fedpick.data import Dataset, Federated
-from fedpick.errors import ContractError, FedpickError, SettingError, UnknownNameError
 from fedpick.learn.trainer import Trainer
 
 

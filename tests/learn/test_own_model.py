@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from fedpick import Uniform
-from fedpick.errors import FedpickError
+from fedpick.core.errors import FedpickError
 from fedpick.experiment import Config
 from fedpick.simulate.round import RunState
 from fedpick.store.checkpoint import pack_run

@@ -8,11 +8,11 @@ from people import BATCH, SIZES, model_of, people
 
 import fedpick as fp
 from fedpick import learn
+from fedpick.core.rng import stream
 from fedpick.data import Dataset, Federated
 from fedpick.flower import reports as flower_reports
 from fedpick.learn import evaluation
 from fedpick.learn.reports import noise_of
-from fedpick.rng import stream
 from fedpick.simulate.round import _reported
 from fedpick.worlds import Always, PerClient, Reliable, World
 

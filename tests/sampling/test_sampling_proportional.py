@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpick import sampling
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
 
 quick = settings(max_examples=200, deadline=None)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from many import counted, exact_draws, sequential_draws
 
 from fedpick import sampling
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
 
 quick = settings(max_examples=100, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

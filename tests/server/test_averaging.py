@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick.lateness import late_weights
+from fedpick.core.lateness import late_weights
 from fedpick.server.averaging import Averaging
 from fedpick.server.updates import Update
 

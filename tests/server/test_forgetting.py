@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fedpick as fp
 from fedpick import store
-from fedpick.state import pack
+from fedpick.core.state import pack
 
 FAILED = fp.Status.FAILED
 

@@ -20,7 +20,7 @@ import pytest
 
 import fedpick as fp
 from fedpick import store
-from fedpick.state import pack
+from fedpick.core.state import pack
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "http-server"
 POLICY, COHORT = "rpow-d(candidates=40)", 10

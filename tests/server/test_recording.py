@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import fedpick as fp
-from fedpick import atomic
-from fedpick.errors import StoreError
+from fedpick._support import atomic
+from fedpick.core.errors import StoreError
 from fedpick.server import recording
 from fedpick.server.roster import Roster
 from fedpick.store import (

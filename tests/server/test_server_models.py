@@ -11,7 +11,7 @@ import pytest
 
 import fedpick as fp
 from disks import Faults, PowerCut
-from fedpick.archive import read_archive, write_archive
+from fedpick._support.archive import read_archive, write_archive
 from fedpick.server import journal as journals
 from fedpick.server.journal import verify_journal
 from fedpick.store.verify import verify

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import fedpick as fp
 from fedpick import store
+from fedpick.core.state import pack
 from fedpick.server import journal
-from fedpick.state import pack
 from fedpick.store import writing
 
 DONE, LATE, FAILED, SURPLUS = fp.Status

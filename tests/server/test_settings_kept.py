@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick import schedules
-from fedpick.state import settings_hash
+from fedpick.core import schedules
+from fedpick.core.state import settings_hash
 
 OLD = Path(__file__).parent / "old" / "flower"
 NAMES = ["ada", "bob", "cyd", "dan"]

@@ -10,7 +10,7 @@ import pytest
 
 import fedpick as fp
 from fedpick import learn
-from fedpick.lateness import late_weights
+from fedpick.core.lateness import late_weights
 from fedpick.simulate import late
 from fedpick.simulate.together import play_together
 from fedpick.store.checkpoint import pack_run, unpack_run

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import fedpick as fp
 from fedpick import worlds
-from fedpick.errors import ContractError, MissingError, SettingError
+from fedpick.core.errors import ContractError, MissingError, SettingError
 from fedpick.simulate.round import Record, RunState, Updates, play
 from fedpick.simulate.run import Run, check_fit, policy_for
 from fedpick.worlds import World

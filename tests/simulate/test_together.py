@@ -9,7 +9,7 @@ import pytest
 
 import fedpick as fp
 from fedpick import data
-from fedpick.errors import SettingError
+from fedpick.core.errors import SettingError
 from fedpick.learn import evaluation, logistic
 from fedpick.learn.reports import vectors as real_vectors
 from fedpick.learn.trainer import Trainer

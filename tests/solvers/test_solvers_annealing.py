@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from fedpick import solvers
-from fedpick.errors import ContractError, SettingError, UnknownNameError
+from fedpick.core.errors import ContractError, SettingError, UnknownNameError
 from fedpick.solvers import annealing
 
 each_kind = pytest.mark.parametrize("kind", solvers.NEIGHBOURS)

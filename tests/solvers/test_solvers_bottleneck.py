@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpick import solvers
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
 
 module = importlib.import_module("fedpick.solvers.bottleneck")  # the package's own attribute is the function
 quick = settings(max_examples=200, deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpick import solvers
-from fedpick.errors import ContractError, SettingError
+from fedpick.core.errors import ContractError, SettingError
 
 quick = settings(max_examples=100, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

@@ -13,12 +13,12 @@ import pytest
 
 import fedpick as fp
 from disks import Faults, PowerCut
-from fedpick import atomic
-from fedpick.errors import FedpickError, StoreError
+from fedpick._support import atomic
+from fedpick.core.errors import FedpickError, StoreError
+from fedpick.core.state import pack
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.server import recording
-from fedpick.state import pack
 from fedpick.store import read_rounds
 
 WHAT = Config("uniform", 3, 3, 1, {"name": "volatile", "num_clients": 10}, 2)

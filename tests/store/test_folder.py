@@ -24,8 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick import atomic
-from fedpick.errors import ContractError, SettingError, StoreError
+from fedpick._support import atomic
+from fedpick.core.errors import ContractError, SettingError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.experiment.playing import config_of

@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 import fedpick as fp
-from fedpick import atomic
+from fedpick._support import atomic
 from fedpick.cli.app import app
-from fedpick.errors import StoreError
+from fedpick.core.errors import StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.experiment.playing import config_of

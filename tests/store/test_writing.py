@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpick.errors import StoreError
+from fedpick.core.errors import StoreError
 from fedpick.store import Tables, read_manifest
 from fedpick.store.manifest import last_said
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fedpick as fp
+from fedpick.core.errors import DataError, SettingError
 from fedpick.data.sources import loading
-from fedpick.errors import DataError, SettingError
 from fedpick.simulate.round import Updates
 from fedpick.studies import _trained, reproduce, save
 from fedpick.studies._trained import Halved, ideal_world, play_trained, reached, split

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from fedpick import studies
-from fedpick.errors import StoreError, UnknownNameError
+from fedpick.core.errors import StoreError, UnknownNameError
 from fedpick.experiment import executors
 from fedpick.studies import _save
 from fedpick.studies._index import PAPERS, summary

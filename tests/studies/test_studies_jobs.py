@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedpick import studies
-from fedpick.errors import MissingError, SettingError, UnknownNameError
+from fedpick.core.errors import MissingError, SettingError, UnknownNameError
 from fedpick.experiment import executors
 from fedpick.simulate import run as simulate
 from fedpick.studies import _jobs, _kept

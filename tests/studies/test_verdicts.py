@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedpick import studies
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
 from fedpick.studies._verdicts import FEWEST, VERDICTS, Check, above, judge, most, not_testable, order, vacuous, within
 
 NUMBERS = st.floats(-100.0, 100.0).map(lambda x: round(x, 3))

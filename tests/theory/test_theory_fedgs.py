@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpick import theory
-from fedpick.errors import SettingError
+from fedpick.core.errors import SettingError
 
 quick = settings(max_examples=60, deadline=None)
 

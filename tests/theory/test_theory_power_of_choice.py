@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpick import theory
-from fedpick.errors import ContractError, SettingError
+from fedpick.core.errors import ContractError, SettingError
 from fedpick.theory import PowProblem
 
 quick = settings(max_examples=60, deadline=None)

@@ -6,7 +6,7 @@ A user's mistake gives one line and exit code 2, never a traceback.
 import os
 import sys
 
-from fedpick.errors import MissingError
+from fedpick.core.errors import MissingError
 
 __all__ = ["main"]
 

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from fedpick import __version__, own
+from fedpick import __version__
 from fedpick import comparison as comparing
+from fedpick._support import user_code
 from fedpick.cli import console, listing, reporting, reproducing, verifying, watching
 from fedpick.cli import data as data_commands
 from fedpick.cli.options import (
@@ -24,12 +25,12 @@ from fedpick.cli.options import (
     complete_policy,
     complete_world,
 )
-from fedpick.errors import ChangedError, ConfigError, bare_name
+from fedpick.core.errors import ChangedError, ConfigError, bare_name
+from fedpick.core.metrics import MEASURED, read_target
+from fedpick.core.metrics import Target as Goal
 from fedpick.experiment import Config, Experiment, executors, files, playing
 from fedpick.experiment.measured import measuring
 from fedpick.experiment.shelf import Shelf
-from fedpick.metrics import MEASURED, read_target
-from fedpick.metrics import Target as Goal
 from fedpick.policies.text import installed_policies, policy_names
 from fedpick.report.progress import BUILDING, progress_of
 from fedpick.report.results import Results
@@ -250,7 +251,7 @@ def resume(
     device: Device = "auto",
 ) -> None:
     """Continue an interrupted run or comparison, or extend it to more rounds with `--rounds`."""
-    named = [reference for text in code or [] for reference in own.references(text)]
+    named = [reference for text in code or [] for reference in user_code.references(text)]
     if Shelf.is_one(folder):
         shelf = Shelf(folder)
         with executors.staying():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.markup import escape
 
-from fedpick.errors import FedpickError
+from fedpick.core.errors import FedpickError
 
 __all__ = ["err", "missed", "out", "plain", "run", "written"]
 

@@ -11,10 +11,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from fedpick.cli import console
+from fedpick.core.errors import MissingError, SettingError
+from fedpick.core.rng import stream
 from fedpick.data import Federated, sources
 from fedpick.data.sources.cache import cache_folder
-from fedpick.errors import MissingError, SettingError
-from fedpick.rng import stream
 
 __all__ = ["app"]
 

@@ -7,10 +7,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedpick import checks, policy_names
+from fedpick import policy_names
 from fedpick.cli import console
 from fedpick.cli.options import complete_policy
-from fedpick.errors import CheckError, ConfigError, FedpickError
+from fedpick.core import checks
+from fedpick.core.errors import CheckError, ConfigError, FedpickError
 from fedpick.policies.text import find_policy, installed_policies
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.worlds import WORLDS

@@ -11,7 +11,7 @@ from rich.table import Table
 from fedpick import comparison as comparing
 from fedpick.cli import console
 from fedpick.cli.options import Label, Target
-from fedpick.errors import ConfigError
+from fedpick.core.errors import ConfigError
 from fedpick.experiment.shelf import Shelf
 from fedpick.report.formats import FORMATS
 from fedpick.report.results import load

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fedpick.cli import console
 from fedpick.cli.options import Device, Executor, Workers, complete_study
-from fedpick.errors import StoreError, UnknownNameError
+from fedpick.core.errors import StoreError, UnknownNameError
 
 if TYPE_CHECKING:
     from fedpick.studies import Reproduction
@@ -51,7 +51,8 @@ def reproduce(
 
     Finished jobs are kept in the folder: after an interruption, the same command continues.
     """
-    from fedpick import devices, studies
+    from fedpick import studies
+    from fedpick._support import devices
     from fedpick.experiment import executors
 
     names = list(dict.fromkeys(name for each in study for name in _named(each))) if study else list(studies.STUDIES)

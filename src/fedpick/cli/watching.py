@@ -10,8 +10,8 @@ import typer
 
 from fedpick.cli import console
 from fedpick.cli.options import Target
-from fedpick.errors import StoreError
-from fedpick.metrics import Target as Goal
+from fedpick.core.errors import StoreError
+from fedpick.core.metrics import Target as Goal
 from fedpick.report import trackers as tracking
 from fedpick.report.trackers import TRACKERS
 from fedpick.report.watching import Watch, serve

@@ -1,6 +1,6 @@
 """Data and who holds it: real data sets, synthetic ones, partitions, and the one form they have in memory.
 
->>> from fedpick import rng
+>>> from fedpick.core import rng
 >>> people = Dirichlet(alpha=0.5)(load("digits"), 20, rng.stream(0, 0, "partition"))
 >>> len(people), int(people.sizes.sum())
 (20, 1617)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.errors import ContractError
-from fedpick.types import Clients, Floats, Ints
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Clients, Floats, Ints
 
 __all__ = ["Dataset", "Federated"]
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.archive import LARGEST, MOST_DENSE, read_arrays
+from fedpick._support.archive import LARGEST, MOST_DENSE, read_arrays
+from fedpick.core.errors import DamagedError, DataError, FedpickError, MissingError
 from fedpick.data.federated import Dataset, Federated
-from fedpick.errors import DamagedError, DataError, FedpickError, MissingError
 
 __all__ = ["ENDINGS", "from_clients", "load_file"]
 

@@ -12,12 +12,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedpick._support.text import Makers, make
+from fedpick.core.errors import require
+from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Dataset, Federated
 from fedpick.data.partitions.held_out import hold_out
 from fedpick.data.partitions.sizes import SIZES, SizeLaw, check_size, check_whole
-from fedpick.errors import require
-from fedpick.text import Makers, make
-from fedpick.types import Floats, Ints
 
 __all__ = ["GENERATORS", "FedGSSynthetic", "LinearRegression", "Quadratic", "Synthetic", "generate"]
 
@@ -275,7 +275,7 @@ def generate(text: str, num_clients: int, rng: np.random.Generator) -> Federated
     Args:
         text: "synthetic(0.5, 0.5)", "linear-regression(size=log-normal(mean=100), shift=1)", "quadratic".
         num_clients: for how many.
-        rng: such as fedpick.rng.stream(seed, 0, "data").
+        rng: such as fedpick.core.rng.stream(seed, 0, "data").
 
     >>> generate("synthetic(0.5, 0.5)", 30, np.random.default_rng(0)).dataset.name
     'synthetic(0.5, 0.5)'

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpick.core.errors import MissingError
+from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Federated
-from fedpick.errors import MissingError
-from fedpick.types import Floats, Ints
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

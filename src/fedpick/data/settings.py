@@ -16,15 +16,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedpick import own
-from fedpick import rng as rngs
+from fedpick._support import user_code
+from fedpick._support.text import make
+from fedpick.core import rng as rngs
+from fedpick.core.errors import ConfigError, FedpickError, find_name, unknown_name
 from fedpick.data.federated import Dataset, Federated
 from fedpick.data.files import ENDINGS, load_file
 from fedpick.data.generators import GENERATORS, generate
 from fedpick.data.partitions import hold_out, partition
 from fedpick.data.sources import SOURCES, load
-from fedpick.errors import ConfigError, FedpickError, find_name, unknown_name
-from fedpick.text import make
 
 __all__ = ["build_data", "known_name", "usual_partition"]
 
@@ -51,7 +51,7 @@ def known_name(settings: Mapping[str, Any]) -> str | None:
     name = settings.get("name")
     if not isinstance(name, str):
         raise ConfigError(f"[data] name = {name!r}, but must be a text such as 'fashion-mnist' or 'synthetic(1, 1)'")
-    if name.endswith(ENDINGS) or own.is_reference(name):
+    if name.endswith(ENDINGS) or user_code.is_reference(name):
         return None
     known = {key: key for key in (*SOURCES, *GENERATORS)}
     return find_name(name.split("(")[0].strip(), known, "data")
@@ -64,7 +64,7 @@ def usual_partition(name: str | None) -> str:
 
 def _own(name: str, num_clients: int, seed: int) -> Dataset | Federated:
     """Data from a file, or from a function, a generator or an object of the user's own."""
-    if not own.is_reference(name):
+    if not user_code.is_reference(name):
         path = Path(name)
         return _load_file(str(path), path.stat().st_mtime if path.is_file() else 0.0)
     rng = rngs.stream(seed, 0, "data")

@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedpick import own, worlds
-from fedpick import rng as rngs
-from fedpick.errors import ConfigError, FedpickError, unknown_name
-from fedpick.metrics import check_directions
-from fedpick.protocol import TrainerLike
-from fedpick.text import Makers, make
-from fedpick.types import Clients
+from fedpick import worlds
+from fedpick._support import user_code
+from fedpick._support.text import Makers, make
+from fedpick.core import rng as rngs
+from fedpick.core.errors import ConfigError, FedpickError, unknown_name
+from fedpick.core.metrics import check_directions
+from fedpick.core.protocol import TrainerLike
+from fedpick.core.types import Clients
 from fedpick.worlds import World
 
 __all__ = [
@@ -85,7 +86,7 @@ def build_world(settings: dict[str, Any], clients: Clients | None = None) -> Wor
     name = settings.get("name", "phones")
     if not isinstance(name, str):
         raise ConfigError(f"[world] name = {name!r}, but must be a text such as 'volatile'")
-    world = _own_world(name, count) if own.is_reference(name) else worlds.named(name, count)
+    world = _own_world(name, count) if user_code.is_reference(name) else worlds.named(name, count)
     if clients is not None and len(clients) == len(world.clients):
         world = replace(world, clients=clients)
     changes = {key: _number(key, settings[key]) for key in _NUMBERS if key in settings}
@@ -127,7 +128,7 @@ def build_trainer(
         from fedpick.learn.settings import build_trainer as make_trainer  # JAX is an extra
 
         return make_trainer(people, data, settings, reports)
-    if not own.is_reference(text) or len(settings) > 1:
+    if not user_code.is_reference(text) or len(settings) > 1:
         raise ConfigError(
             f"[train] trainer = {text!r} with {len(settings) - 1} other settings, but must name a trainer in a file of "
             "yours, with all its settings in brackets: trainer = 'loop.py:Trainer(lr=0.1)'"
@@ -163,7 +164,7 @@ def made_trainer(trainer: Any, people: Any, reports: tuple[str, ...]) -> Trainer
     except FedpickError:
         raise
     except Exception as error:  # the user's code can raise anything
-        raise ConfigError(f"{name}: {type(error).__name__}: {error}{own.place(error)}") from None
+        raise ConfigError(f"{name}: {type(error).__name__}: {error}{user_code.place(error)}") from None
     return _checked(made, name)
 
 
@@ -176,7 +177,7 @@ def _checked(made: Any, name: str) -> TrainerLike:
     lacking = [method for method in ("init", "probe", "train", "aggregate", "evaluate") if not hasattr(made, method)]
     if lacking:
         raise ConfigError(
-            f"{name}: has no method {lacking[0]}; see fedpick.protocol.TrainerLike for a trainer's methods"
+            f"{name}: has no method {lacking[0]}; see fedpick.core.protocol.TrainerLike for a trainer's methods"
         )
     check_directions(getattr(made, "directions", None), name)
     trainer: TrainerLike = made
@@ -189,7 +190,7 @@ def world_settings(text: str) -> dict[str, Any]:
     >>> world_settings("Volatile(num_clients=50)")
     {'name': 'volatile', 'num_clients': 50}
     """
-    if own.is_reference(text):
+    if user_code.is_reference(text):
         return {"name": text}
     known = {name: partial(_named_settings, name) for name in worlds.WORLDS}
     example = "volatile, or volatile(num_clients=50, deadline=9)"
@@ -217,7 +218,7 @@ def _named_settings(
 def world_label(settings: dict[str, Any]) -> str:
     """A world's label in tables: its name, and the settings that were changed."""
     rest = [f"{key}={value!r}" for key, value in sorted(settings.items()) if key != "name"]
-    return own.shown(str(settings.get("name", "phones"))) + (f"({', '.join(rest)})" if rest else "")
+    return user_code.shown(str(settings.get("name", "phones"))) + (f"({', '.join(rest)})" if rest else "")
 
 
 def current_names(settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Which code and data of the user's own a run depends on: a part of its key, so that old results are never shown for
 new code.
 
-Code that a text names is read from its files (`own.fingerprint`). Of an object it is the file of its class with all
+Code that a text names is read from its files (`user_code.fingerprint`). Of an object it is the file of its class with all
 that this imports; of a class from a script or a notebook, whose other lines may change, only what the class uses.
 """
 
@@ -19,10 +19,10 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from fedpick import own
-from fedpick.errors import ConfigError
-from fedpick.imports import digest, is_local, read_code, version_of
-from fedpick.state import settings_hash
+from fedpick._support import user_code
+from fedpick._support.program_files import digest, is_local, read_code, version_of
+from fedpick.core.errors import ConfigError
+from fedpick.core.state import settings_hash
 
 __all__ = ["Reader", "code_of", "named_files", "named_references"]
 
@@ -33,7 +33,7 @@ _PLAIN = (str, int, float, bool, bytes, tuple, list, dict, set, frozenset, type(
 
 def named_references(texts: Iterable[str]) -> list[str]:
     """References to the user's own code ("FILE.py:Name") in these texts."""
-    return list(dict.fromkeys(each for text in texts for each in own.references(text)))
+    return list(dict.fromkeys(each for text in texts for each in user_code.references(text)))
 
 
 def named_files(texts: Iterable[str]) -> list[str]:
@@ -55,9 +55,9 @@ class Reader:
         self.known: dict[str, str] = {}
 
     def read(self, texts: Iterable[str]) -> dict[str, str]:
-        """The code and the data files that these texts name, by name, as `own.fingerprint` describes them."""
+        """The code and the data files that these texts name, by name, as `user_code.fingerprint` describes them."""
         given = list(texts)
-        found = {own.shown(each): self._once(each, own.fingerprint) for each in named_references(given)}
+        found = {user_code.shown(each): self._once(each, user_code.fingerprint) for each in named_references(given)}
         files = [each for each in named_files(given) if Path(each).is_file()]  # whoever opens a missing one says so
         return found | {each: self._once(each, _file) for each in files}
 
@@ -110,7 +110,7 @@ def _described(kind: Any) -> Iterator[str]:
     elif is_local(Path(file)):
         code = read_code(Path(file), name)
         _check_current(kind, module, Path(file))
-        yield own.described(code, Path(file))
+        yield user_code.described(code, Path(file))
     else:
         yield f"{top} {version_of(top)}".strip()
 
@@ -178,7 +178,7 @@ def _used(name: str, value: Any, seen: set[int]) -> Iterator[str]:
         file = getattr(value, "__file__", None)
         top = value.__name__.partition(".")[0]
         if file is not None and file.endswith(".py") and is_local(Path(file)):
-            yield own.described(read_code(Path(file), value.__name__), Path(file))
+            yield user_code.described(read_code(Path(file), value.__name__), Path(file))
         elif top not in ("fedpick", "builtins") and top not in sys.stdlib_module_names:
             yield f"{top} {version_of(top)}".strip()
     elif isinstance(value, type) or inspect.isfunction(value):

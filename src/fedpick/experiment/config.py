@@ -32,14 +32,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedpick import own
+from fedpick._support import user_code
 from fedpick._version import __version__
-from fedpick.errors import ConfigError, FedpickError, bare_name
+from fedpick.core.errors import ConfigError, FedpickError, bare_name
+from fedpick.core.metrics import check_directions, metrics_text
+from fedpick.core.protocol import TrainerLike, traits
 from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, made_trainer, world_label
 from fedpick.experiment.code import Reader, named_references
-from fedpick.metrics import check_directions, metrics_text
 from fedpick.policies.text import canonical_policy
-from fedpick.protocol import TrainerLike, traits
 from fedpick.simulate.run import Run, check_fit, megabytes_of, policy_for
 from fedpick.store.checkpoint import RunState
 from fedpick.worlds import WORLDS, World
@@ -66,7 +66,7 @@ class Config:
         checkpoint_every: rounds between checkpoints.
         data: settings of [data]; None: no training.
         train: settings of [train].
-        code: the code and the data files of the user's own that the texts name (see `own.fingerprint`); None reads
+        code: the code and the data files of the user's own that the texts name (see `user_code.fingerprint`); None reads
             them.
         made: "policy", "world", "data" or "trainer" as objects, which replace those described by the texts.
     """
@@ -132,7 +132,7 @@ class Config:
             return {key: here(value) if isinstance(value, str) else value for key, value in settings.items()}
 
         def here(text: str) -> str:
-            return own.moved(own.shown(text), folder) if own.references(text) else text
+            return user_code.moved(user_code.shown(text), folder) if user_code.references(text) else text
 
         data = None if self.data is None else there(self.data)
         return replace(self, policy=here(self.policy), world=there(self.world), data=data, train=there(self.train))
@@ -140,7 +140,7 @@ class Config:
     def as_dict(self) -> dict[str, Any]:
         """The settings for a manifest, which names the user's own files without their folders."""
         found = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "made"}
-        found |= {"policy": own.shown(self.policy), "world": _shown(current_names(self.world))}
+        found |= {"policy": user_code.shown(self.policy), "world": _shown(current_names(self.world))}
         if self.data is None:
             del found["data"], found["train"]
         else:
@@ -152,11 +152,11 @@ class Config:
     @cached_property
     def labels(self) -> dict[str, Any]:
         """The labels of policy, world, data, ... in tables and folder names."""
-        policy = own.shown(self.policy if "policy" in self.made else canonical_policy(self.policy))
+        policy = user_code.shown(self.policy if "policy" in self.made else canonical_policy(self.policy))
         data = None
         if self.data is not None:
             rest = [f"{key}={value!r}" for key, value in sorted(self.data.items()) if key != "name"]
-            data = own.shown(" ".join([str(self.data.get("name")), *rest]))
+            data = user_code.shown(" ".join([str(self.data.get("name")), *rest]))
         train = ", ".join(f"{key}={value!r}" for key, value in sorted(_shown(self.train).items()))
         return {
             "policy": policy,
@@ -238,7 +238,7 @@ class Config:
         except FedpickError:
             raise
         except MISTAKES as error:  # from the policy's init, or that of a trainer of the user's own
-            where = own.place(error)
+            where = user_code.place(error)
             raise ConfigError(f"policy = {self.policy!r}: {type(error).__name__}: {error}{where}") from None
 
     def _sized(self, world: World) -> bool:
@@ -257,7 +257,7 @@ class Config:
             raise
         except MISTAKES as error:
             said = ", ".join(f"{key} = {value!r}" for key, value in self.train.items()) or "the defaults"
-            raise ConfigError(f"[train] {said}: {type(error).__name__}: {error}{own.place(error)}") from None
+            raise ConfigError(f"[train] {said}: {type(error).__name__}: {error}{user_code.place(error)}") from None
 
     def _populated(self, world: World, people: Any) -> World:
         """The world with the data's clients; their numbers must agree, unless num_clients is not given."""
@@ -291,4 +291,4 @@ def _texts(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: own.shown(value) if isinstance(value, str) else value for key, value in settings.items()}
+    return {key: user_code.shown(value) if isinstance(value, str) else value for key, value in settings.items()}

@@ -10,12 +10,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from fedpick import own
-from fedpick.errors import ConfigError, FedpickError, unknown_name
+from fedpick._support import user_code
+from fedpick.core.errors import ConfigError, FedpickError, unknown_name
+from fedpick.core.metrics import metrics_text
 from fedpick.experiment.building import trace_beside
 from fedpick.experiment.config import Config
 from fedpick.experiment.plan import Experiment
-from fedpick.metrics import metrics_text
 
 __all__ = ["experiment_from", "load", "load_experiment"]
 
@@ -46,7 +46,7 @@ def _here(value: Any, folder: Path, key: str = "") -> Any:
         value = trace_beside(value, folder)
     if key == "name" and value.endswith(DATA_FILES) and not Path(value).is_absolute():
         return str(folder / value)
-    return own.moved(value, folder) if own.references(value) else value
+    return user_code.moved(value, folder) if user_code.references(value) else value
 
 
 def load(path: str | PathLike[str]) -> Config:

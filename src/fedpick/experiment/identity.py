@@ -6,10 +6,10 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from typing import Any
 
-from fedpick import own
+from fedpick._support import user_code
+from fedpick.core.state import settings_hash
 from fedpick.experiment.code import steps
 from fedpick.policies.text import canonical_policy, label
-from fedpick.state import settings_hash
 
 __all__ = ["policy_text"]
 
@@ -27,7 +27,7 @@ def policy_text(policy: Any) -> str:
     False
     """
     if isinstance(policy, str):
-        return own.shown(canonical_policy(policy))
+        return user_code.shown(canonical_policy(policy))
     name, unsaid = label(policy), _unsaid(policy)
     if isinstance(policy, partial):
         name = label(policy.func) if isinstance(policy.func, type) else policy.func.__name__

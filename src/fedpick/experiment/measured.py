@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedpick import own
-from fedpick.errors import unknown_name
-from fedpick.metrics import ALWAYS, LABELS, MEASURED, metrics_text
+from fedpick._support import user_code
+from fedpick.core.errors import unknown_name
+from fedpick.core.metrics import ALWAYS, LABELS, MEASURED, metrics_text
 
 __all__ = ["called", "measuring"]
 
@@ -18,7 +18,7 @@ def called(metric: str | None) -> str | None:
     """
     if metric is None:
         return None
-    return metric.rpartition(":")[2] if own.is_reference(metric) else metric
+    return metric.rpartition(":")[2] if user_code.is_reference(metric) else metric
 
 
 def measuring(train: Mapping[str, Any], metric: str | None) -> tuple[dict[str, Any], str | None]:
@@ -38,7 +38,7 @@ def measuring(train: Mapping[str, Any], metric: str | None) -> tuple[dict[str, A
         return settings, called(metric)
     if metric in ALWAYS:
         return settings, ALWAYS[metric]
-    if metric not in MEASURED and not own.is_reference(metric):
+    if metric not in MEASURED and not user_code.is_reference(metric):
         raise unknown_name("metric", metric, [*MEASURED, "my.py:score"])
     before = settings.get("metrics")
     return metrics_text({**settings, "metrics": [before, metric] if before else metric}), called(metric)

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from fedpick import own
-from fedpick.errors import ChangedError, ConfigError, bare_name
+from fedpick._support import user_code
+from fedpick.core.errors import ChangedError, ConfigError, bare_name
+from fedpick.core.metrics import metrics_text
 from fedpick.experiment.building import current_names, is_trainer, world_label, world_settings
 from fedpick.experiment.code import Reader, code_of, named_files, named_references
 from fedpick.experiment.config import Config
 from fedpick.experiment.identity import policy_text
-from fedpick.metrics import metrics_text
 from fedpick.worlds import World
 
 __all__ = ["Experiment", "distinct"]
@@ -114,7 +114,7 @@ class Experiment:
     def _code(self, config: Config, reader: Reader) -> dict[str, str]:
         """The code and the data of the user's own that a run depends on, by name."""
         if self.code is not None:  # of all that the plan's file lists, what this run uses
-            used = [own.shown(each) for each in config.references()]
+            used = [user_code.shown(each) for each in config.references()]
             files = [each for each in named_files(config.texts()) if each in self.code]
             return {each: self.code.get(each, "") for each in (*used, *files)}
         found = reader.read(config.texts())
@@ -145,7 +145,7 @@ class Experiment:
         Args:
             references: "FILE.py:Name", with the files' current paths.
         """
-        now = {own.shown(each): each for each in references}
+        now = {user_code.shown(each): each for each in references}
         for name in self.references():
             if name not in now:
                 raise ConfigError(
@@ -155,7 +155,7 @@ class Experiment:
 
         def named(value: Any) -> Any:
             if isinstance(value, str):
-                return own.replace_references(value, now)
+                return user_code.replace_references(value, now)
             if isinstance(value, dict):
                 return {key: named(each) for key, each in value.items()}
             return value
@@ -171,14 +171,14 @@ class Experiment:
         """Raise if code or data of the user's own are not what they were when this plan was made."""
         for name, before in (self.code or {}).items():
             if name in now and before and now[name] != before:
-                what = "; ".join(own.differences(before, now[name]))
+                what = "; ".join(user_code.differences(before, now[name]))
                 raise ChangedError(
                     f"{name}: {what} since this plan was made, so results would not belong to the same run; restore "
                     "what it was, or start a new comparison: the same command of fedpick compare keeps both"
                 )
 
     def hashes(self) -> dict[str, str]:
-        """The code and the data files of the user's own, see `own.fingerprint`."""
+        """The code and the data files of the user's own, see `user_code.fingerprint`."""
         return {name: said for config in self.configs() for name, said in (config.code or {}).items()}
 
     def as_dict(self) -> dict[str, Any]:
@@ -189,9 +189,9 @@ class Experiment:
                 return {key: plain(each) for key, each in value.items() if key != "made"}
             if isinstance(value, list | tuple):
                 return [plain(each) for each in value]
-            return own.shown(value) if isinstance(value, str) else value
+            return user_code.shown(value) if isinstance(value, str) else value
 
-        policies = [own.shown(each) if isinstance(each, str) else policy_text(each) for each in self.policy]
+        policies = [user_code.shown(each) if isinstance(each, str) else policy_text(each) for each in self.policy]
         rest = {
             entry.name: plain(getattr(self, entry.name))
             for entry in fields(self)

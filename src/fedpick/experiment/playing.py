@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedpick import devices
-from fedpick.errors import ConfigError, FedpickError, StoreError
+from fedpick._support import devices
+from fedpick.core.errors import ConfigError, FedpickError, StoreError
 from fedpick.experiment import executors
 from fedpick.experiment.config import Config
 from fedpick.experiment.plan import Experiment

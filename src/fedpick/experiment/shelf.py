@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpick import atomic
+from fedpick._support import atomic
 from fedpick._version import __version__
-from fedpick.errors import ConfigError, FedpickError, StoreError
+from fedpick.core.errors import ConfigError, FedpickError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.plan import Experiment
 from fedpick.store.manifest import LABELS, checked_json, read_manifest, summed_json

@@ -12,14 +12,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedpick.errors import MissingError
+from fedpick.core.errors import MissingError
+from fedpick.core.types import Floats
 from fedpick.flower.grids import exchange
 from fedpick.flower.logs import log
 from fedpick.server.polling import earlier
 from fedpick.server.presence import Said
 from fedpick.server.reading import number, printable
 from fedpick.server.telling import description
-from fedpick.types import Floats
 
 __all__ = ["DESCRIBE", "PROBE", "ask_descriptions", "ask_losses", "describe", "first", "probe"]
 

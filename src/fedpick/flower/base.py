@@ -6,7 +6,7 @@ from typing import Any
 
 from flwr.serverapp.strategy import Strategy
 
-from fedpick.errors import SettingError
+from fedpick.core.errors import SettingError
 
 __all__ = ["HOOKS", "Base"]
 

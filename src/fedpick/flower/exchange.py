@@ -11,13 +11,13 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 
+from fedpick.core.types import Status
 from fedpick.flower.asking import first
 from fedpick.server.averaging import Averaging
 from fedpick.server.moves import Arrays, moves, onto
 from fedpick.server.polling import Arrivals
 from fedpick.server.reading import printable
 from fedpick.server.updates import Update
-from fedpick.types import Status
 
 __all__ = ["Exchange", "Heard", "numbers", "read"]
 

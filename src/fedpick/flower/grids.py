@@ -6,7 +6,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
 from fedpick.flower.logs import log
 from fedpick.server.late import LateUpdates
 from fedpick.server.polling import LONGEST, Arrivals, earlier, poll

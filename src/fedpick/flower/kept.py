@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
 from fedpick.server.models import Arrays
 
 __all__ = ["INITIAL", "arrays_of", "check_kept", "check_like", "given", "record_of"]

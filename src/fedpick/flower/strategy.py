@@ -12,7 +12,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, SettingError, require
+from fedpick.core.errors import ContractError, SettingError, require
+from fedpick.core.protocol import Policy
+from fedpick.core.types import Floats
 from fedpick.flower.asking import ask_descriptions, ask_losses
 from fedpick.flower.base import Base
 from fedpick.flower.exchange import Exchange, Heard, numbers, read
@@ -20,7 +22,6 @@ from fedpick.flower.grids import Gated, Restricted, Watched, connections, expire
 from fedpick.flower.kept import INITIAL, arrays_of, check_kept, check_like, given, record_of
 from fedpick.flower.logs import FRACTIONS, ROUND, SAMPLED, log, retold
 from fedpick.flower.versions import untested
-from fedpick.protocol import Policy
 from fedpick.server.aggregating import Aggregation
 from fedpick.server.gathering import Gathering
 from fedpick.server.permission import Eligible, permitted
@@ -31,7 +32,6 @@ from fedpick.server.session import Session
 from fedpick.server.settings import Describe, Options, check_needs
 from fedpick.server.valuing import worth
 from fedpick.store.records import Record
-from fedpick.types import Floats
 
 __all__ = ["Selected"]
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError
-from fedpick.types import Floats
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Floats
 
 CHUNK = 512  # rows processed at once, so that 10,000 clients need 40 MB of temporary memory, not 800
 

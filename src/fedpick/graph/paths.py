@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fedpick.errors import ContractError, require, unknown_name
+from fedpick.core.errors import ContractError, require, unknown_name
+from fedpick.core.types import Bools, Floats
 from fedpick.graph._arrays import CHUNK, cosine_rows, square, unit_rows
-from fedpick.types import Bools, Floats
 
 if TYPE_CHECKING:  # SciPy's graphs take half a second to import, so functions import them when called
     from scipy.sparse import csr_array

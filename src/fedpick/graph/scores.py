@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, require
+from fedpick.core.errors import ContractError, require
+from fedpick.core.types import Bools
 from fedpick.graph._arrays import square
-from fedpick.types import Bools
 
 __all__ = ["BestEdges", "EdgeScores", "edge_scores", "sweep"]
 

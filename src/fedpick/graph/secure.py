@@ -33,9 +33,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpick.errors import ContractError, require
+from fedpick.core.errors import ContractError, require
+from fedpick.core.types import Floats
 from fedpick.graph._arrays import unit_rows
-from fedpick.types import Floats
 
 __all__ = [
     "AliceView",

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, require
+from fedpick.core.errors import ContractError, require
+from fedpick.core.types import Floats
 from fedpick.graph._arrays import cosine_rows, square, unit_rows
-from fedpick.types import Floats
 
 __all__ = [
     "from_embeddings",

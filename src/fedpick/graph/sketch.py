@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpick import rng as rngs
-from fedpick.errors import ContractError, require
-from fedpick.types import Floats
+from fedpick.core import rng as rngs
+from fedpick.core.errors import ContractError, require
+from fedpick.core.types import Floats
 
 __all__ = ["sketch"]
 

@@ -5,8 +5,8 @@ trainer = fp.learn.Trainer(people, fp.learn.mlp((28, 28, 1), 10, hidden=(64, 30)
 run = fp.Run(fp.Uniform(10), fp.World(people.clients), seed=1, trainer=trainer)
 """
 
-from fedpick import devices
-from fedpick.errors import MissingError
+from fedpick._support import devices
+from fedpick.core.errors import MissingError
 
 devices.reserve()
 try:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedpick.errors import MissingError
-from fedpick.text import Makers
-from fedpick.types import Bools, Choice, Floats, Ints
+from fedpick._support.text import Makers
+from fedpick.core.errors import MissingError
+from fedpick.core.types import Bools, Choice, Floats, Ints
 
 __all__ = ["AGGREGATIONS", "SERVERS", "FedAU", "combine", "fedadam", "fedavgm", "fedyogi", "moved"]
 

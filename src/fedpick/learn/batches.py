@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick._support.native import Native
+from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Federated
-from fedpick.native import Native
-from fedpick.types import Floats, Ints
 
 __all__ = ["Batches", "Drawn", "draw", "seen", "steps_of"]
 

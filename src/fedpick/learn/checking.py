@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedpick.errors import require, unknown_name
+from fedpick.core.errors import require, unknown_name
 from fedpick.learn.aggregation import AGGREGATIONS
 from fedpick.learn.reports import REPORTS, gives
 

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import jax
 import numpy as np
 
+from fedpick.core.types import Ints
 from fedpick.data.federated import Dataset
 from fedpick.learn.batches import Batches
 from fedpick.learn.local import Local, Trained
@@ -22,7 +23,6 @@ from fedpick.learn.loops import LANES, Singles, room, scored, trained
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of
 from fedpick.learn.placement import deal
-from fedpick.types import Ints
 
 __all__ = ["Rows", "mean", "place", "plus", "scores", "suits", "train"]
 

@@ -9,12 +9,12 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
+from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Federated
 from fedpick.learn import dense
 from fedpick.learn.models import Model
 from fedpick.learn.objective import Affine, correct, losses, prepare
 from fedpick.learn.placement import Arrays, mesh
-from fedpick.types import Floats, Ints
 
 __all__ = ["Scores", "by_client", "fetch", "figures", "launch", "outputs", "score", "segment_means"]
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpick.lateness import late_weights
-from fedpick.types import Bools, Choice, Floats, Ints, Updates
+from fedpick.core.lateness import late_weights
+from fedpick.core.types import Bools, Choice, Floats, Ints, Updates
 
 __all__ = ["keep", "part", "usable", "with_late"]
 

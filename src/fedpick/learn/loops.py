@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.native import Native
-from fedpick.types import Ints
+from fedpick._support.native import Native
+from fedpick.core.types import Ints
 
 __all__ = ["LANES", "Singles", "room", "scored", "trained"]
 

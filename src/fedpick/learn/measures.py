@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from fedpick.core.errors import ContractError, SettingError, unknown_name
+from fedpick.core.metrics import ALWAYS, MEASURED, check_directions
+from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Dataset
-from fedpick.errors import ContractError, SettingError, unknown_name
-from fedpick.metrics import ALWAYS, MEASURED, check_directions
-from fedpick.types import Floats, Ints
 
 __all__ = [
     *("MEASURES", "Metric", "auroc", "balanced_accuracy", "check_metrics", "declared", "macro_f1", "mae", "measured"),

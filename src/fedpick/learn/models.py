@@ -17,11 +17,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedpick import own
+from fedpick._support import user_code
+from fedpick._support.text import Makers, make
+from fedpick.core.errors import SettingError, require
 from fedpick.data.federated import Dataset
-from fedpick.errors import SettingError, require
 from fedpick.learn import convolution
-from fedpick.text import Makers, make
 
 __all__ = ["MODELS", "Model", "check_outputs", "cnn", "linear", "logistic", "mlp", "model"]
 
@@ -218,10 +218,10 @@ def model(text: str, inputs: tuple[int, ...], outputs: int) -> Model:
     made = make(text, "model", MODELS, values={}, example="mlp(hidden=(64, 30))", inputs=inputs, outputs=outputs)
     if not isinstance(made, Model):
         raise SettingError(
-            f"the model {own.shown(text)!r} is {type(made).__name__}, but must be a fedpick.learn.Model: return "
+            f"the model {user_code.shown(text)!r} is {type(made).__name__}, but must be a fedpick.learn.Model: return "
             "Model(init, apply)"
         )
-    return replace(made, name=own.shown(text)) if made.name == Model.name else made
+    return replace(made, name=user_code.shown(text)) if made.name == Model.name else made
 
 
 @lru_cache  # a comparison makes a trainer for every run
@@ -239,7 +239,7 @@ def _outputs(model: Model, inputs: tuple[int, ...]) -> Any:
 
 def _said(error: Exception) -> str:
     lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}{own.place(error)}"
+    return f"{type(error).__name__}: {lines[0]}{user_code.place(error)}"
 
 
 def check_outputs(model: Model, dataset: Dataset) -> list[tuple[int, ...]]:

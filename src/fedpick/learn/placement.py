@@ -8,9 +8,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fedpick.core.types import Ints
 from fedpick.data.federated import Dataset
 from fedpick.learn.objective import Affine, affine_of
-from fedpick.types import Ints
 
 __all__ = ["Arrays", "deal", "everywhere", "mesh", "place"]
 

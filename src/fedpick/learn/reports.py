@@ -11,15 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpick import rng as rngs
+from fedpick.core import rng as rngs
+from fedpick.core.errors import SettingError
+from fedpick.core.types import Floats, Ints, Updates
 from fedpick.data.federated import Dataset, Federated
-from fedpick.errors import SettingError
 from fedpick.graph import sketch
 from fedpick.learn import dense, evaluation, late, placement, valuation
 from fedpick.learn.models import Model
 from fedpick.learn.objective import affine_of, prepare
 from fedpick.solvers import shapley
-from fedpick.types import Floats, Ints, Updates
 
 __all__ = [
     "OF_DATA",

@@ -14,14 +14,16 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from fedpick import data, own, schedules
+from fedpick import data
+from fedpick._support import user_code
+from fedpick._support.text import Makers, make
+from fedpick.core import schedules
+from fedpick.core.errors import ConfigError, unknown_name
+from fedpick.core.metrics import named_metrics
 from fedpick.data.settings import known_name
-from fedpick.errors import ConfigError, unknown_name
 from fedpick.learn.models import model
 from fedpick.learn.reports import gives
 from fedpick.learn.trainer import Trainer
-from fedpick.metrics import named_metrics
-from fedpick.text import Makers, make
 
 __all__ = ["DEFAULTS", "build_trainer"]
 
@@ -95,5 +97,5 @@ def build_trainer(
     chosen["steps"] = chosen["steps"] or None
     network = model(text, people.dataset.inputs, people.dataset.classes or 1)
     given = ("update_norm", *(name for name in reports if gives(name) and name != "update_norm"))
-    measured = tuple(own.load(name) if own.is_reference(name) else name for name in named_metrics(metrics))
+    measured = tuple(user_code.load(name) if user_code.is_reference(name) else name for name in named_metrics(metrics))
     return Trainer(people, network, lr=rate, reports=given, metrics=measured, **chosen)

@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Federated
 from fedpick.learn import dense, evaluation, measures, placement
 from fedpick.learn.measures import Metric
 from fedpick.learn.models import Model
 from fedpick.learn.reports import judged
-from fedpick.types import Floats, Ints
 
 __all__ = ["Tested"]
 

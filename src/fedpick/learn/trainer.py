@@ -9,9 +9,11 @@ import jax
 import numpy as np
 import optax
 
-from fedpick import rng as rngs
+from fedpick._support.text import make
+from fedpick.core import rng as rngs
+from fedpick.core.errors import ContractError, SettingError
+from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
-from fedpick.errors import ContractError, SettingError
 from fedpick.learn import aggregation, batches, cohort, dense, evaluation, late
 from fedpick.learn.batches import Drawn
 from fedpick.learn.checking import check_settings
@@ -27,8 +29,6 @@ from fedpick.learn.reports import (
     vectors,
 )
 from fedpick.learn.tested import Tested
-from fedpick.text import make
-from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 
 __all__ = ["Trainer"]
 
@@ -46,7 +46,7 @@ class Trainer(Tested):
     Args:
         data: what each client holds.
         model: what is trained.
-        lr: learning rate of the clients: a number, or a function of the round (`fedpick.schedules`).
+        lr: learning rate of the clients: a number, or a function of the round (`fedpick.core.schedules`).
         batch: examples per local step.
         steps: local steps per epoch, in full batches; None: an epoch is one pass over the client's data. The world
             decides how many epochs each client trains (`World.epochs`: 1 to 4 by default, as in E3CS).

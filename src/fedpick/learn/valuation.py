@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedpick.core.types import Bools, Floats
 from fedpick.learn.models import Model
 from fedpick.learn.objective import losses, prepare
 from fedpick.learn.placement import Arrays
-from fedpick.types import Bools, Floats
 
 __all__ = ["coalitions"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, SettingError, require
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, View
+from fedpick.core.errors import ContractError, SettingError, require
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, View
 
 Truth = ArrayLike | Callable[[Clients], ArrayLike]  # what an oracle knows: an array, or a function of the clients
 

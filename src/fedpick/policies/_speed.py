@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick.state import shared_field
-from fedpick.types import Choice, Floats, Ints, Outcome
+from fedpick.core.state import shared_field
+from fedpick.core.types import Choice, Floats, Ints, Outcome
 
 __all__ = ["SpeedState", "fresh_speed", "learn_speed", "mean_speed", "upper_bound"]
 

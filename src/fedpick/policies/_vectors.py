@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fedpick.errors import ContractError
-from fedpick.protocol import ReportSpec
-from fedpick.types import Bools, Choice, Floats, Outcome
+from fedpick.core.errors import ContractError
+from fedpick.core.protocol import ReportSpec
+from fedpick.core.types import Bools, Choice, Floats, Outcome
 
 __all__ = ["fresh_vectors", "known_vectors", "learn_vectors", "vector_report"]
 

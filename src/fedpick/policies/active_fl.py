@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import solvers
+from fedpick.core.protocol import check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Outcome, View
 from fedpick.policies._common import (
     ByValue,
     check_cohort_size,
@@ -24,8 +26,6 @@ from fedpick.policies._common import (
     unheard_lowest,
     valid_losses,
 )
-from fedpick.protocol import check_outcome
-from fedpick.types import Choice, Clients, Floats, Outcome, View
 
 __all__ = ["ActiveFL", "ActiveFLState"]
 

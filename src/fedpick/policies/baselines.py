@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import sampling
-from fedpick.errors import SettingError, unknown_name
+from fedpick.core.errors import SettingError, unknown_name
+from fedpick.core.protocol import check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import ByValue, CountState, Truth, check_cohort_size, counted, nobody, present, truth
-from fedpick.protocol import check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["FixedProbabilities", "FixedProbabilitiesState", "SizeWeighted", "Uniform"]
 

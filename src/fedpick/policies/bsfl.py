@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick import solvers
-from fedpick.errors import ContractError, require, unknown_name
+from fedpick.core.errors import ContractError, require, unknown_name
+from fedpick.core.protocol import check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import (
     ByValue,
     Truth,
@@ -29,8 +31,6 @@ from fedpick.policies._common import (
     truth,
 )
 from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, upper_bound
-from fedpick.protocol import check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["BSFL", "BSFLState", "Genie", "GenieState", "generalisation"]
 

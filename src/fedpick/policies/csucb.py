@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import solvers
-from fedpick.errors import unknown_name
+from fedpick.core.errors import unknown_name
+from fedpick.core.protocol import check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Outcome, View
 from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_times, nobody, present
 from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, upper_bound
-from fedpick.protocol import check_outcome
-from fedpick.types import Choice, Clients, Floats, Outcome, View
 
 __all__ = ["CSUCB", "CSUCBState"]
 

@@ -16,7 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick import sampling
-from fedpick.errors import MissingError, SettingError, require, unknown_name
+from fedpick.core.errors import MissingError, SettingError, require, unknown_name
+from fedpick.core.protocol import ReportSpec, check_outcome
+from fedpick.core.schedules import Cosine, Linear, Schedule, Step
+from fedpick.core.state import shared_field
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import (
     ByValue,
     check_cohort_size,
@@ -26,10 +30,6 @@ from fedpick.policies._common import (
     present,
     valid_losses,
 )
-from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.schedules import Cosine, Linear, Schedule, Step
-from fedpick.state import shared_field
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["E3CS", "E3CSState", "allocate"]
 

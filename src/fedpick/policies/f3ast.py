@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import solvers
+from fedpick.core.protocol import check_outcome
+from fedpick.core.state import shared_field
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present
-from fedpick.protocol import check_outcome
-from fedpick.state import shared_field
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["F3AST", "F3ASTState"]
 

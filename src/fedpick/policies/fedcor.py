@@ -26,7 +26,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick.errors import ContractError, MissingError
+from fedpick.core.errors import ContractError, MissingError
+from fedpick.core.protocol import check_outcome
+from fedpick.core.state import shared_field
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import (
     ByValue,
     check_cohort_size,
@@ -36,9 +39,6 @@ from fedpick.policies._common import (
     present,
     valid_losses,
 )
-from fedpick.protocol import check_outcome
-from fedpick.state import shared_field
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["FedCor", "FedCorState", "embed", "greedy"]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import solvers
-from fedpick.errors import ContractError, MissingError, SettingError
+from fedpick.core.errors import ContractError, MissingError, SettingError
+from fedpick.core.protocol import check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import ByValue, Truth, check_cohort_size, check_number, nobody, present, truth
-from fedpick.protocol import check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["FedCS", "FedCSState"]
 

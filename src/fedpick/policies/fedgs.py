@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedpick import graph as graphs
 from fedpick import solvers
-from fedpick.errors import ContractError, MissingError, SettingError, require, unknown_name
+from fedpick.core.errors import ContractError, MissingError, SettingError, require, unknown_name
+from fedpick.core.protocol import ReportSpec, check_outcome
+from fedpick.core.state import pairwise_field
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present
-from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.state import pairwise_field
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["FedGS", "FedGSState"]
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import solvers
+from fedpick.core.protocol import ReportSpec, check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 from fedpick.policies._common import (
     ByValue,
     check_cohort_size,
@@ -28,8 +30,6 @@ from fedpick.policies._common import (
     unheard_lowest,
     valid_losses,
 )
-from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["GreedyFed", "GreedyFedState"]
 

@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from fedpick.errors import SettingError
+from fedpick.core.errors import SettingError
+from fedpick.core.protocol import Policy, check_outcome, traits
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, View
 from fedpick.policies._common import ByValue, check_number, check_whole, valid_losses
-from fedpick.protocol import Policy, check_outcome, traits
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, View
 
 __all__ = ["Guard", "GuardState"]
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick.errors import require
+from fedpick.core.errors import require
+from fedpick.core.protocol import ReportSpec, check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_whole, nobody, present
 from fedpick.policies._vectors import fresh_vectors, known_vectors, learn_vectors
-from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["HiCS", "HiCSState", "entropies"]
 

@@ -20,11 +20,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick import atomic
-from fedpick.errors import CheckError, ContractError, SettingError
+from fedpick._support import atomic
+from fedpick.core.errors import CheckError, ContractError, SettingError
+from fedpick.core.protocol import Policy, traits
+from fedpick.core.types import Bools, Choice, Clients, Ints, Outcome, View
 from fedpick.policies._common import ByValue, check_whole, wrapped
-from fedpick.protocol import Policy, traits
-from fedpick.types import Bools, Choice, Clients, Ints, Outcome, View
 
 __all__ = ["Certificate", "MinSeparation", "MinSeparationState"]
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import sampling
+from fedpick.core.protocol import ReportSpec, check_outcome
+from fedpick.core.state import shared_field
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 from fedpick.policies._common import (
     LOSS_LIMIT,
     ByValue,
@@ -23,9 +26,6 @@ from fedpick.policies._common import (
     present,
     truth,
 )
-from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.state import shared_field
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["Oort", "OortState"]
 

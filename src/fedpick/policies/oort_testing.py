@@ -10,8 +10,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, MissingError, require
-from fedpick.types import Floats, Ints
+from fedpick.core.errors import ContractError, MissingError, require
+from fedpick.core.types import Floats, Ints
 
 __all__ = ["cover_categories", "enough_for_deviation"]
 

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import sampling
-from fedpick.errors import ContractError, MissingError
+from fedpick.core.errors import ContractError, MissingError
+from fedpick.core.protocol import check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Outcome, View
 from fedpick.policies._common import (
     LOSS_LIMIT,
     ByValue,
@@ -27,8 +29,6 @@ from fedpick.policies._common import (
     nobody,
     present,
 )
-from fedpick.protocol import check_outcome
-from fedpick.types import Choice, Clients, Floats, Outcome, View
 
 __all__ = ["OptimalSampling", "approximate", "optimal"]
 

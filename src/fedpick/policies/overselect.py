@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from fedpick.errors import SettingError
+from fedpick.core.errors import SettingError
+from fedpick.core.protocol import Policy, traits
+from fedpick.core.types import Choice, Clients, Outcome, View
 from fedpick.policies._common import ByValue, check_number, with_cohort_size, wrapped
-from fedpick.protocol import Policy, traits
-from fedpick.types import Choice, Clients, Outcome, View
 
 __all__ = ["OverSelect"]
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import sampling, solvers
-from fedpick.errors import ContractError, MissingError, require, unknown_name
+from fedpick.core.errors import ContractError, MissingError, require, unknown_name
+from fedpick.core.protocol import check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import (
     ByValue,
     check_cohort_size,
@@ -25,8 +27,6 @@ from fedpick.policies._common import (
     unheard_lowest,
     valid_losses,
 )
-from fedpick.protocol import check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["PowerOfChoice", "PowerOfChoiceState"]
 

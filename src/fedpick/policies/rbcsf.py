@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpick import solvers
-from fedpick.errors import ContractError, MissingError, SettingError, require, unknown_name
-from fedpick.native import native
+from fedpick._support.native import native
+from fedpick.core.errors import ContractError, MissingError, SettingError, require, unknown_name
+from fedpick.core.protocol import check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 from fedpick.policies._common import (
     ByValue,
     Truth,
@@ -31,8 +33,6 @@ from fedpick.policies._common import (
     present,
     truth,
 )
-from fedpick.protocol import check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["RBCSF", "RBCSFState"]
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import solvers
+from fedpick.core.protocol import check_outcome
+from fedpick.core.state import shared_field
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import ByValue, check_cohort_size, check_whole, nobody, present
-from fedpick.protocol import check_outcome
-from fedpick.state import shared_field
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["REFL", "REFLState"]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import sampling
+from fedpick.core.protocol import ReportSpec, check_outcome
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present, valid_losses
-from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, View
 
 __all__ = ["SFedAvg", "SFedAvgState"]
 

@@ -10,9 +10,11 @@ from functools import cache, lru_cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from fedpick import own, policies, schedules
-from fedpick.errors import bare_name, find_name, unknown_name
-from fedpick.text import Makers, canonical, make
+from fedpick import policies
+from fedpick._support import user_code
+from fedpick._support.text import Makers, canonical, make
+from fedpick.core import schedules
+from fedpick.core.errors import bare_name, find_name, unknown_name
 
 __all__ = ["GROUP", "canonical_policy", "find_policy", "installed_policies", "label", "policy", "policy_names"]
 
@@ -82,7 +84,7 @@ def find_policy(name: str) -> Callable[..., Any]:
     >>> find_policy("E3CS").__name__
     'E3CS'
     """
-    return own.load(name) if own.is_reference(name) else find_name(name, _known(name), "policy")
+    return user_code.load(name) if user_code.is_reference(name) else find_name(name, _known(name), "policy")
 
 
 def _known(text: str) -> dict[str, Callable[..., Any]]:
@@ -122,12 +124,12 @@ def policy(text: str, *, truth: Callable[[], Mapping[str, Any]] | None = None, *
     'rpow-d'
     >>> fp.policy("e3sc(quota=0.5)", cohort_size=20)
     Traceback (most recent call last):
-    fedpick.errors.UnknownNameError: unknown policy 'e3sc'; did you mean 'e3cs'? There are: ...
+    fedpick.core.errors.UnknownNameError: unknown policy 'e3sc'; did you mean 'e3cs'? There are: ...
     """
     known = _known(text)
     others = [maker for name, maker in known.items() if name not in policy_names()]
     everything = _our_settings().union(*(inspect.signature(maker).parameters for maker in others))
-    if not own.references(text):  # a policy of one's own may have any setting
+    if not user_code.references(text):  # a policy of one's own may have any setting
         for setting in settings:
             if setting not in everything:
                 raise unknown_name("setting of a policy", setting, sorted(everything))
@@ -148,7 +150,7 @@ def canonical_policy(text: str) -> str:
     "over-select(e3cs(quota=0.5, sampler='pivotal'), 1.3)"
     """
     known = _known(text)
-    if not own.is_reference(text):
+    if not user_code.is_reference(text):
         find_name(text.strip().split("(")[0].strip(), known, "policy")
     return canonical(text, "policy", known, values=_values(known), example=_EXAMPLE)
 

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick.errors import SettingError
+from fedpick.core.errors import SettingError
+from fedpick.core.protocol import ReportSpec, check_outcome
+from fedpick.core.state import shared_field
+from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 from fedpick.policies._common import (
     ByValue,
     Truth,
@@ -26,9 +29,6 @@ from fedpick.policies._common import (
     truth,
     valid_losses,
 )
-from fedpick.protocol import ReportSpec, check_outcome
-from fedpick.state import shared_field
-from fedpick.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["TiFL", "TiFLState"]
 

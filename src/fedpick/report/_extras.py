@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from fedpick.errors import MissingError
+from fedpick.core.errors import MissingError
 
 __all__ = ["needed"]
 

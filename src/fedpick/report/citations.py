@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from fedpick._version import __version__
-from fedpick.errors import bare_name
+from fedpick.core.errors import bare_name
 
 __all__ = ["DATA", "OURS", "POLICIES", "WORLDS", "bibtex", "cited_policies", "keys_of"]
 

@@ -5,11 +5,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from fedpick.errors import unknown_name
+from fedpick.core.errors import unknown_name
+from fedpick.core.types import Floats
 from fedpick.report._extras import needed
 from fedpick.report.formats import latex_text
 from fedpick.report.plots import COLOURS, LABELS, Panel, _figure, _line, _plain, _unit
-from fedpick.types import Floats
 
 __all__ = ["OVER", "SIZES", "draw_figure", "write_pgf"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedpick.errors import unknown_name
+from fedpick.core.errors import unknown_name
 from fedpick.report.layout import Cell, Sheet, lay
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedpick.errors import bare_name, unknown_name
-from fedpick.metrics import Target
+from fedpick.core.errors import bare_name, unknown_name
+from fedpick.core.metrics import Target
 from fedpick.report.intervals import Interval, interval, paired
 from fedpick.report.played import Played
 from fedpick.report.runs import RunInfo

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError
-from fedpick.types import Floats
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Floats
 
 __all__ = ["Interval", "band", "interval", "paired"]
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedpick import own
-from fedpick.errors import ConfigError, FedpickError, bare_name, unknown_name
+from fedpick._support import user_code
+from fedpick.core.errors import ConfigError, FedpickError, bare_name, unknown_name
 from fedpick.policies.text import canonical_policy
 from fedpick.report.runs import RunInfo
 
@@ -37,9 +37,9 @@ def resolve(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str
 def _match(wanted: str, known: Sequence[str]) -> str:
     """The policy that a text means, of those of some runs; no code that it names is imported."""
     try:
-        wanted = own.shown(canonical_policy(wanted))
+        wanted = user_code.shown(canonical_policy(wanted))
     except FedpickError:  # a policy that was made in Python
-        wanted = own.shown(wanted)
+        wanted = user_code.shown(wanted)
     same = [policy for policy in known if policy == wanted]
     same += [policy for policy in known if bare_name(policy) == bare_name(wanted)]
     if not same:

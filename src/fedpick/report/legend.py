@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fedpick.metrics import LABELS, Target
+from fedpick.core.metrics import LABELS, Target
 from fedpick.report import scores
 from fedpick.report.groups import Summary
 from fedpick.report.summaries import shown_metrics, way

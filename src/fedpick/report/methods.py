@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedpick._version import __version__
-from fedpick.errors import FedpickError
+from fedpick.core.errors import FedpickError
 from fedpick.report import citations
 from fedpick.report.formats import latex_text
 from fedpick.report.groups import Summary

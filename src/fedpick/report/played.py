@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedpick.errors import StoreError
+from fedpick.core.errors import StoreError
+from fedpick.core.types import Ints
 from fedpick.report import scores
 from fedpick.report._extras import needed
 from fedpick.report.runs import RunInfo
-from fedpick.types import Ints
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedpick import metrics
+from fedpick.core import metrics
+from fedpick.core.types import Floats, Ints
 from fedpick.report._extras import needed
 from fedpick.report.intervals import band
-from fedpick.types import Floats, Ints
 
 __all__ = ["COLOURS", "LABELS", "Panel", "draw", "ranked"]
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpick.errors import StoreError, require, unknown_name
-from fedpick.metrics import Target, read_target
+from fedpick.core.errors import StoreError, require, unknown_name
+from fedpick.core.metrics import Target, read_target
 from fedpick.report import citations, formats, methods, plots, tables
 from fedpick.report._extras import needed
 from fedpick.report.groups import Group, Summary, reference_policy, span

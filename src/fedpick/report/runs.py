@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpick import worlds
-from fedpick.errors import StoreError, UnknownNameError, find_name
+from fedpick.core.errors import StoreError, UnknownNameError, find_name
 from fedpick.store.manifest import LABELS, MANIFEST, read_manifest
 
 __all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs", "stored_labels"]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.core.types import Bools, Floats, Ints, Status
 from fedpick.store.records import FRESH, NOTES, ROUND_COLUMNS
-from fedpick.types import Bools, Floats, Ints, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa

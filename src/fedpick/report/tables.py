@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fedpick.metrics import LABELS
+from fedpick.core.metrics import LABELS
 from fedpick.report.formats import Shown
 from fedpick.report.groups import Group, Score, Summary, span
 from fedpick.report.intervals import Interval

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from fedpick import own
+from fedpick._support import user_code
 from fedpick.report.runs import RunInfo
 from fedpick.store.manifest import MANIFEST
 
@@ -42,7 +42,7 @@ def short(text: str) -> str:
 
 def _note(name: str, versions: dict[str, RunInfo]) -> str:
     texts = sorted(versions, key=lambda text: _written(versions[text]))
-    changed = own.differences(texts[-2], texts[-1])
+    changed = user_code.differences(texts[-2], texts[-1])
     said = ", ".join(f"{short(text)} ({_written(versions[text]):%Y-%m-%d %H:%M})" for text in texts)
     return (
         f"{name}: these runs are of {len(texts)} versions of the code, which are not compared with each other: {said}; "

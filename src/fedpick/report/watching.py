@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedpick.errors import ConfigError, FedpickError
-from fedpick.metrics import read_target
+from fedpick._support.web import Answer, Server, is_loopback
+from fedpick.core.errors import ConfigError, FedpickError
+from fedpick.core.metrics import read_target
 from fedpick.report.page import Content, Live, make_news, make_page
 from fedpick.report.results import Results
 from fedpick.report.runs import DEEPEST, RunInfo, below, planned_runs, read_info, sort_runs
 from fedpick.report.tables import printable
-from fedpick.web import Answer, Server, is_loopback
 
 __all__ = ["Watch", "find_leniently", "serve", "states_of"]
 

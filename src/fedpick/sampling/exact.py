@@ -9,9 +9,9 @@ fixed order, half of the pairs of clients would never be chosen together.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError
-from fedpick.native import native
-from fedpick.types import Bools, Floats, Ints
+from fedpick._support.native import native
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Bools, Floats, Ints
 
 __all__ = ["pivotal", "systematic"]
 

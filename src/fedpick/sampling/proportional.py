@@ -5,8 +5,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError
-from fedpick.types import Bools, Floats
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Bools, Floats
 
 __all__ = ["capped", "proportional"]
 

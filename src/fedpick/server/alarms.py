@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.types import Choice, Outcome, Status
 from fedpick.policies.guard import Guard
 from fedpick.server.reading import printable
-from fedpick.types import Choice, Outcome, Status
 
 __all__ = ["NAMING", "Alarms"]
 

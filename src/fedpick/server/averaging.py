@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedpick.core.types import Status
 from fedpick.server.late import Came, Mean, flat, weighed
 from fedpick.server.moves import Arrays
 from fedpick.server.round import Round
 from fedpick.server.session import Session
 from fedpick.server.updates import Update
-from fedpick.types import Status
 
 __all__ = ["Averaging"]
 

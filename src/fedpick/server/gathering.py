@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, TypeVar
 
-from fedpick.errors import FedpickError, require
+from fedpick.core.errors import FedpickError, require
 
 if TYPE_CHECKING:
     from fedpick.server.session import Session

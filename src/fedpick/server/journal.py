@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from fedpick import atomic
-from fedpick.archive import FORMAT, dump_archive, read_archive
-from fedpick.errors import StateError
+from fedpick._support import atomic
+from fedpick._support.archive import FORMAT, dump_archive, read_archive
+from fedpick.core.errors import StateError
+from fedpick.core.types import Choice, Clients, Ints, Outcome, View
 from fedpick.server.models import Mark
 from fedpick.server.roster import Newcomers, Roster
 from fedpick.store.records import FRESH, Record
-from fedpick.types import Choice, Clients, Ints, Outcome, View
 
 __all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "mark_of", "record_of", "replay", "under", "verify_journal"]
 

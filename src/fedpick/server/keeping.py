@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedpick.core.types import Choice, Outcome, View
 from fedpick.server.metrics import Metrics
 from fedpick.server.roster import Newcomers, Roster
 from fedpick.store.records import Record
-from fedpick.types import Choice, Outcome, View
 
 if TYPE_CHECKING:
     from fedpick.server.memory import Memory

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, require
-from fedpick.lateness import late_weights
+from fedpick.core.errors import ContractError, require
+from fedpick.core.lateness import late_weights
+from fedpick.core.types import Choice, Clients, Floats, Outcome, Status, View
 from fedpick.server import reading
 from fedpick.server.updates import Update
-from fedpick.types import Choice, Clients, Floats, Outcome, Status, View
 
 if TYPE_CHECKING:
     from fedpick.server.round import Round

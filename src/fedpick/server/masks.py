@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from fedpick.errors import ContractError, require
-from fedpick.types import Floats
+from fedpick.core.errors import ContractError, require
+from fedpick.core.types import Floats
 
 __all__ = ["masked"]
 

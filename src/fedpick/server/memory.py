@@ -20,17 +20,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedpick import atomic
+from fedpick._support import atomic
+from fedpick._support.archive import FORMAT, read_archive, write_archive
 from fedpick._version import __version__
-from fedpick.archive import FORMAT, read_archive, write_archive
-from fedpick.errors import StateError
+from fedpick.core.errors import StateError
+from fedpick.core.state import pack, policy_kind, settings_hash, unpack
+from fedpick.core.types import Clients
 from fedpick.server.journal import FIX, Journal, Turn, mark_of, record_of, replay, under
 from fedpick.server.models import Arrays, Models, checked_letters
 from fedpick.server.roster import Roster
-from fedpick.state import pack, policy_kind, settings_hash, unpack
 from fedpick.store.locks import FileLock, Timeout
 from fedpick.store.records import Record
-from fedpick.types import Clients
 
 __all__ = ["Memory"]
 

@@ -12,12 +12,12 @@ from itertools import accumulate
 
 import numpy as np
 
+from fedpick._support.web import Answer, Server, address
 from fedpick._version import __version__
+from fedpick.core.types import Ints, Status
 from fedpick.server.reading import printable
 from fedpick.server.roster import Roster
 from fedpick.store.records import Record
-from fedpick.types import Ints, Status
-from fedpick.web import Answer, Server, address
 
 __all__ = ["Metrics"]
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick import atomic
+from fedpick._support import atomic
+from fedpick._support.archive import FORMAT, read_archive, write_archive
 from fedpick._version import __version__
-from fedpick.archive import FORMAT, read_archive, write_archive
-from fedpick.errors import ContractError, StateError
+from fedpick.core.errors import ContractError, StateError
 
 __all__ = ["Arrays", "Mark", "Models", "checked", "checked_letters", "fingerprint"]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
 from fedpick.server.reading import printable
 
 __all__ = ["Eligible", "permitted"]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
-from fedpick.errors import unknown_name
+from fedpick.core.errors import unknown_name
 
 if TYPE_CHECKING:
     from fedpick.server.session import Session

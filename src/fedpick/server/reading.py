@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.errors import MissingError
-from fedpick.types import Clients, Floats
+from fedpick.core.errors import MissingError
+from fedpick.core.types import Clients, Floats
 
 __all__ = [
     "LARGEST_SIZE",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.errors import StoreError
+from fedpick.core.errors import StoreError
 from fedpick.server.roster import Roster
 from fedpick.store import Tables, read_census, read_clients
 from fedpick.store.records import Record

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.protocol import traits
+from fedpick.core.protocol import traits
+from fedpick.core.types import Floats
 from fedpick.server import reading
 from fedpick.server.roster import Roster
 from fedpick.server.settings import ValueFn
-from fedpick.types import Floats
 
 __all__ = ["Reports", "Told"]
 

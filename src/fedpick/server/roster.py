@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.protocol import Policy
+from fedpick.core.protocol import Policy
+from fedpick.core.state import _walk, admit, observe, retire
+from fedpick.core.types import Bools, Choice, Clients, Ints, Outcome, View
 from fedpick.server.models import Mark
-from fedpick.state import _walk, admit, observe, retire
 from fedpick.store.records import presence
-from fedpick.types import Bools, Choice, Clients, Ints, Outcome, View
 
 __all__ = ["Newcomers", "Roster"]
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Choice, Outcome, Status, View
 from fedpick.policies._common import LOSS_LIMIT
 from fedpick.server import reading
 from fedpick.server.late import Came, Part, bases, flat, parts
 from fedpick.server.reports import Told
 from fedpick.store.records import Record
-from fedpick.types import Choice, Outcome, Status, View
 
 if TYPE_CHECKING:
     from fedpick.server.session import Session

@@ -12,10 +12,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick import rng as rngs
-from fedpick.errors import ContractError, require
+from fedpick.core import rng as rngs
+from fedpick.core.errors import ContractError, require
+from fedpick.core.protocol import Policy, check_choice, check_methods, traits
+from fedpick.core.types import Clients, Outcome, Status
 from fedpick.policies.text import label
-from fedpick.protocol import Policy, check_choice, check_methods, traits
 from fedpick.server import reading
 from fedpick.server.alarms import Alarms
 from fedpick.server.arrival import Delay
@@ -32,7 +33,6 @@ from fedpick.server.round import Round
 from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn, check_needs, session_lacks
 from fedpick.server.viewing import listed, view_of
 from fedpick.store.records import FRESH, Record
-from fedpick.types import Clients, Outcome, Status
 
 __all__ = ["Session"]
 

@@ -6,9 +6,9 @@ from typing import Any, TypedDict
 
 from numpy.typing import ArrayLike
 
-from fedpick.errors import MissingError
-from fedpick.protocol import Policy, traits
-from fedpick.types import Bools, Clients, Floats
+from fedpick.core.errors import MissingError
+from fedpick.core.protocol import Policy, traits
+from fedpick.core.types import Bools, Clients, Floats
 
 __all__ = ["ContextFn", "Describe", "Options", "ProbeFn", "ValueFn", "check_needs", "session_lacks"]
 

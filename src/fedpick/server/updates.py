@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.types import Status
 from fedpick.server.moves import Arrays
 from fedpick.server.reading import LARGEST_SIZE, loss_of, number, printable, seconds_of, size
-from fedpick.types import Status
 
 __all__ = ["Update", "agree"]
 

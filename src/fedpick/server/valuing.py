@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick import rng as rngs
+from fedpick.core import rng as rngs
+from fedpick.core.types import Bools, Floats
 from fedpick.solvers import shapley
-from fedpick.types import Bools, Floats
 
 __all__ = ["worth"]
 

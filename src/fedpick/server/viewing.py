@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.errors import ContractError
-from fedpick.protocol import check_asked
+from fedpick.core.errors import ContractError
+from fedpick.core.protocol import check_asked
+from fedpick.core.types import Floats, Ints, View
 from fedpick.server import reading
 from fedpick.server.gathering import NotEnoughClientsError
 from fedpick.server.permission import Eligible, permitted
 from fedpick.server.roster import Roster
 from fedpick.server.settings import ContextFn, ProbeFn
-from fedpick.types import Floats, Ints, View
 
 __all__ = ["listed", "view_of"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fedpick import rng as rngs
-from fedpick.protocol import TrainerLike
+from fedpick.core import rng as rngs
+from fedpick.core.protocol import TrainerLike
+from fedpick.core.types import Bools, Choice, Floats, Ints, Status
 from fedpick.store.checkpoint import RunState
-from fedpick.types import Bools, Choice, Floats, Ints, Status
 from fedpick.worlds import Timing, World
 
 __all__ = ["behind", "busy", "take", "train", "wait"]

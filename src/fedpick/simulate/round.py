@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedpick import rng as rngs
-from fedpick.errors import ContractError, MissingError
-from fedpick.protocol import Policy, TrainerLike, check_asked, check_choice, check_reports, traits
+from fedpick.core import rng as rngs
+from fedpick.core.errors import ContractError, MissingError
+from fedpick.core.protocol import Policy, TrainerLike, check_asked, check_choice, check_reports, traits
+from fedpick.core.state import observe
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
 from fedpick.simulate import late
-from fedpick.state import observe
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record, presence
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
 from fedpick.worlds import Draw, Timing, World, WorldState
 
 __all__ = ["Chosen", "Work", "choose", "delay", "evaluate", "judge", "over_clients", "play", "settle", "work"]

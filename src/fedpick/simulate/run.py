@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.errors import ContractError, MissingError, SettingError, require
+from fedpick.core.errors import ContractError, MissingError, SettingError, require
+from fedpick.core.protocol import Policy, TrainerLike, check_methods, traits
+from fedpick.core.types import Clients
 from fedpick.policies.text import policy as policy_from_text
-from fedpick.protocol import Policy, TrainerLike, check_methods, traits
 from fedpick.simulate.round import play
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
-from fedpick.types import Clients
 from fedpick.worlds import World
 
 __all__ = ["Run", "check_fit", "megabytes_of", "policy_for"]

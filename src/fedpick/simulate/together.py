@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpick import devices
+from fedpick._support import devices
+from fedpick.core.errors import SettingError
+from fedpick.core.types import Choice, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Dataset
-from fedpick.errors import SettingError
 from fedpick.learn import evaluation
 from fedpick.learn.batches import Drawn
 from fedpick.learn.dense import Rows
@@ -28,7 +29,6 @@ from fedpick.simulate import late
 from fedpick.simulate.round import Work, choose, delay, judge, settle, work
 from fedpick.simulate.run import Run
 from fedpick.store.records import Record
-from fedpick.types import Choice, Ints, Outcome, Status, Updates
 
 __all__ = ["RunError", "aggregate_together", "blame", "difference", "play_together", "train_together"]
 

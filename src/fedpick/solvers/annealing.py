@@ -16,9 +16,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, require, unknown_name
-from fedpick.native import native
-from fedpick.types import Bools, Floats, Ints
+from fedpick._support.native import native
+from fedpick.core.errors import ContractError, require, unknown_name
+from fedpick.core.types import Bools, Floats, Ints
 
 __all__ = ["NEIGHBOURS", "anneal"]
 

@@ -9,9 +9,9 @@ the m largest bonuses seen so far.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError
-from fedpick.native import native
-from fedpick.types import Floats, Ints
+from fedpick._support.native import native
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Floats, Ints
 
 __all__ = ["bottleneck", "masked", "top"]
 

@@ -10,10 +10,10 @@ import time
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpick.errors import ContractError, require
-from fedpick.native import native
+from fedpick._support.native import native
+from fedpick.core.errors import ContractError, require
+from fedpick.core.types import Bools, Floats, Ints
 from fedpick.solvers.bottleneck import masked, top
-from fedpick.types import Bools, Floats, Ints
 
 __all__ = ["disperse"]
 

@@ -10,9 +10,9 @@ in the mean with (N / m) ln(1 / eps) candidates.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpick.errors import ContractError
-from fedpick.native import native
-from fedpick.types import Bools, Floats, Ints
+from fedpick._support.native import native
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Bools, Floats, Ints
 
 __all__ = ["Greedy", "facility_location"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedpick.errors import require
-from fedpick.types import Bools, Floats
+from fedpick.core.errors import require
+from fedpick.core.types import Bools, Floats
 
 __all__ = ["shapley"]
 

@@ -1,6 +1,6 @@
 """Apache Arrow, which comes with an extra: whoever lacks it is told which."""
 
-from fedpick.errors import MissingError
+from fedpick.core.errors import MissingError
 
 try:
     import pyarrow as pa

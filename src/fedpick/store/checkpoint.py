@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.errors import ContractError, StateError
-from fedpick.state import pack, unpack
+from fedpick.core.errors import ContractError, StateError
+from fedpick.core.state import pack, unpack
 from fedpick.worlds import WorldState
 
 __all__ = ["RunState", "pack_run", "unpack_run"]

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick._support.archive import FORMAT, read_archive, write_archive
 from fedpick._version import __version__
-from fedpick.archive import FORMAT, read_archive, write_archive
-from fedpick.errors import StateError, StoreError, require
+from fedpick.core.errors import StateError, StoreError, require
+from fedpick.core.types import Clients
 from fedpick.store.arrow import pa
 from fedpick.store.checkpoint import RunState, pack_run, unpack_run
 from fedpick.store.manifest import as_json
@@ -29,7 +30,6 @@ from fedpick.store.records import Record
 from fedpick.store.sealed import Sealed
 from fedpick.store.tables import table_files
 from fedpick.store.writing import Tables
-from fedpick.types import Clients
 
 __all__ = ["Folder"]
 

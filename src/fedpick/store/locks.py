@@ -1,6 +1,6 @@
 """Locks of folders, from a package that comes with an extra: whoever lacks it is told which."""
 
-from fedpick.errors import MissingError
+from fedpick.core.errors import MissingError
 
 try:
     from filelock import FileLock, Timeout

@@ -10,10 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedpick import atomic, own
+from fedpick._support import atomic, user_code
+from fedpick._support.archive import is_newer
 from fedpick._version import __version__
-from fedpick.archive import is_newer
-from fedpick.errors import FedpickError, StoreError
+from fedpick.core.errors import FedpickError, StoreError
 from fedpick.policies.text import canonical_policy
 
 __all__ = [
@@ -103,7 +103,7 @@ def _what(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a configuration that determines the records, under today's names."""
     found = {**config, "rounds": 0, "checkpoint_every": 0}
     with suppress(FedpickError, KeyError, TypeError, AttributeError):  # a deployment's policy may be any text
-        found["policy"] = own.shown(canonical_policy(config["policy"]))
+        found["policy"] = user_code.shown(canonical_policy(config["policy"]))
     world = config.get("world")
     if isinstance(world, dict) and "clients" in world:  # before 0.2
         found["world"] = {("num_clients" if key == "clients" else key): value for key, value in world.items()}
@@ -153,7 +153,7 @@ def checked_json(text: str | bytes) -> dict[str, Any]:
 def _comparable(content: dict[str, Any]) -> bool:
     """Whether the run's hash can be made again: by this version, and without a policy's file that may not be here."""
     policy = str(content["config"].get("policy"))
-    return "run" in content and content.get("fedpick") == __version__ and not own.references(policy)
+    return "run" in content and content.get("fedpick") == __version__ and not user_code.references(policy)
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:

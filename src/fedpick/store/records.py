@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.types import Bools, Choice, Floats, Ints, Outcome, Status, View
+from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, View
 
 __all__ = ["BINS", "FRESH", "NOTES", "ROUND_COLUMNS", "Record", "bin_edges", "presence"]
 

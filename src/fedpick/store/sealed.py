@@ -16,8 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fedpick import atomic
-from fedpick.errors import StoreError
+from fedpick._support import atomic
+from fedpick.core.errors import StoreError
 from fedpick.store.arrow import pa, pq
 
 __all__ = ["Label", "Sealed", "peek", "read_sealed", "write_sealed"]

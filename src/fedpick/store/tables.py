@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.errors import ContractError, StoreError
+from fedpick.core.errors import ContractError, StoreError
+from fedpick.core.types import Status
 from fedpick.store.arrow import pa
 from fedpick.store.manifest import MANIFEST, identity, read_manifest
 from fedpick.store.records import ROUND_COLUMNS, Record
 from fedpick.store.sealed import Sealed, peek, read_sealed
-from fedpick.types import Status
 
 __all__ = [
     "chain",

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.archive import read_archive
-from fedpick.errors import FedpickError, StoreError
+from fedpick._support.archive import read_archive
+from fedpick.core.errors import FedpickError, StoreError
 from fedpick.store.manifest import MANIFEST, checked_json, identity, read_manifest
 from fedpick.store.tables import (
     NUMBER,

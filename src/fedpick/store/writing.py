@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick import atomic, own
-from fedpick.errors import StoreError
+from fedpick._support import atomic, user_code
+from fedpick.core.errors import StoreError
 from fedpick.store.arrow import pa
 from fedpick.store.locks import FileLock, Timeout
 from fedpick.store.manifest import (
@@ -242,5 +242,5 @@ class Tables:
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """What of the user's own code changed between two configurations; "" if they do not differ in it."""
     old, new = (each.get("code") or {} for each in (before, after))
-    said = [f"{name}: {what}" for name in old if name in new for what in own.differences(old[name], new[name])]
+    said = [f"{name}: {what}" for name in old if name in new for what in user_code.differences(old[name], new[name])]
     return "".join(f"; {each}" for each in said)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedpick.errors import StoreError, unknown_name
+from fedpick.core.errors import StoreError, unknown_name
 from fedpick.experiment import executors
 from fedpick.studies._jobs import JOBS, conduct, runs_of
 from fedpick.studies._progress import Progress
@@ -181,7 +181,7 @@ def reproduce(
 
     >>> reproduce("e3cs/fig5")
     Traceback (most recent call last):
-    fedpick.errors.UnknownNameError: unknown study 'e3cs/fig5'; did you mean 'e3cs/fig7'? There are: ...
+    fedpick.core.errors.UnknownNameError: unknown study 'e3cs/fig5'; did you mean 'e3cs/fig7'? There are: ...
     """
     if id not in STUDIES:
         raise unknown_name("study", id, list(STUDIES))

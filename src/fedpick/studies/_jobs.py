@@ -19,9 +19,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from fedpick import atomic, devices
+from fedpick._support import atomic, devices
 from fedpick._version import __version__
-from fedpick.errors import MissingError, StateError, StoreError
+from fedpick.core.errors import MissingError, StateError, StoreError
 from fedpick.experiment import executors
 from fedpick.experiment.executors.stopping import patient
 from fedpick.store.manifest import MANIFEST

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.archive import read_archive, write_archive
-from fedpick.errors import StateError, StoreError
+from fedpick._support.archive import read_archive, write_archive
+from fedpick.core.errors import StateError, StoreError
 from fedpick.studies._study import Measurement
 
 __all__ = ["read", "write"]

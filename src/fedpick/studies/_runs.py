@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedpick import store
+from fedpick.core.types import Floats, Ints
 from fedpick.experiment import Config, executors
 from fedpick.studies._study import Found, Item, Measurement, Settings, seeds_of
-from fedpick.types import Floats, Ints
 
 __all__ = [
     "Played",

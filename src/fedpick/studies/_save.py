@@ -5,8 +5,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedpick import atomic, store
-from fedpick.errors import MissingError, StoreError
+from fedpick import store
+from fedpick._support import atomic
+from fedpick.core.errors import MissingError, StoreError
 from fedpick.report.results import Results
 from fedpick.studies import _plots
 from fedpick.studies._index import index_page, summary

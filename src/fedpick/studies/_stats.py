@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.core.types import Ints
 from fedpick.report.intervals import Interval, band, interval
-from fedpick.types import Ints
 
 __all__ = ["ALONE", "PAIR", "Interval", "band", "interval", "rounded", "show", "steps", "times"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedpick.errors import require, unknown_name
+from fedpick.core.errors import require, unknown_name
 from fedpick.studies._stats import ALONE
 from fedpick.studies._verdicts import FEWEST, TOO_MANY, Judged, Limit, Verdict
 

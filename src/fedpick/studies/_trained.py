@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick import data
-from fedpick import rng as rngs
-from fedpick.errors import require
-from fedpick.protocol import Policy, TrainerLike
+from fedpick.core import rng as rngs
+from fedpick.core.errors import require
+from fedpick.core.protocol import Policy, TrainerLike
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates
 from fedpick.simulate.run import Run
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates
 from fedpick.worlds import World, availability, latency, volatility
 
 __all__ = ["NAMES", "Curves", "Halved", "dataset", "ideal_world", "play_trained", "reached", "split"]

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Floats
 from fedpick.report.intervals import Interval, interval
 from fedpick.studies._stats import ALONE, PAIR, show
-from fedpick.types import Floats
 
 __all__ = [
     "VERDICTS",

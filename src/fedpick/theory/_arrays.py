@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError
-from fedpick.types import Floats
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Floats
 
 
 def checked(what: str, values: ArrayLike, *shape: int | None) -> Floats:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import require
+from fedpick.core.errors import require
+from fedpick.core.types import Floats
 from fedpick.solvers import bottleneck
 from fedpick.theory._arrays import checked
-from fedpick.types import Floats
 
 __all__ = ["bsfl_bound", "bsfl_delta_max", "bsfl_regret", "bsfl_reward"]
 

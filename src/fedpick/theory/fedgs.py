@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import require
+from fedpick.core.errors import require
+from fedpick.core.types import Floats
 from fedpick.theory._arrays import checked
-from fedpick.types import Floats
 
 __all__ = ["fedgs_bias", "fedgs_update_variance"]
 

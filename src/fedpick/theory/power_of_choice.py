@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError, require
+from fedpick.core.errors import ContractError, require
+from fedpick.core.types import Floats
 from fedpick.theory._arrays import checked
-from fedpick.types import Floats
 
 __all__ = [
     "Bound",

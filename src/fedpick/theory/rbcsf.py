@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import require
+from fedpick.core.errors import require
+from fedpick.core.types import Bools, Floats
 from fedpick.theory._arrays import checked
-from fedpick.types import Bools, Floats
 
 __all__ = ["Feasible", "Lemma1", "rbcsf_bound", "rbcsf_feasible", "rbcsf_rate_stability", "rbcsf_regret"]
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpick.errors import ContractError, SettingError, require
-from fedpick.types import Bools, Clients, Floats, Ints
+from fedpick.core.errors import ContractError, SettingError, require
+from fedpick.core.types import Bools, Clients, Floats, Ints
 
 PartState = dict[str, NDArray[Any]]  # a part's memory: drawn once or kept between rounds; saved in checkpoints
 

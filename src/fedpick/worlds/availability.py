@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.errors import MissingError, require
-from fedpick.types import Bools, Clients, Floats
+from fedpick.core.errors import MissingError, require
+from fedpick.core.types import Bools, Clients, Floats
 from fedpick.worlds._parts import PartState, at_least, per_client, probability
 from fedpick.worlds.trace import read_trace
 

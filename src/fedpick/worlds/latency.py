@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpick.errors import ContractError, require
-from fedpick.types import Bools, Clients, Floats, Ints
+from fedpick.core.errors import ContractError, require
+from fedpick.core.types import Bools, Clients, Floats, Ints
 from fedpick.worlds._parts import PartState, at_least, numbers, per_client
 from fedpick.worlds.volatility import by_class
 

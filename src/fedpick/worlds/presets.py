@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fedpick import rng as rngs
-from fedpick.errors import find_name, require
-from fedpick.types import Clients
+from fedpick.core import rng as rngs
+from fedpick.core.errors import find_name, require
+from fedpick.core.types import Clients
 from fedpick.worlds import availability, latency, volatility
 from fedpick.worlds.world import World, phone_clients
 

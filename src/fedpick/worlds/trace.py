@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.errors import ContractError, MissingError
-from fedpick.types import Floats, Ints
+from fedpick.core.errors import ContractError, MissingError
+from fedpick.core.types import Floats, Ints
 
 __all__ = ["COLUMNS", "read_trace"]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.errors import ContractError
-from fedpick.types import Bools, Clients, Floats
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Bools, Clients, Floats
 from fedpick.worlds._parts import PartState, at_least, numbers, probability
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick import rng as rngs
-from fedpick.errors import ContractError, require
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, Status, View
+from fedpick.core import rng as rngs
+from fedpick.core.errors import ContractError, require
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, Status, View
 from fedpick.worlds._parts import Availability, Latency, PartState, Volatility, at_least, numbers
 from fedpick.worlds.availability import Diurnal
 from fedpick.worlds.latency import MODEL_MEGABYTES, Device

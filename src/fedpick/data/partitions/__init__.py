@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from fedpick._support.text import Makers, make
+from fedpick.core.errors import ConfigError
 from fedpick.data.federated import Dataset, Federated
 from fedpick.data.partitions.by_label import Dirichlet, DirichletLabels, LabelsPerClient, PrimaryLabel
 from fedpick.data.partitions.held_out import hold_out
 from fedpick.data.partitions.iid import IID
 from fedpick.data.partitions.sizes import SIZES, LogNormalSizes, PowerLawSizes
-from fedpick.errors import ConfigError
-from fedpick.text import Makers, make
 
 __all__ = [
     "IID",
@@ -57,7 +57,7 @@ def partition(text: str, dataset: Dataset, num_clients: int, rng: np.random.Gene
             of your own, a class like these or a function of (dataset, num_clients, rng), as "FILE.py:Name".
         dataset: what is split.
         num_clients: among how many.
-        rng: such as fedpick.rng.stream(seed, 0, "partition").
+        rng: such as fedpick.core.rng.stream(seed, 0, "partition").
 
     >>> data = Dataset("toy", np.zeros((60, 2), np.float32), np.arange(60, dtype=np.int32) % 3, classes=3)
     >>> partition("iid(size=log-normal(sigma=1, at_least=5))", data, 4, np.random.default_rng(0)).sizes

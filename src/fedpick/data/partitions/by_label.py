@@ -5,11 +5,11 @@ from numbers import Integral
 
 import numpy as np
 
+from fedpick.core.errors import SettingError, require
+from fedpick.core.types import Ints
 from fedpick.data.federated import Dataset, Federated
 from fedpick.data.partitions.dealing import deal, supply_of
 from fedpick.data.partitions.sizes import Size, check_size, check_whole, draw_sizes, share_out
-from fedpick.errors import SettingError, require
-from fedpick.types import Ints
 
 __all__ = ["Dirichlet", "DirichletLabels", "LabelsPerClient", "PrimaryLabel"]
 

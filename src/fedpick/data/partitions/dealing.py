@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from fedpick.core.errors import SettingError, require
+from fedpick.core.types import Ints
 from fedpick.data.federated import Dataset, Federated
 from fedpick.data.partitions.sizes import check_whole
-from fedpick.errors import SettingError, require
-from fedpick.types import Ints
 
 __all__ = ["check_clients", "deal", "supply_of"]
 

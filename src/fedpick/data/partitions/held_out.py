@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedpick.core.errors import ContractError, require
 from fedpick.data.federated import Federated
-from fedpick.errors import ContractError, require
 
 __all__ = ["hold_out"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from fedpick._support.text import Makers
+from fedpick.core.errors import require
+from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Dataset
-from fedpick.errors import require
-from fedpick.text import Makers
-from fedpick.types import Floats, Ints
 
 __all__ = [
     "SIZES",

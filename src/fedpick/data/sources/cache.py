@@ -18,9 +18,9 @@ from urllib.error import HTTPError, URLError
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick import archive
-from fedpick.atomic import replacing
-from fedpick.errors import DamagedError, DataError
+from fedpick._support import archive
+from fedpick._support.atomic import replacing
+from fedpick.core.errors import DamagedError, DataError
 
 __all__ = ["Arrays", "cache_folder", "read_arrays", "reason", "set_aside", "user_folder", "writable", "write_arrays"]
 

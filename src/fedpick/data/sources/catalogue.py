@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from fedpick.core.errors import find_name
 from fedpick.data.sources import formats
 from fedpick.data.sources.cache import Arrays
 from fedpick.data.sources.download import apt_package, npm_package
-from fedpick.errors import find_name
 
 __all__ = ["SOURCES", "File", "Package", "Source", "find"]
 

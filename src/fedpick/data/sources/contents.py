@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick.core.errors import DamagedError
 from fedpick.data.federated import Dataset
 from fedpick.data.sources.cache import Arrays
 from fedpick.data.sources.catalogue import Source
-from fedpick.errors import DamagedError
 
 __all__ = ["check", "dataset", "digest", "moments", "split"]
 

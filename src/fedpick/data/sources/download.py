@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from fedpick._support.atomic import replacing
 from fedpick._version import __version__
-from fedpick.atomic import replacing
+from fedpick.core.errors import DamagedError, DataError
 from fedpick.data.sources.cache import reason
-from fedpick.errors import DamagedError, DataError
 
 __all__ = ["Progress", "apt_package", "check_integrity", "check_md5", "download", "npm_package"]
 

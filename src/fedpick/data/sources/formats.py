@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick.core.errors import DamagedError, DataError
 from fedpick.data.sources.cache import Arrays
-from fedpick.errors import DamagedError, DataError
 
 __all__ = [
     "read_cifar_binary",

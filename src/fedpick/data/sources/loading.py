@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedpick.core.errors import DamagedError, DataError
 from fedpick.data.federated import Dataset
 from fedpick.data.sources import contents, formats
 from fedpick.data.sources.cache import Arrays, cache_folder, read_arrays, set_aside, writable, write_arrays
 from fedpick.data.sources.catalogue import SOURCES, Package, Source, find
 from fedpick.data.sources.download import Progress, check_integrity, check_md5, download
-from fedpick.errors import DamagedError, DataError
 
 __all__ = ["Fetched", "Step", "cached", "fetch", "load"]
 

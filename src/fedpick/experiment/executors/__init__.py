@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from fedpick import devices
-from fedpick.devices import DEVICES
-from fedpick.errors import FedpickError
+from fedpick._support import devices
+from fedpick._support.devices import DEVICES
+from fedpick.core.errors import FedpickError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import cluster, processes
 from fedpick.experiment.executors.alone import Job, Listener, execute

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpick import devices
+from fedpick._support import devices
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors.stopping import Stop, patient
 from fedpick.simulate.census import census

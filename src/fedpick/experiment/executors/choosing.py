@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedpick import devices
-from fedpick.errors import MissingError, SettingError, StoreError, require, unknown_name
+from fedpick._support import devices
+from fedpick.core.errors import MissingError, SettingError, StoreError, require, unknown_name
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors.alone import Job
 from fedpick.experiment.executors.batch import Batch

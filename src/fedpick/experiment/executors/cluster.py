@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fedpick import devices, own
-from fedpick.archive import read_archive
-from fedpick.errors import FedpickError, MissingError
+from fedpick._support import devices, user_code
+from fedpick._support.archive import read_archive
+from fedpick.core.errors import FedpickError, MissingError
 from fedpick.experiment.executors import node
 from fedpick.experiment.executors.alone import Job, Listener
 from fedpick.experiment.executors.batch import Batch
@@ -163,7 +163,7 @@ class _Driver:
                 continue
             self.tries[number] += 1
             jobs.append((number, job))
-            code = own.sources(job.config.references())
+            code = user_code.sources(job.config.references())
             sent[number] = node.Parcel(self.tries[number], 0, self.at[number], node.pack(job.folder), code)
         if jobs:
             batch = Batch(tuple(jobs), batch.stacked)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedpick import atomic
+from fedpick._support import atomic
 from fedpick.experiment.executors.alone import Job, Listener
 from fedpick.experiment.executors.batch import Batch, play_batch
 from fedpick.experiment.executors.processes import portable

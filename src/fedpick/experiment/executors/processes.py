@@ -19,7 +19,7 @@ from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedpick.errors import FedpickError
+from fedpick.core.errors import FedpickError
 from fedpick.experiment.executors.stopping import Stop, Stopped
 
 __all__ = ["Failed", "hire_ahead", "in_processes", "portable", "staying"]

@@ -9,8 +9,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 import jax
 
-from fedpick import devices
-from fedpick.errors import FedpickError
+from fedpick._support import devices
+from fedpick.core.errors import FedpickError
 from fedpick.experiment.executors.alone import Job, Listener, Seat
 from fedpick.experiment.executors.stopping import Stop
 from fedpick.learn.trainer import Trainer

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedpick.errors import FedpickError
+from fedpick.core.errors import FedpickError
 from fedpick.policies.text import canonical_policy
 from fedpick.report.groups import Group
 from fedpick.store.manifest import read_manifest

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.core.types import Floats, Status
 from fedpick.report.groups import Group, Summary
 from fedpick.report.intervals import band
 from fedpick.report.page import who
@@ -14,7 +15,6 @@ from fedpick.report.played import Played, selections_until
 from fedpick.report.plots import LABELS, Curve, Panel, is_share, ranked
 from fedpick.report.scores import ended
 from fedpick.report.tables import cell_of, columns_of, finite, fitting, group_name, printable
-from fedpick.types import Floats, Status
 
 __all__ = ["setting"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.types import Floats
 from fedpick.report.played import Played
 from fedpick.report.tables import printable
-from fedpick.types import Floats
 
 __all__ = ["Names", "There", "Told", "told"]
 

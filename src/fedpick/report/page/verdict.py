@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fedpick.metrics import LABELS
+from fedpick.core.metrics import LABELS
 from fedpick.report.groups import Score, Summary
 from fedpick.report.intervals import Interval
 from fedpick.report.legend import printable

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.types import Bools, Floats
 from fedpick.report.intervals import band
 from fedpick.report.page.told import Names, Told
-from fedpick.types import Bools, Floats
 
 __all__ = ["accuracies", "away", "by_class", "graph", "stated"]
 
@@ -223,7 +223,7 @@ def graph(runs: Sequence[Told]) -> dict[str, Any] | None:
 
 
 def _distances(told: Told) -> Any:
-    from fedpick.archive import read_archive
+    from fedpick._support.archive import read_archive
 
     file = told.run.info.folder / "checkpoint.npz"
     if not file.is_file():

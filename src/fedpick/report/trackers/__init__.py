@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedpick.errors import StoreError, unknown_name
+from fedpick.core.errors import StoreError, unknown_name
 from fedpick.report.results import Results
 from fedpick.report.runs import find_runs, planned_runs
 from fedpick.report.trackers.source import Source, Tracker, source_of

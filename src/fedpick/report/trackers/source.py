@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedpick import atomic
+from fedpick._support import atomic
 from fedpick.report.played import read_runs
 from fedpick.report.runs import RunInfo
 from fedpick.report.tables import printable

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.types import Choice, Clients, Floats, Outcome, View
 from fedpick.experiment.building import build_trainer
 from fedpick.policies import Uniform
 from fedpick.policies._common import ByValue, CountState
@@ -13,7 +14,6 @@ from fedpick.studies._study import Finding, Item, Measurement, Result
 from fedpick.studies._trained import ideal_world, play_trained, split
 from fedpick.studies._verdicts import Limit, above, judge, within
 from fedpick.studies.baselines._levels import study, texts
-from fedpick.types import Choice, Clients, Floats, Outcome, View
 from fedpick.worlds import YCycle, YMaxFirst
 
 __all__ = ["STUDY"]

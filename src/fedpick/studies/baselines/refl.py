@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from fedpick import store
+from fedpick.core.types import Status
 from fedpick.studies._runs import Played, play_training
 from fedpick.studies._study import Finding, Item, Measurement, Result
 from fedpick.studies._trained import reached
 from fedpick.studies._verdicts import Limit, above, judge, within
 from fedpick.studies.baselines._levels import study, texts
-from fedpick.types import Status
 
 __all__ = ["STUDY"]
 

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaincinv
 
 from fedpick import theory
+from fedpick.core.types import Floats
 from fedpick.policies.bsfl import generalisation
 from fedpick.studies._runs import chosen_in
 from fedpick.studies._study import Item, table
 from fedpick.studies._verdicts import Check, Limit, above, within
-from fedpick.types import Floats
 from fedpick.worlds import Gamma, World
 
 __all__ = ["LIMITS", "LOOKS", "PAPER", "exponent", "linear", "logarithmic", "mean_speeds", "over_time", "regret_of"]

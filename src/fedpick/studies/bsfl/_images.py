@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpick.core.types import Floats
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
 from fedpick.studies._stats import band, rounded, show
@@ -12,7 +13,6 @@ from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study
 from fedpick.studies._trained import NAMES
 from fedpick.studies._verdicts import above, judge
 from fedpick.studies.bsfl._common import LOOKS, PAPER, over_time
-from fedpick.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpick.core.types import Floats
 from fedpick.experiment import Config
 from fedpick.studies import _plots
 from fedpick.studies._runs import Played, column
@@ -23,7 +24,6 @@ from fedpick.studies.bsfl._common import (
     over_time,
     regret_of,
 )
-from fedpick.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpick import rng as rngs
 from fedpick import solvers
+from fedpick.core import rng as rngs
+from fedpick.core.types import Floats
 from fedpick.studies import _plots
 from fedpick.studies._stats import interval, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Limit, above, judge, order, within
 from fedpick.studies.bsfl._common import PAPER
-from fedpick.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,13 +10,13 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
-from fedpick import rng as rngs
+from fedpick.core import rng as rngs
+from fedpick.core.types import Bools, Floats
 from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Judged, Limit, above, judge, order, vacuous, within
 from fedpick.studies.bsfl._common import PAPER
-from fedpick.types import Bools, Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

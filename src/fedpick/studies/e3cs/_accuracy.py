@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.types import Floats
 from fedpick.studies._stats import show
 from fedpick.studies._trained import reached
-from fedpick.types import Floats
 
 __all__ = ["first_of", "measured", "when"]
 

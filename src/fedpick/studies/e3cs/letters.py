@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpick import data
-from fedpick import rng as rngs
+from fedpick.core import rng as rngs
+from fedpick.core.types import Status
 from fedpick.simulate.run import Run, policy_for
 from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, show, steps, times
@@ -20,7 +21,6 @@ from fedpick.studies.e3cs._accuracy import first_of, measured, when
 from fedpick.studies.e3cs._common import LOOKS, LOSS, PAPER, SCHEMES
 from fedpick.studies.e3cs._images import LETTERS
 from fedpick.studies.e3cs._printed import TABLE2
-from fedpick.types import Status
 from fedpick.worlds import Always, PerClient, SuccessRates, World
 
 if TYPE_CHECKING:

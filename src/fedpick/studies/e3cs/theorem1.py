@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpick import rng as rngs
 from fedpick import theory
+from fedpick.core import rng as rngs
+from fedpick.core.types import Outcome, Status
 from fedpick.policies.e3cs import allocate
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
@@ -15,7 +16,6 @@ from fedpick.studies._stats import interval, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Limit, above, judge, vacuous
 from fedpick.studies.e3cs._common import PAPER
-from fedpick.types import Outcome, Status
 from fedpick.worlds import named
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick import graph
+from fedpick.core.types import Floats
 from fedpick.data import FedGSSynthetic
-from fedpick.types import Floats
 
 __all__ = ["BEST", "PAPER", "best", "true_models"]
 

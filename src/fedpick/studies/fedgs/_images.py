@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.core.types import Floats
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
 from fedpick.studies._stats import band, interval, rounded, show, steps
@@ -13,7 +14,6 @@ from fedpick.studies._study import Finding, Found, Item, Result, Settings, Study
 from fedpick.studies._trained import NAMES
 from fedpick.studies._verdicts import FEWEST, Limit, above, judge, most, not_testable, order, within
 from fedpick.studies.fedgs._common import BEST, PAPER, best
-from fedpick.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.core.types import Floats
 from fedpick.studies._stats import interval, show
 from fedpick.studies._study import Finding, Result, beside
 from fedpick.studies._verdicts import Limit, Order, above, judge, most, order, within
 from fedpick.studies.fedgs._common import BEST, best
-from fedpick.types import Floats
 from fedpick.worlds.availability import Always, LessDataFirst, LogNormal, MoreDataFirst, SinLogNormal
 
 __all__ = ["CHOSEN", "LIMITS", "PARTS", "body", "claims", "mode_of", "printed"]

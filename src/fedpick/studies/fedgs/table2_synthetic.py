@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpick.core.schedules import Decay
 from fedpick.policies.text import policy as policy_from_text
-from fedpick.schedules import Decay
 from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of

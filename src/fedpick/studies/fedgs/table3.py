@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpick import graph
-from fedpick import rng as rngs
+from fedpick.core import rng as rngs
+from fedpick.core.types import Floats
 from fedpick.studies import _plots
 from fedpick.studies._stats import rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._trained import split
 from fedpick.studies._verdicts import Limit, above, judge, within
 from fedpick.studies.fedgs._common import PAPER
-from fedpick.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.core.types import Floats
 from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, show
 from fedpick.studies._study import Result
-from fedpick.types import Floats
 
 __all__ = ["PAPER", "censored", "curve_of", "line", "or_none", "show_rounds", "tail"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.core.types import Floats
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
 from fedpick.studies._stats import interval, rounded
@@ -19,7 +20,6 @@ from fedpick.studies._study import Found, Item, Measurement, Result, Settings, s
 from fedpick.studies._trained import NAMES, Halved, ideal_world, play_trained, reached, split
 from fedpick.studies._verdicts import Judged, vacuous
 from fedpick.studies.power_of_choice._common import curve_of, line, or_none, tail
-from fedpick.types import Floats
 from fedpick.worlds import Halves
 
 if TYPE_CHECKING:

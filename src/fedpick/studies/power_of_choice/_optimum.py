@@ -5,9 +5,9 @@ from functools import lru_cache
 import numpy as np
 from scipy.optimize import minimize
 
-from fedpick import rng as rngs
+from fedpick.core import rng as rngs
+from fedpick.core.types import Floats
 from fedpick.data.settings import build_data
-from fedpick.types import Floats
 
 __all__ = ["logistic_optimum", "lowest_loss"]
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick import rng as rngs
-from fedpick.types import Floats, Ints
+from fedpick.core import rng as rngs
+from fedpick.core.types import Floats, Ints
 
 __all__ = ["Quadratic", "shares"]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick import rng as rngs
 from fedpick import theory
+from fedpick.core import rng as rngs
+from fedpick.core.types import Clients, Ints, Outcome, Status, View
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, steps
 from fedpick.studies._study import Found, Item, Measurement, Result, Settings, seeds_of
 from fedpick.studies.power_of_choice._problem import Quadratic, shares
-from fedpick.types import Clients, Ints, Outcome, Status, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.types import Floats
 from fedpick.studies._stats import interval, show
 from fedpick.studies._study import Finding, Result, Study, beside
 from fedpick.studies._verdicts import Check, Judged, Limit, above, judge, within
@@ -26,7 +27,6 @@ from fedpick.studies.power_of_choice._fashion import (
     plot,
     train,
 )
-from fedpick.types import Floats
 
 __all__ = ["table"]
 

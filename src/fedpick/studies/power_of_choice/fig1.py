@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick import rng as rngs
+from fedpick.core import rng as rngs
+from fedpick.core.types import Clients, Floats, Ints, Outcome, Status, View
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, show
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import judge, order
 from fedpick.studies.power_of_choice._common import PAPER
-from fedpick.types import Clients, Floats, Ints, Outcome, Status, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

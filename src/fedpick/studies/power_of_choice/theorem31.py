@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick import rng as rngs
 from fedpick import theory
+from fedpick.core import rng as rngs
+from fedpick.core.types import Clients, Ints, Outcome, Status, View
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, show, steps
@@ -19,7 +20,6 @@ from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Se
 from fedpick.studies._verdicts import Limit, above, judge, order, vacuous
 from fedpick.studies.power_of_choice._common import PAPER
 from fedpick.studies.power_of_choice._problem import Quadratic, shares
-from fedpick.types import Clients, Ints, Outcome, Status, View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

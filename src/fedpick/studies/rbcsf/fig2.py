@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpick.core.types import Floats
 from fedpick.studies import _plots
 from fedpick.studies._runs import Played, chosen_in, play_scheme, scheme_item
 from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, seeds_of
 from fedpick.studies._verdicts import Limit, judge, order, within
 from fedpick.studies.rbcsf._common import CHOSEN, LOOKS, QUEUED, WORLD, study
-from fedpick.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

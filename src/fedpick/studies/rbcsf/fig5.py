@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpick import rng as rngs
+from fedpick.core import rng as rngs
+from fedpick.core.types import Floats
 from fedpick.studies import _plots
 from fedpick.studies._runs import play_training
 from fedpick.studies._stats import band, rounded, show, steps, times
@@ -14,7 +15,6 @@ from fedpick.studies._trained import NAMES
 from fedpick.studies._verdicts import Check, Limit, above, judge, order, within
 from fedpick.studies.rbcsf._common import PAPER, crossed
 from fedpick.studies.rbcsf._images import TRAIN
-from fedpick.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

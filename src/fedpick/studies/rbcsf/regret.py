@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpick import rng as rngs
 from fedpick import theory
+from fedpick.core import rng as rngs
+from fedpick.core.types import Bools, Floats, Ints
 from fedpick.policies.rbcsf import RBCSF
 from fedpick.studies import _plots
 from fedpick.studies._stats import band, rounded, show, steps
 from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick.studies._verdicts import Limit, above, judge, vacuous
 from fedpick.studies.rbcsf._common import PAPER
-from fedpick.types import Bools, Floats, Ints
 from fedpick.worlds import Linear, World, named
 from fedpick.worlds._parts import PartState
 from fedpick.worlds.latency import Drawn

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedpick.core.protocol import Traits, traits
 from fedpick.policies.text import policy as policy_from_text
-from fedpick.protocol import Traits, traits
 from fedpick.studies._study import Reproduction, Result, table
 from fedpick.studies.tournament._play import METRICS, ORACLES
 from fedpick.studies.tournament._table import FEW, better, chance, cost, gap, ranks, speedup

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow.compute as pc
 
 from fedpick import store
+from fedpick.core.types import Floats, Ints
 from fedpick.experiment import Config
 from fedpick.report import scores
 from fedpick.studies._runs import Played
 from fedpick.studies._stats import rounded
 from fedpick.studies._study import Found, Item, Measurement, Result, Settings, seeds_of
-from fedpick.types import Floats, Ints
 
 __all__ = ["ABOUT", "BASE", "METRICS", "OFTEN", "ORACLES", "POLICIES", "WORLDS", "gather", "items", "played"]
 

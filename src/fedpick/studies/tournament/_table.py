@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import rankdata
 
+from fedpick.core.types import Floats
 from fedpick.report.intervals import Interval, interval, paired
 from fedpick.studies import _plots
 from fedpick.studies._stats import show
 from fedpick.studies._study import Result, table
 from fedpick.studies.tournament._play import METRICS, ORACLES
-from fedpick.types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

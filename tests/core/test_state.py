@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.state import _walk
+from fedpick.core.state import _walk
 from zoo import outcome, view, zoo
 
 CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
@@ -100,7 +100,7 @@ def test_a_foreign_state_is_refused(saved, loading, says, tmp_path):
 
 
 def test_a_state_of_a_later_format_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedpick.state.FORMAT", 2)
+    monkeypatch.setattr("fedpick.core.state.FORMAT", 2)
     fp.save_state(fp.E3CS(3), played(fp.E3CS(3)), tmp_path / "s.npz")
     monkeypatch.undo()
     with pytest.raises(fp.StateError, match=r"state format 2, but this is fedpick .* reads format 1"):

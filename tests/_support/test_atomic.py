@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fedpick import atomic
+from fedpick._support import atomic
 
 
 def test_a_block_that_raises_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -28,7 +28,7 @@ def test_a_block_that_raises_leaves_the_old_file_and_nothing_else(tmp_path):
 def test_what_a_killed_writer_leaves_is_known_by_its_name(tmp_path):
     code = f"""
 import os
-from fedpick import atomic
+from fedpick._support import atomic
 with atomic.replacing({str(tmp_path / "notes.txt")!r}) as temporary:
     temporary.write_text("half")
     os._exit(9)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick.protocol import check_outcome
+from fedpick.core.protocol import check_outcome
 
 CLIENTS = fp.Clients([1.0, 2.0, 3.0], labels=np.ones((3, 2)), features=np.eye(3))
 ALL = np.ones(3, dtype=bool)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick.protocol import check_reports
+from fedpick.core.protocol import check_reports
 from zoo import zoo
 
 

@@ -6,8 +6,8 @@ import textwrap
 import pytest
 
 import fedpick as fp
-from fedpick import own
-from fedpick.errors import UnknownNameError
+from fedpick._support import user_code
+from fedpick.core.errors import UnknownNameError
 from fedpick.policies.text import canonical_policy
 
 POLICY = """
@@ -52,15 +52,15 @@ def test_one_that_is_made_already_takes_no_settings(file):
 def test_a_module_is_named_by_its_dots(file, monkeypatch):
     monkeypatch.syspath_prepend(file.parent)
     assert fp.policy("mine:Mine", cohort_size=2).cohort_size == 2
-    assert own.fingerprint("mine:Mine") == own.fingerprint(f"{file}:Mine")
+    assert user_code.fingerprint("mine:Mine") == user_code.fingerprint(f"{file}:Mine")
 
 
 def test_a_file_that_changed_is_imported_anew(file):
-    before = own.fingerprint(f"{file}:Mine")
-    assert own.load(f"{file}:Mine").eps == 0.5
+    before = user_code.fingerprint(f"{file}:Mine")
+    assert user_code.load(f"{file}:Mine").eps == 0.5
     file.write_text(POLICY.replace("0.5", "0.7"))
-    assert own.fingerprint(f"{file}:Mine") != before
-    assert own.load(f"{file}:Mine").eps == 0.7
+    assert user_code.fingerprint(f"{file}:Mine") != before
+    assert user_code.load(f"{file}:Mine").eps == 0.7
 
 
 def test_what_stands_beside_a_file_can_be_imported_and_the_path_is_left_as_it_was(tmp_path):
@@ -69,7 +69,7 @@ def test_what_stands_beside_a_file_can_be_imported_and_the_path_is_left_as_it_wa
     (tmp_path / "beside_it.py").write_text("VALUE = 41\n")
     (tmp_path / "main.py").write_text("from beside_it import VALUE\nANSWER = VALUE + 1\n")
     before = list(sys.path)
-    assert own.load(f"{tmp_path / 'main.py'}:ANSWER") == 42
+    assert user_code.load(f"{tmp_path / 'main.py'}:ANSWER") == 42
     assert sys.path == before
 
 
@@ -78,35 +78,35 @@ def test_what_stands_beside_a_file_can_be_imported_and_the_path_is_left_as_it_wa
     [
         ("none.py:X", "there is no file 'none.py'"),
         ("no_such_module_at_all:X", "there is no module 'no_such_module_at_all'"),
-        ("fedpick.rng:strem", "did you mean 'stream'?"),
+        ("fedpick.core.rng:strem", "did you mean 'stream'?"),
     ],
 )
 def test_a_name_that_leads_nowhere_says_so(reference, says):
     with pytest.raises(fp.FedpickError, match=says):
-        own.load(reference)
+        user_code.load(reference)
 
 
 @pytest.mark.parametrize("body", ["class\n", "import no_such_thing\n", "raise SystemExit(3)\n", "1 / 0\n"])
 def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, body):
     (tmp_path / "bad.py").write_text(body)
     with pytest.raises(fp.ConfigError, match="cannot be imported"):
-        own.load(f"{tmp_path / 'bad.py'}:X")
+        user_code.load(f"{tmp_path / 'bad.py'}:X")
 
 
 def test_naming_imports_nothing(tmp_path):
     file = tmp_path / "loud.py"
     file.write_text("raise RuntimeError('imported')\n")
     text = f"over-select({file}:Mine(eps=.1),1.3)"
-    assert own.references(text) == [f"{file}:Mine"]
+    assert user_code.references(text) == [f"{file}:Mine"]
     assert canonical_policy(text) == f"over-select({file}:Mine(eps=0.1), 1.3)"
-    assert own.fingerprint(f"{file}:Mine")
+    assert user_code.fingerprint(f"{file}:Mine")
 
 
 def test_paths_are_seen_from_the_folder_of_the_file_that_names_them(tmp_path):
-    moved = own.moved("over-select(rules/eps.py:Eps, 1.3)", tmp_path)
+    moved = user_code.moved("over-select(rules/eps.py:Eps, 1.3)", tmp_path)
     assert moved == f"over-select({tmp_path}/rules/eps.py:Eps, 1.3)"
-    assert own.moved(f"{tmp_path}/a.py:B", tmp_path / "x") == f"{tmp_path}/a.py:B"
-    assert own.moved("package.module:B(text='c.py:D')", tmp_path) == "package.module:B(text='c.py:D')"
+    assert user_code.moved(f"{tmp_path}/a.py:B", tmp_path / "x") == f"{tmp_path}/a.py:B"
+    assert user_code.moved("package.module:B(text='c.py:D')", tmp_path) == "package.module:B(text='c.py:D')"
 
 
 @pytest.mark.parametrize(

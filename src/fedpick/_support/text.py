@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from fedpick import own
-from fedpick.errors import FedpickError, SettingError, bare_name, find_name, unknown_name
+from fedpick._support import user_code
+from fedpick.core.errors import FedpickError, SettingError, bare_name, find_name, unknown_name
 
 __all__ = ["Makers", "canonical", "make"]
 
@@ -30,8 +30,8 @@ class _Parsed:
 
 
 def _parse(text: str, kind: str, example: str) -> _Parsed:
-    stand_ins = {reference: f"own{i}_" for i, reference in enumerate(own.references(text))}
-    quoted = re.split(r"('[^']*'|\"[^\"]*\")", own.replace_references(text.strip(), stand_ins))
+    stand_ins = {reference: f"own{i}_" for i, reference in enumerate(user_code.references(text))}
+    quoted = re.split(r"('[^']*'|\"[^\"]*\")", user_code.replace_references(text.strip(), stand_ins))
     source = "".join(  # hyphens in names are read as underscores
         part if i % 2 else re.sub(r"(?<=[A-Za-z0-9])-(?=[A-Za-z])", "_", part) for i, part in enumerate(quoted)
     )
@@ -59,7 +59,7 @@ class _Reader:
         name = node.func.id  # type: ignore[attr-defined]
         if name not in self.own:
             return self.call(node, find_name(name if shown is None else shown, known, kind), shown or name)
-        found = own.load(self.own[name])
+        found = user_code.load(self.own[name])
         if callable(found) and not _ready(found):
             return self.call(node, found, self.own[name], foreign=True)
         if node.args or node.keywords:

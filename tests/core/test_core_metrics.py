@@ -5,8 +5,8 @@ import math
 import pytest
 
 import fedpick as fp
-from fedpick import metrics
-from fedpick.metrics import Target, direction, main_metric, read_target
+from fedpick.core import metrics
+from fedpick.core.metrics import Target, direction, main_metric, read_target
 
 LARGER = ["accuracy", "macro_f1", "balanced_accuracy", "auroc", "f1", "r2", "val_acc", "roc_auc", "F1_score", "top5"]
 SMALLER = ["loss", "test_loss", "perplexity", "mae", "rmse", "mse", "val_loss", "error_rate", "cross-entropy", "spread"]

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from fedpick.errors import SettingError
-from fedpick.rng import stream
+from fedpick.core.errors import SettingError
+from fedpick.core.rng import stream
 
 
 def test_streams_are_those_of_earlier_releases():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedpick.types import Floats, Ints
+from fedpick.core.types import Floats, Ints
 
 __all__ = ["late_weights"]
 

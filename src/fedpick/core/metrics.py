@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fedpick.errors import ConfigError, SettingError, require
+from fedpick.core.errors import ConfigError, SettingError, require
 
 __all__ = [
     *("ALWAYS", "LABELS", "MEASURED", "SIDES", "Target"),

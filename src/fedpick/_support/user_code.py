@@ -19,8 +19,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from fedpick.errors import ConfigError, unknown_name
-from fedpick.imports import Code, digest, is_local, read_code
+from fedpick._support.program_files import Code, digest, is_local, read_code
+from fedpick.core.errors import ConfigError, unknown_name
 
 __all__ = [
     *("described", "differences", "fingerprint", "is_reference", "load", "moved", "place"),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedpick.errors import SettingError
-from fedpick.schedules import Cosine, Halving, Linear, Step
+from fedpick.core.errors import SettingError
+from fedpick.core.schedules import Cosine, Halving, Linear, Step
 
 
 def test_a_step_is_taken_after_its_round():

@@ -18,9 +18,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick import atomic
+from fedpick._support import atomic
 from fedpick._version import __version__
-from fedpick.errors import StateError
+from fedpick.core.errors import StateError
 
 __all__ = ["FORMAT", "dump_archive", "is_newer", "read_archive", "read_arrays", "write_archive"]
 

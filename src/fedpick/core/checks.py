@@ -1,4 +1,4 @@
-"""`check_policy` checks whether a policy, built-in or your own, follows the rules in `fedpick.protocol`."""
+"""`check_policy` checks whether a policy, built-in or your own, follows the rules in `fedpick.core.protocol`."""
 
 import copy
 import tempfile
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick import own
-from fedpick import rng as rngs
-from fedpick.errors import CheckError, ContractError
-from fedpick.protocol import Policy, check_asked, check_methods, fault, traits
-from fedpick.state import _walk, admit, load_state, observe, retire, save_state
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, View
+from fedpick._support import user_code
+from fedpick.core import rng as rngs
+from fedpick.core.errors import CheckError, ContractError
+from fedpick.core.protocol import Policy, check_asked, check_methods, fault, traits
+from fedpick.core.state import _walk, admit, load_state, observe, retire, save_state
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["check_policy"]
 
@@ -271,7 +271,7 @@ def _broken(policy: Policy[Any], scene: _Scene, rounds: int) -> list[str]:
     def say(rule: str, error: Exception) -> str:  # a policy may fail in any way
         if isinstance(error, CheckError):
             return f"- {rule}: {error}"
-        return f"- {rule}: {type(error).__name__}: {error}{own.place(error)}"
+        return f"- {rule}: {type(error).__name__}: {error}{user_code.place(error)}"
 
     try:
         played = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedpick.errors import require
+from fedpick.core.errors import require
 
 __all__ = ["Cosine", "Decay", "Halving", "Linear", "Schedule", "Step"]
 

@@ -51,7 +51,7 @@ Rules, which `fp.checks.check_policy` tests:
   the old state and return them, which makes it fast for a million clients. So do not use a state after it was given to
   `observe`: continue with the returned one, keep no reference to the old one, and copy it before (`copy.deepcopy`) if
   you need both. With the environment variable FEDPICK_DEBUG=1, runs overwrite every old state with NaN and extreme
-  integers (`fedpick.state.observe`), so that a mistake shows at once.
+  integers (`fedpick.core.state.observe`), so that a mistake shows at once.
 - Every random number comes from the `rng` given to `select`.
 - Choose `min(cohort_size, available)` clients, only available ones, none twice; an empty Choice if none is available.
 - Outcomes contain what clients reported: expect NaN, infinities and false values.
@@ -78,8 +78,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fedpick.errors import ContractError
-from fedpick.types import Bools, Choice, Clients, Floats, Ints, Outcome, Updates, View
+from fedpick.core.errors import ContractError
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Updates, View
 
 __all__ = [
     *("Policy", "ReportSpec", "TrainerLike", "Traits"),
@@ -114,7 +114,7 @@ class TrainerLike(Protocol):
     It may have more, which is used where it is there:
 
     - `directions`: which way is better, of metrics whose names do not tell: {"quality": "larger", "regret": "smaller"}.
-      Names such as macro_f1, auroc, val_loss or perplexity do (`fedpick.metrics.direction`).
+      Names such as macro_f1, auroc, val_loss or perplexity do (`fedpick.core.metrics.direction`).
     - `client_scores(model, round)`: an array with a score for each client, NaN for one without; or None. Larger is
       better, as of the accuracy on its own data. It is called after an evaluation that gave metrics, and gives the
       columns worst_decile and spread; at the end of a run, it gives the clients' accuracy on the page.
@@ -252,7 +252,7 @@ def check_methods(policy: object) -> None:
         plain = isinstance(policy, str | int | float | None)
         said = f"the policy is {policy!r:.80}" if plain else type(policy).__name__
         raise ContractError(
-            f"{said}: it has no method {missing[0]}; a policy needs init, select and observe, see fedpick.protocol for "
+            f"{said}: it has no method {missing[0]}; a policy needs init, select and observe, see fedpick.core.protocol for "
             "a complete example"
         )
 

@@ -7,8 +7,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from fedpick.archive import read_archive, write_archive
-from fedpick.errors import StateError
+from fedpick._support.archive import read_archive, write_archive
+from fedpick.core.errors import StateError
 
 META = {"format": 1}
 

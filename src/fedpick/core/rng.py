@@ -8,7 +8,7 @@ import hashlib
 
 import numpy as np
 
-from fedpick.errors import require
+from fedpick.core.errors import require
 
 __all__ = ["stream"]
 

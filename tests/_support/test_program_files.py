@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedpick
-from fedpick.imports import Code, digest, is_local, read_code, version_of
+from fedpick._support.program_files import Code, digest, is_local, read_code, version_of
 
 
 @pytest.fixture

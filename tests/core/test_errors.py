@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedpick import errors
+from fedpick.core import errors
 
 
 @pytest.mark.parametrize("written", ["rbcs-f", "RBCS-F", "rbcs_f", "RBCSF", " rbcs f "])

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedpick import devices
+from fedpick._support import devices
 
 COUNT = "--xla_force_host_platform_device_count"
 

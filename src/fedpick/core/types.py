@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedpick.errors import ContractError
+from fedpick.core.errors import ContractError
 
 __all__ = ["Bools", "Choice", "Clients", "Floats", "Ints", "Outcome", "Probe", "Status", "Updates", "View"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from fedpick.native import Native, native
+from fedpick._support.native import Native, native
 
 
 @native
@@ -57,7 +57,7 @@ def test_processes_side_by_side_compile_once(tmp_path: Path) -> None:
     script = tmp_path / "work.py"
     script.write_text(
         "import sys, numpy as np\n"
-        "from fedpick.native import native\n"
+        "from fedpick._support.native import native\n"
         "@native\n"
         "def twice(values):\n"
         "    total = 0.0\n"

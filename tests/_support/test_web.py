@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import fedpick as fp
-from fedpick.web import Answer, Server, address, is_loopback
+from fedpick._support.web import Answer, Server, address, is_loopback
 
 TOKEN = "correct-horse-battery"
 

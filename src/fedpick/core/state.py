@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedpick._support.archive import FORMAT, read_archive, write_archive
 from fedpick._version import __version__
-from fedpick.archive import FORMAT, read_archive, write_archive
-from fedpick.errors import ContractError, StateError
-from fedpick.protocol import Policy
-from fedpick.types import Choice, Clients, Outcome, View
+from fedpick.core.errors import ContractError, StateError
+from fedpick.core.protocol import Policy
+from fedpick.core.types import Choice, Clients, Outcome, View
 
 __all__ = [
     *("admit", "load_state", "observe", "pairwise_field", "retire", "save_state", "settings_hash", "shared_field"),

@@ -18,7 +18,7 @@ from socketserver import TCPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, quote, urlsplit
 
-from fedpick.errors import ConfigError, SettingError, require
+from fedpick.core.errors import ConfigError, SettingError, require
 
 __all__ = ["Answer", "Server", "address", "is_loopback"]
 

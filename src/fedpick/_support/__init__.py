@@ -1,0 +1,1 @@
+"""What is not about federated learning: files, archives, native code, devices, users' code, text, web."""
