@@ -96,6 +96,7 @@ lint: $(READY) audit  ## check style, types, the direction of imports and known 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/rooms.py
 
 audit: $(READY)  ## look for known vulnerabilities and for missing packages in the locks (offline; from .ci/advisories.txt)
 	$(BIN)/python .ci/audit.py

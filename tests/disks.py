@@ -1,6 +1,6 @@
 """Disks that fail: at the nth change, or by a power cut that keeps only what was waited for, in any order.
 
-Everything that fedpick does to a disk passes through `os` and `fedpick._support.atomic.opened`, which these take the place of.
+Everything that fedpick does to a disk passes through `os` and `fedpick._support.atomic.opened`, which these replace.
 """
 
 import errno

@@ -91,9 +91,7 @@ def loaded_after(code: str) -> set[str]:
 def test_import_fedpick_loads_nothing_heavy_until_it_is_used():
     heavy = {"numpy", "scipy", "numba", "jax", "pyarrow", "fedpick.policies", "fedpick.worlds", "fedpick.core.state"}
     assert not heavy & loaded_after("import fedpick; fedpick.__version__")
-    assert not heavy - {"numpy"} & loaded_after(
-        "import fedpick; fedpick.Clients([1.0]); fedpick.core.errors; fedpick.core.rng"
-    )
+    assert not heavy - {"numpy"} & loaded_after("import fedpick; fedpick.Clients([1.0]); fedpick.errors; fedpick.rng")
 
 
 def test_worlds_need_neither_numba_nor_scipy():
@@ -117,7 +115,7 @@ def test_every_lazy_name_stands_where_type_checkers_are_told():
     tree = ast.parse(pathlib.Path(fp.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     told = {alias.name: node.module for node in block.body for alias in node.names}
-    rooms = {name for name, module in told.items() if module == "fedpick"}
+    rooms = {name for name, module in told.items() if module in ("fedpick", "fedpick.core")}
     assert {name: f"fedpick.{room}" for name, room in fp._WHERE.items()} == {
         name: module for name, module in told.items() if name not in rooms
     }
@@ -128,13 +126,13 @@ def test_every_lazy_name_stands_where_type_checkers_are_told():
 
 @pytest.mark.slow
 def test_every_room_can_be_reached_in_a_fresh_interpreter():
-    code = "import fedpick as fp\nfor name in fp._ROOMS: assert getattr(fp, name).__name__ == f'fedpick.{name}'"
+    code = "import fedpick as fp\nfor name in fp._ROOMS: assert getattr(fp, name).__name__.endswith(f'.{name}')"
     loaded_after(code)
 
 
 def test_every_room_can_be_reached_and_an_unknown_name_is_an_attribute_error():
     for name in fp._ROOMS:
-        assert fp.__getattr__(name).__name__ == f"fedpick.{name}"
+        assert fp.__getattr__(name).__name__.endswith(f".{name}")
     with pytest.raises(AttributeError, match="module 'fedpick' has no attribute 'E4CS'"):
         fp.E4CS  # noqa: B018
 

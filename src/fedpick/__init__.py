@@ -78,7 +78,7 @@ _ROOMS = (
     *("schedules", "server", "solvers", "state", "store", "studies", "theory", "worlds"),
 )
 _NAMES = {
-    "errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
+    "core.errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
     "UnknownNameError",
     "policies": "BSFL CSUCB E3CS F3AST RBCSF REFL ActiveFL Clustered DivFL FedCS FedCor FedGS FixedProbabilities Genie "
     "GreedyFed Guard HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SFedAvg SizeWeighted TiFL "
@@ -86,17 +86,18 @@ _NAMES = {
     "policies.text": "policy policy_names",
     "comparison": "compare",
     "experiment": "Experiment",
-    "protocol": "Policy ReportSpec traits",
+    "core.protocol": "Policy ReportSpec traits",
     "report.results": "Results load",
     "report.trackers": "track",
     "server": "Session",
     "simulate.run": "Run",
-    "state": "admit load_state retire save_state",
+    "core.state": "admit load_state retire save_state",
     "store.records": "Record",
-    "types": "Choice Clients Outcome Status View",
+    "core.types": "Choice Clients Outcome Status View",
     "worlds": "World",
 }
 _WHERE = {name: room for room, names in _NAMES.items() for name in names.split()}
+_CORE = ("checks", "errors", "rng", "schedules", "state")
 _RENAMED = {"pairs": "state.pairwise_field", "shared": "state.shared_field", "world": "worlds"}
 
 
@@ -110,9 +111,9 @@ def __getattr__(name: str) -> Any:
             stacklevel=2,
         )
         room, _, name = new.rpartition(".")
-        return getattr(importlib.import_module(f"fedpick.{room}"), name) if room else __getattr__(name)
+        return getattr(__getattr__(room), name) if room else __getattr__(name)
     if name in _ROOMS:
-        return importlib.import_module(f"fedpick.{name}")
+        return importlib.import_module(f"fedpick.core.{name}" if name in _CORE else f"fedpick.{name}")
     if name in _WHERE:
         found = globals()[name] = getattr(importlib.import_module(f"fedpick.{_WHERE[name]}"), name)
         return found

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick.core.protocol import check_reports
+from fedpick.core.protocol import Traits, check_reports
 from zoo import zoo
 
 
@@ -49,7 +49,7 @@ def test_traits_read_what_a_policy_says():
 
 
 def test_a_silent_policy_gets_the_defaults():
-    assert fp.traits(object()) == fp.protocol.Traits(
+    assert fp.traits(object()) == Traits(
         cohort_size=None,
         asks=None,
         needs=frozenset(),

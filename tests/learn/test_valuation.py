@@ -10,6 +10,7 @@ from people import model_of, people
 
 import fedpick as fp
 from fedpick import learn
+from fedpick.core.types import Updates
 from fedpick.learn import evaluation
 from fedpick.learn.reports import judged, of_server, validation
 from fedpick.simulate.round import _reported
@@ -71,7 +72,7 @@ def test_an_update_that_is_no_number_has_no_value_and_spoils_no_other():
     updates = trainer.train(model, ids, np.ones(3, bool), np.ones(3), 1, np.random.default_rng(0))
     delta, at, slots = updates.payload
     broken = jax.tree.map(lambda leaf: jnp.asarray(leaf).at[slots[1]].set(np.nan), delta)
-    spoiled = fp.types.Updates(updates.loss, {}, (broken, at, slots), np.array([True, False, True]))
+    spoiled = Updates(updates.loss, {}, (broken, at, slots), np.array([True, False, True]))
     found = of_server(trainer.reports, trainer.model, trainer.data, model["params"], spoiled, ids, 1)["shapley"]
     assert np.isnan(found[1])
     assert np.isfinite(found[[0, 2]]).all()

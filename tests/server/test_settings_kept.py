@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
+from fedpick._support import user_code
 from fedpick.core import schedules
 from fedpick.core.state import settings_hash
 
@@ -81,5 +82,5 @@ def test_the_code_of_a_user_s_own_policy_is_among_its_settings(tmp_path):
     file, hashes = tmp_path / "mine.py", []
     for body in ("return 1", "return 2"):
         file.write_text(f"class Mine:\n    cohort_size = 2\n    def select(self): {body}\n")
-        hashes.append(settings_hash(fp.own.load(f"{file}:Mine")()))
+        hashes.append(settings_hash(user_code.load(f"{file}:Mine")()))
     assert hashes[0] != hashes[1]

@@ -49,7 +49,7 @@ def _libraries() -> tuple[Path, ...]:
 def is_local(path: Path) -> bool:
     """Whether a file is the user's own: not of Python's library, of an installed package, or of fedpick."""
     found = path.resolve()
-    return not any(found.is_relative_to(each) for each in (*_libraries(), Path(__file__).resolve().parent))
+    return not any(found.is_relative_to(each) for each in (*_libraries(), Path(__file__).resolve().parents[1]))
 
 
 @lru_cache

@@ -282,7 +282,7 @@ def load(reference: str) -> Any:
 def place(error: BaseException) -> str:
     """Where in the user's code an error arose, in brackets: " (in select, mine.py, line 9)"; "" if not in it."""
     frames = [(Path(each.filename), each) for each in traceback.extract_tb(error.__traceback__)]
-    theirs = [(path, each) for path, each in frames if not path.is_relative_to(Path(__file__).parent)]
+    theirs = [(path, each) for path, each in frames if not path.is_relative_to(Path(__file__).parents[1])]
     if not theirs:
         return ""
     # A library that it calls, such as NumPy, is in another folder.

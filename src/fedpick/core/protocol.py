@@ -252,8 +252,8 @@ def check_methods(policy: object) -> None:
         plain = isinstance(policy, str | int | float | None)
         said = f"the policy is {policy!r:.80}" if plain else type(policy).__name__
         raise ContractError(
-            f"{said}: it has no method {missing[0]}; a policy needs init, select and observe, see fedpick.core.protocol for "
-            "a complete example"
+            f"{said}: it has no method {missing[0]}; a policy needs init, select and observe, see "
+            "fedpick.core.protocol for a complete example"
         )
 
 

@@ -1,8 +1,8 @@
 """Which code and data of the user's own a run depends on: a part of its key, so that old results are never shown for
 new code.
 
-Code that a text names is read from its files (`user_code.fingerprint`). Of an object it is the file of its class with all
-that this imports; of a class from a script or a notebook, whose other lines may change, only what the class uses.
+Code that a text names is read from its files (`user_code.fingerprint`). Of an object it is the file of its class with
+all that this imports; of a class from a script or a notebook, whose other lines may change, only what the class uses.
 """
 
 import builtins

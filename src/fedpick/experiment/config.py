@@ -66,8 +66,8 @@ class Config:
         checkpoint_every: rounds between checkpoints.
         data: settings of [data]; None: no training.
         train: settings of [train].
-        code: the code and the data files of the user's own that the texts name (see `user_code.fingerprint`); None reads
-            them.
+        code: the code and the data files of the user's own that the texts name (see `user_code.fingerprint`); None
+            reads them.
         made: "policy", "world", "data" or "trainer" as objects, which replace those described by the texts.
     """
 

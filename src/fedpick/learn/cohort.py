@@ -3,7 +3,7 @@
 Two forms of one computation, chosen for the machine:
 
 - "scan": clients one after another on each device, as many steps as each has, and nothing for places that are not
-  used. A CPU has one device per core (`fedpick._support.devices`), and the cohort is dealt out to them unless it is small.
+  used. A CPU has one device per core (`_support.devices`), and the cohort is dealt out to them unless it is small.
 - "vmap": clients side by side in every product, padded steps masked out. For GPUs, where a loop whose length the device
   has to compute would wait for the host. The steps are divided into a few stages, and a client that has finished is
   left out of the later ones.
