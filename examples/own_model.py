@@ -81,9 +81,9 @@ def with_equinox() -> learn.Model:
 
 def train(model: learn.Model, rounds: int = 20) -> float:
     """Train on handwritten digits, 6 of 30 clients in each round; return the accuracy on test digits."""
-    people = data.Dirichlet(alpha=1.0)(data.load("digits"), 30, fp.rng.stream(0, 0, "data"))
-    trainer = learn.Trainer(people, model, lr=0.1, batch=16, momentum=0.5, evaluate_every=rounds)
-    place = fp.World(people.clients, availability=worlds.Bernoulli(0.8), epochs=(1, 2))
+    federated = data.Dirichlet(alpha=1.0)(data.load("digits"), 30, fp.rng.stream(0, 0, "data"))
+    trainer = learn.Trainer(federated, model, lr=0.1, batch=16, momentum=0.5, evaluate_every=rounds)
+    place = fp.World(federated.clients, availability=worlds.Bernoulli(0.8), epochs=(1, 2))
     run = fp.Run(fp.E3CS(6, quota=0.5), place, seed=1, trainer=trainer)
     *_, last = run.rounds(until=rounds)
     return last.metrics["accuracy"]

@@ -14,7 +14,7 @@ import urllib.request
 
 import numpy as np
 
-AWAY = (urllib.error.URLError, http.client.HTTPException, OSError)  # the server is dead: it will be back
+AWAY = (urllib.error.URLError, http.client.HTTPException, OSError)  # the server cannot be reached: try again
 
 
 class Client:
@@ -26,9 +26,9 @@ class Client:
         # In place of data: the model that is optimal for this client.
         self.target = 1.0 + 0.1 * np.random.default_rng(len(name)).normal(size=10)
 
-    def call(self, path: str, **said: object) -> dict:
+    def call(self, path: str, **message: object) -> dict:
         """POST the message, or GET without one."""
-        data = json.dumps({"name": self.name, **said}).encode() if said or path != "work" else None
+        data = json.dumps({"name": self.name, **message}).encode() if message or path != "work" else None
         query = "" if data else "?" + urllib.parse.urlencode({"name": self.name})
         with urllib.request.urlopen(f"{self.url}/{path}{query}", data=data, timeout=10) as reply:
             found: dict = json.loads(reply.read())

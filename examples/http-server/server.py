@@ -26,7 +26,7 @@ import numpy as np
 import fedpick as fp
 from fedpick.server import Round
 
-SILENT = 10.0  # seconds without a word after which a client counts as away
+SILENT = 10.0  # seconds without a request after which a client counts as away
 
 
 class Federation:
@@ -36,9 +36,9 @@ class Federation:
         self.session = fp.Session(
             policy, state=folder / "state", model=folder / "model", records=folder / "records", deadline=deadline
         )
-        self.there: dict[str, tuple[float, object]] = {}  # name -> when it was heard of last, its size
-        self.round: Round | None = None  # the last that began
-        kept = self.session.model  # of the round that the state is of, whenever the server died
+        self.there: dict[str, tuple[float, object]] = {}  # name -> time of its last request, its size
+        self.round: Round | None = None  # the round that began last
+        kept = self.session.model  # it belongs to the round of the saved state, at whatever moment the server died
         self.model = np.zeros(dimension) if kept is None else kept["w"]
 
     def play(self) -> None:
@@ -56,7 +56,7 @@ class Federation:
         now = time.monotonic()
         return {name: size for name, (heard, size) in list(self.there.items()) if now - heard < SILENT}
 
-    # -- what clients say; called from many threads ------------------------------------------------------------------
+    # -- requests of clients; called from many threads ---------------------------------------------------------------
 
     def join(self, name: str, size: object = None) -> dict[str, object]:
         """A client is available."""
@@ -88,7 +88,7 @@ class Federation:
         except (TypeError, ValueError):
             fine = False
         if not fine:
-            r.failed(name, "the update is not like the model")
+            r.failed(name, "the update does not have the shape of the model, or is not finite")
             return {"used": False}
         return {"used": r.done(name, loss=loss, seconds=seconds, update=array) == fp.Status.DONE}
 
@@ -96,7 +96,7 @@ class Federation:
         """A client could not train."""
         r = self.round
         if r is not None and r.number == round:
-            r.failed(name, "it says so")
+            r.failed(name, "the client reported a failure")
         return {}
 
 
@@ -111,8 +111,8 @@ def handler(federation: Federation) -> type[BaseHTTPRequestHandler]:
             """Join, leave, done, failed."""
             try:
                 length = min(int(self.headers.get("Content-Length", 0)), 10_000_000)
-                said = json.loads(self.rfile.read(length))
-                self.answer(200, posts[self.path.strip("/")](**said))
+                message = json.loads(self.rfile.read(length))
+                self.answer(200, posts[self.path.strip("/")](**message))
             except (KeyError, TypeError, ValueError) as error:
                 self.answer(400, {"error": str(error)})
 
