@@ -195,14 +195,14 @@ def test_a_full_disk_at_the_end_is_one_line_and_the_runs_are_whole(tmp_path, mon
 
 
 def test_a_run_that_was_killed_between_its_two_joined_files_is_ended(tmp_path, monkeypatch):
-    from fedpick.store import writing
+    from fedpick.store import writer
 
     whole = fp.compare(["uniform"], out=tmp_path / "whole", **{**SMALL, "seeds": 1}).runs[0].folder
 
     class Killed(BaseException):
         pass
 
-    write = writing.write_sealed
+    write = writer.write_sealed
 
     def die(path, table, label):
         if path.name == "selections.parquet":
@@ -210,7 +210,7 @@ def test_a_run_that_was_killed_between_its_two_joined_files_is_ended(tmp_path, m
         write(path, table, label)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "write_sealed", die)
+        patch.setattr(writer, "write_sealed", die)
         with pytest.raises(Killed):
             fp.compare(["uniform"], out=tmp_path / "cut", **{**SMALL, "seeds": 1})
     cut = tmp_path / "cut/runs" / whole.name

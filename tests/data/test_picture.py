@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedpick.core.errors import MissingError
-from fedpick.data.federated import Dataset, Federated
+from fedpick.data.federated import Dataset, Federated, hold_out
 from fedpick.data.generators import generate
-from fedpick.data.partitions import hold_out, partition
+from fedpick.data.partitions import partition
 from fedpick.data.picture import describe, draw
 
 

@@ -264,7 +264,7 @@ def with_trace(folder: Path, rows: str, text: str = "trace('spells.csv', unit='r
 def test_a_trace_with_overlapping_spells_is_one_line_with_both_files(tmp_path: Path) -> None:
     path = with_trace(tmp_path, "2,0,10\n2,5,20\n")
     wanted = (
-        f"{path}: {tmp_path / 'spells.csv'}: client 2 has overlapping spells [0, 10) and [5, 20); join them into one"
+        f"{path}: {tmp_path / 'spells.csv'}: client 2 has overlapping intervals [0, 10) and [5, 20); join them into one"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(wanted)}$"):
         load(path)

@@ -21,7 +21,7 @@ from fedpick.experiment import executors
 from fedpick.flower import Selected
 from fedpick.policies.text import label
 from fedpick.server import recording
-from fedpick.store import writing
+from fedpick.store import writer
 
 
 def world(clock: Clock) -> FakeGrid:
@@ -106,7 +106,7 @@ def test_a_folder_of_another_server_is_refused_before_anything_is_trained(clock:
 
 
 def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypatch, caplog) -> None:
-    whole = writing.write_sealed
+    whole = writer.write_sealed
     failing = [True]
 
     def write(*args, **options):
@@ -114,7 +114,7 @@ def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypat
             raise OSError(28, "No space left on device")
         return whole(*args, **options)
 
-    monkeypatch.setattr(writing, "write_sealed", write)
+    monkeypatch.setattr(writer, "write_sealed", write)
     strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), records=tmp_path / "run")
 
     def watch(round, arrays):
@@ -127,14 +127,14 @@ def test_a_full_disk_does_not_end_the_training(clock: Clock, tmp_path, monkeypat
 
 def test_killed_while_the_records_disk_is_full_no_round_is_lost(clock: Clock, tmp_path, monkeypatch, caplog) -> None:
     """The journal stays until the records hold its rounds, and the advice is one that can be followed."""
-    whole, full = writing.write_sealed, [True]
+    whole, full = writer.write_sealed, [True]
 
     def write(*args, **options):
         if full[0]:
             raise OSError(28, "No space left on device")
         return whole(*args, **options)
 
-    monkeypatch.setattr(writing, "write_sealed", write)
+    monkeypatch.setattr(writer, "write_sealed", write)
     options = {"state": tmp_path / "state", "checkpoint_every": 3, "policy": fp.Uniform(3)}
     for _ in range(2):
         served(clock, tmp_path / "run", 10, **options)  # what waits to be written goes with the process

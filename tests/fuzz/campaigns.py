@@ -17,7 +17,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -613,7 +613,7 @@ def sources(number: int) -> None:
         "cifar": formats.read_cifar_binary,
         "idx": formats.read_idx,
         "ocr": formats.read_ocr_letters,
-        "emnist": formats.read_emnist_letters,
+        "emnist": partial(formats.read_emnist, "letters"),
     }[reader]
     with tempfile.TemporaryDirectory(prefix="fedpick-fuzz-") as place:
         (Path(place) / names[reader]).write_bytes(content)

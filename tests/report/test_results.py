@@ -22,7 +22,7 @@ from fedpick.report.intervals import Interval
 from fedpick.report.results import Results
 from fedpick.report.runs import find_runs, read_info
 from fedpick.report.versions import short
-from fedpick.store import Tables, read_manifest, sealed
+from fedpick.store import Tables, parquet, read_manifest
 from fedpick.store import tables as store_tables
 
 
@@ -47,14 +47,14 @@ def opened(monkeypatch):
     seen = []
 
     @dataclass(frozen=True)
-    class Counted(sealed.Sealed):
+    class Counted(parquet.TableFile):
         def table(self, columns=None):
             seen[-1][1] = columns
             return super().table(columns)
 
     def read(path):
         seen.append([str(path), None])
-        found = sealed.read_sealed(path)
+        found = parquet.read_sealed(path)
         return Counted(found.path, found.file, found.label)
 
     monkeypatch.setattr(store_tables, "read_sealed", read)
@@ -545,20 +545,20 @@ def test_a_damaged_table_is_one_line(tmp_path):
 
 def test_a_table_of_something_else_is_one_line(tmp_path):
     run = make(tmp_path / "run")
-    table, label = pq.read_table(run / "selections.parquet"), sealed.read_sealed(run / "selections.parquet").label
-    sealed.write_sealed(run / "selections.parquet", table.drop_columns(["status"]), label)
+    table, label = pq.read_table(run / "selections.parquet"), parquet.read_sealed(run / "selections.parquet").label
+    parquet.write_sealed(run / "selections.parquet", table.drop_columns(["status"]), label)
     with pytest.raises(fp.StoreError, match="has no column 'status', so it is not a table of selections"):
         fp.load(run).table()
-    sealed.write_sealed(run / "selections.parquet", table.set_column(1, "client", [["x"] * len(table)]), label)
+    parquet.write_sealed(run / "selections.parquet", table.set_column(1, "client", [["x"] * len(table)]), label)
     with pytest.raises(fp.StoreError, match="its tables are not a run's"):
         fp.load(run).table()
     other = make(tmp_path / "other")
-    table, label = pq.read_table(other / "rounds.parquet"), sealed.read_sealed(other / "rounds.parquet").label
-    sealed.write_sealed(other / "rounds.parquet", table.drop_columns(["done"]), label)
+    table, label = pq.read_table(other / "rounds.parquet"), parquet.read_sealed(other / "rounds.parquet").label
+    parquet.write_sealed(other / "rounds.parquet", table.drop_columns(["done"]), label)
     with pytest.raises(fp.StoreError, match="its tables are not a run's"):
         fp.load(other).table()
     empty = make(tmp_path / "empty")
-    sealed.write_sealed(empty / "rounds.parquet", pq.read_table(empty / "rounds.parquet").slice(0, 0), label)
+    parquet.write_sealed(empty / "rounds.parquet", pq.read_table(empty / "rounds.parquet").slice(0, 0), label)
     with pytest.raises(fp.StoreError, match=r"has no rounds in its rounds\.parquet"):
         fp.load(empty).table()
 

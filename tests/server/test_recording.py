@@ -16,17 +16,17 @@ from fedpick.core.errors import StoreError
 from fedpick.server import recording
 from fedpick.server.roster import Roster
 from fedpick.store import (
+    parquet,
     read_census,
     read_clients,
     read_presence,
     read_rounds,
     read_selections,
-    sealed,
     tables,
-    writing,
+    writer,
 )
+from fedpick.store.audit import verify
 from fedpick.store.records import Record
-from fedpick.store.verify import verify
 
 NAMES = [f"phone-{k}" for k in range(6)]
 
@@ -57,7 +57,7 @@ def rounds_in(path: Path) -> list[int]:
 @pytest.mark.slow
 def test_a_round_reads_and_writes_as_much_after_many_rounds(tmp_path, monkeypatch) -> None:
     read, written = [0], [0]
-    real_read, real_write = tables.read_sealed, writing.write_sealed
+    real_read, real_write = tables.read_sealed, writer.write_sealed
 
     def reading(path: Path):
         read[0] += path.stat().st_size
@@ -68,7 +68,7 @@ def test_a_round_reads_and_writes_as_much_after_many_rounds(tmp_path, monkeypatc
         written[0] += path.stat().st_size
 
     monkeypatch.setattr(tables, "read_sealed", reading)
-    monkeypatch.setattr(writing, "write_sealed", noting)
+    monkeypatch.setattr(writer, "write_sealed", noting)
     session = fp.Session(fp.Uniform(2), records=tmp_path / "run")
     spent, parts = [], []
     for _ in range(4):
@@ -86,7 +86,7 @@ def test_a_round_reads_and_writes_as_much_after_many_rounds(tmp_path, monkeypatc
 
 
 def test_parts_do_not_become_larger_than_what_may_be_in_memory(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(writing, "LARGEST", 30_000)
+    monkeypatch.setattr(writer, "LARGEST", 30_000)
     monkeypatch.setattr(recording, "MERGE_EVERY", 2)
     session = fp.Session(fp.Uniform(2), records=tmp_path / "run")
     play(session, 30)
@@ -98,7 +98,7 @@ def test_parts_do_not_become_larger_than_what_may_be_in_memory(tmp_path, monkeyp
 
 
 def test_the_memory_of_a_merge_and_of_the_join_does_not_grow_with_the_rounds(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(sealed, "GROUP", 64)
+    monkeypatch.setattr(parquet, "GROUP", 64)
     rng, peaks, pool = np.random.default_rng(1), [], pa.default_memory_pool()
 
     def play(number: int) -> Record:
@@ -118,7 +118,7 @@ def test_the_memory_of_a_merge_and_of_the_join_does_not_grow_with_the_rounds(tmp
         return counted.max_memory()
 
     for rounds in (400, 1600):
-        with writing.Tables(tmp_path / str(rounds), {"seed": rounds}) as opened:
+        with writer.Tables(tmp_path / str(rounds), {"seed": rounds}) as opened:
             for at in range(0, rounds, rounds // 5):
                 opened.write([play(at + k + 1) for k in range(rounds // 5)], [])
             merged = peak(opened.merge)
@@ -158,7 +158,7 @@ def test_a_process_that_ends_at_any_change_of_a_merge_loses_nothing(tmp_path, mo
                 raise Killed
             act(*args)
 
-        opened = writing.Tables(copy / "run")
+        opened = writer.Tables(copy / "run")
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", lambda *args, real=real: stop(real["replace"], *args))
             patch.setattr(atomic, "remove", lambda *args, real=real: stop(real["remove"], *args))
@@ -224,18 +224,18 @@ def test_records_from_before_there_were_sizes_and_presence_are_continued(tmp_pat
     options = {"state": tmp_path / "state", "records": tmp_path / "run"}
     with monkeypatch.context() as patch:  # as they were written then
         patch.setattr(Roster, "there", lambda self, available: None)
-        real = writing.Tables.write
+        real = writer.Tables.write
 
         def without(self, records, *rest):
             real(self, [replace(each, joined=None) for each in records], *rest)
 
-        patch.setattr(writing.Tables, "write", without)
+        patch.setattr(writer.Tables, "write", without)
         session = fp.Session(fp.Uniform(2), **options)
         play(session, 3)
         session.close()
-    with writing.Tables(tmp_path / "run") as opened:
-        label = sealed.Label("clients", opened.run, 0, 0)
-        writing.write_sealed(tmp_path / "run" / "clients.parquet", pa.table({"client": range(6), "name": NAMES}), label)
+    with writer.Tables(tmp_path / "run") as opened:
+        label = parquet.Label("clients", opened.run, 0, 0)
+        writer.write_sealed(tmp_path / "run" / "clients.parquet", pa.table({"client": range(6), "name": NAMES}), label)
     assert (read_clients(tmp_path / "run"), read_census(tmp_path / "run")) == (NAMES, {})
     session = fp.Session(fp.Uniform(2), **options)
     with session.round(available=[*NAMES[:5], "tab"]) as r:

@@ -14,7 +14,7 @@ from disks import Faults, PowerCut
 from fedpick._support.archive import read_archive, write_archive
 from fedpick.server import journal as journals
 from fedpick.server.journal import verify_journal
-from fedpick.store.verify import verify
+from fedpick.store.audit import verify
 
 NAMES = ["ada", "bob", "cyd"]
 
@@ -228,7 +228,7 @@ def test_verify_reads_the_models(tmp_path: Path) -> None:
     with fp.Session(fp.E3CS(2), state=tmp_path, model=tmp_path) as session:
         play(session)
     found = verify(tmp_path, verify_journal)
-    assert [each.said for each in found][-1] == "the model after round 1, 3 arrays"
+    assert [each.text for each in found][-1] == "the model after round 1, 3 arrays"
     assert all(each.whole for each in found)
 
 

@@ -20,7 +20,7 @@ import fedpick as fp
 from fedpick import store
 from fedpick.core.state import pack
 from fedpick.server import journal
-from fedpick.store import writing
+from fedpick.store import writer
 
 DONE, LATE, FAILED, SURPLUS = fp.Status
 OLD = Path(__file__).parent / "old"
@@ -446,14 +446,14 @@ def test_opened_in_one_thread_and_closed_in_another(tmp_path) -> None:
 
 def test_a_full_disk_for_the_records_costs_no_round(tmp_path, monkeypatch, caplog) -> None:
     """Killed while the records' disk is full: they are made up from the journal, which is kept for as long."""
-    write, full = writing.write_sealed, [False]
+    write, full = writer.write_sealed, [False]
 
     def failing(*args, **options):
         if full[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(*args, **options)
 
-    monkeypatch.setattr(writing, "write_sealed", failing)
+    monkeypatch.setattr(writer, "write_sealed", failing)
     options = {"state": tmp_path / "state", "records": tmp_path / "run", "checkpoint_every": 4}
     twin, session = fp.Session(fp.E3CS(3)), fp.Session(fp.E3CS(3), **options)
     for number in range(1, 31):
@@ -481,14 +481,14 @@ def test_a_full_disk_for_the_records_costs_no_round(tmp_path, monkeypatch, caplo
 def test_a_session_that_is_closed_while_the_records_disk_is_full_adds_them_when_it_is_opened_again(
     tmp_path, monkeypatch
 ) -> None:
-    write, full = writing.write_sealed, [True]
+    write, full = writer.write_sealed, [True]
 
     def failing(*args, **options):
         if full[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(*args, **options)
 
-    monkeypatch.setattr(writing, "write_sealed", failing)
+    monkeypatch.setattr(writer, "write_sealed", failing)
     session = fp.Session(fp.E3CS(3), state=tmp_path / "state", records=tmp_path / "run", checkpoint_every=2)
     for _ in range(2):
         play(session, NAMES)

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,14 +27,13 @@ from fedpick._support import atomic
 from fedpick.core.errors import ContractError, SettingError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
-from fedpick.experiment.playing import config_of
 from fedpick.simulate.census import census
 from fedpick.simulate.round import Record, Updates
 from fedpick.simulate.run import Run
 from fedpick.store import Folder, machine, read_census, read_presence, read_rounds, read_selections
 from fedpick.store import folder as stores
+from fedpick.store.audit import verify
 from fedpick.store.records import presence
-from fedpick.store.verify import verify
 
 ROUNDS, EVERY = 23, 5
 
@@ -920,27 +918,7 @@ def test_a_disk_that_takes_no_more_is_said_by_a_real_process(limit: int, tmp_pat
     assert contents(execute(what, path)) == whole(what)
 
 
-# --- runs of earlier versions ---
-
-
-def test_a_run_of_the_last_release_is_read_and_goes_on(tmp_path: Path) -> None:
-    shutil.copytree(Path(__file__).parent / "old" / "run-0.1", tmp_path / "old")
-    before = "an earlier version of fedpick have no checksums"
-    config = config_of(tmp_path / "old")
-    assert (config.policy, config.rounds, config.seed) == ("uniform", 20, 1)
-    assert config.world == {"name": "volatile", "num_clients": 20}
-    with pytest.warns(UserWarning, match=before):
-        assert fp.load(tmp_path / "old").frame()["rounds"].tolist() == [20]
-    longer = replace(config, rounds=30)
-    with pytest.warns(UserWarning, match=before):
-        execute(longer, tmp_path / "old")
-    execute(longer, tmp_path / "new")
-    read_selections(tmp_path / "old")  # and has sums now
-    assert contents(tmp_path / "old")[1] == contents(tmp_path / "new")[1]
-    assert read_rounds(tmp_path / "old").equals(read_rounds(tmp_path / "new"))
-    there = [read_presence(tmp_path / each)["there"].to_pylist() for each in ("old", "new")]
-    assert there[0] == [None] * 20 + there[1][20:]  # of the first rounds nobody wrote who was there
-    assert any(there[1][:20])
+# --- who was there ---
 
 
 def test_who_was_there_is_recorded(tmp_path: Path) -> None:

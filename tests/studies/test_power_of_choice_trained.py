@@ -9,7 +9,7 @@ import pytest
 
 import fedpick as fp
 from fedpick.core.errors import DataError, SettingError
-from fedpick.data.sources import loading
+from fedpick.data.sources import loader
 from fedpick.simulate.round import Updates
 from fedpick.studies import _trained, reproduce, save
 from fedpick.studies._trained import Halved, ideal_world, play_trained, reached, split
@@ -100,7 +100,7 @@ def test_data_that_cannot_be_had_is_the_loader_s_error(monkeypatch, tmp_path):
         raise DataError(f"{name} is not in the cache and cannot be fetched")
 
     monkeypatch.setenv("FEDPICK_DATA", str(tmp_path))
-    monkeypatch.setattr(loading, "_get", offline)
+    monkeypatch.setattr(loader, "_get", offline)
     _trained.dataset.cache_clear()
     _trained.split.cache_clear()
     with pytest.raises(DataError, match="fashion-mnist is not in the cache and cannot be fetched"):

@@ -131,7 +131,7 @@ def test_an_empty_file(tmp_path):
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_a_trace_without_spells(tmp_path, name):
     path = write(tmp_path / name, [])
-    assert refused(path) == f"{path}: has no spells, so no client would ever be available; write one line per spell"
+    assert refused(path) == f"{path}: has no intervals, so no client would ever be available; write one per line"
 
 
 @pytest.mark.parametrize(
@@ -149,19 +149,19 @@ def test_a_trace_without_spells(tmp_path, name):
 )
 def test_a_number_that_cannot_be_read(tmp_path, name, spell, shown):
     path = write(tmp_path / name, [spell])
-    assert refused(path) == f"{path}, spell 1: cannot read {shown}; write a client's number and two times"
+    assert refused(path) == f"{path}, interval 1: cannot read {shown}; write a client's number and two times"
 
 
 @pytest.mark.parametrize("who", [3, -1, 10**30])
 def test_a_client_out_of_range(tmp_path, who):
     path = write(tmp_path / "t.csv", [(0, 1, 2), (who, 1, 2)])
-    assert refused(path) == f"{path}, spell 2: client {who}, but clients are numbered 0 to 2"
+    assert refused(path) == f"{path}, interval 2: client {who}, but clients are numbered 0 to 2"
 
 
 @pytest.mark.parametrize(("start", "end"), [(2, 1), (2, 2), ("nan", 3), (1, "nan")])
 def test_a_spell_that_does_not_end_after_it_starts(tmp_path, start, end):
     path = write(tmp_path / "t.csv", [(0, 0, 1), (0, start, end)])
-    assert refused(path) == f"{path}, spell 2: starts at {start} and ends at {end}, but must end after it starts"
+    assert refused(path) == f"{path}, interval 2: starts at {start} and ends at {end}, but must end after it starts"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_spell_that_does_not_end_after_it_starts(tmp_path, start, end):
 def test_spells_that_overlap(tmp_path, spells):
     path = write(tmp_path / "t.csv", spells)
     assert refused(path) == (
-        f"{path}: client 1 has overlapping spells [1700000001, 1700000009) and [1700000003, 1700000004); "
+        f"{path}: client 1 has overlapping intervals [1700000001, 1700000009) and [1700000003, 1700000004); "
         "join them into one"
     )
 

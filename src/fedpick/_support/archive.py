@@ -1,7 +1,7 @@
-"""Arrays and one JSON text in a .npz file: no pickle, nothing compressed, and nothing in it that is not accounted for.
+"""Arrays and one JSON text in a .npz file: without pickle and compression, and the text lists all arrays.
 
-Every member has its CRC-32, and the text names all of them: a file is read whole, or refused. Sizes are checked before
-memory is taken, so that a file made to harm is refused like a damaged one.
+Every member has its CRC-32: a file is read whole, or refused. Sizes are checked before memory is allocated, so that a
+file made to harm is refused like a damaged one.
 """
 
 import io
@@ -22,15 +22,14 @@ from fedpick._support import atomic
 from fedpick._version import __version__
 from fedpick.core.errors import StateError
 
-__all__ = ["FORMAT", "dump_archive", "is_newer", "read_archive", "read_arrays", "write_archive"]
+__all__ = ["BROKEN", "FORMAT", "dump_archive", "is_newer", "read_archive", "read_arrays", "write_archive"]
 
-FORMAT = 1  # raised when a file written before cannot be read any more
+FORMAT = 1  # increased when older files can no longer be read
 META = "fedpick.json"
-MEMBERS = "members"  # in the text: the names of all arrays
+MEMBERS = "members"  # key of the text with the names of all arrays
 LONGEST_META = 2**24  # bytes of the text
-LARGEST, MOST_DENSE = 2**30, 200  # bytes that a small file may unpack to; times its size that a large one may
-_MAGIC = b"\x93NUMPY"
-_BROKEN = (
+LARGEST, MOST_DENSE = 2**30, 200  # most bytes that a small file may unpack to; most times its size, for a large one
+BROKEN = (  # what reading a damaged file can raise
     *(zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, EOFError, TypeError, AttributeError),
     *(OSError, RuntimeError, RecursionError, MemoryError, NotImplementedError, OverflowError, SyntaxError),
 )
@@ -72,18 +71,18 @@ def read_npy(raw: bytes) -> NDArray[Any]:
 
 
 def read_arrays(path: Path, names: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """The arrays of any .npz file, compressed or not, or those that are named; a bomb is refused before it is unpacked.
+    """The arrays of any .npz file, compressed or not; a zip bomb is refused before it is unpacked.
 
     Args:
         path: of the file.
-        names: of the arrays wanted; none: all.
+        names: of the arrays to read; empty: all.
     """
     size = path.stat().st_size
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         whole = sum(entry.file_size for entry in entries)
         if whole > max(LARGEST, MOST_DENSE * size):
-            raise ValueError(f"it says that {size} bytes hold {whole}")
+            raise ValueError(f"it claims {whole} bytes in a file of {size}")
         found = {entry.filename.removesuffix(".npy"): entry for entry in entries}
         return {name: read_npy(archive.read(entry)) for name, entry in found.items() if not names or name in names}
 
@@ -101,7 +100,7 @@ def is_newer(version: object) -> bool:
 
 
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int, longest: int | None = None) -> bytes:
-    """The bytes of a member; one that says more of itself than can be true is refused before it is read."""
+    """The bytes of a member; one that claims an impossible size is refused before it is read."""
     if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 0x1:
         raise ValueError(f"{entry.filename[:80]!r} is compressed or encrypted, as no file of fedpick's is")
     if entry.file_size > size or entry.compress_size != entry.file_size or entry.file_size > (longest or size):
@@ -112,11 +111,11 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, size: int, longest
 def read_archive(
     path: str | os.PathLike[str], part: bytes | None = None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read what `write_archive` wrote; a StateError says what is wrong with a file that is not whole.
+    """Read what `write_archive` wrote; a StateError describes the fault of a damaged file.
 
     Args:
         path: of the file.
-        part: what to read in its place, where a file holds several archives.
+        part: the bytes of one archive, if the file holds several.
     """
     source = Path(path)
     try:
@@ -131,20 +130,15 @@ def read_archive(
             names = [name for name in entries if name != META]
             if MEMBERS in meta and [f"{name}.npy" for name in meta.pop(MEMBERS)] != names:
                 raise ValueError("a member is missing, or there is one too many")
-            arrays = {
-                name.removesuffix(".npy"): read_npy(_member(archive, entries[name], size))
-                for name in names
-                if name.endswith(".npy")
-            }
-    except _BROKEN as error:
-        said = str(error)[:200]
+            arrays = {name.removesuffix(".npy"): read_npy(_member(archive, entries[name], size)) for name in names}
+    except BROKEN as error:
         raise StateError(
-            f"{source}: not a complete fedpick state ({type(error).__name__}: {said}); it was truncated, damaged or "
-            "written by another program. Restore a backup, or start anew with policy.init(clients)"
+            f"{source}: not a complete fedpick state ({type(error).__name__}: {str(error)[:200]}); it was truncated, "
+            "damaged or written by another program. Restore a backup, or start anew with policy.init(clients)"
         ) from None
-    said, mine = str(meta.get("fedpick"))[:40], f"but this is fedpick {__version__}, which reads format {FORMAT}"
+    other, this = str(meta.get("fedpick"))[:40], f"but this is fedpick {__version__}, which reads format {FORMAT}"
     if meta["format"] != FORMAT:
-        raise StateError(f"{source}: state format {meta['format']}, {mine}; read it with fedpick {said}")
+        raise StateError(f"{source}: state format {meta['format']}, {this}; read it with fedpick {other}")
     if is_newer(meta.get("fedpick")):
-        raise StateError(f"{source}: was written by fedpick {said}, {mine} of its own version and before; upgrade")
+        raise StateError(f"{source}: was written by fedpick {other}, {this} of its own version and before; upgrade")
     return arrays, meta

@@ -1,7 +1,7 @@
 """The one way in which fedpick changes a disk: a file is replaced whole or not at all, and a power cut undoes nothing.
 
-A new file is written under a random name that nobody can have planted, waited for, and renamed; then the folder is
-waited for, since a rename lasts only when that is on the disk too.
+A new file is written under a random name, which nobody can have guessed, synced to the disk, and renamed; then the
+folder is synced, because a rename is permanent only when the folder is on the disk too.
 """
 
 import filecmp
@@ -14,32 +14,23 @@ from pathlib import Path
 from typing import IO
 
 __all__ = [
-    "LEFTOVERS",
-    "creating",
-    "make_folder",
-    "opened",
-    "plain_mode",
-    "remove",
-    "replacing",
-    "sync_folder",
-    "tidy",
-    "write_bytes",
-    "write_text",
+    *("LEFTOVERS", "creating", "make_folder", "opened", "remove", "replacing", "sync_folder", "tidy"),
+    *("write_bytes", "write_text"),
 ]
 
-LEFTOVERS = "*." + 8 * "[0-9a-f]" + ".tmp"  # names that a process killed while it wrote leaves behind
-LONGEST_NAME = 200  # bytes of a file's name that a temporary name repeats; 255 is what most systems allow
+LEFTOVERS = "*." + 8 * "[0-9a-f]" + ".tmp"  # temporary files, which a killed process leaves behind
+LONGEST_NAME = 200  # bytes of a file's name that its temporary name repeats; most systems allow 255 in all
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def opened(path: Path, mode: str) -> IO[bytes]:
-    """Open a file to change it; every byte that fedpick writes itself passes through here."""
+    """Open a file to change it; fedpick writes every file through this function."""
     return path.open(mode)
 
 
 def sync_folder(folder: Path) -> None:
     """Wait until what was renamed, made or removed in a folder is on the disk."""
-    if os.name == "nt":  # it has no such thing
+    if os.name == "nt":  # Windows cannot sync folders
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -53,7 +44,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path in the same folder, which replaces `path` when the block ends without an error.
 
     The old file stays whole until the new one is on the disk; if the block raises, it stays for good. A file that would
-    be the same is left alone.
+    be the same is not replaced.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -65,7 +56,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     name = target.name.encode(errors="surrogateescape")[:LONGEST_NAME].decode(errors="ignore")
     temporary = target.with_name(f"{name}.{secrets.token_hex(4)}.tmp")
-    os.close(os.open(temporary, _NEW, 0o666))  # ours alone: a link that was planted here is not followed
+    os.close(os.open(temporary, _NEW, 0o666))  # a new file: a link planted here is not followed
     try:
         yield temporary
         if not target.is_symlink() and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
@@ -83,7 +74,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def creating(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """An open file that takes the place of `path` when the block ends well, as `replacing` does."""
+    """An open file that replaces `path` when the block ends without an error, as with `replacing`."""
     with replacing(path) as temporary, opened(temporary, "wb") as file:
         yield file
 
@@ -100,7 +91,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, unless they are there."""
+    """Make a folder and those above it, unless they exist."""
     if path.is_dir():
         return
     if not path.parent.exists():
@@ -110,27 +101,18 @@ def make_folder(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it is there; it may come back after a power cut."""
+    """Remove a file, if it exists; it may come back after a power cut."""
     path.unlink(missing_ok=True)
 
 
 def tidy(folder: Path, older: float = 0.0) -> None:
-    """Remove what killed processes left half written.
+    """Remove the temporary files of killed processes.
 
     Args:
-        folder: where.
-        older: seconds since it was touched; more than 0 where no lock says that nobody else is writing.
+        folder: to look in; not below.
+        older: only files untouched for this many seconds; use more than 0 unless a lock excludes other writers.
     """
     for leftover in folder.glob(LEFTOVERS):
         with suppress(FileNotFoundError):
             if time.time() - leftover.lstat().st_mtime >= older:
                 leftover.unlink()
-
-
-def plain_mode(path: Path) -> int:
-    """The mode of a file at this path, made if it is not there: what the user's mask leaves, as for all other files."""
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
-    try:
-        return os.fstat(handle).st_mode & 0o777
-    finally:
-        os.close(handle)

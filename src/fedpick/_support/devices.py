@@ -19,7 +19,7 @@ DEVICES = ("auto", "cpu", "gpu")
 _COUNT = "--xla_force_host_platform_device_count"
 _THREADS = "--xla_cpu_multi_thread_eigen"
 _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin")  # jaxlib alone has none
-_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # NVIDIA, under WSL, AMD
+_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")  # NVIDIA, any GPU under WSL, AMD
 
 
 def flags(count: int) -> str:
@@ -50,7 +50,7 @@ def reserve(count: int | None = None) -> None:
 def environment() -> dict[str, str]:
     """Environment variables of a process that shares the cores with others: one host device of one thread, and no GPU.
 
-    XLA would else split every gather of a mini-batch over as many threads as there are cores.
+    Otherwise XLA would split every gather of a mini-batch over as many threads as there are cores.
 
     >>> environment()["JAX_PLATFORMS"]
     'cpu'
@@ -59,7 +59,7 @@ def environment() -> dict[str, str]:
 
 
 def stay_on_cpu() -> None:
-    """Let JAX use the CPU in this process, so that others can use the GPU. No effect after JAX was imported."""
+    """Make JAX use the CPU in this process, so that others can use the GPU. No effect after JAX was imported."""
     if "jax" in sys.modules or not gpu_there():
         return
     before = os.environ.get("JAX_PLATFORMS")
@@ -74,7 +74,7 @@ def stay_on_cpu() -> None:
 
 
 def gpu_there() -> bool:
-    """Whether JAX would find a GPU; found out without JAX, which would reserve its memory."""
+    """Whether JAX would find a GPU; does not ask JAX, which would reserve its memory."""
     platforms = os.environ.get("JAX_PLATFORMS", "")
     if platforms and not re.search("cuda|rocm|gpu", platforms):
         return False

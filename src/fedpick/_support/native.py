@@ -18,12 +18,12 @@ R = TypeVar("R")
 
 
 class Native(Generic[P, R]):
-    """A function that is compiled at its first call; compiled code is kept beside the source file if possible.
+    """A function that is compiled at its first call; compiled code is cached beside the source file if possible.
 
     Args:
-        function: that Numba can compile.
+        function: to be compiled by Numba.
         nogil: whether other threads may run meanwhile.
-        fastmath: the freedoms that LLVM is given with floating-point numbers, by their names there.
+        fastmath: LLVM's fast-math flags, by name.
     """
 
     def __init__(self, function: Callable[P, R], nogil: bool = False, fastmath: Collection[str] = ()) -> None:
@@ -42,14 +42,14 @@ class Native(Generic[P, R]):
             return njit(**self.options)(self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Compile it if this is the first call, and call it."""
+        """Call the compiled function."""
         if not self.compiled.signatures and not kwargs:
             self._compile_once(args)
         result: R = self.compiled(*args, **kwargs)
         return result
 
     def _compile_once(self, args: tuple[Any, ...]) -> None:
-        """Compile it for arguments of these types; if another process is about to do the same, wait for its code."""
+        """Compile for arguments of these types; if another process is compiling the same, wait for its code."""
         from numba import typeof
 
         kinds: Any = typeof
@@ -59,12 +59,12 @@ class Native(Generic[P, R]):
             folder, name = self.compiled.stats.cache_path, f"{self.function.__qualname__}.lock"
             with FileLock(os.path.join(folder, name), timeout=PATIENCE) if folder else contextlib.nullcontext():
                 self.compiled.compile(tuple(kinds(arg) for arg in args))
-        except (ImportError, OSError, ValueError):  # the call itself compiles it; TimeoutError is an OSError
+        except (ImportError, OSError, ValueError):  # then the call compiles it; TimeoutError is an OSError
             return
 
     @property
     def _numba_type_(self) -> Any:
-        """What Numba asks for where another compiled function calls this one."""
+        """Numba's type of the function, needed where another compiled function calls it."""
         return self.compiled._numba_type_
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fedpick.cli import console
 from fedpick.server.journal import verify_journal
-from fedpick.store.verify import Found, verify
+from fedpick.store.audit import Finding, verify
 
 __all__ = ["app"]
 
@@ -27,12 +27,12 @@ def verify_folder(
     changed.
     """
     found = verify(folder, verify_journal)
-    folders: dict[Path, list[Found]] = {}
+    folders: dict[Path, list[Finding]] = {}
     for each in found:
         folders.setdefault(each.path if each.path.is_dir() else each.path.parent, []).append(each)
     if len(folders) == 1:
         _show(
-            folder, ["file", "", "what it is"], [(_inside(each.path, folder), each.whole, each.said) for each in found]
+            folder, ["file", "", "what it is"], [(_inside(each.path, folder), each.whole, each.text) for each in found]
         )
     bad = {where: [each for each in files if not each.whole] for where, files in folders.items()}
     bad = {where: files for where, files in bad.items() if files}
@@ -50,9 +50,9 @@ def _inside(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path != folder else "."
 
 
-def _problems(where: Path, files: list[Found]) -> str:
+def _problems(where: Path, files: list[Finding]) -> str:
     """What is wrong in a folder: the first file, and how many others."""
-    first = files[0].said if files[0].path == where else f"{files[0].path.name}: {files[0].said}"
+    first = files[0].text if files[0].path == where else f"{files[0].path.name}: {files[0].text}"
     return first + (f"; and {len(files) - 1} more" if len(files) > 1 else "")
 
 

@@ -1,4 +1,4 @@
-"""`check_policy` checks whether a policy, built-in or your own, follows the rules in `fedpick.core.protocol`."""
+"""`check_policy` checks whether a policy, built-in or written by you, follows the rules in `fedpick.core.protocol`."""
 
 import copy
 import tempfile
@@ -40,7 +40,7 @@ class _Scene:
         return rngs.stream(self.seed, round, name)
 
     def _once(self, round: int, name: str, make: Callable[[np.random.Generator], NDArray[Any]]) -> NDArray[Any]:
-        """Draw it once: every rule plays the same rounds. A copy is returned, which a policy may write into."""
+        """Draw once, because every rule plays the same rounds; returns a copy, which a policy may write into."""
         if (round, name) not in self._drawn:
             self._drawn[round, name] = make(self.draw(round, name))
         return self._drawn[round, name].copy()
@@ -91,7 +91,7 @@ def _play(
 def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
     """Raise unless a choice follows the rules."""
     about, there = traits(policy), int(np.count_nonzero(view.available))
-    where = f"in round {view.round}, with {there} of {len(view.clients)} clients there,"
+    where = f"in round {view.round}, with {there} of {len(view.clients)} clients available,"
     wrong = fault(view, choice, replace=about.replace)
     if wrong is not None:
         raise CheckError(f"{where} {wrong}")
@@ -220,7 +220,7 @@ def _retires(policy: Policy[Any], start: _Start) -> None:
 
 _METHODS = "has init, select and observe"
 _COHORT = "chooses min(cohort_size, available) clients, only available ones, none twice"
-_RULES: dict[str, Callable[[Policy[Any], _Start], None]] = {  # beside these two
+_RULES: dict[str, Callable[[Policy[Any], _Start], None]] = {  # besides the two above
     "copes with any availability, and with nobody there": _any_availability,
     "makes the same choice for the same seed": _repeatable,
     "does not write the state in select": _select_only_reads,
@@ -266,9 +266,9 @@ def check_policy(
 
 
 def _broken(policy: Policy[Any], scene: _Scene, rounds: int) -> list[str]:
-    """A line for each rule that is broken; the other rules are skipped if a plain run fails."""
+    """A line for each broken rule; if a plain run fails, the other rules are not tried."""
 
-    def say(rule: str, error: Exception) -> str:  # a policy may fail in any way
+    def line(rule: str, error: Exception) -> str:  # a policy may fail in any way
         if isinstance(error, CheckError):
             return f"- {rule}: {error}"
         return f"- {rule}: {type(error).__name__}: {error}{user_code.place(error)}"
@@ -276,11 +276,11 @@ def _broken(policy: Policy[Any], scene: _Scene, rounds: int) -> list[str]:
     try:
         played = _play(policy, scene, range(1, rounds + 1), policy.init(scene.clients))
     except Exception as error:
-        return [f"{say(_COHORT, error)} (the other rules were not tried)"]
+        return [f"{line(_COHORT, error)} (the other rules were not tried)"]
     start, broken = _Start(scene, rounds, *played), []
     for rule, check in _RULES.items():
         try:
             check(policy, start)
         except Exception as error:
-            broken.append(say(rule, error))
+            broken.append(line(rule, error))
     return broken

@@ -8,13 +8,13 @@ FedpickError
 ├── StateError        a state file that is truncated, of another policy or for other clients
 ├── StoreError        a run's folder that cannot be read, written or used
 ├── ConfigError       a configuration file with a mistake in it
-│   └── ChangedError  code or data of the user's own that are not what a plan was made with
-├── DataError         a data set that cannot be found, fetched or written
+│   └── ChangedError  code or data of the user that changed after a plan was made
+├── DataError         a data set that cannot be found, fetched, read or written
 │   └── DamagedError  a file of a data set with wrong content
-└── CheckError        a policy that breaks the rules of `fp.checks.check_policy`
+└── CheckError        a policy that breaks the rules of `fp.check_policy`
 
 What a *client* can cause (a NaN loss, a negative duration) is never an error: policies tolerate it. A mistake in a
-*program* (an array of the wrong length) always is. Each message gives the value, the bound and the fix.
+*program* (an array of the wrong length) always is. Each message names the value, the bound and the fix.
 """
 
 import re
@@ -26,33 +26,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 __all__ = [
-    "ChangedError",
-    "CheckError",
-    "ConfigError",
-    "ContractError",
-    "DamagedError",
-    "DataError",
-    "FedpickError",
-    "MissingError",
-    "SettingError",
-    "StateError",
-    "StoreError",
-    "UnknownNameError",
-    "bare_name",
-    "find_name",
-    "require",
-    "unknown_name",
+    *("ChangedError", "CheckError", "ConfigError", "ContractError", "DamagedError", "DataError", "FedpickError"),
+    *("MissingError", "SettingError", "StateError", "StoreError", "UnknownNameError"),
+    *("bare_name", "find_name", "require", "unknown_name"),
 ]
 
 
 class FedpickError(Exception):
     """Any error that fedpick raises on purpose.
 
-    Its text has no control characters: names of files, clients and settings end up in it, and it in a terminal.
+    Control characters in its text are replaced: it contains names of files and clients, and is shown in a terminal.
     """
 
-    def __init__(self, *said: object) -> None:
-        super().__init__(*(_plain(each) if isinstance(each, str) else each for each in said))
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_plain(each) if isinstance(each, str) else each for each in args))
 
 
 def _plain(text: str) -> str:
@@ -88,11 +75,11 @@ class ConfigError(FedpickError, ValueError):
 
 
 class ChangedError(ConfigError):
-    """Code or data of the user's own are not what a plan was made with."""
+    """Code or data of the user changed after a plan was made."""
 
 
 class DataError(FedpickError):
-    """A data set cannot be found, fetched or written."""
+    """A data set cannot be found, fetched, read or written."""
 
 
 class DamagedError(DataError):
@@ -100,7 +87,7 @@ class DamagedError(DataError):
 
 
 class CheckError(FedpickError, AssertionError):
-    """A policy breaks the rules of `fp.checks.check_policy`."""
+    """A policy breaks the rules of `fp.check_policy`."""
 
 
 def require(holds: bool, what: str, value: object, bound: str, fix: str = "") -> None:

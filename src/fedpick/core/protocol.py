@@ -153,8 +153,8 @@ class ReportSpec:
         name: its key in `Outcome.reports`.
         width: 0 for one number, n for a vector of n numbers, None for a vector (or number) of any width.
         unless: "features": the report is not requested if the clients have features.
-        instead: of a report in `wants`: what the policy takes where nobody gives it; results say so.
         server: whether the server computes it from the updates: nothing more is sent, and no client can fake it.
+        instead: what the policy uses in place of a report in `wants` that is not given; results mention it.
     """
 
     name: str
@@ -181,7 +181,7 @@ class Traits:
 
     @property
     def keeps(self) -> int | None:
-        """How many answers are used, later ones being SURPLUS; None: all, where the number chosen is left to chance."""
+        """Number of answers that are used, later ones being SURPLUS; None: all, if the size of cohorts is random."""
         more = self.asks is not None and self.cohort_size is not None and self.asks > self.cohort_size
         return self.cohort_size if self.fixed_size or more else None
 
@@ -192,15 +192,15 @@ class Traits:
 
     def collect(self, clients: Clients | None = None) -> dict[str, int | None]:
         """Widths by name of the reports to request, without those that these clients make unnecessary."""
-        there = {"features"} if clients is not None and clients.features is not None else set()
-        return {each.name: each.width for each in self.reports if each.name in self.needs or each.unless not in there}
+        known = {"features"} if clients is not None and clients.features is not None else set()
+        return {each.name: each.width for each in self.reports if each.name in self.needs or each.unless not in known}
 
 
 _NO_REPORTS = frozenset({"probe", "context", "features", "norms"})
 
 
-def _say(policy: object, name: str, default: Any) -> Any:
-    """The policy's attribute of this name, or that of the policy that it wraps."""
+def _declared(policy: object, name: str, default: Any) -> Any:
+    """The policy's attribute of this name, else that of the policy that it wraps, else the default."""
     while policy is not None:
         if hasattr(policy, name):
             return getattr(policy, name)
@@ -217,27 +217,27 @@ def traits(policy: object) -> Traits:
     """What a policy declares about itself, with defaults for the rest.
 
     >>> import fedpick as fp
-    >>> said = traits(fp.OverSelect(fp.E3CS(cohort_size=10, reward="gain"), 1.3))
-    >>> said.cohort_size, said.asks, said.reports
+    >>> found = traits(fp.OverSelect(fp.E3CS(cohort_size=10, reward="gain"), 1.3))
+    >>> found.cohort_size, found.asks, found.reports
     (10, 13, (ReportSpec(name='gain', width=0, unless=None, server=False, instead=''),))
     >>> traits(fp.FedCS(2, success=[0.1, 0.9, 0.5])).oracle
     True
     """
-    size = _say(policy, "cohort_size", None)
-    needs, wants = _reports(_say(policy, "needs", ())), _reports(_say(policy, "wants", ()))
-    context, truths = _say(policy, "context", None), tuple(_say(policy, "truths", ()))
+    size = _declared(policy, "cohort_size", None)
+    needs, wants = _reports(_declared(policy, "needs", ())), _reports(_declared(policy, "wants", ()))
+    context, truths = _declared(policy, "context", None), tuple(_declared(policy, "truths", ()))
     both = {**wants, **needs}
     return Traits(
         cohort_size=size,
-        asks=_say(policy, "asks", size),
+        asks=_declared(policy, "asks", size),
         needs=frozenset(needs),
         wants=frozenset(wants),
         reports=tuple(both[name] for name in sorted(both) if name not in _NO_REPORTS),
         context=context if isinstance(context, int) and not isinstance(context, bool) else None,
         truths=truths,
-        oracle=bool(_say(policy, "oracle", bool(truths))),
-        fixed_size=bool(_say(policy, "fixed_size", True)),
-        replace=bool(_say(policy, "replace", False)),
+        oracle=bool(_declared(policy, "oracle", bool(truths))),
+        fixed_size=bool(_declared(policy, "fixed_size", True)),
+        replace=bool(_declared(policy, "replace", False)),
     )
 
 
@@ -250,19 +250,21 @@ def check_methods(policy: object) -> None:
     missing = [name for name in ("init", "select", "observe") if not callable(getattr(policy, name, None))]
     if missing:
         plain = isinstance(policy, str | int | float | None)
-        said = f"the policy is {policy!r:.80}" if plain else type(policy).__name__
+        shown = f"the policy is {policy!r:.80}" if plain else type(policy).__name__
         raise ContractError(
-            f"{said}: it has no method {missing[0]}; a policy needs init, select and observe, see "
+            f"{shown}: it has no method {missing[0]}; a policy needs init, select and observe, see "
             "fedpick.core.protocol for a complete example"
         )
 
 
 def fault(view: View, choice: object, *, replace: bool) -> str | None:
-    """What is wrong with a policy's answer, from "it" on, and the fix; None: nothing. Takes O(m log m) for m clients.
+    """What is wrong with a policy's choice, and the fix, as a clause ("it chose ..."); None if it is right.
+
+    Takes O(m log m) for m clients.
 
     Args:
-        view: that the policy chose from.
-        choice: its answer.
+        view: given to the policy.
+        choice: returned by the policy.
         replace: whether it may choose a client more than once.
     """
     if not isinstance(choice, Choice):
@@ -278,7 +280,7 @@ def fault(view: View, choice: object, *, replace: bool) -> str | None:
 
 
 def _wrong(available: Bools, ids: Ints, replace: bool) -> tuple[str, int]:
-    """What is wrong with a cohort, "unknown", "away" or "twice", and the first such client; ("", -1): nothing."""
+    """The fault of a cohort, "unknown", "away" or "twice", and the first such client; ("", -1) if there is none."""
     unknown = ids[(ids < 0) | (ids >= len(available))]
     if len(unknown):
         return "unknown", int(unknown[0])
@@ -294,7 +296,7 @@ def _wrong(available: Bools, ids: Ints, replace: bool) -> tuple[str, int]:
 
 
 def check_choice(policy: object, view: View, choice: object, *, replace: bool) -> None:
-    """Raise a ContractError if the policy's answer breaks the rules, so that it gets no credit for it."""
+    """Raise a ContractError if the policy's choice breaks the rules."""
     wrong = fault(view, choice, replace=replace)
     if wrong is not None:
         raise ContractError(
@@ -303,12 +305,12 @@ def check_choice(policy: object, view: View, choice: object, *, replace: bool) -
 
 
 def check_asked(available: Bools, ids: Ints, what: str) -> None:
-    """Raise a ContractError if a policy asks a client that is not there, which could not answer.
+    """Raise a ContractError if a policy asks a client that is not available, which could not answer.
 
     Args:
-        available: mask of those that are there.
+        available: mask of the available clients.
         ids: of the clients asked.
-        what: they are asked with, for the error.
+        what: function that asks them, for the error.
     """
     wrong, client = _wrong(available, np.asarray(ids).astype(np.int64, copy=False), replace=True)
     if wrong == "unknown":

@@ -33,24 +33,32 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Linear:
-    """A straight line from `start` in round 1 to `end` in round `horizon`.
-
-    >>> Linear(0.0, 1.0, horizon=5)(3)
-    0.5
-    """
+class _Ramp:
+    """Settings of a schedule that goes from `start` in round 1 to `end` in round `horizon`."""
 
     start: float
     end: float
     horizon: int
 
     def __post_init__(self) -> None:
-        require(self.horizon >= 2, "Linear: horizon", self.horizon, ">= 2 rounds")
+        require(self.horizon >= 2, f"{type(self).__name__}: horizon", self.horizon, ">= 2 rounds")
+
+    def _done(self, round: int) -> float:
+        """The share of the horizon that is over."""
+        return min(max((round - 1) / (self.horizon - 1), 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Linear(_Ramp):
+    """A straight line from `start` in round 1 to `end` in round `horizon`.
+
+    >>> Linear(0.0, 1.0, horizon=5)(3)
+    0.5
+    """
 
     def __call__(self, round: int) -> float:
         """The value in this round."""
-        done = min(max((round - 1) / (self.horizon - 1), 0.0), 1.0)
-        return self.start + (self.end - self.start) * done
+        return self.start + (self.end - self.start) * self._done(round)
 
 
 @dataclass(frozen=True)
@@ -73,24 +81,16 @@ class Decay:
 
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(_Ramp):
     """Half a cosine wave from `start` in round 1 to `end` in round `horizon`: flat at both ends.
 
     >>> Cosine(0.0, 1.0, horizon=5)(5)
     1.0
     """
 
-    start: float
-    end: float
-    horizon: int
-
-    def __post_init__(self) -> None:
-        require(self.horizon >= 2, "Cosine: horizon", self.horizon, ">= 2 rounds")
-
     def __call__(self, round: int) -> float:
         """The value in this round."""
-        done = min(max((round - 1) / (self.horizon - 1), 0.0), 1.0)
-        return self.start + (self.end - self.start) * (1.0 - math.cos(math.pi * done)) / 2.0
+        return self.start + (self.end - self.start) * (1.0 - math.cos(math.pi * self._done(round))) / 2.0
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ All consist of NumPy arrays, whose shapes are checked on creation. They are plai
 test can make them.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -31,7 +30,7 @@ class Status(IntEnum):
     SURPLUS = 3  # answered in time, but enough others had: a success for the policy, unused by the aggregator
 
 
-_FIRST, _LAST = int(min(Status)), int(max(Status))  # an enumeration takes longer to ask than all else of an Outcome
+_FIRST, _LAST = int(min(Status)), int(max(Status))  # computed once: min(Status) takes longer than all of an Outcome
 
 
 class Probe(Protocol):
@@ -138,8 +137,8 @@ class View:
         clients: the K enrolled clients.
         context: (K, d) array with the quantities that predict each client's time; RBCSF reads it.
         probe: asks clients for their loss; Power-of-Choice calls it.
-        norms: lets clients train, and returns the Euclidean length of each one's update, NaN for who failed; only those
-            asked can then be chosen, and send the update that they have. OptimalSampling calls it, once.
+        norms: lets clients train, and returns the Euclidean length of each one's update, NaN for those that failed;
+            only these clients can then be chosen, and send the update that they have. OptimalSampling calls it once.
     """
 
     round: int
@@ -178,8 +177,8 @@ class Choice:
         normalise: whether the weights are relative: the aggregator divides them by their sum over the clients that
             returned. False: they are used as they are, and the model changes by the sum of weight times update, as
             unbiased methods need it (the weights of a full round, n_k over all examples, sum to 1).
-        probed: losses of all K clients that `view.probe` gave while the policy chose, NaN for those not asked, for its
-            `observe` to learn from; None: it learns nothing from them.
+        probed: losses that `view.probe` returned while the policy chose, for all K clients and NaN for those not asked;
+            `observe` can learn from them. None: it does not.
 
     >>> len(Choice([4, 7]))
     2
@@ -193,19 +192,13 @@ class Choice:
 
     def __init__(
         self,
-        ids: ArrayLike | None = None,
+        ids: ArrayLike,
         inclusion: ArrayLike | None = None,
         weights: ArrayLike | None = None,
         *,
         normalise: bool = True,
         probed: ArrayLike | None = None,
-        clients: ArrayLike | None = None,
     ) -> None:
-        if clients is not None:
-            _renamed("Choice(clients=...)", "Choice(ids=...)")
-            ids = clients if ids is None else ids
-        if ids is None:
-            raise ContractError("Choice.ids is missing: give the indices of the chosen clients, [] for none")
         index = np.asarray(ids)
         if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
             fix = "; write ids.astype(int) if they are whole numbers" if index.dtype.kind == "f" else ""
@@ -225,12 +218,6 @@ class Choice:
         object.__setattr__(self, "normalise", bool(normalise))
         object.__setattr__(self, "probed", None if probed is None else _floats("Choice.probed", probed, 1))
 
-    @property
-    def clients(self) -> Ints:
-        """Old name of `ids`, until 0.2; warns."""
-        _renamed("Choice.clients", "Choice.ids")
-        return self.ids
-
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -241,10 +228,10 @@ class Choice:
         return Choice(self.ids[at], *parts, normalise=self.normalise, probed=self.probed)
 
     def shares(self, returned: Bools) -> Floats | None:
-        """What the weights come to: each client's update times its share is what the model moves by; 0 for the rest.
+        """The factor of each client's update in the model's change, 0 for clients that did not return.
 
         Args:
-            returned: mask, aligned, of those whose updates are used.
+            returned: mask of the clients whose updates are used, aligned with `ids`.
 
         >>> Choice([4, 7, 9], weights=[1, 2, 3]).shares(np.array([True, False, True])).tolist()
         [0.25, 0.0, 0.75]
@@ -253,12 +240,6 @@ class Choice:
             return None
         held: Floats = np.where(returned, self.weights, 0.0)
         return held / max(held.sum(), np.finfo(np.float64).tiny) if self.normalise else held  # all may be 0
-
-
-def _renamed(old: str, new: str) -> None:
-    warnings.warn(
-        f"{old} is now {new}; the old name will be removed in the next minor release", DeprecationWarning, stacklevel=3
-    )
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -1,12 +1,12 @@
-"""Data and who holds it: real data sets, synthetic ones, partitions, and the one form they have in memory.
+"""Federated data: real and synthetic data sets, partitions among clients, and the one form in memory.
 
 >>> from fedpick.core import rng
->>> people = Dirichlet(alpha=0.5)(load("digits"), 20, rng.stream(0, 0, "partition"))
->>> len(people), int(people.sizes.sum())
+>>> federated = Dirichlet(alpha=0.5)(load("digits"), 20, rng.stream(0, 0, "partition"))
+>>> len(federated), int(federated.sizes.sum())
 (20, 1617)
 """
 
-from fedpick.data.federated import Dataset, Federated
+from fedpick.data.federated import Dataset, Federated, hold_out
 from fedpick.data.generators import GENERATORS, FedGSSynthetic, LinearRegression, Quadratic, Synthetic, generate
 from fedpick.data.partitions import (
     IID,
@@ -17,30 +17,11 @@ from fedpick.data.partitions import (
     LogNormalSizes,
     PowerLawSizes,
     PrimaryLabel,
-    hold_out,
     partition,
 )
 from fedpick.data.sources import SOURCES, load
 
-__all__ = [
-    "GENERATORS",
-    "IID",
-    "PARTITIONS",
-    "SOURCES",
-    "Dataset",
-    "Dirichlet",
-    "DirichletLabels",
-    "FedGSSynthetic",
-    "Federated",
-    "LabelsPerClient",
-    "LinearRegression",
-    "LogNormalSizes",
-    "PowerLawSizes",
-    "PrimaryLabel",
-    "Quadratic",
-    "Synthetic",
-    "generate",
-    "hold_out",
-    "load",
-    "partition",
-]
+__all__ = ["SOURCES", "Dataset", "Federated", "hold_out", "load"]
+__all__ += ["GENERATORS", "FedGSSynthetic", "LinearRegression", "Quadratic", "Synthetic", "generate"]
+__all__ += ["IID", "PARTITIONS", "Dirichlet", "DirichletLabels", "LabelsPerClient", "PrimaryLabel", "partition"]
+__all__ += ["LogNormalSizes", "PowerLawSizes"]

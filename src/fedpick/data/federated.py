@@ -4,17 +4,19 @@ A client's examples are never copied: two clients may share one (as in E3CS), an
 set share its arrays. Pixels stay uint8 until they are on the device.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.core.errors import ContractError
+from fedpick.core.errors import ContractError, require
 from fedpick.core.types import Clients, Floats, Ints
 
-__all__ = ["Dataset", "Federated"]
+__all__ = ["Dataset", "Federated", "hold_out"]
+
+_UNSET: Any = None  # default of arrays that are made from the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +43,8 @@ class Dataset:
     name: str
     x: NDArray[Any]
     y: NDArray[Any]
-    test_x: NDArray[Any] = None  # type: ignore[assignment]
-    test_y: NDArray[Any] = None  # type: ignore[assignment]
+    test_x: NDArray[Any] = _UNSET
+    test_y: NDArray[Any] = _UNSET
     classes: int = 0
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -102,7 +104,7 @@ class Federated:
     examples: Ints
     starts: Ints
     held: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    held_starts: Ints = None  # type: ignore[assignment]
+    held_starts: Ints = _UNSET
 
     def __post_init__(self) -> None:
         if self.held_starts is None:
@@ -156,3 +158,50 @@ class Federated:
     def held_of(self, client: int) -> Ints:
         """Indices of what this client holds out."""
         return self.held[self.held_starts[client] : self.held_starts[client + 1]]
+
+
+def hold_out(federated: Federated, share: float, rng: np.random.Generator) -> Federated:
+    """Each client holds out this share of its examples for testing, drawn at random; at least one stays for training.
+
+    If clients share examples, an example that one of them holds out is removed from the training sets of all.
+
+    Args:
+        federated: a split that holds nothing out yet.
+        share: of each client's examples, rounded.
+        rng: draws the examples.
+
+    >>> from fedpick.data import IID
+    >>> data = Dataset("toy", np.zeros((60, 2), np.float32), np.arange(60, dtype=np.int32) % 3, classes=3)
+    >>> split = hold_out(IID()(data, 3, np.random.default_rng(0)), 0.1, np.random.default_rng(1))
+    >>> split.sizes, np.diff(split.held_starts)
+    (array([18, 18, 18]), array([2, 2, 2]))
+    """
+    require(0.0 <= share < 1.0, "hold_out: share", share, "in [0, 1)", "something must stay for training")
+    if len(federated.held):
+        raise ContractError(f"hold_out: {len(federated.held)} examples are held out already; hold out only once")
+    sizes, num_clients = federated.sizes, len(federated)
+    count = np.minimum(np.rint(share * sizes).astype(np.int64), np.maximum(sizes - 1, 0))
+    owner = np.repeat(np.arange(num_clients), sizes)
+    shuffled = rng.permutation(len(owner))
+    order = shuffled[np.argsort(owner[shuffled], kind="stable")]  # within each client, at random
+    first = order[np.arange(len(owner)) - federated.starts[owner] < count[owner]]
+    held = federated.examples[np.sort(first)]
+    tested = np.zeros(len(federated.dataset), bool)
+    tested[held] = True
+    stays = ~tested[federated.examples]
+    left = np.bincount(owner[stays], minlength=num_clients)
+    poorest = int(np.argmin(left))
+    require(
+        bool(left[poorest] >= 1),
+        f"hold_out: examples left for training of client {poorest}",
+        0,
+        ">= 1",
+        "other clients hold its examples out; take a smaller share, larger clients or a split without overlap",
+    )
+    return replace(
+        federated,
+        examples=federated.examples[stays],
+        starts=np.concatenate([[0], np.cumsum(left)]),
+        held=held,
+        held_starts=np.concatenate([[0], np.cumsum(count)]),
+    )

@@ -1,7 +1,7 @@
-"""Data of one's own from a file: arrays in a .npz, or a table in a Parquet file.
+"""Data from the user's file: arrays in a .npz, or a table in a Parquet file.
 
-    mine.npz        x (N, ...), y (N); if wanted: client (N), test_x, test_y
-    mine.parquet    a column y or label, the inputs in the other columns (or one column x of lists); if wanted: client,
+    mine.npz        x (N, ...), y (N); optional: client (N), test_x, test_y
+    mine.parquet    a column y or label, the inputs in the other columns (or one column x of lists); optional: client,
                     and test (true: held out for everyone)
 
 Integer labels make a classification, floating-point targets a regression.
@@ -24,7 +24,7 @@ MOST_CLASSES = 100_000
 
 
 def load_file(path: str | Path) -> Dataset | Federated:
-    """Read a file; where it says whose each example is, the clients are the file's own.
+    """Read a file: a Federated if it names the client of each example, otherwise a Dataset.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "mine.npz"
@@ -45,21 +45,21 @@ def load_file(path: str | Path) -> Dataset | Federated:
         if name not in arrays:
             there = ", ".join(sorted(arrays)) or "nothing"
             raise DataError(f"{source}: has no {name!r}, but {there}; see the docstring of fedpick.data.files")
-    x, y = _inputs(source, arrays["x"]), _labels(source, arrays["y"])
-    test_x = _inputs(source, arrays["test_x"]) if "test_x" in arrays else None
-    test_y = _labels(source, arrays["test_y"]) if "test_y" in arrays else None
-    if (test_x is None) != (test_y is None):
+    parts: dict[str, Any] = {name: _inputs(source, arrays[name]) for name in ("x", "test_x") if name in arrays}
+    parts |= {name: _labels(source, arrays[name]) for name in ("y", "test_y") if name in arrays}
+    if ("test_x" in parts) != ("test_y" in parts):
         raise DataError(f"{source}: has one of test_x and test_y; give both, or none")
-    if test_x is not None and test_x.shape[1:] != x.shape[1:]:
-        raise DataError(f"{source}: test_x has inputs of shape {test_x.shape[1:]}, but x of shape {x.shape[1:]}")
-    labels = [part for part in (y, test_y) if part is not None and len(part)]
-    classes = int(max(part.max() for part in labels)) + 1 if labels and y.dtype.kind == "i" else 0
-    dataset = Dataset(source.stem, x, y, test_x, test_y, classes)  # type: ignore[arg-type]
+    shape, test_shape = parts["x"].shape[1:], parts.get("test_x", parts["x"]).shape[1:]
+    if test_shape != shape:
+        raise DataError(f"{source}: test_x has inputs of shape {test_shape}, but x of shape {shape}")
+    labels = [int(parts[name].max()) for name in ("y", "test_y") if name in parts and len(parts[name])]
+    classes = max(labels, default=-1) + 1 if parts["y"].dtype.kind == "i" else 0
+    dataset = Dataset(source.stem, classes=classes, **parts)
     return dataset if "client" not in arrays else from_clients(dataset, arrays["client"])
 
 
 def from_clients(dataset: Dataset, client: NDArray[Any]) -> Federated:
-    """Give each example to the client that is named beside it; clients are numbered in the order of their names."""
+    """Give each example to the client named for it; clients are numbered in the order of their names."""
     if len(client) != len(dataset):
         raise DataError(f"{dataset.name}: {len(dataset)} examples, but client has {len(client)}: one each")
     if client.ndim != 1 or client.dtype.kind not in "biufSU":
@@ -70,10 +70,10 @@ def from_clients(dataset: Dataset, client: NDArray[Any]) -> Federated:
 
 
 def _fits(source: Path, rows: int, columns: int) -> None:
-    """Raise where a table says that it is so much larger than its file that it can only be damaged or made to harm."""
+    """Raise if a table claims to be so much larger than its file that it can only be damaged or made to harm."""
     size = source.stat().st_size
     if rows * max(columns, 1) * 8 > max(LARGEST, MOST_DENSE * size):
-        raise DamagedError(f"{source}: says that it holds {rows} rows of {columns} columns in {size} bytes")
+        raise DamagedError(f"{source}: claims {rows} rows of {columns} columns in {size} bytes")
 
 
 def _parquet(source: Path) -> dict[str, NDArray[Any]]:

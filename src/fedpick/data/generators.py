@@ -15,8 +15,7 @@ import numpy as np
 from fedpick._support.text import Makers, make
 from fedpick.core.errors import require
 from fedpick.core.types import Floats, Ints
-from fedpick.data.federated import Dataset, Federated
-from fedpick.data.partitions.held_out import hold_out
+from fedpick.data.federated import Dataset, Federated, hold_out
 from fedpick.data.partitions.sizes import SIZES, SizeLaw, check_size, check_whole
 
 __all__ = ["GENERATORS", "FedGSSynthetic", "LinearRegression", "Quadratic", "Synthetic", "generate"]
@@ -45,7 +44,7 @@ def _starts(sizes: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Synthetic(alpha, beta) of FedProx, as Power-of-Choice and FedGS use it: a logistic model of its own per client.
+    """Synthetic(alpha, beta) of FedProx, as Power-of-Choice and FedGS use it: a logistic model for each client.
 
     Client k has W_k, b_k ~ N(u_k, 1) with u_k ~ N(0, alpha), and inputs x ~ N(v_k, diag(j^-1.2)) with v_k ~ N(B_k, 1)
     and B_k ~ N(0, beta); labels are argmax(W_k x + b_k). alpha and beta are standard deviations, as in FedProx's code
@@ -94,7 +93,7 @@ class Synthetic:
         deviation = np.arange(1, self.dim + 1) ** -0.6  # the variances are j^-1.2
         x = np.empty((starts[-1], self.dim), np.float32)
         y = np.empty(starts[-1], np.int32)
-        for k in range(num_clients):  # each client has a model and a size of its own
+        for k in range(num_clients):  # clients differ in their models and sizes
             mine = slice(starts[k], starts[k + 1])
             centre = rng.normal(input_mean[k], 1.0, self.dim)
             w = rng.normal(model_mean[k], 1.0, (self.dim, self.classes))
@@ -167,7 +166,7 @@ class FedGSSynthetic:
     def _drawn(self, num_clients: int) -> tuple[np.random.RandomState, list[Floats], list[Floats]]:
         """The generator after the models were drawn, and each client's weights and biases."""
         check_whole("FedGSSynthetic: num_clients", num_clients, 1)
-        draw = np.random.RandomState(self.seed)  # its numbers are what is wanted
+        draw = np.random.RandomState(self.seed)  # the authors' generator
         draw.normal(0, 1, (self._DIM, self._CLASSES))  # a global model, drawn but not used in this variant
         draw.normal(0, 1, self._CLASSES)
         means = draw.normal(0, self.alpha, num_clients)
@@ -256,8 +255,8 @@ class Quadratic:
         x = (scale[:, None, None] * np.eye(self.v)).reshape(-1, self.v).astype(np.float32)
         y = (scale[:, None] * centres).ravel().astype(np.float32)
         times = np.maximum(np.rint(self.copies * size / size.mean()), 1).astype(np.int64)
-        own = np.arange(num_clients * self.v).reshape(num_clients, self.v)
-        examples = np.repeat(own, times, axis=0).ravel()
+        each = np.arange(num_clients * self.v).reshape(num_clients, self.v)
+        examples = np.repeat(each, times, axis=0).ravel()
         return Federated(Dataset("quadratic", x, y), examples, _starts(times * self.v))
 
 
@@ -270,7 +269,7 @@ GENERATORS: Makers = {
 
 
 def generate(text: str, num_clients: int, rng: np.random.Generator) -> Federated:
-    """Make data as the text says.
+    """Make data from a text.
 
     Args:
         text: "synthetic(0.5, 0.5)", "linear-regression(size=log-normal(mean=100), shift=1)", "quadratic".

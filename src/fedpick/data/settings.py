@@ -2,10 +2,10 @@
 
 [data]
 name = "fashion-mnist"                  # a data set, a generator such as "synthetic(1, 1)", a file "mine.npz" or
-                                        # "mine.parquet", or a function of your own: "mine.py:hospitals(sites=12)"
-partition = "dirichlet(alpha=0.3)"      # who holds what of a data set
-hold_out = 0.1                          # share of each client's data kept for testing; 0 unless said
-test = "held-out"                       # test on that share of all clients, not on the data set's own test examples
+                                        # "mine.parquet", or a function in your file: "mine.py:hospitals(sites=12)"
+partition = "dirichlet(alpha=0.3)"      # which client holds which examples of a data set
+hold_out = 0.1                          # share of each client's data kept for testing; default 0
+test = "held-out"                       # test on that share of all clients, not on the data set's test examples
 seed = 0                                # of the partition: the same clients at every seed of the run
 """
 
@@ -20,17 +20,17 @@ from fedpick._support import user_code
 from fedpick._support.text import make
 from fedpick.core import rng as rngs
 from fedpick.core.errors import ConfigError, FedpickError, find_name, unknown_name
-from fedpick.data.federated import Dataset, Federated
+from fedpick.data.federated import Dataset, Federated, hold_out
 from fedpick.data.files import ENDINGS, load_file
 from fedpick.data.generators import GENERATORS, generate
-from fedpick.data.partitions import hold_out, partition
+from fedpick.data.partitions import partition
 from fedpick.data.sources import SOURCES, load
 
 __all__ = ["build_data", "known_name", "usual_partition"]
 
 SETTINGS = ("name", "partition", "hold_out", "test", "seed")
-PARTITION = "dirichlet(alpha=0.3)"  # unless said
-PARTITIONS = {
+PARTITION = "dirichlet(alpha=0.3)"  # default
+PARTITIONS = {  # defaults of some data sets
     "digits": "dirichlet(alpha=0.5, at_least=2)",
     "cifar10": "primary-label(share=0.8, size=500)",  # E3CS, Table I
 }
@@ -47,7 +47,7 @@ def _load_file(path: str, changed: float) -> Dataset | Federated:
 
 
 def known_name(settings: Mapping[str, Any]) -> str | None:
-    """The data set or generator that is meant, as SOURCES and GENERATORS spell it; None: the user's own."""
+    """The name of the data set or generator, as in SOURCES or GENERATORS; None for the user's file or function."""
     name = settings.get("name")
     if not isinstance(name, str):
         raise ConfigError(f"[data] name = {name!r}, but must be a text such as 'fashion-mnist' or 'synthetic(1, 1)'")
@@ -62,8 +62,8 @@ def usual_partition(name: str | None) -> str:
     return PARTITIONS.get(name, PARTITION) if name in SOURCES else ""
 
 
-def _own(name: str, num_clients: int, seed: int) -> Dataset | Federated:
-    """Data from a file, or from a function, a generator or an object of the user's own."""
+def _from_user(name: str, num_clients: int, seed: int) -> Dataset | Federated:
+    """Data from the user's file, or from a function, a generator or an object in the user's code."""
     if not user_code.is_reference(name):
         path = Path(name)
         return _load_file(str(path), path.stat().st_mtime if path.is_file() else 0.0)
@@ -84,7 +84,7 @@ def _own(name: str, num_clients: int, seed: int) -> Dataset | Federated:
 
 
 def build_data(settings: Mapping[str, Any], num_clients: int) -> Federated:
-    """The data of this many clients; data that comes with clients of its own keeps those.
+    """The data of this many clients; data that comes with its clients keeps them.
 
     >>> build_data({"name": "synthetic(1, 1)"}, num_clients=30).dataset.classes
     10
@@ -92,7 +92,7 @@ def build_data(settings: Mapping[str, Any], num_clients: int) -> Federated:
     for key in settings:
         if key not in SETTINGS:
             raise unknown_name("setting of [data]", key, list(SETTINGS))
-    if known_name(settings) is None:  # the user's own, which may change
+    if known_name(settings) is None:  # the user's file or function, which may change
         return _build(settings, num_clients)
     return _build_known(json.dumps(dict(settings), sort_keys=True, default=repr), num_clients)
 
@@ -110,27 +110,27 @@ def _build(settings: Mapping[str, Any], num_clients: int) -> Federated:
     if name in GENERATORS:
         found = generate(settings["name"], num_clients, rngs.stream(seed, 0, "data"))
     else:
-        found = _own(settings["name"], num_clients, seed) if name is None else _load(name)
+        found = _from_user(settings["name"], num_clients, seed) if name is None else _load(name)
     if isinstance(found, Federated):
         if "partition" in settings:
             raise ConfigError(f"[data] partition: {settings['name']} comes with its clients; leave the partition out")
-        people = found
     else:
         text = settings.get("partition", PARTITIONS.get(name or "", PARTITION))
         if not isinstance(text, str):
             raise ConfigError(f"[data] partition = {text!r}, but must be a text such as 'dirichlet(alpha=0.3)'")
-        people = partition(text, found, num_clients, rngs.stream(seed, 0, "partition"))
-    people = hold_out(people, share, rngs.stream(seed, 0, "hold out")) if share else people
-    return _tested_on(people, settings.get("test", "own"))
+        found = partition(text, found, num_clients, rngs.stream(seed, 0, "partition"))
+    if share:
+        found = hold_out(found, share, rngs.stream(seed, 0, "hold out"))
+    return _tested_on(found, settings.get("test", "own"))
 
 
-def _tested_on(people: Federated, test: object) -> Federated:
-    """The data, tested on the data set's own test examples or only on what the clients hold out."""
+def _tested_on(federated: Federated, test: object) -> Federated:
+    """The data, tested on the data set's test examples or only on what the clients hold out."""
     if test == "own":
-        return people
+        return federated
     if test != "held-out":
         raise ConfigError(f"[data] test = {test!r}, but must be 'own' (the data set's test examples) or 'held-out'")
-    if not len(people.held):
+    if not len(federated.held):
         raise ConfigError("[data] test = 'held-out', but no client holds anything out; set hold_out = 0.1")
-    dataset = people.dataset
-    return replace(people, dataset=replace(dataset, test_x=dataset.test_x[:0], test_y=dataset.test_y[:0]))
+    dataset = federated.dataset
+    return replace(federated, dataset=replace(dataset, test_x=dataset.test_x[:0], test_y=dataset.test_y[:0]))

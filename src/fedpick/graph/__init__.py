@@ -27,22 +27,7 @@ from fedpick.graph.similarity import (
 )
 from fedpick.graph.sketch import sketch
 
-__all__ = [
-    "BestEdges",
-    "EdgeScores",
-    "Transcript",
-    "edge_scores",
-    "from_embeddings",
-    "from_features",
-    "from_updates",
-    "functional_embedding",
-    "noise",
-    "secure_dot",
-    "secure_similarity",
-    "shortest_paths",
-    "sketch",
-    "sweep",
-    "three_dg",
-    "three_dg_from_vectors",
-    "vectors_from_similarity",
-]
+__all__ = ["shortest_paths", "three_dg", "three_dg_from_vectors"]
+__all__ += ["from_embeddings", "from_features", "from_updates", "functional_embedding", "noise", "sketch"]
+__all__ += ["Transcript", "secure_dot", "secure_similarity", "vectors_from_similarity"]
+__all__ += ["BestEdges", "EdgeScores", "edge_scores", "sweep"]

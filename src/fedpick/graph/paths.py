@@ -146,8 +146,8 @@ def _graph(
 
     rows, columns, weights = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)]
     for first, block in blocks:
-        own = np.arange(len(block))
-        block[own, first + own] = -1.0  # no edge from a client to itself
+        row = np.arange(len(block))
+        block[row, first + row] = -1.0  # no edge from a client to itself
         edges: Bools = block >= epsilon
         if neighbours is not None and neighbours < count:
             edges &= _most_similar(block, neighbours)

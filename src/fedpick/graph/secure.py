@@ -38,20 +38,8 @@ from fedpick.core.types import Floats
 from fedpick.graph._arrays import unit_rows
 
 __all__ = [
-    "AliceView",
-    "BobView",
-    "Deal",
-    "ServerView",
-    "Transcript",
-    "deal",
-    "decode",
-    "dot",
-    "draw",
-    "encode",
-    "exchange",
-    "open_result",
-    "secure_dot",
-    "secure_similarity",
+    *("AliceView", "BobView", "Deal", "ServerView", "Transcript"),
+    *("deal", "decode", "dot", "draw", "encode", "exchange", "open_result", "secure_dot", "secure_similarity"),
 ]
 
 Ring = NDArray[np.uint64]  # integers modulo 2^64: NumPy's arrays of uint64 wrap around by themselves

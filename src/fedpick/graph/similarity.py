@@ -17,14 +17,8 @@ from fedpick.core.errors import ContractError, require
 from fedpick.core.types import Floats
 from fedpick.graph._arrays import cosine_rows, square, unit_rows
 
-__all__ = [
-    "from_embeddings",
-    "from_features",
-    "from_updates",
-    "functional_embedding",
-    "noise",
-    "vectors_from_similarity",
-]
+__all__ = ["from_embeddings", "from_features", "from_updates"]
+__all__ += ["functional_embedding", "noise", "vectors_from_similarity"]
 
 
 def _cosine(what: str, vectors: ArrayLike) -> Floats:

@@ -1,8 +1,8 @@
-"""Short vectors in place of long ones: a sketch keeps lengths and distances, roughly, in few numbers.
+"""Sketches: short vectors that stand for long ones, with about the same lengths and distances.
 
 Charikar, Chen & Farach-Colton (2002), "Finding frequent items in data streams" (the count sketch): each entry is added,
-with a random sign, to one of `width` sums. Squared lengths and distances come out right in the mean, with a relative
-standard error of at most sqrt(2 / width); vectors of the same length always meet the same signs and sums.
+with a random sign, to one of `width` sums. Squared lengths and distances are unbiased, with a relative standard error
+of at most sqrt(2 / width); vectors with the same number of entries always get the same signs and sums.
 """
 
 from functools import lru_cache

@@ -2,8 +2,8 @@
 
 Madow (1949), "On the theory of systematic sampling, II", https://doi.org/10.1214/aoms/1177729988; Deville & Tillé
 (1998), "Unequal probability sampling without replacement through a splitting method" (the pivotal method),
-https://doi.org/10.1093/biomet/85.1.89. Both walk through the clients in a random order: with a
-fixed order, half of the pairs of clients would never be chosen together.
+https://doi.org/10.1093/biomet/85.1.89. Both go through the clients in a random order: with a fixed order, half of the
+pairs of clients would never be chosen together.
 """
 
 import numpy as np
@@ -55,9 +55,9 @@ def _settled(p: Floats, k: int) -> Floats:
 
 @native
 def _march(p: Floats, points: Floats) -> Ints:
-    """Clients lie end to end on a line, client i over a length p[i]: the positions of those at each of the points.
+    """Clients lie end to end on a line, client i over a length p[i]: the client at each of the points.
 
-    The points rise. What rounding leaves open at the far end of the line belongs to the last client.
+    The points are sorted. If rounding makes the line too short for a point, it belongs to the last client.
     """
     hits = np.full(len(points), len(p) - 1)
     end = 0.0

@@ -12,7 +12,7 @@ __all__ = ["capped", "proportional"]
 
 
 def capped(log_weights: ArrayLike, total: float, cap: float) -> tuple[Floats, Bools]:
-    """Shares min(cap, c w) that sum to `total`, and the mask of those whose weight lies above the cap (strictly).
+    """Shares min(cap, c w) that sum to `total`, and the mask of the clients whose c w is above the cap (strictly).
 
     Weights are given as logarithms and may span any range: the shares of the uncapped are normalised by their own
     log-sum-exp, so that they cannot underflow next to a huge capped weight.

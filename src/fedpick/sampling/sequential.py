@@ -1,8 +1,7 @@
 """Sequential draws from weights: one client after the other, with probability proportional to what is left.
 
 Efraimidis & Spirakis (2006), "Weighted random sampling with a reservoir", https://doi.org/10.1016/j.ipl.2005.11.003:
-their A-ExpJ draws without replacement in
-one pass and needs random numbers only where the reservoir changes.
+their A-ExpJ draws without replacement in one pass and needs random numbers only where the reservoir changes.
 """
 
 import math

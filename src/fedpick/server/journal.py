@@ -100,7 +100,7 @@ def mark_of(said: Any) -> Mark | None:
 
 def _told(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome]:
     chosen, normalise = under(arrays, "choice/"), bool(meta.get("normalise", True))
-    parts = chosen.get("ids", chosen.get("clients")), chosen.get("inclusion"), chosen.get("weights")
+    parts: tuple[Any, ...] = chosen.get("ids", chosen.get("clients")), chosen.get("inclusion"), chosen.get("weights")
     choice = Choice(*parts, normalise=normalise, probed=chosen.get("probed"))
     return choice, Outcome(**under(arrays, "outcome/"), reports=under(arrays, "report/"))
 

@@ -29,7 +29,7 @@ from fedpick.core.types import Clients
 from fedpick.server.journal import FIX, Journal, Turn, mark_of, record_of, replay, under
 from fedpick.server.models import Arrays, Models, checked_letters
 from fedpick.server.roster import Roster
-from fedpick.store.locks import FileLock, Timeout
+from fedpick.store.lock import lock_at
 from fedpick.store.records import Record
 
 __all__ = ["Memory"]
@@ -69,14 +69,11 @@ class Memory:
         self.state, self.journal = folder / "state.npz", Journal(folder / "journal")
         try:
             atomic.make_folder(folder)
-            lock = folder / "server.lock"
-            mode = atomic.plain_mode(lock)
+            self._lock = lock_at(folder / "server.lock")
         except OSError as error:
             raise StateError(
                 f"{folder}: cannot be used as the folder of the state ({error.strerror}); choose another path"
             ) from None
-        # Not a lock of one thread: a server may be opened in one and closed in another.
-        self._lock = FileLock(lock, timeout=0, thread_local=False, mode=mode)
         self._settings = settings_hash(roster.policy)
         self._saved = 0  # the round of the checkpoint; 0: there is none
         self._covered = 0  # bytes of the journal that the checkpoint holds as well
@@ -92,7 +89,7 @@ class Memory:
         """Lock the folder against other servers, and read what another one wrote in the meantime."""
         try:
             self._lock.acquire()
-        except Timeout:
+        except TimeoutError:
             raise StateError(
                 f"{self.folder.resolve()}: another server is working with this state; wait until it ends, or give each "
                 "server a folder of its own"

@@ -1,6 +1,6 @@
-"""Solvers for the optimisation problems by which the papers choose a cohort; each can be used on its own.
+"""Solvers for the optimisation problems by which the papers choose a cohort; each can be used alone.
 
-`bottleneck` is exact and serves BSFL (13) and RBCS-F (21); `anneal` is BSFL's own ALSA and classic annealing;
+`bottleneck` is exact and serves BSFL (13) and RBCS-F (21); `anneal` is BSFL's ALSA and classic annealing;
 `disperse` serves FedGS (16); `facility_location` serves DivFL (4); `shapley` values updates for GreedyFed and
 S-FedAvg; `top` takes the m largest with ties at random.
 """

@@ -1,9 +1,9 @@
 """max over |S| = m of  min_S value + sum_S bonus: exact in O(K log K).
 
 BSFL (13) (https://arxiv.org/abs/2303.10373) calls this infeasible and uses annealing, RBCS-F's Algorithm 1
-(https://doi.org/10.1109/TPDS.2020.3040887) takes O(N^2); one sort and one heap are enough. Walk
-through the clients from the largest value down: the best cohort whose smallest value is at least the current one holds
-the m largest bonuses seen so far.
+(https://doi.org/10.1109/TPDS.2020.3040887) takes O(N^2); one sort and one heap are enough. Go through the clients from
+the largest value down: the best cohort whose smallest value is at least the current one has the m largest bonuses so
+far.
 """
 
 import numpy as np

@@ -32,9 +32,9 @@ def _finite(distance: NDArray[np.floating], ids: Ints) -> bool:
 def _fill(
     distance: NDArray[np.floating], gain: Floats, twice: float, cohort: Ints, inside: Bools, order: Ints, given: int
 ) -> None:
-    """Put the first `given` clients of the cohort in, then whoever adds most; `order` breaks ties.
+    """Take the first `given` clients of the cohort, then the client with the largest gain; `order` breaks ties.
 
-    `gain[i]` is what client i adds to the objective beside the cohort, and is kept up to date.
+    `gain[i]`, which is kept up to date, is what client i would add to the objective of the current cohort.
     """
     for place in range(len(cohort)):
         if place >= given:
@@ -62,9 +62,8 @@ def _swaps(
         out = cohort[place]
         row = distance[out]
         pick = -1
-        most = gain[out] + 1e-12 * (
-            1.0 + abs(gain[out])
-        )  # a swap must gain more than rounding, or the loop might never end
+        # A swap must gain more than rounding errors, otherwise the loop might never end.
+        most = gain[out] + 1e-12 * (1.0 + abs(gain[out]))
         for j in range(len(order)):
             i = order[j]
             if not inside[i]:

@@ -2,9 +2,9 @@
 
 Minimises, over chosen sets S, the sum over all clients of the distance to the nearest one in S. The reduction is
 monotone and submodular, so that greedy choice reaches at least 1 - 1/e of the largest one (Nemhauser, Wolsey & Fisher
-1978). Gains are not computed anew for each place: only what changes is taken off them. With a limited number of
-candidates for each place it is stochastic greedy (Mirzasoleiman et al. 2015), which keeps no distances: 1 - 1/e - eps
-in the mean with (N / m) ln(1 / eps) candidates.
+1978). Gains are updated for each place, not computed again. With a limited number of candidates for each place it is
+stochastic greedy (Mirzasoleiman et al. 2015), which stores no distances and reaches 1 - 1/e - eps in the mean with
+(N / m) ln(1 / eps) candidates.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ EXACT_UP_TO = 2_000  # vectors; more are compared in float32, which is twice as 
 def _lower(
     gain: Floats, distance: NDArray[np.floating], rows: Ints, old: NDArray[np.floating], new: NDArray[np.floating]
 ) -> None:
-    """Take off each candidate's gain what these clients, nearer to the cohort than before, no longer bring it."""
+    """Subtract from each candidate's gain what is lost because these clients are nearer to the cohort than before."""
     for r in rows:
         before, after = old[r], new[r]
         for j in range(distance.shape[1]):
@@ -33,13 +33,13 @@ def _lower(
 
 
 class Greedy:
-    """Candidates, the one that brings all vectors nearest to the chosen first, ties at random.
+    """Greedy choice: the next candidate is the one that reduces the sum of distances most, ties at random.
 
     Args:
         vectors: (N, d), finite: all of them are represented.
-        candidates: positions of those who may be chosen.
+        candidates: positions of those that may be chosen.
         rng: for ties and for stochastic greedy.
-        look: how many candidates, drawn at random, are looked at for each place; None: all.
+        look: number of candidates, drawn at random, that are compared for each place; None: all.
     """
 
     def __init__(self, vectors: ArrayLike, candidates: Ints, rng: np.random.Generator, look: int | None = None) -> None:
@@ -121,7 +121,7 @@ def facility_location(
         m: how many are chosen; all candidates if there are fewer.
         mask: the candidates; all vectors are represented.
         rng: for ties and for stochastic greedy.
-        candidates: how many, drawn at random, are looked at for each place; None: all.
+        candidates: number of candidates, drawn at random, that are compared for each place; None: all.
 
     >>> chosen, stands_for = facility_location([[0.0], [0.1], [0.2], [0.05], [9.0]], 2)
     >>> chosen.tolist(), stands_for.tolist()

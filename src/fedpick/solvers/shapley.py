@@ -1,8 +1,8 @@
 """Shapley values by truncated sampling of permutations: what each player adds, on average over the orders of joining.
 
 Liu, Chen, Yu, Liu & Cui (2022), "GTG-Shapley: Efficient and Accurate Participant Contribution Evaluation in Federated
-Learning", ACM TIST, which GreedyFed uses: every player is first in equally many orders; an order is not followed
-further once the value is near that of all; nothing is valued if all together changed nothing.
+Learning", ACM TIST, which GreedyFed uses: every player is first in equally many orders; an order ends early once the
+value of its coalition is near that of all players; all values are 0 if all players together change nothing.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ def shapley(
     repeats: int = 2,
     tolerance: float = 1e-4,
 ) -> Floats:
-    """The Shapley value of each player; exact where all coalitions are no more than the sampled ones would be.
+    """The Shapley value of each player; exact if there are no more coalitions than would be sampled.
 
     Args:
-        value: values of coalitions, given as a mask of (coalitions, players); called with a few dozen at once.
-        players: how many.
+        value: returns the values of coalitions, given as a mask of (coalitions, players); called with dozens at once.
+        players: number of players.
         rng: for the orders.
         repeats: in how many orders each player is first.
         tolerance: differences of values up to this count as none.

@@ -1,4 +1,4 @@
-"""What is stored of a run: manifest, records, checkpoint; `fedpick.store.folder` lists the files.
+"""The files of a run: manifest, records, checkpoint; `fedpick.store.folder` lists them.
 
 `Record` and `RunState` need only NumPy; code that reads and writes Parquet is imported on first use (extra `cli`).
 """
@@ -13,24 +13,12 @@ from fedpick.store.records import ROUND_COLUMNS, Record
 if TYPE_CHECKING:
     from fedpick.store.folder import Folder
     from fedpick.store.tables import read_census, read_clients, read_presence, read_rounds, read_selections
-    from fedpick.store.writing import Tables
+    from fedpick.store.writer import Tables
 
-__all__ = [
-    "ROUND_COLUMNS",
-    "Folder",
-    "Record",
-    "RunState",
-    "Tables",
-    "machine",
-    "read_census",
-    "read_clients",
-    "read_manifest",
-    "read_presence",
-    "read_rounds",
-    "read_selections",
-]
+__all__ = ["ROUND_COLUMNS", "Folder", "Record", "RunState", "Tables", "machine", "read_manifest"]
+__all__ += ["read_census", "read_clients", "read_presence", "read_rounds", "read_selections"]
 
-_PARQUET = {"Folder": "folder", "Tables": "writing"} | dict.fromkeys(
+_PARQUET = {"Folder": "folder", "Tables": "writer"} | dict.fromkeys(
     ("read_census", "read_clients", "read_presence", "read_rounds", "read_selections"), "tables"
 )
 

@@ -23,21 +23,20 @@ from fedpick._support.archive import FORMAT, read_archive, write_archive
 from fedpick._version import __version__
 from fedpick.core.errors import StateError, StoreError, require
 from fedpick.core.types import Clients
-from fedpick.store.arrow import pa
 from fedpick.store.checkpoint import RunState, pack_run, unpack_run
 from fedpick.store.manifest import as_json
+from fedpick.store.parquet import TableFile, pa
 from fedpick.store.records import Record
-from fedpick.store.sealed import Sealed
 from fedpick.store.tables import table_files
-from fedpick.store.writing import Tables
+from fedpick.store.writer import Tables
 
 __all__ = ["Folder"]
 
 OFTEN = 10.0  # seconds between checkpoints at most: `fedpick watch` shows what is written
 
 
-def _columns(files: list[Sealed], *names: str) -> dict[str, NDArray[np.int64]]:
-    """Columns of whole numbers, of all these files."""
+def _columns(files: list[TableFile], *names: str) -> dict[str, NDArray[np.int64]]:
+    """Columns of whole numbers, joined over the files."""
     found: dict[str, NDArray[np.int64]] = {name: np.empty(0, dtype=np.int64) for name in names}
     for file in files:
         table = file.table(list(names))
@@ -65,14 +64,9 @@ class Folder(Tables):
         self._records: list[Record] = []
         self._metrics: list[str] = []
         self._next = 1  # the next round
-        self._saved = 0  # the round of the checkpoint
+        self.saved = 0  # the round of the last checkpoint
         self._flushed = monotonic()
         super().__init__(path, config)
-
-    @property
-    def saved(self) -> int:
-        """The round of the last checkpoint."""
-        return self._saved
 
     def restore(self, template: RunState, clients: Clients) -> RunState:
         """The state at the last checkpoint, or the template if there is none; later rounds are dropped."""
@@ -81,8 +75,8 @@ class Folder(Tables):
         if checkpoint.is_file():
             try:
                 arrays, meta = read_archive(checkpoint)
-                if meta.get("run", self.run) != self.run or meta.get("round", arrays["round"]) != arrays["round"]:
-                    raise StateError(f"{checkpoint}: is of another run; a run's settings cannot change on the way")
+                if meta["run"] != self.run or meta["round"] != arrays["round"]:
+                    raise StateError(f"{checkpoint}: is of another run; a run's settings cannot be changed later")
                 state = unpack_run(template, arrays, len(clients), str(checkpoint))
                 self._metrics = [str(name) for name in meta["metrics"]]
             except Exception as error:  # a damaged file can raise anything
@@ -95,11 +89,11 @@ class Folder(Tables):
         wanted = as_json(self.config)
         if self._manifest()["config"] != wanted:  # more rounds than at first: `fedpick resume` reads the number here
             self._write_manifest({**self._manifest(), "config": wanted})
-        self._next, self._saved = state.round + 1, state.round
+        self._next, self.saved = state.round + 1, state.round
         return state
 
     def _check(self, reached: int) -> None:
-        """Raise unless the tables hold each of rounds 1 to `reached` once, and no more is asked than to go on."""
+        """Raise unless the tables hold each of rounds 1 to `reached` once, and no fewer rounds are asked for."""
         rounds = _columns(table_files(self.path, "rounds", reached), "round", "chosen")
         selected = _columns(table_files(self.path, "selections", reached), "round")["round"]
         counted = np.bincount(selected[(selected > 0) & (selected <= reached)], minlength=reached + 1)[1:]
@@ -143,13 +137,12 @@ class Folder(Tables):
         """Write the waiting records, then the checkpoint."""
         if self._records:
             self.write(self._records, self._metrics)
-        if self._saved == state.round > 0:
+        if self.saved == state.round > 0:
             return
+        meta = {"format": FORMAT, "fedpick": __version__, "round": state.round, "metrics": self._metrics}
         with self._careful("the checkpoint"):
-            meta = {"format": FORMAT, "fedpick": __version__, "round": state.round, "metrics": self._metrics}
-            meta["run"] = self.run
-            write_archive(self.path / "checkpoint.npz", pack_run(state), meta)
-        self._records, self._saved, self._flushed = [], state.round, monotonic()
+            write_archive(self.path / "checkpoint.npz", pack_run(state), meta | {"run": self.run})
+        self._records, self.saved, self._flushed = [], state.round, monotonic()
 
     def finish(self, state: RunState) -> None:
         """Write the waiting records, and join the parts into rounds.parquet and selections.parquet."""

@@ -17,8 +17,8 @@ from fedpick.core.errors import FedpickError, StoreError
 from fedpick.policies.text import canonical_policy
 
 __all__ = [
-    *("as_json", "checked_json", "identity", "last_said", "machine", "read_manifest", "said_after", "same_run"),
-    *("summed_json", "write_manifest"),
+    *("as_json", "checked_json", "identity", "last_entry", "machine", "next_entry", "read_manifest", "run_of"),
+    *("same_run", "summed_json", "write_manifest"),
 ]
 
 MANIFEST = "manifest.json"
@@ -94,37 +94,39 @@ def same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def identity(config: dict[str, Any]) -> str:
-    """What a run is, as a hash: not how long it is, nor how often it is written. Every file of the run holds it."""
+    """Hash of a configuration without the number of rounds and the checkpoint interval; it is in all files of a run."""
     text = json.dumps(_what(as_json(config)), sort_keys=True)
     return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()
 
 
+def run_of(manifest: dict[str, Any]) -> str:
+    """The `identity` of the run that a manifest describes."""
+    return str(manifest.get("run") or identity(manifest["config"]))
+
+
 def _what(config: dict[str, Any]) -> dict[str, Any]:
-    """The part of a configuration that determines the records, under today's names."""
+    """The part of a configuration that determines the records."""
     found = {**config, "rounds": 0, "checkpoint_every": 0}
     with suppress(FedpickError, KeyError, TypeError, AttributeError):  # a deployment's policy may be any text
         found["policy"] = user_code.shown(canonical_policy(config["policy"]))
-    world = config.get("world")
-    if isinstance(world, dict) and "clients" in world:  # before 0.2
-        found["world"] = {("num_clients" if key == "clients" else key): value for key, value in world.items()}
     return found
 
 
-def said_after(before: Any, now: Any) -> Any:
+def next_entry(before: Any, now: Any) -> Any:
     """The new entry of "about" when a run continues elsewhere: texts are joined, other values replaced.
 
-    >>> said_after("cpu", "gpu: NVIDIA H200")
+    >>> next_entry("cpu", "gpu: NVIDIA H200")
     'cpu, then gpu: NVIDIA H200'
-    >>> said_after("cpu, then gpu: NVIDIA H200", "gpu: NVIDIA H200")
+    >>> next_entry("cpu, then gpu: NVIDIA H200", "gpu: NVIDIA H200")
     'cpu, then gpu: NVIDIA H200'
     """
     if not (isinstance(before, str) and isinstance(now, str)):
         return now
-    return before if last_said(before) == now else before + _THEN + now
+    return before if last_entry(before) == now else before + _THEN + now
 
 
-def last_said(text: str) -> str:
-    """The last of the texts that `said_after` joined."""
+def last_entry(text: str) -> str:
+    """The last of the texts that `next_entry` joined."""
     return text.rsplit(_THEN, 1)[-1]
 
 
@@ -134,30 +136,30 @@ def _sum(content: dict[str, Any]) -> str:
 
 
 def summed_json(content: dict[str, Any]) -> str:
-    """Content as a JSON text with a sum over what it says."""
+    """Content as a JSON text with a checksum of it."""
     content = as_json(content)
     return json.dumps({**content, "sum": _sum(content)}, indent=1) + "\n"
 
 
 def checked_json(text: str | bytes) -> dict[str, Any]:
-    """What such a text says, without the sum; a ValueError if the sum is another. A text without one is believed."""
+    """The content of such a text; a ValueError if its checksum is wrong. A text without a checksum is accepted."""
     content = json.loads(text)
     if not isinstance(content, dict):
         raise ValueError("it is not a table")
-    said = content.pop("sum", None)
-    if said is not None and said != _sum(content):
+    expected = content.pop("sum", None)
+    if expected is not None and expected != _sum(content):
         raise ValueError("it was changed after it was written, its sum is another")
     return content
 
 
 def _comparable(content: dict[str, Any]) -> bool:
-    """Whether the run's hash can be made again: by this version, and without a policy's file that may not be here."""
+    """Whether the run's hash can be checked: it is of this version, and needs no policy's file that may be missing."""
     policy = str(content["config"].get("policy"))
     return "run" in content and content.get("fedpick") == __version__ and not user_code.references(policy)
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a run's manifest says; `config` is a table in it."""
+    """The content of a run's manifest; its "config" is the configuration."""
     manifest = Path(path) / MANIFEST
     if not manifest.is_file():
         raise StoreError(f"{path}: is not a run's folder: it has no manifest.json; start a run with fedpick run")

@@ -1,6 +1,5 @@
 """A round's record: one row of the rounds' table, and one row of the selections' table per chosen client."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -19,7 +18,7 @@ ROUND_COLUMNS = (
     *("messages", "megabytes", "there", "joined"),
 )
 FRESH = "fresh_model"  # in a deployment's records: 1 in a round before which the model began again
-NOTES = ("forgotten", FRESH)  # columns of a deployment's records that say something of the server, not of the model
+NOTES = ("forgotten", FRESH)  # columns of a deployment's records that describe the server, not the model
 BINS = 100  # of clients, at most, in `Record.there`
 
 
@@ -34,7 +33,7 @@ def bin_edges(clients: int) -> Ints:
 
 
 def presence(available: Bools) -> bytes | None:
-    """The share of clients that are there, in 255ths, of each of at most 100 bins of clients; None if all are.
+    """The share of available clients, in 255ths, in each of at most 100 bins of clients; None if all are available.
 
     A bin holds clients with consecutive numbers; up to 100 clients have one each.
 
@@ -65,9 +64,9 @@ class Record:
     loss: Floats
     metrics: Mapping[str, float] = field(default_factory=dict)
     wall: Mapping[str, float] = field(default_factory=dict)  # real seconds of "selection" and "training"; not stored
-    there: bytes | None = None  # who was there, see `presence`; None: all, or it is not known
-    lacking: tuple[tuple[str, str], ...] = ()  # reports that the policy missed, what it took instead; not stored
-    joined: int | None = None  # clients of a deployment that have joined so far, also if they left; `there` is of these
+    there: bytes | None = None  # who was available, see `presence`; None: all, or not known
+    lacking: tuple[tuple[str, str], ...] = ()  # missing reports, and what the policy took instead; not stored
+    joined: int | None = None  # clients of a deployment that have joined so far, also if they left; `there` counts them
 
     @classmethod
     def of(cls, view: View, choice: Choice, outcome: Outcome, **rest: Any) -> Self:
@@ -89,13 +88,3 @@ class Record:
             loss=outcome.loss,
             **rest,
         )
-
-    @property
-    def clients(self) -> Ints:
-        """Old name of `ids`, until 0.2; warns."""
-        warnings.warn(
-            "Record.clients is now Record.ids; the old name will be removed in the next minor release",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.ids

@@ -1,11 +1,9 @@
 """Rounds and selections as Parquet tables: made from records, and read back whole or in parts.
 
-What is read has the sum that it was written with, is of the run whose folder it is in, and covers the rounds that it
-should: no gap, and none twice.
+A table is read only if its checksums are right, it is of the run whose folder it is in, and it covers each round once.
 """
 
 import os
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,30 +13,14 @@ from numpy.typing import NDArray
 
 from fedpick.core.errors import ContractError, StoreError
 from fedpick.core.types import Status
-from fedpick.store.arrow import pa
-from fedpick.store.manifest import MANIFEST, identity, read_manifest
+from fedpick.store.manifest import MANIFEST, read_manifest, run_of
+from fedpick.store.parquet import TableFile, covers, pa, read_sealed
 from fedpick.store.records import ROUND_COLUMNS, Record
-from fedpick.store.sealed import Sealed, peek, read_sealed
 
 __all__ = [
-    "chain",
-    "covers",
-    "has_begun",
-    "is_over",
-    "joined_pieces",
-    "joined_tables",
-    "last_part",
-    "last_round",
-    "parts_of",
-    "reached",
-    "read_census",
-    "read_clients",
-    "read_presence",
-    "read_rounds",
-    "read_selections",
-    "rounds_table",
-    "selections_table",
-    "table_files",
+    *("chain", "has_begun", "is_over", "joined_pieces", "last_part", "last_round", "parts_of", "reached"),
+    *("read_census", "read_clients", "read_presence", "read_rounds", "read_selections"),
+    *("rounds_table", "selections_table", "table_files"),
 ]
 
 TABLES = ("rounds", "selections")
@@ -97,37 +79,16 @@ def last_round(part: Path) -> int:
     return int(part.stem.rsplit("-", 1)[1])
 
 
-def covers(whole: Path) -> int:
-    """The last round that a joined file holds, as it says; 0 if there is none."""
-    return peek(whole)
-
-
-OLD = (
-    "tables of an earlier version of fedpick have no checksums: damage in them would go unnoticed. "
-    "`fedpick verify FOLDER` shows which they are"
-)
-
-
-def _checked(path: Path, name: str) -> Sealed:
-    """A file of a run that is what its place says: this table, of this run, up to this round."""
+def _checked(path: Path, name: str) -> TableFile:
+    """A file that belongs where it is: it holds this table, is of this folder's run, and ends with the right round."""
     folder = path.parent.parent if path.parent.name == "parts" else path.parent
-    run, strict = "", False
-    if (folder / MANIFEST).is_file():
-        manifest = read_manifest(folder)
-        strict = "run" in manifest
-        run = str(manifest["run"]) if strict else identity(manifest["config"])
+    run = run_of(read_manifest(folder)) if (folder / MANIFEST).is_file() else None
     found = read_sealed(path)
     label, fix = found.label, "restore the right file from a backup, or remove the run's folder"
-    if label is None:
-        if strict:
-            raise StoreError(f"{path}: has no sum, unlike what fedpick wrote here; {fix}")
-        if name == "rounds":
-            warnings.warn(OLD, stacklevel=1)  # names no folder, so that it is shown once for many
-        return found
-    if label.table != name or (run and label.run != run):
+    if label.table != name or run not in (None, label.run):
         raise StoreError(f"{path}: is a table of {str(label.table)[:40]} of another run, or of another place; {fix}")
     if path.parent.name == "parts" and label.last != last_round(path):
-        raise StoreError(f"{path}: holds rounds {label.first} to {label.last}, unlike its name says; {fix}")
+        raise StoreError(f"{path}: holds rounds {label.first} to {label.last}, which is not what its name says; {fix}")
     return found
 
 
@@ -138,7 +99,7 @@ def _gap(folder: Path, name: str, first: int, last: int) -> StoreError:
     )
 
 
-def table_files(folder: Path, name: str, until: int | None = None) -> list[Sealed]:
+def table_files(folder: Path, name: str, until: int | None = None) -> list[TableFile]:
     """The joined file, then the parts that it does not hold yet (a crash can leave parts that it does), in order.
 
     Args:
@@ -148,31 +109,29 @@ def table_files(folder: Path, name: str, until: int | None = None) -> list[Seale
     """
     whole = folder / f"{name}.parquet"
     joined = [_checked(whole, name)] if whole.is_file() else []
-    begun = joined[0].reached if joined else 0
+    begun = joined[0].label.last if joined else 0
     parts = [part for part in parts_of(folder, name) if last_round(part) > begun]
     found = chain([part for part in parts if until is None or last_round(part) <= until], name)
-    first = found[0].label.first if found and found[0].label is not None else begun + 1
-    if first != begun + 1:
-        raise _gap(folder, name, begun + 1, first - 1)
+    if found and found[0].label.first != begun + 1:
+        raise _gap(folder, name, begun + 1, found[0].label.first - 1)
     return joined + found
 
 
-def chain(parts: list[Path], name: str) -> list[Sealed]:
-    """Of these parts, those that cover the rounds up to the last, each once and without a gap, in order.
+def chain(parts: list[Path], name: str) -> list[TableFile]:
+    """Those of the parts that cover the rounds up to the last, each once and without a gap, in order.
 
-    Parts that a longer one covers are left out: halves of pairs that were written again, and what was merged.
+    Parts that a longer one covers are left out: they were written again, or merged into it.
     """
-    found: list[Sealed] = []
-    wanted: int | None = None  # the round with which the part before must end; None: any
+    found: list[TableFile] = []
+    wanted = last_round(parts[-1]) if parts else 0  # the round with which the part before must end
     for part in reversed(parts):
         last = last_round(part)
-        if wanted is not None and last > wanted:
+        if last > wanted:
             continue
-        if wanted is not None and last < wanted:
+        if last < wanted:
             raise _gap(part.parent.parent, name, last + 1, wanted)
         found.append(_checked(part, name))
-        label = found[-1].label
-        wanted = None if label is None else label.first - 1
+        wanted = found[-1].label.first - 1
     return found[::-1]
 
 
@@ -182,33 +141,32 @@ def parts_of(folder: Path, name: str) -> list[Path]:
 
 
 def _ends(folder: Path) -> dict[str, int]:
-    """The last round of each table, as names and labels say."""
+    """The last round of each table, by the names and labels of its files."""
     return {
         name: max([covers(folder / f"{name}.parquet"), *map(last_round, parts_of(folder, name))]) for name in TABLES
     }
 
 
 def is_over(folder: Path, rounds: int) -> bool:
-    """Whether so many rounds of a run are there and nothing is left to do: a kill can come between two joined files."""
-    joined = min(covers(folder / f"{name}.parquet") for name in TABLES)
-    return joined >= rounds or reached(folder) > rounds
+    """Whether this many rounds of a run are in both joined files (a kill can come between the two), or even more."""
+    return min(covers(folder / f"{name}.parquet") for name in TABLES) >= rounds or reached(folder) > rounds
 
 
 def reached(folder: Path) -> int:
-    """The last round that is written of a run; 0 if there is none."""
+    """The last round of a run that is on the disk; 0 if there is none."""
     return max(last_part(folder), covers(folder / "rounds.parquet"))
 
 
-def joined_tables(files: list[Sealed], columns: list[str] | None = None) -> pa.Table:
-    """Tables of one kind as one; a column that some lack is null there, one that all lack is left out."""
+def _joined_tables(files: list[TableFile], columns: list[str] | None) -> pa.Table:
+    """Files of one table as one; a column that some lack is null there, one that all lack is left out."""
     try:
         return pa.concat_tables([file.table(columns) for file in files], promote_options="default")
     except pa.ArrowException as error:
         raise _unlike(files, error) from None
 
 
-def joined_pieces(files: list[Sealed]) -> Iterator[pa.Table]:
-    """The rows of `joined_tables`, a few at a time: of a server's years, only the files' bytes are in memory."""
+def joined_pieces(files: list[TableFile]) -> Iterator[pa.Table]:
+    """The rows of files of one table, a few at a time, so that years of a server's rounds do not fill the memory."""
     try:
         schema = pa.unify_schemas([file.file.schema_arrow.remove_metadata() for file in files])
         yield (empty := schema.empty_table())
@@ -219,20 +177,20 @@ def joined_pieces(files: list[Sealed]) -> Iterator[pa.Table]:
         raise _unlike(files, error) from None
 
 
-def _unlike(files: list[Sealed], error: pa.ArrowException) -> StoreError:
+def _unlike(files: list[TableFile], error: pa.ArrowException) -> StoreError:
     return StoreError(
         f"{files[0].path}: has other columns than {files[-1].path.name} ({str(error)[:200]}); restore it from a backup"
     )
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether there must be rounds of a run: a checkpoint comes after those that it covers."""
+    """Whether a run must have rounds: a checkpoint is written after those that it covers."""
     names = ("rounds.parquet", "selections.parquet", "checkpoint.npz")
     return last_part(folder) > 0 or any((folder / name).is_file() for name in names)
 
 
 def last_part(folder: Path) -> int:
-    """The last round of which there is a part of both tables: a killed process can leave one without the other."""
+    """The last round with a part of both tables: a killed process can leave one without the other."""
     return min(max(map(last_round, parts_of(folder, each)), default=0) for each in TABLES)
 
 
@@ -245,7 +203,7 @@ def _read(path: str | os.PathLike[str], name: str, columns: list[str] | None) ->
         except StoreError:
             if parts_of(folder, name) == before:
                 raise
-            # otherwise a server at work has just merged some of these parts
+            # a running server has just merged some of these parts: read again
 
 
 def _read_once(folder: Path, name: str, columns: list[str] | None) -> pa.Table:
@@ -255,10 +213,10 @@ def _read_once(folder: Path, name: str, columns: list[str] | None) -> pa.Table:
     if not files:
         raise StoreError(f"{folder}: has no rounds yet; give the folder of a run that has begun")
     ends = _ends(folder)
-    if len(files) == 1 and files[0].path.parent == folder and 0 < min(ends.values()) < files[0].reached:
+    if len(files) == 1 and files[0].path.parent == folder and 0 < min(ends.values()) < files[0].label.last:
         short = min(ends, key=lambda each: ends[each])
-        raise _gap(folder, short, ends[short] + 1, files[0].reached)
-    table = joined_tables(files, columns)
+        raise _gap(folder, short, ends[short] + 1, files[0].label.last)
+    table = _joined_tables(files, columns)
     lacking = {"round", "chosen" if name == "rounds" else "client"} - set(table.column_names)
     if lacking and (columns is None or lacking & set(columns)):
         raise StoreError(
@@ -304,12 +262,12 @@ def read_clients(path: str | os.PathLike[str]) -> list[str] | None:
 
 
 def read_census(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """What is recorded of each client, arrays by name: `simulate.census` and final accuracy; of a real one its size."""
+    """What is recorded of each client, arrays by name: `simulate.census` and final accuracy; size in a deployment."""
     file = Path(path) / "clients.parquet"
     if not file.is_file():
         return {}
     sealed = _checked(file, "clients")
     table, known = sealed.table(), ["size", "label", "success", "seconds"]
-    if sealed.reached >= reached(Path(path)):  # otherwise the run went on
+    if sealed.label.last >= reached(Path(path)):  # otherwise the run went on
         known.append("accuracy")
     return {name: table[name].to_numpy() for name in known if name in table.column_names}

@@ -25,7 +25,8 @@ from fedpick.core.errors import MissingError, StateError, StoreError
 from fedpick.experiment import executors
 from fedpick.experiment.executors.stopping import patient
 from fedpick.store.manifest import MANIFEST
-from fedpick.store.tables import covers, reached
+from fedpick.store.parquet import covers
+from fedpick.store.tables import reached
 from fedpick.studies import _kept
 from fedpick.studies._progress import Estimate, Progress
 from fedpick.studies._runs import Played

@@ -25,36 +25,8 @@ from fedpick.worlds.presets import WORLDS, named
 from fedpick.worlds.volatility import Bursts, Reliable, ReplayedFlags, Shift, SuccessRates, by_class
 from fedpick.worlds.world import Draw, Timing, World, WorldState, phone_clients
 
-__all__ = [
-    "WORLDS",
-    "Always",
-    "Bernoulli",
-    "Bursts",
-    "Device",
-    "Diurnal",
-    "Draw",
-    "Gamma",
-    "Halves",
-    "LessDataFirst",
-    "Linear",
-    "LogNormal",
-    "LogNormalTime",
-    "MarkovOnOff",
-    "MoreDataFirst",
-    "PerClient",
-    "Reliable",
-    "Replayed",
-    "ReplayedFlags",
-    "Shift",
-    "SinLogNormal",
-    "SuccessRates",
-    "Timing",
-    "Trace",
-    "World",
-    "WorldState",
-    "YCycle",
-    "YMaxFirst",
-    "by_class",
-    "named",
-    "phone_clients",
-]
+__all__ = ["WORLDS", "Draw", "Timing", "World", "WorldState", "by_class", "named", "phone_clients"]
+__all__ += ["Always", "Bernoulli", "Diurnal", "Halves", "LessDataFirst", "LogNormal", "MarkovOnOff", "MoreDataFirst"]
+__all__ += ["SinLogNormal", "Trace", "YCycle", "YMaxFirst"]
+__all__ += ["Bursts", "Reliable", "ReplayedFlags", "Shift", "SuccessRates"]
+__all__ += ["Device", "Gamma", "Linear", "LogNormalTime", "PerClient", "Replayed"]

@@ -13,23 +13,12 @@ from numpy.typing import NDArray
 
 from fedpick.core.errors import MissingError, require
 from fedpick.core.types import Bools, Clients, Floats
-from fedpick.worlds._parts import PartState, at_least, per_client, probability
+from fedpick.worlds.parts import PartState, at_least, per_client, probability
 from fedpick.worlds.trace import read_trace
 
 __all__ = [
-    "DAY",
-    "Always",
-    "Bernoulli",
-    "Diurnal",
-    "Halves",
-    "LessDataFirst",
-    "LogNormal",
-    "MarkovOnOff",
-    "MoreDataFirst",
-    "SinLogNormal",
-    "Trace",
-    "YCycle",
-    "YMaxFirst",
+    *("Always", "Bernoulli", "Diurnal", "Halves", "LessDataFirst", "LogNormal", "MarkovOnOff", "MoreDataFirst"),
+    *("SinLogNormal", "Trace", "YCycle", "YMaxFirst"),
 ]
 
 DAY = 86_400.0
@@ -71,8 +60,15 @@ class _Fixed:
         return drawn
 
 
-def _check_beta(part: object, beta: float) -> None:
-    require(0.0 <= beta < 1.0, f"{type(part).__name__}: beta", beta, "in [0, 1)", "beta is the degree of absence")
+@dataclass(frozen=True)
+class _Mode(_Fixed):
+    """Base class of FedGS's modes."""
+
+    beta: float
+
+    def __post_init__(self) -> None:
+        what = f"{type(self).__name__}: beta"
+        require(0.0 <= self.beta < 1.0, what, self.beta, "in [0, 1)", "beta is the degree of absence")
 
 
 @dataclass(frozen=True)
@@ -110,13 +106,10 @@ class Bernoulli(_Fixed):
 
 
 @dataclass(frozen=True)
-class MoreDataFirst(_Fixed):
+class MoreDataFirst(_Mode):
     """MDF: clients with more data are available more often, p = n^beta / max n^beta."""
 
     beta: float = 0.7
-
-    def __post_init__(self) -> None:
-        _check_beta(self, self.beta)
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
         """P(available) for every client."""
@@ -125,13 +118,10 @@ class MoreDataFirst(_Fixed):
 
 
 @dataclass(frozen=True)
-class LessDataFirst(_Fixed):
+class LessDataFirst(_Mode):
     """LDF: clients with less data are available more often, p = n^-beta / max n^-beta."""
 
     beta: float = 0.7
-
-    def __post_init__(self) -> None:
-        _check_beta(self, self.beta)
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
         """P(available) for every client."""
@@ -148,13 +138,10 @@ def _labels(part: object, clients: Clients) -> Floats:
 
 
 @dataclass(frozen=True)
-class YMaxFirst(_Fixed):
+class YMaxFirst(_Mode):
     """YMF: clients whose smallest label is larger are available more often, p = beta min(labels)/(L-1) + 1 - beta."""
 
     beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        _check_beta(self, self.beta)
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
         """P(available) for every client."""
@@ -165,13 +152,10 @@ class YMaxFirst(_Fixed):
 
 
 @dataclass(frozen=True)
-class YCycle(_Fixed):
+class YCycle(_Mode):
     """YC: labels take turns of 10 rounds each; p = beta [client has the label whose turn it is] + 1 - beta."""
 
     beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        _check_beta(self, self.beta)
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
         """Which client has which label."""
@@ -186,13 +170,10 @@ class YCycle(_Fixed):
 
 
 @dataclass(frozen=True)
-class LogNormal(_Fixed):
+class LogNormal(_Mode):
     """LN: p = c / max c with c from LogNormal(0, ln 1/(1-beta))."""
 
     beta: float = 0.5
-
-    def __post_init__(self) -> None:
-        _check_beta(self, self.beta)
 
     def probabilities(self, clients: Clients, rng: np.random.Generator) -> Floats:
         """P(available) for every client."""

@@ -13,8 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedpick.core.errors import ContractError, require
 from fedpick.core.types import Bools, Clients, Floats, Ints
-from fedpick.worlds._parts import PartState, at_least, numbers, per_client
+from fedpick.worlds.parts import PartState, at_least, per_client, per_round
 from fedpick.worlds.volatility import by_class
+
+__all__ = ["Device", "Drawn", "Gamma", "Linear", "LogNormalTime", "PerClient", "Replayed"]
 
 Drawn = Mapping[str, NDArray[Any]]
 MODEL_MEGABYTES = 5.0
@@ -204,7 +206,7 @@ class Device:
         megabits_per_second: median bandwidth; upload is a third of it.
         model_megabytes: size of the model; None: the world's.
         spread: standard deviation of the logarithm of speed and bandwidth between clients.
-        waver: the same between rounds.
+        waver: standard deviation of the logarithm of both between the rounds of a client.
         cold_start: seconds to load the data, for clients that did not take part in the last round.
     """
 
@@ -264,9 +266,7 @@ class Replayed(_NoContext):
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
         """Check the matrix."""
-        times = numbers("Replayed: matrix", self.matrix)
-        if times.ndim != 2 or times.shape[1] != len(clients) or not len(times):
-            raise ContractError(f"Replayed: matrix has shape {times.shape}, but must be (T, {len(clients)})")
+        times = per_round("Replayed: matrix", self.matrix, clients)
         if not (np.isfinite(times).all() and (times >= 0).all()):
             raise ContractError(
                 "Replayed: matrix holds a time that is negative, NaN or infinite; for clients that never answer, use "
@@ -286,6 +286,3 @@ class Replayed(_NoContext):
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
         """Mean times."""
         return {"times": memory["times"].mean(axis=0)}
-
-
-__all__ = ["Device", "Gamma", "Linear", "LogNormalTime", "PerClient", "Replayed"]

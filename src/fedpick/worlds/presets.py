@@ -8,6 +8,7 @@ The papers: E3CS (https://arxiv.org/abs/2011.08756), RBCS-F (https://doi.org/10.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,15 @@ def _even(count: int) -> Clients:
 
 def _calm(clients: Clients, **parts: Any) -> World:
     """All clients are available and succeed in a second, one epoch, no deadline; `parts` replace these."""
-    still: dict[str, Any] = {
-        "availability": availability.Always(),
-        "volatility": volatility.Reliable(),
-        "latency": latency.PerClient(1.0),
-        "deadline": None,
-        "epochs": (1,),
-    }
-    return World(clients, **{**still, **parts})
+    calm = World(
+        clients,
+        availability=availability.Always(),
+        volatility=volatility.Reliable(),
+        latency=latency.PerClient(1.0),
+        deadline=None,
+        epochs=(1,),
+    )
+    return replace(calm, **parts)
 
 
 def ideal(num_clients: int = 100) -> World:
@@ -54,9 +56,8 @@ def bursts(num_clients: int = 100) -> World:
 
 def rbcsf(num_clients: int = 40) -> World:
     """RBCS-F, section 6.1: linear times with contexts in four classes; availability with probability 0.8."""
-    law = latency.Linear()
-    there = availability.Bernoulli(0.8)
-    return _calm(_even(num_clients), availability=there, latency=law, model_megabytes=law.megabits / 8.0)
+    law, mode = latency.Linear(), availability.Bernoulli(0.8)
+    return _calm(_even(num_clients), availability=mode, latency=law, model_megabytes=law.megabits / 8.0)
 
 
 def bsfl(num_clients: int = 20) -> World:
@@ -80,7 +81,7 @@ def phone_fleet(num_clients: int = 100) -> World:
     return World(phone_clients(num_clients))
 
 
-def _fedgs(mode: Callable[[], Any]) -> Callable[[int], World]:
+def _fedgs(mode: Callable[[], Any]) -> Callable[..., World]:
     def make(num_clients: int = 100) -> World:
         rng = rngs.stream(0, 0, "clients")
         sizes = np.round(rng.lognormal(5.0, 0.8, num_clients)) + 10.0
@@ -88,14 +89,14 @@ def _fedgs(mode: Callable[[], Any]) -> Callable[[int], World]:
         first = rng.integers(0, 10, num_clients)
         second = (first + rng.integers(1, 10, num_clients)) % 10  # two labels each, as FedGS splits Fashion-MNIST
         labels[np.arange(num_clients), first] = labels[np.arange(num_clients), second] = sizes / 2
-        people = Clients(sizes, labels=labels, features=labels / labels.sum(axis=1, keepdims=True))
-        return _calm(people, availability=mode())
+        clients = Clients(sizes, labels=labels, features=labels / labels.sum(axis=1, keepdims=True))
+        return _calm(clients, availability=mode())
 
     make.__doc__ = f"FedGS's availability {mode.__name__}: {(mode.__doc__ or '').splitlines()[0]}"
     return make
 
 
-WORLDS: dict[str, Callable[[int], World]] = {
+WORLDS: dict[str, Callable[..., World]] = {
     "phones": phone_fleet,
     "volatile": volatile,
     "ideal": ideal,
@@ -121,4 +122,4 @@ def named(name: str, num_clients: int | None = None) -> World:
     """
     make = find_name(name, WORLDS, "world")
     require(num_clients is None or num_clients >= 1, f"world {name!r}: num_clients", num_clients, ">= 1")
-    return make() if num_clients is None else make(num_clients)  # type: ignore[call-arg]
+    return make() if num_clients is None else make(num_clients)

@@ -56,16 +56,16 @@ def _number(value: Any) -> int:
 
 
 def read_trace(path: str | PathLike[str], clients: int) -> tuple[Ints, Floats, Floats]:
-    """Client, start and end of every interval (spell), sorted; an error names the wrong one."""
+    """Client, start and end of every interval, sorted; an error names the wrong one."""
     source = Path(path)
     if not source.is_file():
         raise ContractError(f"{source}: there is no such trace; give a CSV or Parquet file with client, start, end")
     rows = _read_parquet(source) if source.suffix.lower() in (".parquet", ".pq") else _read_csv(source)
     if not rows:
-        raise ContractError(f"{source}: has no spells, so no client would ever be available; write one line per spell")
+        raise ContractError(f"{source}: has no intervals, so no client would ever be available; write one per line")
     client, start, end = np.empty(len(rows), dtype=np.int64), np.empty(len(rows)), np.empty(len(rows))
     for i, (who, since, until) in enumerate(rows):
-        where = f"{source}, spell {i + 1}"
+        where = f"{source}, interval {i + 1}"
         try:
             number, start[i], end[i] = _number(who), float(since), float(until)
         except (TypeError, ValueError, OverflowError):
@@ -83,7 +83,7 @@ def read_trace(path: str | PathLike[str], clients: int) -> tuple[Ints, Floats, F
     if len(overlap):
         i = int(overlap[0])
         raise ContractError(
-            f"{source}: client {client[i]} has overlapping spells [{start[i]:.15g}, {end[i]:.15g}) and "
+            f"{source}: client {client[i]} has overlapping intervals [{start[i]:.15g}, {end[i]:.15g}) and "
             f"[{start[i + 1]:.15g}, {end[i + 1]:.15g}); join them into one"
         )
     return client, start, end

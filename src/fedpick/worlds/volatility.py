@@ -7,7 +7,9 @@ from numpy.typing import ArrayLike
 
 from fedpick.core.errors import ContractError
 from fedpick.core.types import Bools, Clients, Floats
-from fedpick.worlds._parts import PartState, at_least, numbers, probability
+from fedpick.worlds.parts import PartState, at_least, per_round, probability
+
+__all__ = ["Bursts", "Reliable", "ReplayedFlags", "Shift", "SuccessRates", "by_class"]
 
 
 def by_class(values: ArrayLike, count: int) -> Floats:
@@ -129,9 +131,7 @@ class ReplayedFlags:
 
     def init(self, clients: Clients, rng: np.random.Generator) -> PartState:
         """Check the matrix."""
-        flags = numbers("ReplayedFlags: flags", self.flags)
-        if flags.ndim != 2 or flags.shape[1] != len(clients) or not len(flags):
-            raise ContractError(f"ReplayedFlags: flags has shape {flags.shape}, but must be (T, {len(clients)})")
+        flags = per_round("ReplayedFlags: flags", self.flags, clients)
         if not ((flags == 0) | (flags == 1)).all():
             raise ContractError("ReplayedFlags: flags holds values other than 0 and 1; give a matrix of flags")
         return {"flags": flags == 1}
@@ -144,6 +144,3 @@ class ReplayedFlags:
     def truth(self, memory: PartState, clients: Clients) -> dict[str, Floats]:
         """Success rates over the whole matrix."""
         return {"success": memory["flags"].mean(axis=0)}
-
-
-__all__ = ["Bursts", "Reliable", "ReplayedFlags", "Shift", "SuccessRates", "by_class"]

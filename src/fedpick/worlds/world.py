@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fedpick.core import rng as rngs
 from fedpick.core.errors import ContractError, require
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, Status, View
-from fedpick.worlds._parts import Availability, Latency, PartState, Volatility, at_least, numbers
 from fedpick.worlds.availability import Diurnal
 from fedpick.worlds.latency import MODEL_MEGABYTES, Device
+from fedpick.worlds.parts import Availability, Latency, PartState, Volatility, at_least, numbers
 from fedpick.worlds.volatility import SuccessRates
 
 __all__ = ["Draw", "Timing", "World", "WorldState", "phone_clients"]
@@ -53,9 +53,10 @@ class Draw:
     seed: int = 0
 
     def first(self, took: Floats, ids: Ints) -> Ints:
-        """These answers as they come in; of equal times, in a random order of the clients, the same for every policy.
+        """Positions of these answers in the order of their times; equal times in a random order of the clients.
 
-        In the order of the clients' numbers, a world of equal devices would never use the last clients' work.
+        The order is the same for every policy. Sorted by the clients' numbers, equal times would put the same clients
+        last in every round, whose work would never be used.
         """
         order: Ints = np.argsort(took, kind="stable")
         if (np.diff(took[order]) == 0.0).any():
@@ -175,9 +176,10 @@ class World:
     def truth(self, seed: int = 0) -> dict[str, Floats]:
         """What no server knows about the clients, for oracles: arrays with a row per client, by name.
 
-        These are, as far as the parts know them: "success" (rates), "times" (mean seconds), "speed" (mean of the
-        shortest time divided by the client's) and "theta" (the context's coefficients in the mean time). A part of your
-        own adds to them with a method `truth(memory, clients)`, or for latency `truth(memory, clients, epochs)`.
+        The names are, if the parts know them: "success" (rates), "times" (mean seconds), "speed" (mean of the
+        shortest time divided by the client's) and "theta" (the context's coefficients in the mean time). A part that
+        you write can add to them with a method `truth(memory, clients)`, or for latency `truth(memory, clients,
+        epochs)`.
 
         Args:
             seed: of the run; some clients' means are drawn with it.
@@ -192,9 +194,9 @@ class World:
             (self.volatility, state.volatility, ()),
             (self.latency, state.latency, (state.epochs,)),
         ):
-            tell = getattr(part, "truth", None)
-            if tell is not None:
-                found.update(tell(memory, self.clients, *more))
+            truth = getattr(part, "truth", None)
+            if truth is not None:
+                found.update(truth(memory, self.clients, *more))
         return {name: np.array(value, dtype=np.float64) for name, value in found.items()}
 
     def seconds(self, state: WorldState, draw: Draw, ids: Ints) -> Floats:

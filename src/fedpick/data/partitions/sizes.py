@@ -9,19 +9,8 @@ import numpy as np
 from fedpick._support.text import Makers
 from fedpick.core.errors import require
 from fedpick.core.types import Floats, Ints
-from fedpick.data.federated import Dataset
 
-__all__ = [
-    "SIZES",
-    "LogNormalSizes",
-    "PowerLawSizes",
-    "Size",
-    "SizeLaw",
-    "check_size",
-    "check_whole",
-    "draw_sizes",
-    "share_out",
-]
+__all__ = ["SIZES", "LogNormalSizes", "PowerLawSizes", "Size", "SizeLaw", "check_size", "check_whole", "share_out"]
 
 
 def _whole(value: Any, low: int) -> bool:
@@ -47,24 +36,33 @@ def share_out(totals: Ints, weights: Floats) -> Ints:
     return shares
 
 
-def _check_law(law: "PowerLawSizes | LogNormalSizes") -> None:
-    name = type(law).__name__
-    check_whole(f"{name}: at_least", law.at_least, 1)
-    if law.mean is not None:
-        bound = f"finite and >= at_least = {law.at_least}"
-        require(law.at_least <= law.mean < np.inf, f"{name}: mean", law.mean, bound)
+class SizeLaw:
+    """A law of sizes: called with a number of clients, it draws sizes with a given total."""
 
+    mean: float | None
+    at_least: int
 
-def _in_proportion(law: "PowerLawSizes | LogNormalSizes", weights: Floats, total: int) -> Ints:
-    least = law.at_least * len(weights)
-    what = f"{type(law).__name__}: at_least * num_clients"
-    require(least <= total, what, least, f"<= {total}, the examples to give", "take fewer clients or a lower at_least")
-    sizes: Ints = law.at_least + share_out(np.array([total - least]), weights[None])[0]
-    return sizes
+    def __call__(self, num_clients: int, rng: np.random.Generator, total: int) -> Ints:
+        """Sizes that sum to `total`."""
+        raise AssertionError("subclasses define it")
+
+    def _check(self) -> None:
+        name = type(self).__name__
+        check_whole(f"{name}: at_least", self.at_least, 1)
+        if self.mean is not None:
+            bound = f"finite and >= at_least = {self.at_least}"
+            require(self.at_least <= self.mean < np.inf, f"{name}: mean", self.mean, bound)
+
+    def _in_proportion(self, weights: Floats, total: int) -> Ints:
+        least, what = self.at_least * len(weights), f"{type(self).__name__}: at_least * num_clients"
+        fix = "take fewer clients or a lower at_least"
+        require(least <= total, what, least, f"<= {total}, the examples to give", fix)
+        sizes: Ints = self.at_least + share_out(np.array([total - least]), weights[None])[0]
+        return sizes
 
 
 @dataclass(frozen=True)
-class PowerLawSizes:
+class PowerLawSizes(SizeLaw):
     """Sizes in proportion to draws from P(x) = a x^(a-1) on [0, 1] (Power-of-Choice: a = 3).
 
     Args:
@@ -82,15 +80,15 @@ class PowerLawSizes:
 
     def __post_init__(self) -> None:
         require(0.01 <= self.a <= 1e6, "PowerLawSizes: a", self.a, "in [0.01, 1e6]", "the paper has 3")
-        _check_law(self)
+        self._check()
 
     def __call__(self, num_clients: int, rng: np.random.Generator, total: int) -> Ints:
         """Sizes that sum to `total`."""
-        return _in_proportion(self, rng.random(num_clients) ** (1.0 / self.a), total)
+        return self._in_proportion(rng.random(num_clients) ** (1.0 / self.a), total)
 
 
 @dataclass(frozen=True)
-class LogNormalSizes:
+class LogNormalSizes(SizeLaw):
     """Sizes in proportion to draws from LogNormal(0, sigma): a few clients have most of the data (FedProx: sigma = 2).
 
     Args:
@@ -108,14 +106,13 @@ class LogNormalSizes:
 
     def __post_init__(self) -> None:
         require(0.0 <= self.sigma <= 10.0, "LogNormalSizes: sigma", self.sigma, "in [0, 10]", "FedProx has 2")
-        _check_law(self)
+        self._check()
 
     def __call__(self, num_clients: int, rng: np.random.Generator, total: int) -> Ints:
         """Sizes that sum to `total`."""
-        return _in_proportion(self, rng.lognormal(0.0, self.sigma, num_clients), total)
+        return self._in_proportion(rng.lognormal(0.0, self.sigma, num_clients), total)
 
 
-SizeLaw = PowerLawSizes | LogNormalSizes
 Size = int | SizeLaw | None  # examples per client; None: all the data in equal parts
 
 SIZES: Makers = {"power-law": PowerLawSizes, "log-normal": LogNormalSizes}
@@ -126,27 +123,3 @@ def check_size(part: object, size: Size) -> None:
     holds = size is None or isinstance(size, SizeLaw) or _whole(size, 1)
     bound = "an integer >= 1, a law of sizes, or None for all the data"
     require(holds, f"{type(part).__name__}: size", size, bound, "laws are power-law and log-normal")
-
-
-def draw_sizes(
-    part: object, size: Size, dataset: Dataset, num_clients: int, rng: np.random.Generator, overlap: bool
-) -> Ints:
-    """How many examples each client gets."""
-    name, there = type(part).__name__, len(dataset)
-    if isinstance(size, SizeLaw):
-        sizes = size(num_clients, rng, there if size.mean is None else round(size.mean * num_clients))
-    else:
-        sizes = np.full(num_clients, there // num_clients if size is None else int(size))
-    if overlap:
-        bound = f"<= {there}, the examples of {dataset.name}"
-        require(int(sizes.max()) <= there, f"{name}: largest client", int(sizes.max()), bound, "take a smaller size")
-    else:
-        fix = f"take at most {there // max(int(sizes.mean()), 1)} clients, or a size of at most {there // num_clients}"
-        require(
-            int(sizes.sum()) <= there,
-            f"{name}: examples for {num_clients} clients",
-            int(sizes.sum()),
-            f"<= {there}: {dataset.name} has no more, and no example is given twice",
-            fix + (", or overlap=True" if hasattr(part, "overlap") else ""),
-        )
-    return sizes

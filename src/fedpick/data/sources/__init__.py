@@ -12,6 +12,6 @@ then kept as one NAME.npz in the cache. Each load checks that file's checksums, 
 """
 
 from fedpick.data.sources.catalogue import SOURCES, File, Package, Source, find
-from fedpick.data.sources.loading import Fetched, cached, fetch, load
+from fedpick.data.sources.loader import CacheEntry, cached, fetch, load
 
-__all__ = ["SOURCES", "Fetched", "File", "Package", "Source", "cached", "fetch", "find", "load"]
+__all__ = ["SOURCES", "CacheEntry", "File", "Package", "Source", "cached", "fetch", "find", "load"]

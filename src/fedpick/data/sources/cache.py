@@ -5,11 +5,8 @@ never leave a partial file under a data set's name.
 """
 
 import os
-import struct
 import sys
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,11 +22,6 @@ from fedpick.core.errors import DamagedError, DataError
 __all__ = ["Arrays", "cache_folder", "read_arrays", "reason", "set_aside", "user_folder", "writable", "write_arrays"]
 
 Arrays = dict[str, NDArray[Any]]
-
-_BROKEN = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, OSError, ValueError, EOFError, KeyError, RuntimeError),
-    *(MemoryError, TypeError, SyntaxError, OverflowError),
-)
 
 
 def cache_folder(folder: str | os.PathLike[str] | None = None) -> Path:
@@ -51,7 +43,7 @@ def user_folder() -> Path:
 
 
 def writable(folder: Path) -> Path:
-    """Make the folder if it is not there, and prove that it can be written to before anything large is fetched."""
+    """Make the folder if it does not exist, and check that it is writable before anything large is fetched."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -73,9 +65,9 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def read_arrays(path: Path, *names: str) -> Arrays:
-    """Read an .npz file, or only the arrays that are named; a DamagedError unless the file is complete.
+    """Read all arrays of an .npz file, or those with these names; a DamagedError unless the file is complete.
 
-    Checksums are compared before the bytes are looked at, and nothing is unpickled.
+    Checksums are compared before the bytes are parsed, and nothing is unpickled.
     """
     try:
         path.open("rb").close()
@@ -83,7 +75,7 @@ def read_arrays(path: Path, *names: str) -> Arrays:
         raise DataError(f"cannot read {path} ({reason(error)})") from None
     try:
         return archive.read_arrays(path, names)
-    except _BROKEN as error:
+    except archive.BROKEN as error:
         raise DamagedError(f"{path}: truncated or damaged ({reason(error)})") from None
 
 
@@ -98,7 +90,7 @@ def set_aside(path: Path) -> Path | None:
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, without the numbers and paths that Python puts around it."""
+    """The cause of an error, without the number and path that Python adds."""
     if isinstance(error, HTTPError):
         return f"the server answered {error.code} {error.reason}"
     if isinstance(error, URLError) and isinstance(error.reason, BaseException):

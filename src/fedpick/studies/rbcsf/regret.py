@@ -17,8 +17,8 @@ from fedpick.studies._study import Finding, Found, Item, Measurement, Result, Se
 from fedpick.studies._verdicts import Limit, above, judge, vacuous
 from fedpick.studies.rbcsf._common import PAPER
 from fedpick.worlds import Linear, World, named
-from fedpick.worlds._parts import PartState
 from fedpick.worlds.latency import Drawn
+from fedpick.worlds.parts import PartState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

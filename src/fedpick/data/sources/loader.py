@@ -1,4 +1,4 @@
-"""Loading a data set by name: from the cache, else fetched in one of three ways, checked and kept."""
+"""The loader of data sets by name: from the cache, else fetched in one of three ways, checked and cached."""
 
 import os
 import tempfile
@@ -18,13 +18,13 @@ from fedpick.data.sources.cache import Arrays, cache_folder, read_arrays, set_as
 from fedpick.data.sources.catalogue import SOURCES, Package, Source, find
 from fedpick.data.sources.download import Progress, check_integrity, check_md5, download
 
-__all__ = ["Fetched", "Step", "cached", "fetch", "load"]
+__all__ = ["CacheEntry", "Step", "cached", "fetch", "load"]
 
 Step = Callable[[str], None]
 """Called with a short description of each attempt."""
 
 
-class Fetched(NamedTuple):
+class CacheEntry(NamedTuple):
     """Path of a data set (None if it needs no file) and its origin."""
 
     path: Path | None
@@ -62,7 +62,7 @@ def load(
     if not source.files:
         return contents.dataset(name, source, formats.read_digits(), "scikit-learn")
     path, damage = cache / f"{name}.npz", ""
-    if os.path.exists(path):  # not path.exists(): a folder that may not be looked into is no traceback
+    if os.path.exists(path):  # unlike path.exists(), it does not raise for a folder without permission
         try:
             return contents.dataset(name, source, read_arrays(path), str(path))
         except DamagedError as error:
@@ -83,23 +83,23 @@ def fetch(
     *,
     on_progress: Progress | None = None,
     on_step: Step | None = None,
-) -> Fetched:
-    """Put a data set into the cache, if it is not there and whole; returns its path and its origin.
+) -> CacheEntry:
+    """Put a data set into the cache, unless it is there and undamaged; returns its path and its origin.
 
     >>> fetch("digits").origin
     'scikit-learn'
     """
     load(name, folder, on_progress=on_progress, on_step=on_step)
     found = cached(name, folder)
-    assert found is not None  # load has seen to that
+    assert found is not None  # load has put it there
     return found
 
 
-def cached(name: str, folder: str | os.PathLike[str] | None = None) -> Fetched | None:
+def cached(name: str, folder: str | os.PathLike[str] | None = None) -> CacheEntry | None:
     """Path and origin of a data set in the cache, None if it is not there; nothing is fetched or checked."""
     name = find(name)
     if not SOURCES[name].files:
-        return Fetched(None, "scikit-learn")
+        return CacheEntry(None, "scikit-learn")
     path = cache_folder(folder) / f"{name}.npz"
     if not os.path.exists(path):
         return None
@@ -109,7 +109,7 @@ def cached(name: str, folder: str | os.PathLike[str] | None = None) -> Fetched |
         origin = "damaged"
     except KeyError:
         origin = "put there by hand"
-    return Fetched(path, origin)
+    return CacheEntry(path, origin)
 
 
 def _get(name: str, source: Source, cache: Path, on_progress: Progress, on_step: Step) -> Arrays:

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from splits import DISJOINT, EVEN, SHARED, labelled, rng
 
 from fedpick.core.errors import ContractError, SettingError
-from fedpick.data.federated import Federated
+from fedpick.data.federated import Federated, hold_out
 from fedpick.data.partitions import (
     IID,
-    hold_out,
     partition,
 )
 
@@ -61,7 +60,7 @@ def test_errors_of_holding_out():
     split = IID()(EVEN, 3, rng())
     with pytest.raises(SettingError, match=r"hold_out: share = 1, but must be in \[0, 1\); something must stay"):
         hold_out(split, 1, rng())
-    with pytest.raises(ContractError, match="hold_out: 60 examples are held out already; give the split before that"):
+    with pytest.raises(ContractError, match="hold_out: 60 examples are held out already; hold out only once"):
         hold_out(hold_out(split, 0.1, rng()), 0.1, rng())
     same = Federated(EVEN, np.arange(40) % 2, np.arange(0, 41, 2))  # twenty clients with the same two examples
     with pytest.raises(

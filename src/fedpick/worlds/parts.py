@@ -9,6 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from fedpick.core.errors import ContractError, SettingError, require
 from fedpick.core.types import Bools, Clients, Floats, Ints
 
+__all__ = [
+    *("Availability", "Latency", "PartState", "Volatility"),
+    *("at_least", "numbers", "per_client", "per_round", "probability"),
+]
+
 PartState = dict[str, NDArray[Any]]  # a part's memory: drawn once or kept between rounds; saved in checkpoints
 
 # A part may also have a method that returns the truth about its clients, arrays by name, which `World.truth` passes to
@@ -93,6 +98,14 @@ def per_client(what: str, value: ArrayLike, clients: Clients) -> Floats:
         return np.full(len(clients), float(array))
     if array.shape != (len(clients),):
         raise ContractError(f"{what} has shape {array.shape}, but there are {len(clients)} clients: one number each")
+    return array
+
+
+def per_round(what: str, value: ArrayLike, clients: Clients) -> Floats:
+    """A (T, K) matrix with a row for each round and a column for each client."""
+    array = numbers(what, value)
+    if array.ndim != 2 or array.shape[1] != len(clients) or not len(array):
+        raise ContractError(f"{what} has shape {array.shape}, but must be (T, {len(clients)})")
     return array
 
 

@@ -22,9 +22,9 @@ from fedpick.core.errors import StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
 from fedpick.experiment.playing import config_of
-from fedpick.store import Folder, read_rounds, read_selections, sealed
+from fedpick.store import Folder, parquet, read_rounds, read_selections
 from fedpick.store.manifest import identity, summed_json
-from fedpick.store.sealed import Label, read_sealed, write_sealed
+from fedpick.store.parquet import Label, read_sealed, write_sealed
 
 
 def config(seed: int = 1, policy: str = "e3cs(quota=0.5)", rounds: int = 12) -> Config:
@@ -70,7 +70,7 @@ def test_other_tools_read_the_tables(runs: Path) -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 16, 50])
 def test_the_bytes_do_not_depend_on_how_the_rows_are_cut(rows: int, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sealed, "GROUP", 8)
+    monkeypatch.setattr(parquet, "GROUP", 8)
     status = pa.DictionaryArray.from_arrays(pa.array([k % 3 for k in range(rows)], pa.int8()), ["a", "b", "c"])
     table, label = pa.table({"round": pa.array(range(rows), pa.int64()), "status": status}), Label("x", "y", 1, 50)
     write_sealed(tmp_path / "whole", table, label)
@@ -85,7 +85,7 @@ def test_the_bytes_do_not_depend_on_how_the_rows_are_cut(rows: int, tmp_path: Pa
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_table_leaves_the_old_one(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sealed, "GROUP", 8)
+    monkeypatch.setattr(parquet, "GROUP", 8)
     path, label = tmp_path / "t.parquet", Label("x", "y", 1, 50)
     write_sealed(path, pa.table({"round": range(3)}), label)
     before, opened = path.read_bytes(), atomic.opened
@@ -137,7 +137,7 @@ def test_a_flipped_bit_anywhere_is_seen(runs: Path, tmp_path: Path) -> None:
 def test_a_part_over_another_is_seen(copy: Path) -> None:
     parts = copy / "half-1" / "parts"
     shutil.copy(parts / "rounds-000000005.parquet", parts / "rounds-000000010.parquet")
-    refused(copy / "half-1", "rounds-000000010.parquet: holds rounds 1 to 5, unlike its name says")
+    refused(copy / "half-1", "rounds-000000010.parquet: holds rounds 1 to 5, which is not what its name says")
 
 
 def test_a_part_of_another_table_or_run_is_seen(copy: Path) -> None:
@@ -163,10 +163,10 @@ def test_an_older_copy_of_one_table_is_seen(copy: Path, tmp_path: Path) -> None:
         read_rounds(copy / "whole")
 
 
-def test_a_table_without_a_sum_in_a_run_that_has_them_is_refused(copy: Path) -> None:
+def test_a_table_without_a_sum_is_refused(copy: Path) -> None:
     path = copy / "whole" / "rounds.parquet"
     pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
-    with pytest.raises(StoreError, match="has no sum, unlike what fedpick wrote here"):
+    with pytest.raises(StoreError, match="it has no checksum: it was not written by fedpick"):
         read_rounds(copy / "whole")
 
 
@@ -198,7 +198,7 @@ def test_settings_changed_in_the_manifest_are_refused(change: dict[str, object],
 
 def test_a_checkpoint_of_another_run_is_refused(copy: Path) -> None:
     shutil.copy(copy / "half-2" / "checkpoint.npz", copy / "half-1" / "checkpoint.npz")
-    with pytest.raises(StoreError, match="is of another run; a run's settings cannot change on the way"):
+    with pytest.raises(StoreError, match="is of another run; a run's settings cannot be changed later"):
         execute(config(), copy / "half-1")
 
 
@@ -289,7 +289,7 @@ def test_a_manifest_that_was_edited_and_made_to_look_whole_is_refused(copy: Path
 THREADS = """
 import os, sys
 from pathlib import Path
-from fedpick.store.sealed import read_sealed
+from fedpick.store.parquet import read_sealed
 
 def threads():
     names = (Path(f"/proc/self/task/{each}/comm").read_text() for each in os.listdir("/proc/self/task"))

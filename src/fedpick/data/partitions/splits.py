@@ -1,4 +1,4 @@
-"""Clients that differ in their labels: the non-iid splits of the papers."""
+"""The partitions of the papers: which client gets which examples."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -8,14 +8,122 @@ import numpy as np
 from fedpick.core.errors import SettingError, require
 from fedpick.core.types import Ints
 from fedpick.data.federated import Dataset, Federated
-from fedpick.data.partitions.dealing import deal, supply_of
-from fedpick.data.partitions.sizes import Size, check_size, check_whole, draw_sizes, share_out
+from fedpick.data.partitions.sizes import Size, SizeLaw, check_size, check_whole, share_out
 
-__all__ = ["Dirichlet", "DirichletLabels", "LabelsPerClient", "PrimaryLabel"]
+__all__ = ["IID", "Dirichlet", "DirichletLabels", "LabelsPerClient", "PrimaryLabel"]
+
+
+class _Split:
+    """What partitions share: the number of examples of each client, and giving the examples out."""
+
+    size: Size = None
+    overlap: bool | None = None  # None: the partition has no such setting, and gives no example twice
+
+    def _name(self, what: str) -> str:
+        return f"{type(self).__name__}: {what}"
+
+    def _check_clients(self, dataset: Dataset, num_clients: int) -> None:
+        """Raise unless there is at least one client, and an example for each."""
+        what = self._name("num_clients")
+        check_whole(what, num_clients, 1)
+        fits = num_clients <= len(dataset) or (self.overlap and self.size is not None)
+        bound = f"<= {len(dataset)}, the number of examples of {dataset.name}"
+        require(bool(fits), what, num_clients, bound, "every client needs at least one example")
+
+    def _supply(self, dataset: Dataset, num_clients: int) -> Ints:
+        """How many examples of each label the data set has."""
+        self._check_clients(dataset, num_clients)
+        if not dataset.classes:
+            raise SettingError(
+                f"{type(self).__name__} divides by label, but {dataset.name} is a regression (classes = 0); use iid"
+            )
+        return np.bincount(dataset.y, minlength=dataset.classes)
+
+    def _sizes(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Ints:
+        """How many examples each client gets."""
+        size, there = self.size, len(dataset)
+        if isinstance(size, SizeLaw):
+            sizes = size(num_clients, rng, there if size.mean is None else round(size.mean * num_clients))
+        else:
+            sizes = np.full(num_clients, there // num_clients if size is None else int(size))
+        if self.overlap:
+            most, bound = int(sizes.max()), f"<= {there}, the examples of {dataset.name}"
+            require(most <= there, self._name("largest client"), most, bound, "take a smaller size")
+            return sizes
+        fix = f"take at most {there // max(int(sizes.mean()), 1)} clients, or a size of at most {there // num_clients}"
+        require(
+            int(sizes.sum()) <= there,
+            self._name(f"examples for {num_clients} clients"),
+            int(sizes.sum()),
+            f"<= {there}: {dataset.name} has no more, and no example is given twice",
+            fix + ("" if self.overlap is None else ", or overlap=True"),
+        )
+        return sizes
+
+    def _deal(self, dataset: Dataset, group: Ints, wanted: Ints, rng: np.random.Generator) -> Federated:
+        """Give client k wanted[k, g] examples of group g, chosen uniformly, in random order.
+
+        Args:
+            dataset: whose examples.
+            group: (N) the group of each example: its label, or 0 for all.
+            wanted: (K, G) examples of each group for each client.
+            rng: draws the examples.
+        """
+        chosen, owner = [], []
+        for g in range(wanted.shape[1]):
+            members, takes = np.flatnonzero(group == g), wanted[:, g]
+            demand = int(takes.max()) if self.overlap else int(takes.sum())
+            if demand > len(members):
+                self._refuse(dataset, g, demand, len(members))
+            if self.overlap:  # one draw without replacement per client and group: ten microseconds each
+                few = np.flatnonzero(takes)
+                draws = [rng.choice(len(members), takes[k], replace=False, shuffle=False) for k in few]
+                chosen.append(members[np.concatenate(draws)] if draws else members[:0])
+            else:
+                chosen.append(rng.permutation(members)[:demand])
+            owner.append(np.repeat(np.arange(len(wanted)), takes))
+        flat, whose = np.concatenate(chosen), np.concatenate(owner)
+        shuffled = rng.permutation(len(flat))  # so that a client's labels are mixed
+        order = shuffled[np.argsort(whose[shuffled], kind="stable")]
+        return Federated(dataset, flat[order], np.concatenate([[0], np.cumsum(wanted.sum(axis=1))]))
+
+    def _refuse(self, dataset: Dataset, label: int, demand: int, there: int) -> None:
+        """Raise, because more examples of a label are wanted than the data set has."""
+        who, twice = ("one client", "") if self.overlap else ("all clients", ", and no example is given twice")
+        fix = f"take a size smaller by {100 - 100 * there // demand}%" + ("" if self.overlap else ", or fewer clients")
+        fix += ", or overlap=True" if self.overlap is False else ""
+        what = self._name(f"examples of label {label} wanted by {who}")
+        require(False, what, demand, f"<= {there}: {dataset.name} has no more{twice}", fix)
 
 
 @dataclass(frozen=True)
-class PrimaryLabel:
+class IID(_Split):
+    """Every client's examples are drawn from the same distribution.
+
+    Args:
+        size: examples per client: a number, a law of sizes, or None for all the data in equal parts (N // K each).
+        overlap: clients draw independently and may share examples (E3CS); otherwise no example is given twice.
+
+    >>> data = Dataset("toy", np.zeros((7, 2), np.float32), np.array([0, 1, 0, 1, 0, 1, 0], np.int32), classes=2)
+    >>> IID()(data, 3, np.random.default_rng(0)).sizes
+    array([2, 2, 2])
+    """
+
+    size: Size = None
+    overlap: bool = False
+
+    def __post_init__(self) -> None:
+        check_size(self, self.size)
+
+    def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
+        """Split the data set."""
+        self._check_clients(dataset, num_clients)
+        sizes = self._sizes(dataset, num_clients, rng)
+        return self._deal(dataset, np.zeros(len(dataset), np.int64), sizes[:, None], rng)
+
+
+@dataclass(frozen=True)
+class PrimaryLabel(_Split):
     """One primary label per client, drawn uniformly, and the rest uniformly from all other labels (E3CS, non-iid).
 
     A label that has too few examples for a client is not drawn as its primary label.
@@ -42,21 +150,20 @@ class PrimaryLabel:
 
     def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
         """Split the data set."""
-        supply = supply_of(self, dataset, num_clients)
-        sizes = draw_sizes(self, self.size, dataset, num_clients, rng, self.overlap)
-        own = np.rint(self.share * sizes).astype(np.int64)
-        left = sizes - own
-        enough = (own[:, None] <= supply) & (left[:, None] <= len(dataset) - supply) & (supply > 0)
+        supply = self._supply(dataset, num_clients)
+        sizes = self._sizes(dataset, num_clients, rng)
+        main = np.rint(self.share * sizes).astype(np.int64)  # examples with the primary label
+        left = sizes - main
+        enough = (main[:, None] <= supply) & (left[:, None] <= len(dataset) - supply) & (supply > 0)
         poor = int(np.argmin(enough.any(axis=1)))
         if not enough[poor].any():
             raise SettingError(
-                f"PrimaryLabel: client {poor} wants {own[poor]} examples of one label and {left[poor]} of the others, "
+                f"PrimaryLabel: client {poor} wants {main[poor]} examples of one label and {left[poor]} of the others, "
                 f"but no label of {dataset.name} has so many ({supply.max()} of {len(dataset)} at most); "
                 "take a smaller size"
             )
-        primary = np.argmax(
-            enough * (1.0 - rng.random(enough.shape)), axis=1
-        )  # uniform among the labels with enough examples
+        # Uniform among the labels with enough examples.
+        primary = np.argmax(enough * (1.0 - rng.random(enough.shape)), axis=1)
         pool = len(dataset) - supply[primary]
         wanted = np.zeros((num_clients, len(supply)), np.int64)
         # A uniform draw from the other labels, counted by label: hypergeometric, one label after the other.
@@ -65,8 +172,8 @@ class PrimaryLabel:
             pool = pool - others
             wanted[:, label] = rng.hypergeometric(others, pool, left)
             left = left - wanted[:, label]
-        wanted[np.arange(num_clients), primary] = own
-        return deal(self, dataset, dataset.y, wanted, rng, self.overlap)
+        wanted[np.arange(num_clients), primary] = main
+        return self._deal(dataset, dataset.y, wanted, rng)
 
 
 def _check_alpha(part: object, alpha: float) -> None:
@@ -75,7 +182,7 @@ def _check_alpha(part: object, alpha: float) -> None:
 
 
 @dataclass(frozen=True)
-class DirichletLabels:
+class DirichletLabels(_Split):
     """Each client's label mix is drawn from Dirichlet(alpha, ..., alpha), its size is given (RBCS-F).
 
     A client's counts are its mix times its size, rounded so that the size is exact. Hsu et al. and FedGS write
@@ -102,16 +209,16 @@ class DirichletLabels:
 
     def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
         """Split the data set."""
-        supply = supply_of(self, dataset, num_clients)
-        sizes = draw_sizes(self, self.size, dataset, num_clients, rng, self.overlap)
+        supply = self._supply(dataset, num_clients)
+        sizes = self._sizes(dataset, num_clients, rng)
         there = np.flatnonzero(supply)
         wanted = np.zeros((num_clients, len(supply)), np.int64)
         wanted[:, there] = share_out(sizes, rng.dirichlet(np.full(len(there), self.alpha), num_clients))
-        return deal(self, dataset, dataset.y, wanted, rng, self.overlap)
+        return self._deal(dataset, dataset.y, wanted, rng)
 
 
 @dataclass(frozen=True)
-class Dirichlet:
+class Dirichlet(_Split):
     """Each label is divided among the clients by a draw from Dirichlet(alpha, ..., alpha): Power-of-Choice's split.
 
     Labels and sizes are both skewed, and every example is given to exactly one client. A client that holds N/K
@@ -141,7 +248,7 @@ class Dirichlet:
         wanted = np.zeros((num_clients, len(supply)), np.int64)
         held = np.zeros(num_clients, np.int64)
         for label in np.flatnonzero(supply):
-            # Shares of those who are full set to 0 and the others scaled up are a Dirichlet of the others alone.
+            # Setting the shares of full clients to 0 and scaling the others up is a Dirichlet draw of the others.
             takers = np.flatnonzero(held * num_clients < supply.sum())
             shares = rng.dirichlet(np.full(len(takers), self.alpha))
             cuts = np.floor(np.cumsum(shares)[:-1] * supply[label]).astype(np.int64)
@@ -151,7 +258,7 @@ class Dirichlet:
 
     def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
         """Split the data set."""
-        supply = supply_of(self, dataset, num_clients)
+        supply = self._supply(dataset, num_clients)
         least, bound = self.at_least * num_clients, f"<= {len(dataset)}, the examples of {dataset.name}"
         fix = "take fewer clients or a lower at_least"
         require(least <= len(dataset), "Dirichlet: at_least * num_clients", least, bound, fix)
@@ -160,7 +267,7 @@ class Dirichlet:
             wanted = self._draw(supply, num_clients, rng)
             best = max(best, int(wanted.sum(axis=1).min()))
             if best >= self.at_least:
-                return deal(self, dataset, dataset.y, wanted, rng, overlap=False)
+                return self._deal(dataset, dataset.y, wanted, rng)
         raise SettingError(
             f"Dirichlet: in {self.tries} tries the poorest of {num_clients} clients held at most {best} examples, but "
             f"at_least = {self.at_least}; raise alpha = {self.alpha}, lower at_least or take fewer clients"
@@ -168,7 +275,7 @@ class Dirichlet:
 
 
 @dataclass(frozen=True)
-class LabelsPerClient:
+class LabelsPerClient(_Split):
     """Every client has examples of exactly this many labels (FedGS's Fashion-MNIST: two).
 
     The number of clients that hold a label is about proportional to its examples, which are divided among them; no
@@ -195,7 +302,7 @@ class LabelsPerClient:
             require(self.size >= self.labels, "LabelsPerClient: size", self.size, f">= labels = {self.labels}", fix)
 
     def _holders(self, supply: Ints, num_clients: int, rng: np.random.Generator) -> Ints:
-        """(K, L): 1 where the client holds the label. Each takes those whose examples are least in demand."""
+        """(K, L): 1 where the client holds the label. Each client takes the labels least in demand per example."""
         holds = np.zeros((num_clients, len(supply)), np.int64)
         ties, demand = rng.random(holds.shape), np.zeros(len(supply))
         with np.errstate(divide="ignore"):
@@ -208,11 +315,11 @@ class LabelsPerClient:
 
     def __call__(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Federated:
         """Split the data set."""
-        supply = supply_of(self, dataset, num_clients)
+        supply = self._supply(dataset, num_clients)
         there = int(np.count_nonzero(supply))
         bound = f"<= {there}, the labels that {dataset.name} has examples of"
         require(self.labels <= there, "LabelsPerClient: labels", self.labels, bound, "or use iid")
-        sizes = draw_sizes(self, self.size, dataset, num_clients, rng, overlap=False)
+        sizes = self._sizes(dataset, num_clients, rng)
         holds = self._holders(supply, num_clients, rng)
         if isinstance(self.size, Integral):
             wanted = share_out(sizes, holds.astype(np.float64))
@@ -230,4 +337,4 @@ class LabelsPerClient:
             )
             wanted, held = holds.copy(), np.flatnonzero(holders)  # one example each, and the rest by weight
             wanted[:, held] += share_out((given - holders)[held], (holds[:, held] * weights[:, None]).T).T
-        return deal(self, dataset, dataset.y, wanted, rng, overlap=False)
+        return self._deal(dataset, dataset.y, wanted, rng)

@@ -1,10 +1,10 @@
-"""Parquet files that say what they are, with a sum over every byte: damage shows, and so does a file in a wrong place.
+"""Parquet files with a label and a checksum of every byte: damage is noticed, and so is a file in a wrong place.
 
-The sum stands in a gap before the footer, where readers of Parquet do not look: the file is one for every tool.
+The checksum stands in a gap before the footer, which readers of Parquet skip: every tool can read the file.
 
     PAR1 | pages | mark (16 bytes) | BLAKE2b of all other bytes (16) | footer | length | PAR1
 
-The footer's "fedpick" says which table it is, of which run, and which rounds it covers.
+The footer's entry "fedpick" is the label: which table it is, of which run, and which rounds it covers.
 """
 
 import hashlib
@@ -17,21 +17,27 @@ from pathlib import Path
 from typing import Any
 
 from fedpick._support import atomic
-from fedpick.core.errors import StoreError
-from fedpick.store.arrow import pa, pq
+from fedpick.core.errors import MissingError, StoreError
 
-__all__ = ["Label", "Sealed", "peek", "read_sealed", "write_sealed"]
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+except ImportError:
+    raise MissingError(
+        "keeping runs and reading them needs pyarrow: pip install 'fedpick[cli]', or for a server 'fedpick[server]'"
+    ) from None
+
+__all__ = ["Label", "TableFile", "covers", "pa", "read_sealed", "write_sealed"]
 
 KEY = b"fedpick"
-REACHED = b"fedpick.reached"  # until 0.1, in joined files: the last round they hold
-_MARK, _SUM, _END = b"fedpick:blake2b:", 16, b"PAR1"
+_MARK, _SUM = b"fedpick:blake2b:", 16
 GROUP = 2**12  # rows of a Parquet row group; larger tables are written, and merged, without being whole in memory
 _FIX = "restore it from a backup, or remove the run's folder"
 
 
 @dataclass(frozen=True)
 class Label:
-    """What a file says of itself.
+    """What a file contains.
 
     Args:
         table: "rounds", "selections" or "clients".
@@ -47,45 +53,37 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Sealed:
-    """A file that was read, and its sum compared."""
+class TableFile:
+    """An open file whose checksum is right."""
 
     path: Path
     file: Any  # a ParquetFile
-    label: Label | None  # None: written before there were any
-
-    @property
-    def reached(self) -> int:
-        """The last round that it covers, as it says."""
-        return _reached(self.file.schema_arrow.metadata)
+    label: Label
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
-        """Its rows; of these columns, if given, those that there are."""
+        """All rows; with `columns`, only those of them that the file has."""
         try:
             # A thread of Arrow's may hold our bytes longest; freeing them while Python exits would abort the process.
             return self.file.read(columns, use_threads=False)
         except (OSError, pa.ArrowException, MemoryError, ValueError) as error:
-            raise self._unreadable(error) from None
+            raise _unreadable(self.path, error) from None
 
     def pieces(self) -> Iterator[pa.Table]:
-        """Its rows, a few at a time."""
+        """All rows, at most GROUP at a time."""
         try:
             for batch in self.file.iter_batches(GROUP, use_threads=False):  # each thread would keep memory
                 yield pa.Table.from_batches([batch])
         except (OSError, pa.ArrowException, MemoryError, ValueError) as error:
-            raise self._unreadable(error) from None
-
-    def _unreadable(self, error: Exception) -> StoreError:
-        return StoreError(f"{self.path}: cannot be read ({str(error)[:200]}); {_FIX}")
+            raise _unreadable(self.path, error) from None
 
 
 def write_sealed(path: Path, table: pa.Table | Iterable[pa.Table], label: Label) -> None:
-    """Replace a file, with its label and its sum.
+    """Replace a file, with its label and its checksum.
 
     Args:
         path: of the file.
         table: all rows, or pieces of one schema, at least one. The bytes do not depend on how the rows are cut.
-        label: what the file says of itself.
+        label: what the file contains.
     """
     groups = _groups([table] if isinstance(table, pa.Table) else table)
     first = next(groups)
@@ -93,7 +91,7 @@ def write_sealed(path: Path, table: pa.Table | Iterable[pa.Table], label: Label)
     sink, check = io.BytesIO(), hashlib.blake2b(digest_size=_SUM)
 
     def written() -> bytes:
-        """What the writer has written since the last call."""
+        """The bytes written since the last call."""
         content = sink.getvalue()
         check.update(content)
         sink.seek(0)
@@ -129,47 +127,45 @@ def _footer(content: memoryview) -> int:
     return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
 
 
-def _is_sealed(content: memoryview, path: Path) -> bool:
-    """Whether there is a sum; raises where it is not that of the bytes."""
+def _check_sum(content: memoryview) -> None:
+    """Raise a ValueError unless the bytes have a checksum, and the right one."""
     at = _footer(content) if len(content) >= 8 else -1
     begin = at - len(_MARK) - _SUM
     if begin < 0 or content[begin : begin + len(_MARK)] != _MARK:
-        return False
+        raise ValueError("it has no checksum: it was not written by fedpick, or changed by another program")
     found = hashlib.blake2b(content[:begin], digest_size=_SUM)
     found.update(content[at:])
     if found.digest() != content[at - _SUM : at]:
-        raise StoreError(f"{path}: is damaged, its bytes do not have the sum that they were written with; {_FIX}")
-    return True
+        raise ValueError("it is damaged: its bytes do not have the checksum that they were written with")
 
 
-def read_sealed(path: Path) -> Sealed:
-    """Open a file and compare its sum; a file from before there were sums is taken as it is."""
+def read_sealed(path: Path) -> TableFile:
+    """Open a file, and compare its checksum."""
     try:
         content = path.read_bytes()
-        sealed = _is_sealed(memoryview(content), path)
+        _check_sum(memoryview(content))
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
         if file.metadata.num_rows > max(2**27, 10_000 * len(content)):
-            raise ValueError(f"it says that {len(content)} bytes hold {file.metadata.num_rows} rows")
-        said = (file.schema_arrow.metadata or {}).get(KEY)
-        if (said is None) == sealed:
-            raise ValueError("it was written or changed by something else than fedpick")
-        label = None if said is None else Label(**json.loads(said))
-        _reached(file.schema_arrow.metadata)
-    except StoreError:
-        raise
+            raise ValueError(f"it claims {file.metadata.num_rows} rows in {len(content)} bytes")
+        return TableFile(path, file, _label(file.schema_arrow))
     except (OSError, pa.ArrowException, ValueError, TypeError, MemoryError) as error:
-        raise StoreError(f"{path}: cannot be read ({str(error)[:200]}); {_FIX}") from None
-    return Sealed(path, file, label)
+        raise _unreadable(path, error) from None
 
 
-def _reached(said: dict[bytes, bytes] | None) -> int:
-    found = said or {}
-    return int(json.loads(found[KEY])["last"] if KEY in found else found.get(REACHED, 0))
+def _label(schema: pa.Schema) -> Label:
+    found = (schema.metadata or {}).get(KEY)
+    if found is None:
+        raise ValueError("it has no label: it was written or changed by another program")
+    return Label(**json.loads(found))
 
 
-def peek(path: Path) -> int:
-    """The last round that a file says it covers, without a look at its rows or its sum; 0 if there is no file."""
+def _unreadable(path: Path, error: Exception) -> StoreError:
+    return StoreError(f"{path}: cannot be read ({str(error)[:200]}); {_FIX}")
+
+
+def covers(path: Path) -> int:
+    """The last round that a file covers by its label; 0 if there is no file. Neither rows nor checksum are read."""
     try:
-        return _reached(pq.read_schema(path).metadata) if path.is_file() else 0
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path}: cannot be read ({str(error)[:200]}); {_FIX}") from None
+        return _label(pq.read_schema(path)).last if path.is_file() else 0
+    except (OSError, pa.ArrowException, ValueError, TypeError) as error:
+        raise _unreadable(path, error) from None

@@ -8,7 +8,7 @@ import pytest
 
 from fedpick.core.errors import StoreError
 from fedpick.store import Tables, read_manifest
-from fedpick.store.manifest import last_said
+from fedpick.store.manifest import last_entry
 
 
 def test_a_configuration_with_tuples_paths_and_numpy_numbers_is_its_own(tmp_path: Path) -> None:
@@ -29,15 +29,15 @@ def test_a_folder_that_is_no_runs_folder_is_refused(tmp_path: Path) -> None:
 def test_what_is_said_about_a_run_is_added_to_and_what_changed_is_kept_in_order(tmp_path: Path) -> None:
     with Tables(tmp_path, {"seed": 1}) as store:
         store.note({"device": "cpu", "more": [1, 2]})
-        written = store.manifest_path.stat().st_mtime_ns
+        written = (tmp_path / "manifest.json").stat().st_mtime_ns
         store.note({"device": "cpu"})
-        assert store.manifest_path.stat().st_mtime_ns == written  # nothing new
+        assert (tmp_path / "manifest.json").stat().st_mtime_ns == written  # nothing new
         store.note({"device": "gpu: A", "more": [3], "played": "stacked"})
         store.note({"device": "gpu: A"})
     manifest = read_manifest(tmp_path)
     assert manifest["about"] == {"device": "cpu, then gpu: A", "more": [3], "played": "stacked"}
     assert manifest["config"] == {"seed": 1}
-    assert last_said(manifest["about"]["device"]) == "gpu: A"
+    assert last_entry(manifest["about"]["device"]) == "gpu: A"
 
 
 def test_a_folder_is_locked_while_it_is_open_and_free_after_a_refusal(tmp_path: Path) -> None:
