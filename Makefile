@@ -9,6 +9,7 @@ READY := $(VENV)/.ready
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-deps
 LOCKED := $(INSTALL) --require-hashes --requirement
 OURSELVES := $(INSTALL) --no-build-isolation --editable .
+PAPERS := $(INSTALL) --no-build-isolation --editable ./papers
 
 .DEFAULT_GOAL := help
 .PHONY: audit help setup setup-demo demo test test-slow test-flower test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge docs figures lock clean
@@ -24,9 +25,10 @@ $(DEMO_READY): pyproject.toml requirements.lock
 	$(BIN)/python $(OURSELVES)
 	@touch $@
 
-$(READY): $(DEMO_READY) requirements-dev.lock
+$(READY): $(DEMO_READY) requirements-dev.lock papers/pyproject.toml
 	@echo "Adding the tools for development to $(VENV) (about a minute and 1.2 GB, once) ..."
 	$(BIN)/python $(LOCKED) requirements-dev.lock
+	$(BIN)/python $(PAPERS)
 	@touch $@
 
 setup: $(READY)  ## only set up the environment for development
@@ -145,8 +147,8 @@ studies: $(READY)  ## rerun the papers' experiments in full into docs/studies (w
 	$(BIN)/fedpick reproduce --out docs/studies
 	$(MAKE) judge
 
-judge: $(READY)  ## judge the stored results in docs/studies anew, draw their figures, and write the index, the advice and the README's numbers
-	$(BIN)/fedpick judge --draw --out docs/studies --page README.md --guide docs/which-policy.md
+judge: $(READY)  ## judge the stored results in docs/studies anew, add what a GPU measured to the archives, and write the index, the advice and the README's numbers
+	$(BIN)/fedpick judge --pack --out docs/studies --page README.md --guide docs/which-policy.md
 
 docs: $(READY)  ## build the documentation as a web site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -176,4 +178,4 @@ lock:  ## renew the locks, with the hash of every file, from pyproject.toml
 
 clean:  ## remove all build results and the environment
 	rm -rf $(VENV) $(PYTHONS:%=.venv-%) $(FLOWERS:%=$(VENV)-flower-%) .coverage build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests papers -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ import probing
 
 import fedpick as fp
 from fedpick.policies.text import find_policy, policy_names
-from fedpick.studies.tournament._table import gap, ranks
+from fedpick_papers.studies.tournament.table import gap, ranks
 
 __all__ = ["POLICIES", "facts", "needs_table", "on_page_markdown", "tournament"]
 

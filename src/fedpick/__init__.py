@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fedpick._version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imported when first used
-    from fedpick import graph, sampling, solvers, theory, worlds
+    from fedpick import graph, sampling, solvers, worlds
     from fedpick.comparison import compare
     from fedpick.core import checks, errors, rng, schedules, state
     from fedpick.core.errors import (
@@ -75,7 +75,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
 
 _ROOMS = (
     *("checks", "data", "errors", "experiment", "flower", "graph", "learn", "nvflare", "report", "rng", "sampling"),
-    *("schedules", "server", "solvers", "state", "store", "studies", "theory", "worlds"),
+    *("schedules", "server", "solvers", "state", "store", "worlds"),
 )
 _NAMES = {
     "core.errors": "CheckError ConfigError ContractError FedpickError MissingError SettingError StateError StoreError "
@@ -192,7 +192,6 @@ __all__ = [
     "schedules",
     "solvers",
     "state",
-    "theory",
     "track",
     "traits",
     "worlds",

@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -350,18 +349,6 @@ def test_the_folder_of_a_study_is_no_run(call, tmp_path):
     assert "holds the result of the study bsfl/fig4, not a run; see its findings.md" in err
 
 
-def test_a_study_asks_for_the_seeds_that_would_decide_a_claim(call):
-    code, out, _ = call("reproduce", "power-of-choice/fig1", "--seeds", 2, "--workers", 1, "--out", "my studies")
-    assert code == 0
-    asked = next(line for line in out.splitlines() if line.startswith("3 seeds"))
-    head, _, command = asked.partition(": ")
-    assert head == "3 seeds are the fewest that can decide a claim"
-    assert command == "fedpick reproduce power-of-choice/fig1 --seeds 3 --workers 1 --out 'my studies'"
-    code, out, _ = call(*shlex.split(command)[1:])
-    assert code == 0
-    assert "seeds are" not in out
-
-
 @pytest.mark.parametrize(
     ("words", "offers"),
     [
@@ -370,7 +357,6 @@ def test_a_study_asks_for_the_seeds_that_would_decide_a_claim(call):
         ("fedpick compare -p uniform --world vol", ["volatile"]),
         ("fedpick compare -d fash", ["fashion-mnist"]),
         ("fedpick compare --executor st", ["stacked"]),
-        ("fedpick reproduce e3cs/fig", ["e3cs/fig3", "e3cs/fig4", "e3cs/fig7"]),
         ("fedpick policies pow-", ["pow-d"]),
     ],
 )
@@ -434,16 +420,12 @@ def test_a_missing_extra_is_one_line(tmp_path, missing, arguments, says):
         (["run", "none.toml"], "none.toml: there is no such file"),
         (["run", "bad.toml"], "unknown setting 'polciy'; did you mean 'policy'?"),
         (["resume", "nowhere"], "nowhere: is not a run's folder"),
-        (["reproduce", "e3cs/fig5"], "unknown study 'e3cs/fig5'; did you mean e3cs/fig"),
-        (["judge", "--out", "full"], "full: has no results of studies; run `fedpick reproduce --out full` first"),
         (["policies", "e3sc"], "did you mean 'e3cs'?"),
         (["check", "policy.py"], "names no policy; write it like"),
         (["check", "unifrom"], "did you mean 'uniform'?"),
         (["compare", "full"], "full: is a folder, but a policy or a file is needed here; fedpick report full shows"),
         (["compare", "-p", "full"], "fedpick resume full continues them, and --out full adds to them"),
         (["compare", "uniform"], "there is no such file; policies are given with -p: fedpick compare -p uniform"),
-        (["reproduce", "bfsl"], "unknown study 'bfsl'; did you mean bsfl"),
-        (["judge", "--page", "full/thesis.tex"], "thesis.tex: has no marks; put"),
         (["check", "none.py:X"], "there is no file 'none.py'"),
         (["check", "broken.py:X"], "cannot be imported: SyntaxError"),
     ],
@@ -459,44 +441,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(call, tmp_path, arguments, says):
     assert says in err
     assert err.startswith("error: ")
     assert "Traceback" not in out + err
-
-
-def test_a_paper_s_name_stands_for_its_studies(call, monkeypatch):
-    from fedpick import studies
-
-    Outcome = namedtuple("Outcome", "study")
-    asked = []
-    monkeypatch.setattr(studies, "reproduce", lambda name, **how: asked.append(name) or Outcome(studies.STUDIES[name]))
-    monkeypatch.setattr(cli.reproducing, "_show", lambda *some: None)
-    assert call("reproduce", "bsfl", "rbcs-f/fig4", "bsfl/fig5")[0] == 0
-    mine = [name for name in studies.STUDIES if name.startswith("bsfl/")]
-    assert len(mine) > 3
-    assert asked == [*mine, "rbcs-f/fig4"]
-
-
-def test_stored_studies_are_judged_again(call, tmp_path):
-    from fedpick import studies
-
-    names = ("Random", *(f"RBCS-F({v})" for v in (1, 10, 50, 100)), "FedCS(3)")
-    least = {name: [0.16, 0.17, 0.19] for name in names}
-    spread = {name: [0.1, 0.3, 0.2 + i] for i, name in enumerate(names)}
-    (tmp_path / "all/rbcs-f/fig4").mkdir(parents=True)
-    manifest = {"settings": dict(studies.STUDIES["rbcs-f/fig4"].settings)}
-    (tmp_path / "all/rbcs-f/fig4/manifest.json").write_text(json.dumps(manifest))
-    result = {"rounds": 500, "longer": 10_000, "guarantee": 0.15, "least": least, "least_later": least}
-    result |= {"spread": spread}
-    (tmp_path / "all/rbcs-f/fig4/result.json").write_text(json.dumps(result))
-    (tmp_path / "page.md").write_text("no marks\n")
-    before = sorted((tmp_path / "all").rglob("*"))
-    assert call("judge", "--out", "all", "--page", "page.md")[0] == 2
-    assert sorted((tmp_path / "all").rglob("*")) == before  # nothing was written
-    (tmp_path / "page.md").write_text("<!-- studies:begin -->\n<!-- studies:end -->\n")
-    code, out, _ = call("judge", "--out", "all", "--page", "page.md")
-    assert code == 0
-    assert "judged 1 studies" in out
-    assert "**undecided**" in (tmp_path / "all/rbcs-f/fig4/findings.md").read_text()
-    assert "3 claims of the five papers" in (tmp_path / "page.md").read_text()
-    assert "rbcs-f/fig4" in (tmp_path / "all/index.md").read_text()
 
 
 def test_lists_teach(call):
@@ -535,13 +479,12 @@ def test_check_tells_about_a_policy_in_a_file(call, tmp_path):
 def test_help_shows_what_an_argument_is(capsys):
     """With Click 8.5, Typer 0.20 drops the help of arguments and suggests a command twice."""
     with pytest.raises(SystemExit):
-        cli.app.app(["reproduce", "--help"])
+        cli.app.app(["resume", "--help"])
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "Studies, as bsfl/fig5, or papers, as bsfl (default: all)." in said
-    assert "checks that a study works; its numbers and verdicts are not those of the paper's settings" in said
+    assert "Folder of a run or of comparisons." in said
     with pytest.raises(SystemExit):
-        cli.app.app(["repoduce"])
-    assert capsys.readouterr().err.count("'reproduce'") == 1
+        cli.app.app(["reusme"])
+    assert capsys.readouterr().err.count("'resume'") == 1
 
 
 @pytest.mark.slow

@@ -1,13 +1,11 @@
-"""Made data: the recipes of the papers, step by step, and the problem of the quadratic study as data."""
+"""Made data: the recipes of the papers, step by step."""
 
 import numpy as np
 import pytest
 
-from fedpick.core import rng as rngs
 from fedpick.core.errors import SettingError, UnknownNameError
-from fedpick.data.generators import FedGSSynthetic, LinearRegression, Quadratic, Synthetic, generate
+from fedpick.data.generators import FedGSSynthetic, LinearRegression, Synthetic, generate
 from fedpick.data.partitions import LogNormalSizes
-from fedpick.studies.power_of_choice import _problem as study
 
 
 def rng(seed=0):
@@ -122,20 +120,6 @@ def test_test_examples_are_from_the_clients_in_proportion_to_their_sizes():
     share = made.sizes / made.sizes.sum()
     error = np.sqrt(share * (1 - share) / 5_000)
     assert (np.abs(np.bincount(nearest, minlength=10) / 5_000 - share) < 4.5 * error).all()
-
-
-@pytest.mark.parametrize(("K", "v"), [(30, 5), (7, 2)])
-def test_the_quadratic_data_is_the_problem_of_the_study(K, v):
-    problem = study.Quadratic.draw(K, v, seed=4, kind="centred")
-    made = Quadratic(v)(K, rngs.stream(4, 0, f"quadratic {K}"))
-    for w in (np.zeros(v), problem.optimum, rng().standard_normal(v)):
-        losses = []
-        for k in range(K):
-            mine = made.examples_of(k)
-            losses.append(np.mean((made.dataset.x[mine] @ w - made.dataset.y[mine]) ** 2))
-        np.testing.assert_allclose(losses, problem.losses(w), rtol=1e-4)
-    p = made.sizes / made.sizes.sum()
-    assert np.abs(p - problem.p).max() < 0.01 / K  # whole copies, 100 on average
 
 
 def test_the_data_of_fedgs_is_the_same_for_every_seed_and_has_its_authors_draws():

@@ -95,10 +95,3 @@ def test_what_is_not_a_number_per_seed_is_refused():
             interval(wrong)
     with pytest.raises(fp.ContractError, match="the same seeds"):
         paired([1.0, 2.0], [1.0])
-
-
-def test_the_studies_use_this_interval():
-    from fedpick.studies import _stats
-
-    assert _stats.interval is interval
-    assert _stats.band is band

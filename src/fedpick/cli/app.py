@@ -1,4 +1,4 @@
-"""The commands: demo, run, compare, resume, report, watch, track, runs, verify, reproduce, data, policies, ..."""
+"""The commands: demo, run, compare, resume, report, watch, track, runs, verify, data, policies, ..."""
 
 import os
 import shlex
@@ -13,7 +13,7 @@ from rich.markup import escape
 from fedpick import __version__
 from fedpick import comparison as comparing
 from fedpick._support import user_code
-from fedpick.cli import console, listing, reporting, reproducing, verifying, watching
+from fedpick.cli import console, listing, plugins, reporting, verifying, watching
 from fedpick.cli import data as data_commands
 from fedpick.cli.options import (
     Device,
@@ -44,8 +44,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data_commands.app, name="data")
-for commands in (reporting.app, listing.app, reproducing.app, verifying.app, watching.app):
+for commands in (reporting.app, listing.app, verifying.app, watching.app):
     app.add_typer(commands)
+plugins.add_commands(app)
 
 Version = Annotated[bool, typer.Option("--version", is_eager=True, help="Show the version.")]
 

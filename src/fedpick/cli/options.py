@@ -13,12 +13,12 @@ __all__ = [
     "Workers",
     "complete_data",
     "complete_policy",
-    "complete_study",
     "complete_world",
+    "completing",
 ]
 
 
-def _complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """What a shell offers for the beginning of a value; the names are looked up only then."""
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
@@ -41,24 +41,18 @@ def _data() -> list[str]:
     return ["none", "synthetic(1, 1)", *SOURCES]
 
 
-def _studies() -> Iterable[str]:
-    from fedpick.studies import STUDIES
-
-    return dict.fromkeys([*(name.partition("/")[0] for name in STUDIES), *STUDIES])
-
-
-complete_policy, complete_world, complete_data, complete_study = map(_complete, (_policies, _worlds, _data, _studies))
+complete_policy, complete_world, complete_data = map(completing, (_policies, _worlds, _data))
 
 Workers = Annotated[int | None, typer.Option(help="Number of processes (default: one per core).", min=1, metavar="N")]
 Executor = Annotated[
     str,
     typer.Option(
         help="auto, serial, processes, stacked (many runs in one compiled call), or ray.",
-        autocompletion=_complete(lambda: ("auto", "serial", "processes", "stacked", "ray")),
+        autocompletion=completing(lambda: ("auto", "serial", "processes", "stacked", "ray")),
     ),
 ]
 Device = Annotated[
-    str, typer.Option(help="auto, cpu or gpu.", autocompletion=_complete(lambda: ("auto", "cpu", "gpu")))
+    str, typer.Option(help="auto, cpu or gpu.", autocompletion=completing(lambda: ("auto", "cpu", "gpu")))
 ]
 Target = Annotated[
     str | None,

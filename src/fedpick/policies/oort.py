@@ -1,7 +1,7 @@
 """Oort: clients whose data are worth most to the model and that are fast enough, with a share of newcomers.
 
 Lai, Zhu, Madhyastha & Chowdhury (2021), "Oort: Efficient Federated Learning via Guided Participant Selection", OSDI,
-Algorithm 1 (the training selector); its testing selector is in `fedpick.policies.oort_testing`.
+Algorithm 1 (the training selector); its testing selector is in the package fedpick-papers, for it is no policy.
 
 Trusts: reported losses and durations. A utility counts at most as the 95th percentile, the draw among the best is
 random, `at_most` bounds how often a client is chosen, and durations can be measured on the server.

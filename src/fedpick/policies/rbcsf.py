@@ -134,7 +134,7 @@ class RBCSF(ByValue):
         guarantee: beta, the rate at which every client is chosen in the long run, at most m/K; None: 0.75 m/K, the
             paper's ratio.
         ridge: lambda of the regression.
-        exploration: alpha_t, a number or a callable round -> number (`fp.theory.Lemma1` gives the paper's).
+        exploration: alpha_t, a number or a callable round -> number (the paper's: `theory.Lemma1` of fedpick-papers).
         context: d, the number of columns of `view.context`; the paper's are [1/mu, s, M/B], with s = 1 for clients
             that did not take part in the last round (they have a cold start; the paper's text is contradictory).
         absent: "grow" lets the queues of absent clients grow (as in the paper): after 200 rounds of absence a client

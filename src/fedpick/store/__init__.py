@@ -1,25 +1,54 @@
 """The files of a run: manifest, records, checkpoint; `fedpick.store.folder` lists them.
 
-`Record` and `RunState` need only NumPy; code that reads and writes Parquet is imported on first use (extra `cli`).
+`Record` and `RunState` need only NumPy; code that reads and writes Parquet is imported on first use (extra `cli`). For
+other files there are `replacing`, which changes one whole or not at all, and `write_archive`, arrays with a JSON text.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fedpick._support.archive import read_archive, write_archive
+from fedpick._support.atomic import replacing
 from fedpick.store.checkpoint import RunState
-from fedpick.store.manifest import machine, read_manifest
+from fedpick.store.manifest import MANIFEST, machine, read_manifest
 from fedpick.store.records import ROUND_COLUMNS, Record
 
 if TYPE_CHECKING:
     from fedpick.store.folder import Folder
-    from fedpick.store.tables import read_census, read_clients, read_presence, read_rounds, read_selections
+    from fedpick.store.tables import (
+        is_over,
+        reached,
+        read_census,
+        read_clients,
+        read_presence,
+        read_rounds,
+        read_selections,
+    )
     from fedpick.store.writer import Tables
 
-__all__ = ["ROUND_COLUMNS", "Folder", "Record", "RunState", "Tables", "machine", "read_manifest"]
-__all__ += ["read_census", "read_clients", "read_presence", "read_rounds", "read_selections"]
+__all__ = [
+    "MANIFEST",
+    "ROUND_COLUMNS",
+    "Folder",
+    "Record",
+    "RunState",
+    "Tables",
+    "is_over",
+    "machine",
+    "reached",
+    "read_archive",
+    "read_census",
+    "read_clients",
+    "read_manifest",
+    "read_presence",
+    "read_rounds",
+    "read_selections",
+    "replacing",
+    "write_archive",
+]
 
 _PARQUET = {"Folder": "folder", "Tables": "writer"} | dict.fromkeys(
-    ("read_census", "read_clients", "read_presence", "read_rounds", "read_selections"), "tables"
+    ("is_over", "reached", "read_census", "read_clients", "read_presence", "read_rounds", "read_selections"), "tables"
 )
 
 

@@ -12,17 +12,39 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fedpick._support import devices
-from fedpick._support.devices import DEVICES
+from fedpick._support.devices import DEVICES, cores
 from fedpick.core.errors import FedpickError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import cluster, processes
 from fedpick.experiment.executors.alone import Job, Listener, execute
 from fedpick.experiment.executors.batch import Batch, play_batch
-from fedpick.experiment.executors.choosing import EXECUTORS, check_names, deal_out, processes_for
+from fedpick.experiment.executors.choosing import (
+    EXECUTORS,
+    check_names,
+    deal_out,
+    kind_of_device,
+    processes_for,
+    take_device,
+)
 from fedpick.experiment.executors.processes import staying
 from fedpick.experiment.executors.stopping import Stop, Stopped, patient
 
-__all__ = ["DEVICES", "EXECUTORS", "Job", "Stopped", "check_names", "each", "execute", "get_ready", "play", "staying"]
+__all__ = [
+    "DEVICES",
+    "EXECUTORS",
+    "Job",
+    "Stopped",
+    "check_names",
+    "cores",
+    "each",
+    "execute",
+    "get_ready",
+    "kind_of_device",
+    "patient",
+    "play",
+    "staying",
+    "take_device",
+]
 
 AHEAD = ("fedpick.learn.settings", "fedpick.data.settings", "fedpick.store", "numba")  # what runs that train import
 

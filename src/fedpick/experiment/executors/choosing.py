@@ -11,7 +11,17 @@ from fedpick.experiment.executors.batch import Batch
 from fedpick.store.manifest import MANIFEST, last_entry, read_manifest
 from fedpick.store.parquet import covers
 
-__all__ = ["EXECUTORS", "Plan", "begun_on", "check_names", "deal_out", "device_of", "processes_for"]
+__all__ = [
+    "EXECUTORS",
+    "Plan",
+    "begun_on",
+    "check_names",
+    "deal_out",
+    "device_of",
+    "kind_of_device",
+    "processes_for",
+    "take_device",
+]
 
 EXECUTORS = ("auto", "serial", "processes", "stacked", "ray")
 SMALL = 50_000  # rounds times clients, without training: done before another process has started
@@ -42,6 +52,29 @@ def check_names(executor: str, device: str = "auto", workers: int | None = None)
             "many runs in one process, or 'serial'"
         )
     return executor
+
+
+def kind_of_device(device: str, executor: str = "auto") -> str:
+    """The kind of device, "cpu" or "gpu", that models are trained on; found out without JAX.
+
+    Args:
+        device: "cpu", "gpu", or "auto" for a GPU if there is one.
+        executor: several processes cannot share a GPU.
+    """
+    gpu = device == "gpu" or (device == "auto" and executor != "processes" and devices.gpu_there())
+    return "gpu" if gpu else "cpu"
+
+
+def take_device(kind: str) -> None:
+    """Train on this kind of device ("cpu" or "gpu") in this process, or raise."""
+    if kind == "cpu":
+        devices.stay_on_cpu()
+    found = devices.describe().partition(":")[0]
+    if found in ("cpu", "gpu") and found != kind:
+        raise MissingError(
+            f"models should be trained on the {kind}, but JAX uses the {found} here; "
+            + ("use --device cpu, or install jax[cuda12]" if found == "cpu" else "start a new process for --device cpu")
+        )
 
 
 def begun_on(job: Job) -> str | None:

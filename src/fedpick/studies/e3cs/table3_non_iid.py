@@ -1,7 +1,0 @@
-"""E3CS, Table III and Fig. 6: CIFAR-10, non-iid, FedAvg."""
-
-from fedpick.studies.e3cs._images import CIFAR10, study
-
-__all__ = ["STUDY"]
-
-STUDY = study(CIFAR10, "non-iid")
