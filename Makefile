@@ -12,7 +12,7 @@ OURSELVES := $(INSTALL) --no-build-isolation --editable .
 PAPERS := $(INSTALL) --no-build-isolation --editable ./papers
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup setup-demo demo test test-slow test-flower test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge docs figures lock clean
+.PHONY: audit help setup setup-demo demo test test-slow test-flower test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge policies docs figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -149,6 +149,9 @@ studies: $(READY)  ## rerun the papers' experiments in full into docs/studies (w
 
 judge: $(READY)  ## judge the stored results in docs/studies anew, add what a GPU measured to the archives, and write the index, the advice and the README's numbers
 	$(BIN)/fedpick judge --pack --out docs/studies --page README.md --guide docs/which-policy.md
+
+policies: $(READY)  ## write what the repository keeps of the table of policies: README's list, names for type checkers
+	$(BIN)/python docs/_hooks/policy_table.py
 
 docs: $(READY)  ## build the documentation as a web site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -6,11 +6,14 @@ durations are a client's own mean times noise. What a liar reports instead is in
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import fedpick as fp
+from fedpick.policies import TABLE
+from fedpick.policies.text import example
 
 CLIENTS, COHORT, ROUNDS = 100, 10, 500
 AWAY, FAILING = 0.1, 0.05  # of honest clients, each round
@@ -47,41 +50,28 @@ def sizes(clients: fp.Clients) -> np.ndarray:
     return np.full(len(clients), 0.5)
 
 
-POLICIES: dict[str, Callable[[int], Any]] = {
-    "Uniform": lambda m: fp.Uniform(m),
+FORMS: dict[str, Callable[[int], Any]] = {  # settings other than the defaults
     "SizeWeighted(replace=False)": lambda m: fp.SizeWeighted(m, replace=False),
-    "FixedProbabilities": lambda m: fp.FixedProbabilities(m, p=sizes),
     "pow-d(50)": lambda m: fp.PowerOfChoice(m, 50),
     "cpow-d(50)": lambda m: fp.PowerOfChoice(m, 50, variant="cpow-d"),
     "rpow-d(50)": lambda m: fp.PowerOfChoice(m, 50, variant="rpow-d"),
     "rpow-d(100)": lambda m: fp.PowerOfChoice(m, 100, variant="rpow-d"),
-    "ActiveFL": lambda m: fp.ActiveFL(m),
     "ActiveFL(clip=0.9)": lambda m: fp.ActiveFL(m, clip=0.9),
-    "E3CS": lambda m: fp.E3CS(m),
     "E3CS(quota=0.5)": lambda m: fp.E3CS(m, quota=0.5),
     "E3CS(quota=0.5, reward='gain')": lambda m: fp.E3CS(m, quota=0.5, reward="gain"),
-    "CSUCB": lambda m: fp.CSUCB(m),
     "CSUCB(variant='cs-ucb-q')": lambda m: fp.CSUCB(m, variant="cs-ucb-q"),
-    "BSFL": lambda m: fp.BSFL(m),
-    "RBCSF": lambda m: fp.RBCSF(m),
     "RBCSF(deadline=20)": lambda m: fp.RBCSF(m, deadline=20.0),
     "FedGS": lambda m: fp.FedGS(m, graph="features", restarts=4),
     "FedGS(graph='embedding')": lambda m: fp.FedGS(m, graph="embedding", rebuild_every=20, restarts=4),
     "FedGS(alpha=0)": lambda m: fp.FedGS(m, alpha=0.0),
-    "Oort": lambda m: fp.Oort(m),
-    "TiFL": lambda m: fp.TiFL(m),
-    "Clustered": lambda m: fp.Clustered(m),
     "Clustered(by='updates')": lambda m: fp.Clustered(m, by="updates"),
-    "DivFL": lambda m: fp.DivFL(m),
-    "HiCS": lambda m: fp.HiCS(m),
-    "FedCor": lambda m: fp.FedCor(m),
-    "GreedyFed": lambda m: fp.GreedyFed(m),
-    "SFedAvg": lambda m: fp.SFedAvg(m),
-    "OptimalSampling": lambda m: fp.OptimalSampling(m),
-    "REFL": lambda m: fp.REFL(m),
-    "F3AST": lambda m: fp.F3AST(m),
     "MinSeparation(Uniform, 5)": lambda m: fp.MinSeparation(fp.Uniform(m), 5),
 }
+POLICIES = {
+    name: partial(example, listed, truth=sizes)
+    for name, listed in TABLE.items()
+    if listed.about.kind in ("baseline", "policy") and name not in ("SizeWeighted", "PowerOfChoice")  # in FORMS alone
+} | FORMS
 
 
 def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUNDS) -> float:

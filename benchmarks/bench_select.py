@@ -27,8 +27,10 @@ from rich.progress import track
 
 import fedpick as fp
 from _manifest import manifest
+from fedpick.policies import TABLE
 from fedpick.policies.f3ast import F3ASTState
 from fedpick.policies.guard import GuardState
+from fedpick.policies.text import example
 
 RESULTS = Path(__file__).parent / "results" / "select"
 ONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -56,46 +58,31 @@ class Entry:
     most: int = 1_000_000
 
 
+def default(name: str) -> Entry:
+    """The entry of a policy of the table, with its default settings; a wrapper is around uniform."""
+    listed = TABLE[name]
+    label = f"{name}(Uniform)" if listed.about.kind == "wrapper" else name
+    return Entry(label, lambda m: example(listed, m, fixed()), listed.about.measured_up_to or 1_000_000)
+
+
 ENTRIES = [
-    Entry("Uniform", lambda m: fp.Uniform(m)),
-    Entry("SizeWeighted", lambda m: fp.SizeWeighted(m)),
+    *(default(name) for name in TABLE),
+    # Other settings, which take another way through the code.
     Entry("SizeWeighted, once each", lambda m: fp.SizeWeighted(m, replace=False)),
-    Entry("FixedProbabilities", lambda m: fp.FixedProbabilities(m, p=fixed())),
-    Entry("FedCS, success", lambda m: fp.FedCS(m, success=fixed())),
     Entry("FedCS, deadline", lambda m: fp.FedCS(m, deadline=1.0, theta=fixed(3))),
     Entry("pow-d", lambda m: fp.PowerOfChoice(m, 10 * m)),
     Entry("cpow-d", lambda m: fp.PowerOfChoice(m, 10 * m, variant="cpow-d")),
     Entry("rpow-d", lambda m: fp.PowerOfChoice(m, 10 * m, variant="rpow-d")),
-    Entry("ActiveFL", lambda m: fp.ActiveFL(m)),
-    Entry("E3CS", lambda m: fp.E3CS(m)),
     Entry("E3CS, quota 0.5", lambda m: fp.E3CS(m, quota=0.5)),
     Entry("E3CS, systematic", lambda m: fp.E3CS(m, quota=0.5, sampler="systematic")),
     Entry("E3CS, multinomial", lambda m: fp.E3CS(m, quota=0.5, sampler="multinomial")),
-    Entry("CS-UCB", lambda m: fp.CSUCB(m)),
-    Entry("CS-UCB-Q", lambda m: fp.CSUCB(m, variant="cs-ucb-q")),
-    Entry("BSFL", lambda m: fp.BSFL(m)),
+    Entry("CSUCB, queues", lambda m: fp.CSUCB(m, variant="cs-ucb-q")),
     Entry("BSFL, imbalanced", lambda m: fp.BSFL(m, quality=0.9, beta=2)),
-    Entry("Genie", lambda m: fp.Genie(m, speed=fixed())),
-    Entry("RBCS-F", lambda m: fp.RBCSF(m)),
-    Entry("RBCS-F, V=1", lambda m: fp.RBCSF(m, penalty=1.0)),
-    Entry("FedGS", lambda m: fp.FedGS(m), most=10_000),
+    Entry("RBCSF, V=1", lambda m: fp.RBCSF(m, penalty=1.0)),
     Entry("FedGS, alpha=0", lambda m: fp.FedGS(m, alpha=0.0)),
-    Entry("Guard(Uniform)", lambda m: fp.Guard(fp.Uniform(m))),
     Entry("Guard(E3CS, quota 0.5)", lambda m: fp.Guard(fp.E3CS(m, quota=0.5))),
-    Entry("Oort", lambda m: fp.Oort(m)),
-    Entry("TiFL", lambda m: fp.TiFL(m)),
-    Entry("F3AST", lambda m: fp.F3AST(m)),
-    Entry("REFL", lambda m: fp.REFL(m)),
-    Entry("Clustered", lambda m: fp.Clustered(m)),
-    Entry("OptimalSampling", lambda m: fp.OptimalSampling(m)),
-    Entry("GreedyFed", lambda m: fp.GreedyFed(m)),
-    Entry("S-FedAvg", lambda m: fp.SFedAvg(m)),
-    Entry("MinSeparation(Uniform)", lambda m: fp.MinSeparation(fp.Uniform(m), 10)),
     Entry("MinSeparation(Oort)", lambda m: fp.MinSeparation(fp.Oort(m), 10)),
     Entry("Clustered by updates, 1,000 at most", lambda m: fp.Clustered(m, by="updates"), most=1_000),
-    Entry("HiCS", lambda m: fp.HiCS(m), most=1_000),
-    Entry("FedCor", lambda m: fp.FedCor(m), most=100_000),
-    Entry("DivFL, sketches of 32", lambda m: fp.DivFL(m), most=10_000),
 ]
 
 
@@ -317,8 +304,8 @@ def write_readme(rows: list[dict[str, Any]]) -> None:
     after = rest.split("<!-- speed:end -->", 1)[1]
     most = max(row["clients"] for row in rows)
     by = {row["policy"]: row for row in rows if row["clients"] == most}
-    fedgs, divfl = ([row for row in rows if row["policy"] == name][-1] for name in ("FedGS", "DivFL, sketches of 32"))
-    names = ["Uniform", "SizeWeighted", "rpow-d", "E3CS", "ActiveFL", "CS-UCB", "BSFL", "RBCS-F"]
+    fedgs, divfl = ([row for row in rows if row["policy"] == name][-1] for name in ("FedGS", "DivFL"))
+    names = ["Uniform", "SizeWeighted", "rpow-d", "E3CS", "ActiveFL", "CSUCB", "BSFL", "RBCSF"]
     names += ["Oort", "TiFL", "F3AST", "MinSeparation(Oort)"]
     lines = [
         f"One round (select + observe), {by['Uniform']['cohort']:,} of {most:,} clients, beside one `numpy.argsort` of",

@@ -16,7 +16,8 @@ import fedpick as fp
 CONTRACT = (
     "Clients View Choice Outcome Status policy checks admit retire OverSelect sampling solvers graph rng "
     "Uniform SizeWeighted FedCS PowerOfChoice ActiveFL E3CS CSUCB BSFL RBCSF FedGS Genie FixedProbabilities "
-    "Oort MinSeparation Clustered DivFL TiFL F3AST REFL OptimalSampling HiCS FedCor GreedyFed SFedAvg"
+    "Oort MinSeparation Clustered DivFL TiFL F3AST REFL OptimalSampling HiCS FedCor GreedyFed SFedAvg Guard "
+    "Updates Trainer check_policy data learn DataError"
 )
 
 
@@ -111,16 +112,19 @@ def test_scipys_graphs_are_loaded_for_fedgs_alone():
 
 
 def test_every_lazy_name_stands_where_type_checkers_are_told():
-    """The table that is used at run time, against the imports under TYPE_CHECKING and __all__."""
+    """The tables that are used at run time, against the imports under TYPE_CHECKING."""
     tree = ast.parse(pathlib.Path(fp.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    told = {alias.name: node.module for node in block.body for alias in node.names}
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    told = {alias.name: node.module for node in imports for alias in node.names}
+    assert told.pop("*") == "fedpick.policies"
+    assert all(alias.asname in (None, alias.name) for node in imports for alias in node.names)
     rooms = {name for name, module in told.items() if module in ("fedpick", "fedpick.core")}
-    assert {name: f"fedpick.{room}" for name, room in fp._WHERE.items()} == {
+    assert rooms == set(fp._SHOWN)
+    assert {fp._INSIDE.get(name, name): f"fedpick.{room}" for name, room in fp._WHERE.items()} == {
         name: module for name, module in told.items() if name not in rooms
     }
-    assert rooms <= set(fp._ROOMS)
-    assert set(fp.__all__) == set(told) | {"__version__"}
+    assert set(fp.__all__) == {*fp._SHOWN, *fp._WHERE, *fp.policies.TABLE, "__version__"}
     assert set(fp.__all__) <= set(dir(fp))
 
 
@@ -133,19 +137,9 @@ def test_every_room_can_be_reached_in_a_fresh_interpreter():
 def test_every_room_can_be_reached_and_an_unknown_name_is_an_attribute_error():
     for name in fp._ROOMS:
         assert fp.__getattr__(name).__name__.endswith(f".{name}")
-    with pytest.raises(AttributeError, match="module 'fedpick' has no attribute 'E4CS'"):
-        fp.E4CS  # noqa: B018
-
-
-@pytest.mark.parametrize(("old", "new"), [("pairs", "pairwise_field"), ("shared", "shared_field")])
-def test_old_names_warn_and_work(old, new):
-    with pytest.warns(DeprecationWarning, match=f"fp.{old} is now fp.state.{new}"):
-        assert getattr(fp, old) is getattr(fp.state, new)
-
-
-def test_fp_world_is_fp_worlds():
-    with pytest.warns(DeprecationWarning, match=r"fp.world is now fp.worlds"):
-        assert fp.world is fp.worlds
+    for name in ("E4CS", "e3cs", "world", "__wrapped__"):
+        with pytest.raises(AttributeError, match=f"module 'fedpick' has no attribute '{name}'"):
+            getattr(fp, name)
 
 
 def test_the_library_never_prints():

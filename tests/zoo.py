@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import fedpick as fp
+from fedpick.policies import TABLE
+from fedpick.policies.text import example
 
 
 def sizes(clients: fp.Clients) -> np.ndarray:
@@ -33,67 +35,48 @@ def some_slow(cases: Iterable[Any], quick: int) -> list[Any]:
 
 @cache
 def zoo(m: int) -> dict[str, Any]:
-    """Policies by a readable name, with cohorts of m; made once, for they cannot be changed."""
-    policies = [
-        fp.Uniform(m),
-        fp.SizeWeighted(m),
-        fp.SizeWeighted(m, replace=False),
-        fp.FixedProbabilities(m, p=sizes),
+    """Policies by a readable name, with cohorts of m; made once, for they cannot be changed.
+
+    Every policy of the library is in it with its defaults and the forms of its page; below are further settings.
+    """
+    policies = [example(listed, m, sizes, **form) for listed in TABLE.values() for form in ({}, *listed.about.forms)]
+    policies += [
         fp.FixedProbabilities(m, p=sizes, sampler="pivotal"),
         fp.FixedProbabilities(m, p=sizes, sampler="systematic"),
-        fp.FedCS(m, success=sizes),
         fp.FedCS(deadline=1.5, theta=ones),
         fp.FedCS(m, deadline=0.9, times=sizes),
-        fp.PowerOfChoice(m),
         fp.PowerOfChoice(m, m + 7, variant="cpow-d", clip=0.9),
         fp.PowerOfChoice(m, m + 7, variant="rpow-d"),
         fp.PowerOfChoice(m, variant="rpow-d", schedule=fp.schedules.Halving(40, every=3), clip=0.9),
-        fp.ActiveFL(m),
         fp.ActiveFL(m, clip=0.9),
-        fp.E3CS(m),
         fp.E3CS(m, quota=0.5, sampler="systematic"),
         fp.E3CS(m, quota="inc", horizon=20, sampler="multinomial", max_step=1.0),
         fp.E3CS(m, quota="cosine", horizon=20, learning_rate="optimal"),
         fp.E3CS(m, quota=1.0),
-        fp.CSUCB(m),
         fp.CSUCB(m, variant="cs-ucb-q", tau_min=0.1, tau_max=2.0),
-        fp.BSFL(m),
         fp.BSFL(m, quality=0.5, beta=2.0, tau_min=0.1, tau_max=2.0),
         fp.BSFL(m, solver="alsa", steps=40),
         fp.BSFL(m, solver="alsa-drop", steps=40),
         fp.BSFL(m, solver="sa", steps=40),
         fp.BSFL(m, g=lambda counts, round, clients: -counts / round),
-        fp.Genie(m, speed=sizes),
-        fp.RBCSF(m),
         fp.RBCSF(m, absent="freeze", queue_cap=3.0, deadline=2.0, context=4),
         fp.RBCSF(m, theta=ones, penalty=0.0),
-        fp.FedGS(m),
         fp.FedGS(m, graph="embedding", rebuild_every=2),
         fp.FedGS(m, graph="update", neighbours=3),
         fp.FedGS(m, graph=spread, scale="paper"),
         fp.FedGS(m, alpha=0.0),
-        fp.Oort(m),
         fp.Oort(m, explore=0.3, step=1.0, window=3, fairness=0.5, at_most=4, speed=sizes),
-        fp.Clustered(m),
         fp.Clustered(m, by="updates", width=5),
         fp.Clustered(m, by="updates", width=None),
         fp.DivFL(m, width=5),
         fp.DivFL(m, width=None, candidates=4),
-        fp.TiFL(m),
         fp.TiFL(m, tiers=3, interval=2, credits=(5, 2, 1), times=sizes),
-        fp.F3AST(m),
         fp.F3AST(m, beta=0.3, most=None),
-        fp.REFL(m),
         fp.REFL(m, window=6),
-        fp.OptimalSampling(m),
         fp.OptimalSampling(m, steps=4),
-        fp.HiCS(m),
         fp.HiCS(m, clusters=m + 4, horizon=9, gamma=1.0, temperature=0.5),
-        fp.FedCor(m),
         fp.FedCor(m, warmup=2, interval=2, samples=3, dimension=2),
-        fp.GreedyFed(m),
         fp.GreedyFed(m, memory=0.5),
-        fp.SFedAvg(m),
         fp.MinSeparation(fp.Uniform(m), 3),
         fp.MinSeparation(fp.OverSelect(fp.Oort(m), 1.3), 2, at_most=4),
         fp.OverSelect(fp.MinSeparation(fp.E3CS(m), 2), 1.5),

@@ -1,7 +1,9 @@
-"""Adds to the page of each policy what the policy itself says: settings, needs, promises, cost, what it trusts.
+"""Makes the pages of policies: from their files, and from what is written by hand in docs/policies.
 
-A page holds the rule, written by hand, and the line `<!-- facts: E3CS -->`. The facts come from the class, its
-docstrings, `fp.traits`, a few played rounds (`probing`) and the results of `make bench-select`.
+A page by hand holds the rule, and the line `<!-- facts: E3CS -->`. The facts (settings, needs, promises, cost, what is
+trusted) come from the class, its docstrings, `fp.traits`, a few played rounds (`probing`) and the results of `make
+bench-select`. A policy without a page by hand gets one from the docstring of its file. Lists of policies on other pages
+and in the navigation are made here, too.
 """
 
 import dataclasses
@@ -16,50 +18,33 @@ from typing import Any
 
 import numpy as np
 import probing
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from policy_table import listing
 
 import fedpick as fp
-from fedpick.policies.text import find_policy, policy_names
+from fedpick.core.errors import bare_name
+from fedpick.policies import TABLE
+from fedpick.policies.text import example, find_policy
 from fedpick_papers.studies.tournament.table import gap, ranks
 
-__all__ = ["POLICIES", "facts", "needs_table", "on_page_markdown", "tournament"]
+__all__ = [
+    *("POLICIES", "facts", "navigation", "needs_table", "on_config", "on_files", "on_page_markdown", "page"),
+    *("tournament", "trust_table"),
+]
 
 ROOT = Path(__file__).parent.parent.parent
 _MARK = re.compile(r"<!-- facts: (\w+) -->")
-_TABLE = "<!-- what policies need to see -->"
 _TRUTH = np.linspace(0.1, 0.9, probing.K)
-# Every policy, in the order of the list; those that need more than a cohort size are given it.
+# Every policy, in its default form ("") and those in which its choice depends on other things.
 POLICIES: dict[str, dict[str, Any]] = {
-    "Uniform": {"": fp.Uniform(4)},
-    "SizeWeighted": {"": fp.SizeWeighted(4), "replace=False": fp.SizeWeighted(4, replace=False)},
-    "FixedProbabilities": {"": fp.FixedProbabilities(4, p=_TRUTH)},
-    "FedCS": {"": fp.FedCS(4, success=_TRUTH)},
-    "PowerOfChoice": {
-        "": fp.PowerOfChoice(4, candidates=8),
-        "variant='rpow-d'": fp.PowerOfChoice(4, candidates=8, variant="rpow-d"),
-    },
-    "ActiveFL": {"": fp.ActiveFL(4)},
-    "E3CS": {"": fp.E3CS(4, quota=0.5)},
-    "CSUCB": {"": fp.CSUCB(4)},
-    "BSFL": {"": fp.BSFL(4)},
-    "Genie": {"": fp.Genie(4, speed=_TRUTH)},
-    "RBCSF": {"": fp.RBCSF(4)},
-    "FedGS": {"": fp.FedGS(4), "graph='embedding'": fp.FedGS(4, graph="embedding")},
-    "Oort": {"": fp.Oort(4)},
-    "Clustered": {"": fp.Clustered(4), "by='updates'": fp.Clustered(4, by="updates")},
-    "DivFL": {"": fp.DivFL(4)},
-    "TiFL": {"": fp.TiFL(4)},
-    "F3AST": {"": fp.F3AST(4)},
-    "REFL": {"": fp.REFL(4)},
-    "OptimalSampling": {"": fp.OptimalSampling(4)},
-    "HiCS": {"": fp.HiCS(4)},
-    "FedCor": {"": fp.FedCor(4)},
-    "GreedyFed": {"": fp.GreedyFed(4)},
-    "SFedAvg": {"": fp.SFedAvg(4)},
-    "OverSelect": {"": fp.OverSelect(fp.Uniform(4), 1.3)},
-    "MinSeparation": {"": fp.MinSeparation(fp.Uniform(4), 3)},
-    "Guard": {"": fp.Guard(fp.Uniform(4))},
+    name: {
+        ", ".join(f"{setting}={value!r}" for setting, value in form.items()): example(listed, 4, _TRUTH, **form)
+        for form in ({}, *listed.about.forms)
+    }
+    for name, listed in TABLE.items()
 }
-_WRAPPERS = ("OverSelect", "MinSeparation", "Guard")
+_SECTIONS = {"policies": ("baseline", "policy"), "wrappers": ("wrapper",), "oracles": ("oracle",)}
 _SAID = {
     "status": "who answered",
     "duration": "durations",
@@ -69,21 +54,6 @@ _SAID = {
     "context": "a context for each client",
     "features": "features of the clients' data",
     "sizes": "data sizes",
-}
-# Names of the benchmark's rows, where it has one.
-_MEASURED = {
-    "Uniform": "Uniform",
-    "SizeWeighted": "SizeWeighted",
-    "FixedProbabilities": "FixedProbabilities",
-    "FedCS": "FedCS, success",
-    "PowerOfChoice": "pow-d",
-    "ActiveFL": "ActiveFL",
-    "E3CS": "E3CS, quota 0.5",
-    "CSUCB": "CS-UCB",
-    "BSFL": "BSFL",
-    "Genie": "Genie",
-    "RBCSF": "RBCS-F",
-    "FedGS": "FedGS",
 }
 
 
@@ -132,7 +102,7 @@ def _promises(name: str, policy: Any) -> str:
     if said.asks != said.cohort_size:
         size = f"`{said.asks}` clients where `{said.cohort_size}` answers are kept (with factor 1.3)"
     parts = [f"chooses {size}", "a client can be drawn twice" if said.replace else "no client twice"]
-    if name in _WRAPPERS:
+    if TABLE[name].about.kind == "wrapper":
         return "; ".join([*parts, "the rest as the policy inside"])
     parts.append("inclusion probabilities are " + ("known" if choice.inclusion is not None else "not known"))
     if choice.weights is not None:
@@ -142,7 +112,10 @@ def _promises(name: str, policy: Any) -> str:
 
 def _cost(name: str) -> str | None:
     rows = json.loads((ROOT / "benchmarks" / "results" / "select" / "select.json").read_text())["rows"]
-    mine = [row for row in rows if row["policy"] == _MEASURED.get(name)]
+    about = TABLE[name].about
+    called = {bare_name(each) for each in (name, *about.names, *about.variants)}
+    labels = [row["policy"] for row in rows if bare_name(re.split(r"[,(]", row["policy"])[0]) in called]
+    mine = [row for row in rows if row["policy"] == labels[0]] if labels else []
     if not mine:
         return None
     row = max(mine, key=lambda each: each["clients"])
@@ -158,7 +131,7 @@ def tournament(name: str, stored: Path = ROOT / "docs" / "studies" / "tournament
         over = {metric: ranks(result, metric) for metric in ("accuracy", "hours", "worst")}
         for called, text in result["policies"].items():
             maker = find_policy(text.split("(")[0])
-            if getattr(maker, "func", maker).__name__ != name or called not in over["accuracy"]:
+            if getattr(maker, "func", maker) is not TABLE[name] or called not in over["accuracy"]:
                 continue
             gaps = {world: gap(result, world, called) for world in result["worlds"] if called != first}
             cells = [
@@ -183,17 +156,29 @@ def tournament(name: str, stored: Path = ROOT / "docs" / "studies" / "tournament
     return "\n".join(["\n\n## When it won and lost\n", told, "", head, "| --- " * 4 + "| ---: " * 3 + "|", *rows])
 
 
+def _trusts(name: str) -> str:
+    """What the docstring of the policy's file says about trust; empty if it says nothing."""
+    if TABLE[name].about.kind == "oracle":
+        return "nothing that clients report: it knows the truth"
+    told = inspect.cleandoc(sys.modules[TABLE[name].__module__].__doc__ or "") + "\n\n"
+    found = re.search(r"^Trusts: (.*?)(?:\n\n|\Z)", told, re.M | re.S)
+    return _cell(found[1]) if found else ""
+
+
+def trust_table() -> str:
+    """Every policy, and what it trusts."""
+    rows = ["| policy | trusts |", "| --- | --- |"]
+    for name, listed in TABLE.items():
+        rows.append(f"| [`{name}`](policies/{listed.about.names[0]}.md) | {_trusts(name)} |")
+    return "\n".join(rows)
+
+
 def facts(name: str) -> str:
     """What a policy says about itself, in Markdown."""
     maker = getattr(fp, name)
     forms = POLICIES[name]
     said = fp.traits(forms[""])
-    texts = [text for text, each in policy_names().items() if getattr(each, "func", each) is maker]
-    trusts = re.search(
-        r"^Trusts: (.*?)(?:\n\n|\Z)",
-        inspect.cleandoc(sys.modules[maker.__module__].__doc__ or "") + "\n\n",
-        re.M | re.S,
-    )
+    texts = (*maker.about.names, *maker.about.variants)
     rows = [
         ("in Python", f"[`fp.{name}`](../reference/policies.md#fedpick.policies.{name})"),
         ("in text", ", ".join(f"`{text}`" for text in texts)),
@@ -204,8 +189,8 @@ def facts(name: str) -> str:
         rows.append(("oracle", "yes: it knows what no server knows, and is a bound to compare with"))
     if _cost(name):
         rows.append(("cost", f"{_cost(name)} ([all sizes](../benchmarks.md))"))
-    if trusts:
-        rows.append(("trusts", _cell(trusts[1])))
+    if trusts := _trusts(name):
+        rows.append(("trusts", trusts))
     table = ["| | |", "| --- | --- |", *(f"| {what} | {how} |" for what, how in rows)]
     return "## In short\n\n" + "\n".join(table) + "\n\n## Settings\n\n" + _settings(maker) + tournament(name)
 
@@ -244,31 +229,65 @@ def needs_table() -> str:
         "| --- | --- | --- | --- |",
     ]
     for name, forms in POLICIES.items():
-        if name in _WRAPPERS:
+        if TABLE[name].about.kind == "wrapper":
             continue
         for form in forms:
-            label = f"[`{name}`](policies/{_slug(name)}.md)" + (f" `{form}`" if form else "")
+            label = f"[`{name}`](policies/{TABLE[name].about.names[0]}.md)" + (f" `{form}`" if form else "")
             rows.append(f"| {label} | {_seen(name, form)} | {_secure(name, form)} | {_private(name, form)} |")
     return "\n".join(rows)
 
 
-_ONE_WORD = ("BSFL", "DivFL", "E3CS", "F3AST", "FedCor", "FedCS", "FedGS", "GreedyFed", "HiCS", "REFL", "TiFL")
+def page(name: str) -> str:
+    """A page for a policy that has none by hand."""
+    told = inspect.cleandoc(sys.modules[TABLE[name].__module__].__doc__ or "")
+    paper = TABLE[name].about.paper
+    source = f"[{paper.short}]({paper.url}).\n\n" if paper else ""
+    return f"# {name}\n\n{source}{html.escape(told, quote=False)}\n\n<!-- facts: {name} -->\n"
 
 
-def _slug(name: str) -> str:
-    """The file of a policy's page."""
-    special = {
-        "ActiveFL": "active-fl",
-        "CSUCB": "cs-ucb",
-        "OptimalSampling": "optimal",
-        "RBCSF": "rbcs-f",
-        "SFedAvg": "s-fedavg",
-        **{each: each.lower() for each in _ONE_WORD},
-    }
-    return special.get(name) or re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
+def navigation(nav: Any) -> Any:
+    """The navigation with the policies' pages where it has `policies: wrapper` and the like."""
+    if isinstance(nav, list):
+        return [navigation(each) for each in nav]
+    if isinstance(nav, dict):
+        return {title: navigation(below) for title, below in nav.items()}
+    kinds = _SECTIONS.get(nav)
+    if kinds is None:
+        return nav
+    return [f"policies/{each.about.names[0]}.md" for each in TABLE.values() if each.about.kind in kinds]
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Called by MkDocs first."""
+    config.nav = navigation(config.nav)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Called by MkDocs with the files of the site."""
+    for name, listed in TABLE.items():
+        path = f"policies/{listed.about.names[0]}.md"
+        if files.get_file_from_path(path) is None:
+            files.append(File.generated(config, path, content=page(name)))
+    return files
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Called by MkDocs with the text of each page."""
     markdown = _MARK.sub(lambda found: facts(found[1]), markdown)
-    return markdown.replace(_TABLE, needs_table()) if _TABLE in markdown else markdown
+    for mark, made in _LISTS.items():
+        if mark in markdown:
+            markdown = markdown.replace(mark, made())
+    return markdown
+
+
+def _classes() -> str:
+    return "\n\n".join(f"::: fedpick.policies.{name}" for name in TABLE)
+
+
+_LISTS = {
+    "<!-- what policies need to see -->": needs_table,
+    "<!-- what policies trust -->": trust_table,
+    "<!-- all policies -->": lambda: listing("policies/{}.md"),
+    "<!-- classes of policies -->": _classes,
+}

@@ -17,7 +17,7 @@ import typer
 
 import fedpick as fp
 from fedpick.cli.app import app
-from fedpick.policies.text import policy_names
+from fedpick.policies import TABLE
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -171,18 +171,26 @@ def test_a_tutorial_runs(path, monkeypatch):
     assert any(cell.get("outputs") for cell in played.cells)
 
 
-def test_every_policy_has_a_page_and_is_in_the_readme():
-    makers = {getattr(maker, "func", maker).__name__ for maker in policy_names().values()}
-    facts = {
-        name: page
-        for page in (DOCS / "policies").glob("*.md")
-        for name in re.findall("facts: (\\w+)", page.read_text())
-    }
-    assert set(facts) == makers
-    nav, readme = (ROOT / "mkdocs.yml").read_text(), (ROOT / "README.md").read_text()
-    for name, page in facts.items():
-        assert f"policies/{page.name}" in nav
-        assert f"fp.{name}" in readme
+@pytest.fixture
+def table(monkeypatch):
+    """The module that writes what the repository keeps of the table of policies."""
+    monkeypatch.syspath_prepend(str(DOCS / "_hooks"))
+    return importlib.import_module("policy_table")
+
+
+def test_the_list_of_the_readme_and_the_names_for_type_checkers_are_what_the_policies_say(table):
+    text = (ROOT / "README.md").read_text()
+    assert text == table.readme(text), "run `make policies`"
+    stub = (ROOT / "src" / "fedpick" / "policies" / "__init__.pyi").read_text()
+    assert stub == table.stub(), "run `make policies`"
+    assert all(f"`fp.{name}`" in text for name in TABLE)
+
+
+def test_a_page_by_hand_is_of_one_policy_and_links_its_paper():
+    names = {listed.about.names[0]: name for name, listed in TABLE.items()}
+    for page in (DOCS / "policies").glob("*.md"):
+        name = names[page.stem]
+        assert re.findall("facts: (\\w+)", page.read_text()) == [name]
         assert "https://" in page.read_text() or name in ("Guard", "Genie"), f"{page.name} links no paper"
 
 

@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
 
 import fedpick as fp
 from fedpick.flower import Selected
-from fedpick.policies._common import CountState
+from fedpick.policies.baselines import CountState
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
 
 import fedpick as fp
-from fedpick.policies.clustered import ClusteredState
+from fedpick.policies._vectors import VectorState
 from zoo import view
 
 
@@ -104,7 +104,7 @@ def test_by_updates_every_row_is_a_distribution_and_every_client_has_its_share(s
     vectors = rng.normal(size=(len(sizes), 3))
     vectors[rng.random(len(sizes)) < 0.3] = np.nan
     policy = fp.Clustered(m, by="updates", width=3)
-    found = matrix(policy, ClusteredState(np.zeros(len(sizes), dtype=int), vectors), sizes)
+    found = matrix(policy, VectorState(np.zeros(len(sizes), dtype=int), vectors), sizes)
     np.testing.assert_allclose(found.sum(axis=1), 1.0, atol=1e-8)
     np.testing.assert_allclose(found.sum(axis=0), m * np.array(sizes) / sum(sizes), atol=1e-8)
     # Theorem 2: the variance of each client's weight is at most that of drawing by size with replacement.
@@ -120,7 +120,7 @@ def test_by_updates_it_is_algorithm_2(seed):
     sizes = [int(n) for n in rng.integers(1, 1000, count)]  # so that no two groups weigh the same
     vectors = rng.normal(size=(count, 4))
     policy = fp.Clustered(m, by="updates", width=4)
-    found = matrix(policy, ClusteredState(np.zeros(count, dtype=int), vectors), sizes)
+    found = matrix(policy, VectorState(np.zeros(count, dtype=int), vectors), sizes)
     wanted = algorithm_2(vectors, sizes, m)
     np.testing.assert_allclose(found.sum(axis=0), wanted.sum(axis=0), atol=1e-8)
     np.testing.assert_allclose((found**2).sum(), (wanted**2).sum(), atol=1e-7)  # the same groups, whatever the order
@@ -130,7 +130,7 @@ def test_by_updates_it_is_algorithm_2(seed):
 def test_the_mean_weight_is_full_participation_by_enumeration(by):
     sizes, m = np.array([9, 1, 4, 6]), 3
     policy, rng = fp.Clustered(m, by=by, width=2), np.random.default_rng(0)
-    state = ClusteredState(np.zeros(4, dtype=int), rng.normal(size=(4, 2)))
+    state = VectorState(np.zeros(4, dtype=int), rng.normal(size=(4, 2)))
     r = matrix(policy, state, sizes)
     expected = np.zeros(4)
     for cohort in itertools.product(range(4), repeat=m):
@@ -144,7 +144,7 @@ def test_the_mean_weight_is_full_participation_by_enumeration(by):
 def test_draws_follow_the_distributions(by):
     sizes, m, draws = np.array([9.0, 1.0, 4.0, 6.0, 2.0]), 3, 1000
     policy, clients = fp.Clustered(m, by=by, width=2), fp.Clients(sizes)
-    state = ClusteredState(np.zeros(5, dtype=int), np.random.default_rng(0).normal(size=(5, 2)))
+    state = VectorState(np.zeros(5, dtype=int), np.random.default_rng(0).normal(size=(5, 2)))
     r, rng, counts = matrix(policy, state, sizes), np.random.default_rng(1), np.zeros((m, 5))
     for _ in range(draws):
         choice = policy.select(state, view(clients), rng)
@@ -157,7 +157,7 @@ def test_similar_clients_compete_for_one_place():
     """Two groups of three: a cohort of two always has one of each, which by size it has not."""
     vectors = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [-1.0, 0.0], [-1.0, 0.1], [-1.0, -0.1]])
     clients, policy = fp.Clients([2, 2, 2, 2, 2, 2]), fp.Clustered(2, by="updates", width=2)
-    state = ClusteredState(np.zeros(6, dtype=int), vectors)
+    state = VectorState(np.zeros(6, dtype=int), vectors)
     for seed in range(50):
         ids = policy.select(state, view(clients), np.random.default_rng(seed)).ids
         assert sorted(ids // 3) == [0, 1]
@@ -177,7 +177,7 @@ def test_the_authors_fault_a_large_client_is_drawn_once_instead_of_four_times():
         return r
 
     policy = fp.Clustered(m, by="updates", width=3)
-    ours = matrix(policy, ClusteredState(np.zeros(11, dtype=int), vectors), sizes)
+    ours = matrix(policy, VectorState(np.zeros(11, dtype=int), vectors), sizes)
     assert ours.sum(axis=0)[0] == pytest.approx(4.0)
     assert faulty().sum(axis=0)[0] <= 1.0 + 1e-9
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.policies.divfl import DivFLState
+from fedpick.policies._vectors import VectorState
 from zoo import view
 
 
 def state_of(vectors, counts=None):
-    return DivFLState(np.ones(len(vectors), dtype=np.int64) if counts is None else np.array(counts), np.array(vectors))
+    return VectorState(np.ones(len(vectors), dtype=np.int64) if counts is None else np.array(counts), np.array(vectors))
 
 
 def reach(vectors, chosen):

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
 
 import fedpick as fp
-from fedpick.policies.hics import HiCSState, entropies
+from fedpick.policies._vectors import VectorState
+from fedpick.policies.hics import entropies
 from zoo import view
 
 
 def state_of(vectors, counts=None):
-    return HiCSState(np.ones(len(vectors), dtype=np.int64) if counts is None else np.array(counts), np.array(vectors))
+    return VectorState(np.ones(len(vectors), dtype=np.int64) if counts is None else np.array(counts), np.array(vectors))
 
 
 def distance(a, b, height):

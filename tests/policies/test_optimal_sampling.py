@@ -124,7 +124,7 @@ def test_what_is_missing_is_said():
     clients, policy = fp.Clients(np.ones(2)), fp.OptimalSampling(1)
     with pytest.raises(fp.MissingError, match=r"view\.norms is None"):
         policy.select(policy.init(clients), view(clients, norms=None), np.random.default_rng(0))
-    with pytest.raises(fp.ContractError, match="one length per id is due"):
+    with pytest.raises(fp.ContractError, match="return one length per id"):
         policy.select(policy.init(clients), view(clients, norms=lambda ids: [1.0]), np.random.default_rng(0))
     with pytest.raises(fp.MissingError, match="needs rounds in two phases"):
         fp.Run(policy, fp.World())

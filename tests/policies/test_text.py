@@ -3,6 +3,7 @@
 import pytest
 
 import fedpick as fp
+from fedpick.policies import TABLE
 
 
 @pytest.mark.parametrize(
@@ -39,16 +40,14 @@ def test_wrappers_hand_the_cohort_size_on():
 
 
 def test_every_listed_name_makes_its_policy():
-    given = {
-        "fixed-probabilities": {"p": [1.0, 1.0]},
-        "fedcs": {"success": [0.1, 0.9]},
-        "genie": {"speed": [0.1, 0.9]},
-        "over-select": {"policy": fp.Uniform(3)},
-        "guard": {"policy": fp.Uniform(3)},
-        "min-separation": {"policy": fp.Uniform(3)},
-    }
-    for name in fp.policy_names():
-        assert fp.policy(name, cohort_size=3, **given.get(name, {})).cohort_size == 3
+    for listed in TABLE.values():
+        about = listed.about
+        given = {} if about.given is None else {about.given: [0.1, 0.9]}
+        inside = {"policy": fp.Uniform(3)} if about.kind == "wrapper" else {}
+        for name in (*about.names, *about.variants):
+            made = fp.policy(name, cohort_size=3, **given, **inside)
+            assert (type(made), made.cohort_size) == (listed, 3)
+            assert name not in about.variants or made.variant == name
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import fedpick as fp
 from fedpick.cli.app import app
 from fedpick.data.sources.catalogue import SOURCES
+from fedpick.policies import TABLE
 from fedpick.report import citations, methods
 from fedpick.report.formats import latex_text
 from fedpick.worlds import WORLDS
@@ -190,25 +191,22 @@ def test_a_policy_of_one_s_own_cites_nobody():
 
 
 def test_every_policy_world_and_data_set_of_a_paper_is_known():
-    made = {getattr(maker, "func", maker).__name__ for maker in fp.policy_names().values()}
-    assert made <= set(citations.POLICIES) | set(citations.OURS)
     assert {name.split("-")[0] for name in citations.WORLDS} <= {name.split("-")[0] for name in WORLDS}
     assert set(citations.DATA) - {"synthetic"} <= set(SOURCES)
-    used = {
-        key
-        for table in (citations.POLICIES, citations.WORLDS, citations.DATA)
-        for keys in table.values()
-        for key in keys
-    }
-    assert used | {"fedpick"} == set(citations._PAPERS)
-    entries = citations.bibtex(sorted(citations._PAPERS))
+    papers = citations.papers()
+    used = {key for table in (citations.WORLDS, citations.DATA) for keys in table.values() for key in keys}
+    used |= {each.about.paper.key for each in TABLE.values() if each.about.paper}
+    assert used | {"fedpick"} == set(papers)
+    assert [name for name, each in TABLE.items() if each.about.paper is None] == ["Guard"]
+    assert all(each.about.paper.url.startswith("https://") for each in TABLE.values() if each.about.paper)
+    entries = citations.bibtex(sorted(papers))
     assert entries.count("{") == entries.count("}")
-    assert len(re.findall(r"^@", entries, flags=re.M)) == len(citations._PAPERS)
+    assert len(re.findall(r"^@", entries, flags=re.M)) == len(papers)
     assert entries.isascii()
     assert "others" not in entries
-    for _, _, _, _, where in citations._PAPERS.values():  # a venue, and of a preprint its number
-        assert re.match(r"(journal|booktitle|institution|note) = \{[^{}]+\}", where), where
-        assert "preprint" not in where or re.search(r"arXiv:\d{4}\.\d{5}\}", where), where
+    for paper in papers.values():  # a venue, and of a preprint its number
+        assert re.match(r"(journal|booktitle|institution|note) = \{[^{}]+\}", paper.venue), paper
+        assert "preprint" not in paper.venue or re.search(r"arXiv:\d{4}\.\d{5}\}", paper.venue), paper
 
 
 def test_the_command_writes_them(tmp_path):

@@ -14,11 +14,25 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedpick.core.errors import ContractError
 
-__all__ = ["Bools", "Choice", "Clients", "Floats", "Ints", "Outcome", "Probe", "Status", "Updates", "View"]
+__all__ = [
+    "LOSS_LIMIT",
+    "Bools",
+    "Choice",
+    "Clients",
+    "Floats",
+    "Ints",
+    "Outcome",
+    "Probe",
+    "Status",
+    "Updates",
+    "View",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+LOSS_LIMIT = 1e12  # larger losses are ignored, so that sums and squares cannot overflow
 
 
 class Status(IntEnum):

@@ -1,4 +1,4 @@
-"""Shared by several policies: equality, checks of settings, available clients, and safe use of reports."""
+"""Shared by several policies: equality, available clients, and safe use of reports."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick.core.errors import ContractError, SettingError, require
-from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, View
+from fedpick.core.errors import ContractError, SettingError
+from fedpick.core.protocol import Policy, check_outcome, traits
+from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Clients, Floats, Ints, Outcome, View
 
 Truth = ArrayLike | Callable[[Clients], ArrayLike]  # what an oracle knows: an array, or a function of the clients
-
-LOSS_LIMIT = 1e12  # larger losses are ignored, so that sums and squares cannot overflow
 
 
 class ByValue:
@@ -66,48 +65,41 @@ def with_cohort_size(policy: Any, size: int) -> Any:
 
 @dataclass
 class CountState:
-    """How often each client was chosen: the state of policies that learn nothing."""
+    """How often each client was chosen."""
 
     counts: Ints
 
 
-def check_cohort_size(policy: object, size: object) -> None:
-    """Raise unless `size` is a whole number >= 1."""
-    whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-    require(
-        whole and size >= 1,  # type: ignore[operator]
-        f"{type(policy).__name__}: cohort_size",
-        size,
-        "a whole number >= 1",
-        "it is the number of clients that train in a round",
-    )
+class Counting(ByValue):
+    """A policy that learns nothing and counts how often each client was chosen."""
+
+    replace = False
+
+    def init(self, clients: Clients) -> CountState:
+        """Return the state before the first round."""
+        return CountState(np.zeros(len(clients), dtype=np.int64))
+
+    def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
+        """Count the chosen clients."""
+        check_outcome(view, choice, outcome, replace=self.replace)
+        np.add.at(state.counts, choice.ids, 1)
+        return CountState(state.counts)
 
 
-def check_number(
-    policy: object, name: str, value: object, low: float, high: float = np.inf, *, open: bool = False
-) -> None:
-    """Raise unless `value` is a number in [low, high], or in (low, high] if `open`."""
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    inside = number and (low < value if open else low <= value) and value <= high  # type: ignore[operator]
-    bound = f"a number {'>' if open else '>='} {low:g}" + (f" and <= {high:g}" if np.isfinite(high) else "")
-    finite = bool(inside) and bool(np.isfinite(value))  # type: ignore[call-overload]
-    require(finite, f"{type(policy).__name__}: {name}", value, bound + ("" if not inside else ", and finite"))
+class Wrapper(ByValue):
+    """A policy around another, whose state is the field `inner` of its own."""
 
+    policy: Policy[Any]
 
-def check_whole(policy: object, name: str, value: object, low: int) -> None:
-    """Raise unless `value` is a whole number >= low."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    require(whole and value >= low, f"{type(policy).__name__}: {name}", value, f"a whole number >= {low}")  # type: ignore[operator]
+    @property
+    def cohort_size(self) -> int | None:
+        """That of the policy inside."""
+        return traits(self.policy).cohort_size
 
-
-def check_times(policy: object, tau_min: object, tau_max: object) -> None:
-    """Raise unless 0 < tau_min < tau_max, as far as they are given."""
-    for name, value in (("tau_min", tau_min), ("tau_max", tau_max)):
-        if value is not None:
-            check_number(policy, name, value, 0.0, open=True)
-    if tau_min is not None and tau_max is not None:
-        ordered = tau_min < tau_max  # type: ignore[operator]
-        require(ordered, f"{type(policy).__name__}: tau_min", tau_min, f"< tau_max = {tau_max}")
+    def before_admit(self, state: Any) -> Any:
+        """Prepare the state of the policy inside."""
+        prepare = getattr(self.policy, "before_admit", None)
+        return state if prepare is None else replace(state, inner=prepare(state.inner))
 
 
 def present(view: View) -> Ints:
@@ -115,16 +107,16 @@ def present(view: View) -> Ints:
     return np.flatnonzero(view.available)
 
 
+def places(view: View, cohort_size: int) -> tuple[Ints, int]:
+    """Indices of the available clients, and the size of a cohort of them."""
+    ids = present(view)
+    return ids, min(cohort_size, len(ids))
+
+
 def nobody() -> Choice:
     """The choice when no client is available."""
     none = np.empty(0, dtype=np.int64)
     return Choice(none, inclusion=np.empty(0))
-
-
-def counted(state: CountState, ids: Ints) -> CountState:
-    """Add 1 to the counts for each occurrence in `ids`."""
-    np.add.at(state.counts, ids, 1)
-    return CountState(state.counts)
 
 
 def truth(policy: object, name: str, given: Truth, clients: Clients, ndim: int = 1) -> Floats:
@@ -141,6 +133,20 @@ def truth(policy: object, name: str, given: Truth, clients: Clients, ndim: int =
     if not np.isfinite(array).all():
         raise SettingError(f"{what} holds NaN or infinity, but must be finite")
     return array
+
+
+def answers(function: Callable[[Ints], ArrayLike], ids: Ints, called: str, what: str) -> Floats:
+    """What a function of the view returns for these clients: one loss or length each."""
+    found = np.asarray(function(ids), dtype=np.float64)
+    if found.shape != ids.shape:
+        raise ContractError(f"{called} returned shape {found.shape} for {len(ids)} ids; return one {what} per id")
+    return found
+
+
+def valued(outcome: Outcome) -> tuple[Floats, Bools]:
+    """The values of the round's updates, which the server computes, and which of them can be used."""
+    values = np.asarray(outcome.reports.get("shapley", np.full(len(outcome), np.nan)), dtype=np.float64)
+    return values, outcome.succeeded & valid_losses(values)
 
 
 def valid_losses(losses: Floats) -> Bools:
@@ -160,11 +166,11 @@ def clip_losses(losses: Floats, quantile: float | None) -> Floats:
 
 
 def unheard_lowest(values: Floats, heard: Bools) -> Floats:
-    """Values of a cohort in which those not heard have no more than the lowest heard, nor more than they had.
+    """Values of a cohort, where a client that reported nothing usable gets the lowest reported value, or keeps a lower.
 
     Args:
-        values: one each: of those heard, what they reported; of the others, what was known (not finite: nothing).
-        heard: mask of those that reported something that can be true.
+        values: of each client, what it reported or, if it did not, its last value (not finite: none).
+        heard: mask of the clients that reported a possible value.
     """
     known = values[heard] if heard.any() else values[np.isfinite(values)]
     return np.where(heard, values, np.fmin(values, known.min(initial=np.inf) if len(known) else 0.0))

@@ -1,11 +1,10 @@
 """Active Federated Learning (AFL): sample clients by a softmax over the values of their data.
 
-Goetz et al. (2019), "Active Federated Learning" (https://arxiv.org/abs/1909.12641), Algorithm 1; a baseline in
-Power-of-Choice, with the settings used there.
+Algorithm 1; a baseline in Power-of-Choice, with the settings used there.
 
 Trusts: the losses that clients report; they cannot influence the share alpha3, which is drawn uniformly. A client that
-reports an impossible loss (NaN, infinity, above 1e12) or fails gets the lowest value in its cohort, or keeps its own if
-that is lower; `clip` limits the effect of a possible but huge loss.
+reports an impossible loss (NaN, infinity, above 1e12) or fails gets the lowest value in its cohort, or keeps its last
+one if that is lower; `clip` limits the effect of a possible but huge loss.
 """
 
 import math
@@ -16,18 +15,20 @@ import numpy as np
 from fedpick import solvers
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Outcome, View
-from fedpick.policies._common import (
-    ByValue,
-    check_cohort_size,
-    check_number,
-    clip_losses,
-    nobody,
-    present,
-    unheard_lowest,
-    valid_losses,
-)
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, clip_losses, nobody, places, unheard_lowest, valid_losses
+from fedpick.policies.about import About, Paper
 
 __all__ = ["ActiveFL", "ActiveFLState"]
+
+PAPER = Paper(
+    "goetz2019active",
+    "Goetz, Jack and Malik, Kshitiz and Bui, Duc and Moon, Seungwhan and Liu, Honglei and Kumar, Anuj",
+    "Active Federated Learning",
+    2019,
+    "journal = {arXiv preprint arXiv:1909.12641}",
+    "https://arxiv.org/abs/1909.12641",
+)
 
 
 @dataclass
@@ -39,7 +40,7 @@ class ActiveFLState:
 
 @dataclass(frozen=True, eq=False)
 class ActiveFL(ByValue):
-    """Softmax sampling by reported loss, with a uniform share.
+    """Clients drawn by a softmax over their reported losses, and a share of them uniformly.
 
     Args:
         cohort_size: m.
@@ -56,13 +57,13 @@ class ActiveFL(ByValue):
     alpha3: float = 0.1
     clip: float | None = None
 
+    about = About(("active-fl",), PAPER)
+
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        check_number(self, "alpha1", self.alpha1, 0.0, 1.0)
-        check_number(self, "alpha2", self.alpha2, 0.0)
-        check_number(self, "alpha3", self.alpha3, 0.0, 1.0)
-        if self.clip is not None:
-            check_number(self, "clip", self.clip, 0.0, 1.0, open=True)
+        check.cohort_size(self)
+        check.number(self, "alpha1", "alpha3", low=0.0, high=1.0)
+        check.number(self, "alpha2", low=0.0)
+        check.number(self, "clip", low=0.0, high=1.0, open=True)
 
     def init(self, clients: Clients) -> ActiveFLState:
         """Return the state before the first round: no reports yet."""
@@ -70,14 +71,13 @@ class ActiveFL(ByValue):
 
     def select(self, state: ActiveFLState, view: View, rng: np.random.Generator) -> Choice:
         """Choose the cohort."""
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         value = clip_losses(state.value[ids], self.clip)
         # The paper gives no value for clients that have not reported: we take the largest known, so none is left out.
-        unheard = np.isnan(value)
-        value[unheard] = 0.0 if unheard.all() else np.nanmax(value)
+        unknown = np.isnan(value)
+        value[unknown] = 0.0 if unknown.all() else np.nanmax(value)
         by_value = max(math.floor((1.0 - self.alpha3) * m + 1e-9), 1)  # as in the authors' code; the rest is uniform
         kept = max(len(ids) - int(self.alpha1 * len(ids)), by_value)
         pool = solvers.top(value, kept, rng)

@@ -1,9 +1,9 @@
 """Baselines: draws that are uniform, proportional to data size, or with fixed probabilities.
 
-McMahan et al. (2017), "Communication-Efficient Learning of Deep Networks from Decentralized Data"
-(https://arxiv.org/abs/1602.05629; uniform); Li et al. (2020), "Federated Optimization in Heterogeneous Networks"
-(https://arxiv.org/abs/1812.06127; proportional to size, with replacement: pi_rand of Power-of-Choice, MDSample of
-FedGS); Huang et al. (2021), RBCS-F (https://doi.org/10.1109/TPDS.2020.3040887), Fig. 5 (fixed probabilities).
+Proportional to size with replacement is pi_rand of Power-of-Choice and MDSample of FedGS; fixed probabilities are from
+Fig. 5 of RBCS-F.
+
+Trusts: nothing that clients report; data sizes, where they are the probabilities.
 """
 
 from dataclasses import dataclass
@@ -11,16 +11,37 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import sampling
-from fedpick.core.errors import SettingError, unknown_name
+from fedpick.core.errors import SettingError
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import ByValue, CountState, Truth, check_cohort_size, counted, nobody, present, truth
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, Counting, CountState, Truth, nobody, places, present, truth
+from fedpick.policies.about import About, Paper
+from fedpick.policies.rbcsf import PAPER as HUANG
 
-__all__ = ["FixedProbabilities", "FixedProbabilitiesState", "SizeWeighted", "Uniform"]
+__all__ = ["CountState", "FixedProbabilities", "FixedProbabilitiesState", "SizeWeighted", "Uniform"]
+
+MCMAHAN = Paper(
+    "mcmahan2017communication",
+    'McMahan, Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth and {Ag{\\"u}era y Arcas}, Blaise',
+    "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+    2017,
+    "booktitle = {International Conference on Artificial Intelligence and Statistics (AISTATS)}",
+    "https://arxiv.org/abs/1602.05629",
+)
+
+LI = Paper(
+    "li2020federated",
+    "Li, Tian and Sahu, Anit Kumar and Zaheer, Manzil and Sanjabi, Maziar and Talwalkar, Ameet and Smith, Virginia",
+    "Federated Optimization in Heterogeneous Networks",
+    2020,
+    "booktitle = {Machine Learning and Systems (MLSys)}",
+    "https://arxiv.org/abs/1812.06127",
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Uniform(ByValue):
+class Uniform(Counting):
     """Every available client with the same probability, without replacement.
 
     >>> import fedpick as fp
@@ -30,30 +51,22 @@ class Uniform(ByValue):
 
     cohort_size: int
 
-    def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
+    about = About(("uniform", "random"), MCMAHAN, kind="baseline")
 
-    def init(self, clients: Clients) -> CountState:
-        """Return the state before the first round."""
-        return CountState(np.zeros(len(clients), dtype=np.int64))
+    def __post_init__(self) -> None:
+        check.cohort_size(self)
 
     def select(self, state: CountState, view: View, rng: np.random.Generator) -> Choice:
         """Choose the cohort."""
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         chosen = np.sort(ids[rng.choice(len(ids), m, replace=False, shuffle=False)])
         return Choice(chosen, inclusion=np.full(m, m / len(ids)))
 
-    def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
-        """Count the chosen clients."""
-        check_outcome(view, choice, outcome)
-        return counted(state, choice.ids)
-
 
 @dataclass(frozen=True, eq=False)
-class SizeWeighted(ByValue):
+class SizeWeighted(Counting):
     """Clients with probability proportional to their data size.
 
     Args:
@@ -68,12 +81,10 @@ class SizeWeighted(ByValue):
     cohort_size: int
     replace: bool = True
 
-    def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
+    about = About(("size-weighted",), LI, kind="baseline", forms=({"replace": False},))
 
-    def init(self, clients: Clients) -> CountState:
-        """Return the state before the first round."""
-        return CountState(np.zeros(len(clients), dtype=np.int64))
+    def __post_init__(self) -> None:
+        check.cohort_size(self)
 
     def select(self, state: CountState, view: View, rng: np.random.Generator) -> Choice:
         """Choose the cohort."""
@@ -90,11 +101,6 @@ class SizeWeighted(ByValue):
         weights = sizes[drawn] / p[drawn]  # equal, except for clients so large that they are always in
         return Choice(ids[drawn], p[drawn], weights / weights.min())
 
-    def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
-        """Count the chosen clients."""
-        check_outcome(view, choice, outcome, replace=self.replace)
-        return counted(state, choice.ids)
-
 
 @dataclass
 class FixedProbabilitiesState:
@@ -106,12 +112,12 @@ class FixedProbabilitiesState:
 
 @dataclass(frozen=True, eq=False)
 class FixedProbabilities(ByValue):
-    """Clients drawn with a fixed vector of probabilities (RBCS-F, Fig. 5: p from a Dirichlet distribution).
+    """Clients drawn with a fixed vector of probabilities.
 
     Args:
         cohort_size: number of clients to draw, without replacement.
-        p: one number >= 0 per client (they need not sum to 1), or a function of fp.Clients. A client with 0 is never
-            drawn; if too few others are available, the cohort is smaller.
+        p: one number >= 0 per client (they need not sum to 1), or a function of fp.Clients; in the paper from a
+            Dirichlet distribution. A client with 0 is never drawn; if too few others are there, the cohort is smaller.
         sampler: "sequential" draws one after the other with probability proportional to p (as in the paper; inclusion
             is then not known); "pivotal" and "systematic" make inclusion proportional to p, capped at 1.
     """
@@ -120,10 +126,11 @@ class FixedProbabilities(ByValue):
     p: Truth
     sampler: str = "sequential"
 
+    about = About(("fixed-probabilities",), HUANG, kind="baseline", given="p")
+
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        if self.sampler not in (names := ["sequential", "pivotal", "systematic"]):
-            raise unknown_name("sampler of FixedProbabilities", self.sampler, names)
+        check.cohort_size(self)
+        check.one_of(self, "sampler", ("sequential", "pivotal", "systematic"))
 
     @property
     def fixed_size(self) -> bool:

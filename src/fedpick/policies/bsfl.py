@@ -1,12 +1,11 @@
 """BSFL: bandit scheduling that trades the round's time against how well the model generalises.
 
-Ben Ami, Cohen & Zhao (2023), "Client Selection for Generalization in Accelerated Federated Learning: A Multi-Armed
-Bandit Approach" (https://arxiv.org/abs/2303.10373; equation numbers are of this paper). The cohort maximises
-min_S ucb(k, t) + alpha/m sum_S g_k  (13), where g is larger for clients chosen less often than their target. The paper
-uses simulated annealing; `fedpick.solvers.bottleneck` solves the problem exactly.
+The cohort maximises  min_S ucb(k, t) + alpha/m sum_S g_k  (13), where g is larger for clients chosen less often than
+their target. The paper uses simulated annealing; `fedpick.solvers.bottleneck` solves the problem exactly.
 
 Trusts: the durations. If they are measured on the server and `tau_min` is given, a client gains nothing by a false
-one; and whatever a client reports, g falls each time it is chosen.
+one; and whatever a client reports, g falls each time it is chosen. If `tau_min` is learned, one false, very short
+duration makes all other clients look equally slow.
 """
 
 from collections.abc import Callable
@@ -16,23 +15,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick import solvers
-from fedpick.core.errors import ContractError, require, unknown_name
+from fedpick.core.errors import ContractError, require
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import (
-    ByValue,
-    Truth,
-    check_cohort_size,
-    check_number,
-    check_times,
-    check_whole,
-    nobody,
-    present,
-    truth,
-)
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, Truth, nobody, places, present, truth
 from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, upper_bound
+from fedpick.policies.about import About, Paper
 
 __all__ = ["BSFL", "BSFLState", "Genie", "GenieState", "generalisation"]
+
+PAPER = Paper(
+    "benami2023client",
+    "{Ben Ami}, Dan and Cohen, Kobi and Zhao, Qing",
+    "Client Selection for Generalization in Accelerated Federated Learning: A Multi-Armed Bandit Approach",
+    2023,
+    "journal = {arXiv preprint arXiv:2303.10373}",
+    "https://arxiv.org/abs/2303.10373",
+)
 
 SOLVERS = ("exact", *solvers.NEIGHBOURS)
 Generalisation = Callable[[Ints, int, Clients], ArrayLike]  # (counts, round, clients) -> g in [-1, 1]
@@ -87,14 +87,14 @@ def _bonus(policy: "BSFL | Genie", counts: Ints, worth: Floats, view: View, ids:
 
 
 def _check(policy: "BSFL | Genie") -> None:
-    check_cohort_size(policy, policy.cohort_size)
-    check_number(policy, "alpha", policy.alpha, 0.0)
-    check_number(policy, "beta", policy.beta, 0.0, open=True)
+    check.cohort_size(policy)
+    check.number(policy, "alpha", low=0.0)
+    check.number(policy, "beta", low=0.0, open=True)
 
 
 @dataclass(frozen=True, eq=False)
 class BSFL(ByValue):
-    """Upper confidence bounds on speed, plus a reward for clients that were chosen too rarely.
+    """Fast clients, by upper confidence bounds, with a bonus for those chosen too rarely; the exact optimum.
 
     Args:
         cohort_size: m.
@@ -119,12 +119,13 @@ class BSFL(ByValue):
     tau_max: float | None = None
     steps: int = 5000
 
+    about = About(("bsfl",), PAPER)
+
     def __post_init__(self) -> None:
         _check(self)
-        if self.solver not in SOLVERS:
-            raise unknown_name("solver of BSFL", self.solver, list(SOLVERS))
-        check_times(self, self.tau_min, self.tau_max)
-        check_whole(self, "steps", self.steps, 0)
+        check.one_of(self, "solver", SOLVERS)
+        check.times(self)
+        check.whole(self, "steps", low=0)
 
     def init(self, clients: Clients) -> BSFLState:
         """Return the state before the first round."""
@@ -133,8 +134,7 @@ class BSFL(ByValue):
     def select(self, state: BSFLState, view: View, rng: np.random.Generator) -> Choice:
         """First clients never chosen, ties at random; then the optimum of (13) for the rest of the cohort."""
         # ucb = +inf does not force their choice under (13): by (4), a client never chosen need not have the largest g.
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         never = ids[state.counts[ids] == 0]
@@ -167,7 +167,7 @@ class GenieState:
 
 @dataclass(frozen=True, eq=False)
 class Genie(ByValue):
-    """BSFL's genie, eq. (6): an oracle that knows the mean speeds and otherwise chooses as BSFL does.
+    """As BSFL, but it knows the mean speeds (6).
 
     Args:
         cohort_size: m.
@@ -185,6 +185,7 @@ class Genie(ByValue):
     quality: Truth | None = None
     g: Generalisation | None = None
 
+    about = About(("genie",), PAPER, kind="oracle", given="speed")
     truths = ("speed",)
 
     def __post_init__(self) -> None:

@@ -1,9 +1,8 @@
 """Clustered sampling: m distributions over the clients, and one client drawn from each.
 
-Fraboni, Vidal, Kameni & Lorenzi (2021), "Clustered Sampling: Low-Variance and Improved Representativity for Clients
-Selection in Federated Learning", ICML. Over client i, the distributions sum to m p_i (p_i its share of the data), so
-that the aggregate is unbiased, as it is when m clients are drawn by size with replacement; its variance is lower.
-Algorithm 1 makes the distributions by size, Algorithm 2 of clients whose updates are alike.
+Over client i, the distributions sum to m p_i (p_i its share of the data), so that the aggregate is unbiased, as it is
+when m clients are drawn by size with replacement; its variance is lower. Algorithm 1 makes the distributions by size,
+Algorithm 2 of clients with similar updates.
 
 Trusts: data sizes; with by="updates" the reported vectors, which decide with which clients a client competes for a
 place, but not how often it is chosen: the expected number of draws is m p_i in any case.
@@ -13,29 +12,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick.core.errors import require, unknown_name
+from fedpick.core.errors import require
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import ByValue, check_cohort_size, check_whole, nobody, present
-from fedpick.policies._vectors import fresh_vectors, learn_vectors, vector_report
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, present
+from fedpick.policies._vectors import VectorState, fresh_vectors, learn_vectors, vector_report
+from fedpick.policies.about import About, Paper
 
-__all__ = ["Clustered", "ClusteredState"]
+__all__ = ["Clustered"]
+
+PAPER = Paper(
+    "fraboni2021clustered",
+    "Fraboni, Yann and Vidal, Richard and Kameni, Laetitia and Lorenzi, Marco",
+    "Clustered Sampling: Low-Variance and Improved Representativity for Clients Selection in Federated Learning",
+    2021,
+    "booktitle = {International Conference on Machine Learning (ICML)}",
+    "https://proceedings.mlr.press/v139/fraboni21a.html",
+)
 
 BY = ("size", "updates")
 MOST_CLIENTS = 10_000  # at once, by updates: Ward's method keeps the distances of all pairs
 
 
-@dataclass
-class ClusteredState:
-    """How often each client was drawn, and the last vector that it reported (NaN: none yet)."""
-
-    counts: Ints
-    vectors: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class Clustered(ByValue):
-    """One client from each of m distributions; a large client can be drawn more than once.
+    """One client from each of m distributions, unbiased; a large client can be drawn more than once.
 
     Args:
         cohort_size: m.
@@ -51,48 +53,44 @@ class Clustered(ByValue):
     by: str = "size"
     width: int | None = 32
 
+    about = About(("clustered",), PAPER, forms=({"by": "updates"},))
     replace = True
 
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        if self.by not in BY:
-            raise unknown_name("setting by of Clustered", self.by, list(BY))
+        check.cohort_size(self)
+        check.one_of(self, "by", BY, "setting by")
         if self.width is not None:
-            check_whole(self, "width", self.width, 1)
+            check.whole(self, "width", low=1)
 
     @property
     def needs(self) -> tuple[ReportSpec, ...]:
-        """Vectors, where clients are compared by them."""
+        """The vectors by which clients are compared, if they are."""
         return (vector_report(self.width),) if self.by == "updates" else ()
 
-    def init(self, clients: Clients) -> ClusteredState:
+    def init(self, clients: Clients) -> VectorState:
         """Return the state before the first round."""
         width = self.width if self.by == "updates" else 0
-        return ClusteredState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), width))
+        return VectorState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), width))
 
-    def line(self, state: ClusteredState, ids: Ints, sizes: Floats) -> tuple[Ints, Floats]:
-        """The distributions laid end to end, each of length 1: (clients, lengths), of which a client may have several.
+    def line(self, state: VectorState, ids: Ints, sizes: Floats) -> tuple[Ints, Floats]:
+        """The distributions laid end to end, each of length 1: clients and lengths; a client may occur several times.
 
         Args:
-            state: what is known.
+            state: counts and vectors.
             ids: the available clients.
-            sizes: theirs.
+            sizes: their data sizes.
         """
         mass = self.cohort_size * (sizes / sizes.sum())
         if self.by == "size":
             order = np.argsort(-sizes, kind="stable")
             return ids[order], mass[order]
-        require(
-            len(ids) <= MOST_CLIENTS,
-            "Clustered: available clients",
-            len(ids),
-            f"at most {MOST_CLIENTS} with by='updates'",
-            "use by='size', which needs no distances",
-        )
+        bound = f"at most {MOST_CLIENTS} with by='updates'"
+        instead = "use by='size', which needs no distances"
+        require(len(ids) <= MOST_CLIENTS, "Clustered: available clients", len(ids), bound, instead)
         at, lengths = _by_updates(state.vectors[ids], mass)
         return ids[at], lengths
 
-    def select(self, state: ClusteredState, view: View, rng: np.random.Generator) -> Choice:
+    def select(self, state: VectorState, view: View, rng: np.random.Generator) -> Choice:
         """Draw one client from each distribution."""
         ids = present(view)
         if len(ids) == 0:
@@ -104,21 +102,21 @@ class Clustered(ByValue):
         drawn = owner[np.minimum(np.searchsorted(ends, np.arange(m) + rng.random(m), side="right"), len(ends) - 1)]
         return Choice(drawn, inclusion=m * view.clients.sizes[drawn] / sizes.sum(), weights=np.ones(m))
 
-    def observe(self, state: ClusteredState, view: View, choice: Choice, outcome: Outcome) -> ClusteredState:
-        """Count who was drawn; keep the vectors that came."""
+    def observe(self, state: VectorState, view: View, choice: Choice, outcome: Outcome) -> VectorState:
+        """Count the drawn clients; keep the vectors that they reported."""
         check_outcome(view, choice, outcome, replace=True)
         np.add.at(state.counts, choice.ids, 1)
         vectors = state.vectors
         if self.by == "updates":
             vectors = learn_vectors(vectors, choice, outcome, vector_report(self.width).name)
-        return ClusteredState(state.counts, vectors)
+        return VectorState(state.counts, vectors)
 
 
 def _by_updates(vectors: Floats, mass: Floats) -> tuple[Ints, Floats]:
-    """Algorithm 2: the line of distributions, given what each client's draws sum to in expectation.
+    """Algorithm 2: the line of distributions, given each client's expected number of draws (its mass).
 
-    A client with a mass of 1 or more has as many distributions for itself as its mass has whole units; what is left of
-    it is treated like the others. Clients without a vector count as a vector of 0, as in the paper.
+    A client with a mass of 1 or more has as many distributions for itself as its mass has whole units; the remainder
+    is treated like the mass of the others. Clients without a vector count as a vector of 0, as in the paper.
     """
     whole = np.floor(mass + 1e-9)
     rest = np.maximum(mass - whole, 0.0)
@@ -153,8 +151,8 @@ def _by_updates(vectors: Floats, mass: Floats) -> tuple[Ints, Floats]:
 def _groups(vectors: Floats, mass: Floats) -> list[Ints]:
     """Ward's tree, cut at the fewest groups of which none has a mass above 1.
 
-    Of unit vectors: the distance of two is then the chord of the angle between them (the paper's arccos similarity);
-    Ward's method is defined for such distances, and not for the rows of a matrix of similarities.
+    The vectors are scaled to length 1, so that distances are chords of the angles between them (the paper's arccos
+    similarity): Ward's method is defined for such distances, and not for the rows of a matrix of similarities.
     """
     if len(vectors) == 1 or vectors.shape[1] == 0:
         return [np.array([i]) for i in range(len(vectors))]

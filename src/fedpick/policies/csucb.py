@@ -1,11 +1,10 @@
 """CS-UCB and CS-UCB-Q: the m clients with the highest upper confidence bound of their speed.
 
-Xia et al. (2020), "Multi-Armed Bandit-Based Client Scheduling for Federated Learning"
-(https://arxiv.org/abs/2007.02315); baselines in BSFL (https://arxiv.org/abs/2303.10373), with the confidence bound of
-its eq. (9). The -Q variant, for non-iid data, adds a virtual queue per client, which grows by the participation floor
-each round and shrinks when the client is chosen.
+Baselines in BSFL, with the confidence bound of its eq. (9). The -Q variant, for non-iid data, adds a virtual queue per
+client, which grows by the participation floor each round and shrinks when the client is chosen.
 
 Trusts: the durations. If they are measured on the server and `tau_min` is given, a client gains nothing by a false one.
+If `tau_min` is learned, one false, very short duration makes all other clients look equally slow.
 """
 
 from dataclasses import dataclass
@@ -13,13 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import solvers
-from fedpick.core.errors import unknown_name
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Outcome, View
-from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_times, nobody, present
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, present
 from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, upper_bound
+from fedpick.policies.about import About, Paper
 
 __all__ = ["CSUCB", "CSUCBState"]
+
+PAPER = Paper(
+    "xia2020multi",
+    "Xia, Wenchao and Quek, Tony Q. S. and Guo, Kun and Wen, Wanli and Yang, Howard H. and Zhu, Hongbo",
+    "Multi-Armed Bandit-Based Client Scheduling for Federated Learning",
+    2020,
+    "journal = {IEEE Transactions on Wireless Communications},\n  doi = {10.1109/TWC.2020.3008091}",
+    "https://arxiv.org/abs/2007.02315",
+)
 
 VARIANTS = ("cs-ucb", "cs-ucb-q")
 
@@ -34,7 +43,7 @@ class CSUCBState:
 
 @dataclass(frozen=True, eq=False)
 class CSUCB(ByValue):
-    """Upper confidence bounds on speed, with or without a participation floor.
+    """The fastest clients, by upper confidence bounds, with or without a participation floor.
 
     Args:
         cohort_size: m.
@@ -52,13 +61,14 @@ class CSUCB(ByValue):
     tau_min: float | None = None
     tau_max: float | None = None
 
+    about = About(("cs-ucb",), PAPER, variants=("cs-ucb-q",))
+
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        if self.variant not in VARIANTS:
-            raise unknown_name("variant of CSUCB", self.variant, list(VARIANTS))
-        check_number(self, "floor", self.floor, 0.0, 1.0)
-        check_number(self, "queue_weight", self.queue_weight, 0.0)
-        check_times(self, self.tau_min, self.tau_max)
+        check.cohort_size(self)
+        check.one_of(self, "variant", VARIANTS)
+        check.number(self, "floor", low=0.0, high=1.0)
+        check.number(self, "queue_weight", low=0.0)
+        check.times(self)
 
     def init(self, clients: Clients) -> CSUCBState:
         """Return the state before the first round."""

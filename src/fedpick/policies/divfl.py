@@ -1,15 +1,13 @@
 """DivFL: the clients whose updates best represent the updates of all clients.
 
-Balakrishnan, Li, Zhou, Himayat, Smith & Bilmes (2022), "Diverse Client Selection for Federated Learning via Submodular
-Maximization", ICLR. The cohort minimises, greedily, the sum over all clients of the distance between the client's
-update and the nearest chosen one's (4); a chosen client's weight is the number of clients that it represents.
+The cohort minimises, greedily, the sum over all clients of the distance between the client's update and the nearest
+chosen one's (4); a chosen client's weight is the number of clients that it represents. (The authors' code leaves these
+weights out, as `aggregation = "mean"` does; the study divfl/rounds plays both.)
 
-The paper's "no overhead" variant: a client's update is the last one that was heard. There all clients train in the
-first round; here clients never tried come first, a cohort at a time. A client that was tried but never reported is
-asked as often as by uniform choice, and represents itself. (An update of 0 would be in the middle of all, and chosen
-always.)
-
-The authors' code leaves these weights out. `aggregation = "mean"` does so here, too; the study divfl/rounds plays both.
+This is the paper's "no overhead" variant: a client's update is the last one that it sent. In the paper all clients
+train in the first round; here clients never tried come first, a cohort at a time. A client that was tried but never
+reported is asked as often as by uniform choice, and represents itself: an update of 0 would be in the middle of all,
+and chosen always.
 
 Trusts: the reported vectors. A client far from all others is chosen, and then has the weight of one client.
 """
@@ -19,36 +17,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick.core.errors import require
 from fedpick.core.protocol import ReportSpec, check_outcome
-from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import ByValue, check_cohort_size, check_whole, nobody, present
-from fedpick.policies._vectors import fresh_vectors, known_vectors, learn_vectors, vector_report
+from fedpick.core.types import Choice, Clients, Ints, Outcome, View
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, places
+from fedpick.policies._vectors import VectorState, fresh_vectors, known_vectors, learn_vectors, vector_report
+from fedpick.policies.about import About, Paper
 from fedpick.solvers.facility import Greedy
 
-__all__ = ["DivFL", "DivFLState"]
+__all__ = ["DivFL"]
 
-MOST_CLIENTS = 30_000  # a choice compares them all with a few times as many: the square of their number
-ALL_UP_TO = 10_000  # clients; of more, some candidates are drawn for each place, and no distances kept
+PAPER = Paper(
+    "balakrishnan2022diverse",
+    "Balakrishnan, Ravikumar and Li, Tian and Zhou, Tianyi and Himayat, Nageen and Smith, Virginia and Bilmes, Jeffrey",
+    "Diverse Client Selection for Federated Learning via Submodular Maximization",
+    2022,
+    "booktitle = {International Conference on Learning Representations (ICLR)}",
+    "https://openreview.net/forum?id=nwKXyFvaUm",
+)
 
-
-@dataclass
-class DivFLState:
-    """How often each client was chosen, and the last vector that it reported (NaN: none yet)."""
-
-    counts: Ints
-    vectors: Floats
+MOST_CLIENTS = 30_000  # the time of a choice grows with the square of this
+ALL_UP_TO = 10_000  # clients; with more, candidates are drawn for each place, and distances are not stored
 
 
 @dataclass(frozen=True, eq=False)
 class DivFL(ByValue):
-    """Greedy facility location on the clients' updates.
+    """The cohort whose updates best represent those of all clients.
 
     Args:
         cohort_size: m.
         width: of the sketches that clients report of their updates; None: the updates themselves, as in the paper.
-        candidates: how many, drawn at random, are looked at for each place (stochastic greedy); None: all of them up to
-            10,000, else (N / m) ln 10.
+        candidates: number of clients, drawn at random, that are compared for each place (stochastic greedy); None: all
+            of up to 10,000 clients, else (N / m) ln 10.
 
     >>> import fedpick as fp
     >>> fp.traits(fp.DivFL(cohort_size=10)).needs
@@ -59,35 +59,31 @@ class DivFL(ByValue):
     width: int | None = 32
     candidates: int | None = None
 
+    about = About(("divfl",), PAPER, measured_up_to=10_000)
+
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        for name in ("width", "candidates"):
-            if getattr(self, name) is not None:
-                check_whole(self, name, getattr(self, name), 1)
+        check.cohort_size(self)
+        if self.width is not None:
+            check.whole(self, "width", low=1)
+        check.whole(self, "candidates", low=1)
 
     @property
     def needs(self) -> tuple[ReportSpec, ...]:
         """The vectors."""
         return (vector_report(self.width),)
 
-    def init(self, clients: Clients) -> DivFLState:
+    def init(self, clients: Clients) -> VectorState:
         """Return the state before the first round: no update is known."""
-        return DivFLState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), self.width))
+        return VectorState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), self.width))
 
-    def select(self, state: DivFLState, view: View, rng: np.random.Generator) -> Choice:
-        """Greedily, the client that brings the others nearest to the cohort."""
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+    def select(self, state: VectorState, view: View, rng: np.random.Generator) -> Choice:
+        """Add the client that brings all others nearest to the cohort, one after the other."""
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         heard = known_vectors(state.vectors)
-        require(
-            len(heard) <= MOST_CLIENTS,
-            "DivFL: clients",
-            len(heard),
-            f"at most {MOST_CLIENTS}",
-            "every choice compares all of them; use another policy for so many",
-        )
+        instead = "every choice compares all of them; use another policy for so many"
+        check.few(self, "clients", len(heard), MOST_CLIENTS, instead)
         known = np.flatnonzero(heard)  # all of them are represented, including those not available
         there = np.flatnonzero(view.available[known])
         alone = self._alone(state, ids[~heard[ids]], m, m / len(ids), m - len(there), rng)
@@ -106,17 +102,17 @@ class DivFL(ByValue):
         return Choice(cohort[order], weights=weights[order])
 
     def _alone(
-        self, state: DivFLState, ids: Ints, most: int, rate: float, least: int, rng: np.random.Generator
+        self, state: VectorState, ids: Ints, most: int, rate: float, least: int, rng: np.random.Generator
     ) -> Ints:
-        """Of the clients without a vector: those never tried, then each other at this rate, and `least` in all."""
+        """Clients without a vector: those never tried, then others with probability `rate`; `least` to `most`."""
         fresh = rng.permutation(ids[state.counts[ids] == 0])
         tried = rng.permutation(ids[state.counts[ids] > 0])
         again = rng.random(len(tried)) < rate
         order: Ints = np.concatenate([fresh, tried[again], tried[~again]])
         return order[: min(most, max(len(fresh) + int(np.count_nonzero(again)), least))]
 
-    def observe(self, state: DivFLState, view: View, choice: Choice, outcome: Outcome) -> DivFLState:
-        """Keep the vectors that came."""
+    def observe(self, state: VectorState, view: View, choice: Choice, outcome: Outcome) -> VectorState:
+        """Keep the vectors that were reported."""
         check_outcome(view, choice, outcome)
         state.counts[choice.ids] += 1
-        return DivFLState(state.counts, learn_vectors(state.vectors, choice, outcome, vector_report(self.width).name))
+        return VectorState(state.counts, learn_vectors(state.vectors, choice, outcome, vector_report(self.width).name))

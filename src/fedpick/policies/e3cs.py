@@ -1,8 +1,7 @@
 """E3CS: Exp3-based client selection for volatile clients.
 
-Huang, Lin, Shen, Li & Zomaya (2022), "Stochastic Client Selection for Federated Learning with Volatile Clients"
-(https://arxiv.org/abs/2011.08756; equation numbers are of this paper). An adversarial bandit with k plays per round:
-exponential weights favour clients that return their models, and a quota is a lower bound of every client's probability.
+An adversarial bandit with k plays per round: exponential weights favour clients that return their models, and a quota
+is a lower bound of every client's probability.
 
 Trusts: only the server's own record of which clients answered (unless `reward` names a report). A client's probability
 is never below quota * k/K or above 1, whatever it reports.
@@ -16,22 +15,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick import sampling
-from fedpick.core.errors import MissingError, SettingError, require, unknown_name
+from fedpick.core.errors import MissingError, SettingError, require
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.schedules import Cosine, Linear, Schedule, Step
 from fedpick.core.state import shared_field
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import (
-    ByValue,
-    check_cohort_size,
-    check_number,
-    check_whole,
-    nobody,
-    present,
-    valid_losses,
-)
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, present, valid_losses
+from fedpick.policies.about import About, Paper
 
 __all__ = ["E3CS", "E3CSState", "allocate"]
+
+PAPER = Paper(
+    "huang2022stochastic",
+    "Huang, Tiansheng and Lin, Weiwei and Shen, Li and Li, Keqin and Zomaya, Albert Y.",
+    "Stochastic Client Selection for Federated Learning with Volatile Clients",
+    2022,
+    "journal = {IEEE Internet of Things Journal},\n  volume = {9},\n  number = {20},\n"
+    "  doi = {10.1109/JIOT.2022.3172113}",
+    "https://arxiv.org/abs/2011.08756",
+)
 
 SAMPLERS: dict[str, Callable[[Floats, int, np.random.Generator], Ints]] = {
     "pivotal": lambda p, k, rng: sampling.pivotal(p, rng),
@@ -70,8 +73,8 @@ def allocate(log_weights: ArrayLike, k: int, sigma: float) -> tuple[Floats, Bool
 def _capped_among(logs: Floats, p: Floats, sigma: float) -> Bools | None:
     """Which of the chosen are in S_t, from their own weights and probabilities; None: all weights are needed to know.
 
-    Outside S_t, p = c w + sigma, so any such client tells c. A client with p = 1 is in S_t if c w > 1 - sigma; with
-    equality it is not, so what is too close to tell from rounding is left open.
+    Outside S_t, p = c w + sigma, so that any such client gives c. A client with p = 1 is in S_t if c w > 1 - sigma;
+    with equality it is not, so None is returned if the difference could be rounding.
     """
     sure: Bools = p >= 1.0
     if not sure.any():
@@ -94,7 +97,7 @@ class E3CSState:
 
 @dataclass(frozen=True, eq=False)
 class E3CS(ByValue):
-    """Exp3 with k plays per round and a fairness quota.
+    """Clients that return their models, with a fairness quota (Exp3 with k plays per round).
 
     Args:
         cohort_size: k.
@@ -121,11 +124,12 @@ class E3CS(ByValue):
     horizon: int | None = None
     reward: str | None = None
 
+    about = About(("e3cs",), PAPER)
+
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
+        check.cohort_size(self)
         if isinstance(self.quota, str):
-            if self.quota not in QUOTAS:
-                raise unknown_name("quota of E3CS", self.quota, list(QUOTAS))
+            check.one_of(self, "quota", QUOTAS)
         elif not callable(self.quota):
             number = isinstance(self.quota, int | float | np.number) and not isinstance(self.quota, bool)
             require(
@@ -138,14 +142,11 @@ class E3CS(ByValue):
         if isinstance(self.learning_rate, str):
             require(self.learning_rate == "optimal", "E3CS: learning_rate", self.learning_rate, "a number or 'optimal'")
         else:
-            check_number(self, "learning_rate", self.learning_rate, 0.0, open=True)
-        if self.sampler not in SAMPLERS:
-            raise unknown_name("sampler of E3CS", self.sampler, list(SAMPLERS))
-        if self.max_step is not None:
-            check_number(self, "max_step", self.max_step, 0.0, open=True)
-        if self.horizon is not None:
-            check_whole(self, "horizon", self.horizon, 2)
-        elif isinstance(self.quota, str) or self.learning_rate == "optimal":
+            check.number(self, "learning_rate", low=0.0, open=True)
+        check.one_of(self, "sampler", SAMPLERS)
+        check.number(self, "max_step", low=0.0, open=True)
+        check.whole(self, "horizon", low=2)
+        if self.horizon is None and (isinstance(self.quota, str) or self.learning_rate == "optimal"):
             asks = f"quota={self.quota!r}" if isinstance(self.quota, str) else "learning_rate='optimal'"
             raise SettingError(f"E3CS: {asks} needs the number of rounds: pass horizon=T")
 
@@ -213,7 +214,7 @@ class E3CS(ByValue):
                     f"E3CS: reward={self.reward!r}, but the outcome's reports are {list(outcome.reports)}"
                 )
             reported = np.asarray(outcome.reports[self.reward], dtype=np.float64)
-            x *= np.clip(np.where(valid_losses(reported), reported, 0.0), 0.0, 1.0)  # what cannot be true earns nothing
+            x *= np.clip(np.where(valid_losses(reported), reported, 0.0), 0.0, 1.0)  # an impossible reward counts as 0
         if len(choice) == 0:
             return E3CSState(state.log_weights, state.eta)
         logs, ids = state.log_weights, choice.ids

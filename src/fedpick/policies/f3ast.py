@@ -1,10 +1,8 @@
 """F3AST: the clients chosen least in relation to their share of the data, with weights by the inverse of their rate.
 
-Ribero, Vikalo & de Veciana (2022), "Federated Learning Under Intermittent Client Availability and Time-Varying
-Communication Constraints". Chooses the m available clients with the highest p_k^2 / r_k^2, where p_k is a client's
-share of the data and r_k an exponential average of how often it was chosen: the gradient of the variance, which is the
-sum of p_k^2 / r_k. Updates are added with weights p_k / r_k as they are, so that in the long run the weight of each
-client is p_k.
+Chooses the m available clients with the highest p_k^2 / r_k^2, where p_k is a client's share of the data and r_k an
+exponential average of how often it was chosen: the gradient of the variance, which is the sum of p_k^2 / r_k. Updates
+are added with weights p_k / r_k as they are, so that in the long run the weight of each client is p_k.
 
 Trusts: data sizes, which decide a client's share; nothing that is reported.
 """
@@ -17,14 +15,25 @@ from fedpick import solvers
 from fedpick.core.protocol import check_outcome
 from fedpick.core.state import shared_field
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, places
+from fedpick.policies.about import About, Paper
 
 __all__ = ["F3AST", "F3ASTState"]
+
+PAPER = Paper(
+    "ribero2023federated",
+    "Ribero, M{\\'o}nica and Vikalo, Haris and {de Veciana}, Gustavo",
+    "Federated Learning Under Intermittent Client Availability and Time-Varying Communication Constraints",
+    2023,
+    "journal = {IEEE Journal of Selected Topics in Signal Processing},\n  doi = {10.1109/JSTSP.2022.3224590}",
+    "https://arxiv.org/abs/2205.06730",
+)
 
 
 @dataclass
 class F3ASTState:
-    """How often each client was chosen, and the average by which its rate is known."""
+    """How often each client was chosen, and the average of its rate."""
 
     counts: Ints
     rate: Floats  # r_k times `scale`, so that a round changes the entries of the chosen alone; -1: just enrolled
@@ -33,7 +42,7 @@ class F3ASTState:
 
 @dataclass(frozen=True, eq=False)
 class F3AST(ByValue):
-    """Greedy on the variance of the aggregate, with unbiased weights.
+    """Clients chosen least in relation to their share of the data, with unbiased weights.
 
     Args:
         cohort_size: m.
@@ -52,11 +61,12 @@ class F3AST(ByValue):
     beta: float = 0.01
     most: float | None = None
 
+    about = About(("f3ast",), PAPER)
+
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        check_number(self, "beta", self.beta, 0.0, 0.5, open=True)
-        if self.most is not None:
-            check_number(self, "most", self.most, 1.0)
+        check.cohort_size(self)
+        check.number(self, "beta", low=0.0, high=0.5, open=True)
+        check.number(self, "most", low=1.0)
 
     def init(self, clients: Clients) -> F3ASTState:
         """Return the state before the first round."""
@@ -73,12 +83,11 @@ class F3AST(ByValue):
 
     def select(self, state: F3ASTState, view: View, rng: np.random.Generator) -> Choice:
         """The m highest p_k / r_k of the available clients."""
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         sizes, rate = view.clients.sizes, self.rates(state)
-        chosen = ids[solvers.top(sizes[ids] / rate[ids], m, rng)]  # the order of the squares
+        chosen = ids[solvers.top(sizes[ids] / rate[ids], m, rng)]  # in the same order as their squares
         share = sizes[chosen] / sizes.sum()
         weights = share / rate[chosen]
         if self.most is not None:

@@ -1,46 +1,47 @@
-"""FedCor: the clients whose losses tell, and move, most about the losses of all.
+"""FedCor: the clients whose losses are most correlated with the losses of all clients.
 
-Tang, Ning, Wang, Sun, Wang, Li & Chen (2022), "FedCor: Correlation-Based Active Client Selection Strategy for
-Heterogeneous Federated Learning", CVPR. The changes of all clients' losses in a round are a Gaussian vector with the
-covariance S = X X' + noise^2 I, where row k of X, of a few numbers, is learned for client k by maximum likelihood from
-changes after uniform choices, older ones counting less (gamma per round). The cohort is chosen greedily: the client k
-with the highest alpha_k sum_i p_i S_ik / sqrt(S_kk), p_i its share of the data; then S is conditioned on it. Annealing:
+The changes of all clients' losses in a round are a Gaussian vector with the covariance S = X X' + noise^2 I, where row
+k of X, a few numbers, is learned for client k by maximum likelihood from changes after uniform choices, older ones
+counting less (gamma per round). The cohort is chosen greedily: the client k with the highest
+alpha_k sum_i p_i S_ik / sqrt(S_kk), p_i its share of the data; then S is conditioned on it. Annealing:
 alpha_k = beta^(number of times chosen since X was learned).
 
-Changes need the loss of all clients in two rounds in a row, which is a probe of all: in the first `warmup` rounds, and
-then every `interval` rounds. In those rounds the cohort is uniform. The authors train that cohort beside the round's
-own, and drop it; here it is the round's. The mean of the changes is their discounted mean, as in the authors' commands.
-X maximises the likelihood of the changes seen: with all seen, the eigenvectors' solution (Tipping & Bishop 1999), which
-the authors approach by gradient steps.
+To learn a change, all clients are probed in two rounds in a row: in the first `warmup` rounds, and then every
+`interval` rounds. In those rounds the cohort is uniform. The authors train that cohort beside the round's, and drop it;
+here it is the round's. The mean of the changes is their discounted mean, as in the authors' commands. With all changes
+known, X is the eigenvectors' solution (Tipping & Bishop 1999), which the authors approach by gradient steps.
 
-The paper's clients are always there. Here, a client that was away when the round began has as its change that since it
-was last asked, divided by the rounds in between (where two halves take turns, nobody is there in two rounds in a row);
-one away when the round ended has none. Of clients without any, the change found when a round begins counts, too.
-Those asked fewer than two times are chosen last.
+In the paper clients are always available. Here, the change of a client that was away at the start of the round is its
+change since it was last probed, divided by the rounds in between; a client away at the end of the round has no change.
+For a client without any change, one found at the start of a round counts, too. Clients probed fewer than two times are
+chosen last.
 
-Trusts: the losses that clients report. A client whose loss jumps looks as if it told the most, and is chosen until its
-annealing outweighs that.
+Trusts: the losses that clients report. A client whose loss jumps looks correlated with all others, and is chosen until
+its annealing outweighs that.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick.core.errors import ContractError, MissingError
+from fedpick.core.errors import MissingError
 from fedpick.core.protocol import check_outcome
 from fedpick.core.state import shared_field
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import (
-    ByValue,
-    check_cohort_size,
-    check_number,
-    check_whole,
-    nobody,
-    present,
-    valid_losses,
-)
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, answers, nobody, places, valid_losses
+from fedpick.policies.about import About, Paper
 
 __all__ = ["FedCor", "FedCorState", "embed", "greedy"]
+
+PAPER = Paper(
+    "tang2022fedcor",
+    "Tang, Minxue and Ning, Xuefei and Wang, Yitu and Sun, Jingwei and Wang, Yu and Li, Hai and Chen, Yiran",
+    "{FedCor}: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated Learning",
+    2022,
+    "booktitle = {IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)}",
+    "https://arxiv.org/abs/2103.13822",
+)
 
 STEPS = 20  # of the EM algorithm, where changes are missing
 
@@ -69,7 +70,7 @@ def embed(changes: Floats, weights: Floats, dimension: int, noise: float) -> Flo
     values, right = values[::-1][:dimension], right[:, ::-1][:, :dimension]
     some = values > max(noise**2, 1e-12 * values[:1].sum())
     left = scaled @ right[:, some] / np.sqrt(values[some])
-    left *= np.where(left.sum(axis=0) < 0.0, -1.0, 1.0)  # of the two signs, one
+    left *= np.where(left.sum(axis=0) < 0.0, -1.0, 1.0)  # one of the two possible signs
     found = np.zeros((len(changes), dimension))
     found[:, : some.sum()] = left * np.sqrt(values[some] - noise**2)
     missing = seen.any(axis=1, keepdims=True) & ~seen & (weights > 0.0)
@@ -110,14 +111,14 @@ def greedy(vectors: Floats, noise: float, p: Floats, alpha: Floats, able: Ints, 
     spread = np.square(rows).sum(axis=1) + own  # S_kk
     left, chosen = np.ones(len(able), dtype=np.bool_), np.empty(m, dtype=np.int64)
     for place in range(m):
-        told = rows @ (inner @ rest) + own * p[able]  # sum over i of p_i S_ik
-        at = int(np.argmax(np.where(left, alpha[able] * told / np.sqrt(spread), -np.inf)))
+        explained = rows @ (inner @ rest) + own * p[able]  # sum over i of p_i S_ik
+        at = int(np.argmax(np.where(left, alpha[able] * explained / np.sqrt(spread), -np.inf)))
         chosen[place], left[at] = able[at], False
         rest = rest - p[able[at]] * rows[at]
         pull = inner @ rows[at]
         scale = own + float(rows[at] @ pull)
         inner = inner - np.outer(pull, pull) / scale
-        # Whatever is known of the others, each keeps its own noise.
+        # The noise of a client is independent of the others.
         spread = np.maximum(spread - np.square(rows @ pull) / scale, own)
     return chosen
 
@@ -136,7 +137,7 @@ class FedCorState:
 
 @dataclass(frozen=True, eq=False)
 class FedCor(ByValue):
-    """Greedy choice by the covariance of the clients' loss changes.
+    """Clients whose loss changes explain those of all clients, chosen greedily.
 
     Args:
         cohort_size: m.
@@ -162,15 +163,15 @@ class FedCor(ByValue):
     dimension: int = 15
     noise: float = 0.01
 
+    about = About(("fedcor",), PAPER, measured_up_to=100_000)
     needs = ("probe",)
 
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        for name, low in (("warmup", 2), ("interval", 2), ("samples", 2), ("dimension", 1)):
-            check_whole(self, name, getattr(self, name), low)
-        for name in ("beta", "gamma"):
-            check_number(self, name, getattr(self, name), 0.0, 1.0, open=True)
-        check_number(self, "noise", self.noise, 0.0, open=True)
+        check.cohort_size(self)
+        check.whole(self, "warmup", "interval", "samples", low=2)
+        check.whole(self, "dimension", low=1)
+        check.number(self, "beta", "gamma", low=0.0, high=1.0, open=True)
+        check.number(self, "noise", low=0.0, open=True)
 
     def samples_in(self, round: int) -> bool:
         """Whether this round's change is learned from: its cohort is uniform."""
@@ -189,9 +190,8 @@ class FedCor(ByValue):
         )
 
     def select(self, state: FedCorState, view: View, rng: np.random.Generator) -> Choice:
-        """Probe all where a change is to be learned; choose uniformly in rounds learned from, else greedily."""
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+        """Probe all clients if a change is to be learned; choose uniformly in rounds learned from, else greedily."""
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         probed = None
@@ -211,24 +211,22 @@ class FedCor(ByValue):
                 "FedCor asks all clients for their loss in some rounds, but view.probe is None; give the View a probe, "
                 "or use a policy that needs none"
             )
-        told = np.asarray(view.probe(ids), dtype=np.float64)
-        if told.shape != ids.shape:
-            raise ContractError(f"view.probe returned shape {told.shape} for {len(ids)} ids; return one loss per id")
-        losses = np.full(len(view.clients), np.nan)
-        losses[ids] = np.where(valid_losses(told), told, np.nan)
-        return losses
+        losses = answers(view.probe, ids, "view.probe", "loss")
+        everyone = np.full(len(view.clients), np.nan)
+        everyone[ids] = np.where(valid_losses(losses), losses, np.nan)
+        return everyone
 
     def observe(self, state: FedCorState, view: View, choice: Choice, outcome: Outcome) -> FedCorState:
-        """Keep what was probed; where it ends a round that is learned from, keep the change and learn."""
+        """Keep the probed losses; after a round that is learned from, keep the change and learn X."""
         check_outcome(view, choice, outcome)
         losses, heard, changes, when = state.losses, state.heard, state.changes, state.when
         vectors, counts = state.vectors, state.counts
         counts[choice.ids] += 1
-        round, told = view.round, choice.probed
-        if told is not None:
-            rate = (told - losses) / np.maximum(round - heard, 1)
+        round, probed = view.round, choice.probed
+        if probed is not None:
+            rate = (probed - losses) / np.maximum(round - heard, 1)
             if self.samples_in(round - 1) and np.isfinite(rate).any():
-                at = int(np.argmin(when))  # the oldest gives way
+                at = int(np.argmin(when))  # replaces the oldest
                 changes[:, at], when[at] = rate, round - 1
             elif when.any():
                 unknown = ~np.isfinite(changes).any(axis=1)
@@ -237,6 +235,6 @@ class FedCor(ByValue):
                 weights = np.where(when > 0, self.gamma ** (round - when), 0.0)
                 vectors = embed(changes, weights, self.dimension, self.noise)
                 counts[:] = 0
-            known = np.isfinite(told)
-            losses[known], heard[known] = told[known], round
+            known = np.isfinite(probed)
+            losses[known], heard[known] = probed[known], round
         return FedCorState(losses, heard, changes, vectors, counts, when)

@@ -1,9 +1,7 @@
 """FedCS, an oracle: knows how reliable or how fast the clients are, and takes the best.
 
-Nishio & Yonetani (2019), "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge"
-(https://arxiv.org/abs/1804.08333), in the two forms that later papers use as a baseline: E3CS's
-(https://arxiv.org/abs/2011.08756; the k highest success rates, always the same clients) and RBCS-F's
-(https://doi.org/10.1109/TPDS.2020.3040887; all clients whose expected time c'theta* is below the deadline).
+In the two forms that later papers use as a baseline: E3CS's (the k highest success rates, always the same clients) and
+RBCS-F's (all clients whose expected time c'theta* is below the deadline).
 
 Trusts: nothing that clients report; it does not learn.
 """
@@ -16,9 +14,20 @@ from fedpick import solvers
 from fedpick.core.errors import ContractError, MissingError, SettingError
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import ByValue, Truth, check_cohort_size, check_number, nobody, present, truth
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, Truth, nobody, present, truth
+from fedpick.policies.about import About, Paper
 
 __all__ = ["FedCS", "FedCSState"]
+
+PAPER = Paper(
+    "nishio2019client",
+    "Nishio, Takayuki and Yonetani, Ryo",
+    "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge",
+    2019,
+    "booktitle = {IEEE International Conference on Communications (ICC)}",
+    "https://arxiv.org/abs/1804.08333",
+)
 
 
 @dataclass
@@ -55,17 +64,17 @@ class FedCS(ByValue):
     times: Truth | None = None
     theta: Truth | None = None
 
+    about = About(("fedcs",), PAPER, kind="oracle", given="success")
     truths = ("success", "times", "theta")
 
     def __post_init__(self) -> None:
         if self.success is None and self.deadline is None:
             raise SettingError("FedCS: give either success=rates, or deadline=seconds with times= or theta=")
         if self.cohort_size is not None or self.deadline is None:
-            check_cohort_size(self, self.cohort_size)
-        if self.deadline is not None:
-            check_number(self, "deadline", self.deadline, 0.0, open=True)
-            if self.times is None and self.theta is None:
-                raise SettingError("FedCS: deadline needs the clients' times: give either times= or theta=")
+            check.cohort_size(self)
+        check.number(self, "deadline", low=0.0, open=True)
+        if self.deadline is not None and self.times is None and self.theta is None:
+            raise SettingError("FedCS: deadline needs the clients' times: give either times= or theta=")
 
     @property
     def needs(self) -> tuple[str, ...]:

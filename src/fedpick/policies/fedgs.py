@@ -1,9 +1,8 @@
 """FedGS: cohorts of clients with different data, with all clients chosen equally often.
 
-Wang et al. (2023), "FedGS: Federated Graph-Based Sampling with Arbitrary Client Availability"
-(https://arxiv.org/abs/2211.13975; equation numbers are of this paper). A graph joins clients with similar data
-(`fedpick.graph`); the cohort maximises  alpha/N s'Hs - z's  (16), where H are the shortest paths on that graph and z
-the centred numbers of times that clients were chosen. `fedpick.solvers.disperse` searches for the maximum.
+A graph joins clients with similar data (`fedpick.graph`); the cohort maximises  alpha/N s'Hs - z's  (16), where H are
+the shortest paths on that graph and z the centred numbers of times that clients were chosen. `fedpick.solvers.disperse`
+searches for the maximum.
 
 Trusts: features and embeddings, for distances only. A client can falsely look different from all others, but its count
 limits its gain: with the default scale it is chosen at most about alpha (N-1)/M times more than the others.
@@ -18,13 +17,25 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedpick import graph as graphs
 from fedpick import solvers
-from fedpick.core.errors import ContractError, MissingError, SettingError, require, unknown_name
+from fedpick.core.errors import ContractError, MissingError, SettingError
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.state import pairwise_field
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, places
+from fedpick.policies.about import About, Paper
 
 __all__ = ["FedGS", "FedGSState"]
+
+PAPER = Paper(
+    "wang2023fedgs",
+    "Wang, Zheng and Fan, Xiaoliang and Qi, Jianzhong and Jin, Haibing and Yang, Peizhen and Shen, Siqi and "
+    "Wang, Cheng",
+    "{FedGS}: Federated Graph-Based Sampling with Arbitrary Client Availability",
+    2023,
+    "booktitle = {AAAI Conference on Artificial Intelligence}",
+    "https://arxiv.org/abs/2211.13975",
+)
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +61,7 @@ def _known(vectors: Floats) -> Bools:
 
 @dataclass(frozen=True, eq=False)
 class FedGS(ByValue):
-    """Diverse cohorts with equal participation, for any availability.
+    """Cohorts with different data and equal participation, for any availability.
 
     Args:
         cohort_size: M.
@@ -82,19 +93,15 @@ class FedGS(ByValue):
     restarts: int = 16
     time_limit: float | None = None
 
+    about = About(("fedgs",), PAPER, forms=({"graph": "embedding"},), measured_up_to=10_000)
+
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        check_number(self, "alpha", self.alpha, 0.0)
-        check_number(self, "sigma2", self.sigma2, 0.0, open=True)
-        check_number(self, "epsilon", self.epsilon, 0.0, 1.0, open=True)
-        if self.neighbours is not None:
-            check_number(self, "neighbours", self.neighbours, 1)
-        if self.scale not in SCALES:
-            raise unknown_name("scale of FedGS", self.scale, list(SCALES))
-        check_number(self, "rebuild_every", self.rebuild_every, 1)
-        check_number(self, "restarts", self.restarts, 1)
-        if self.time_limit is not None:
-            check_number(self, "time_limit", self.time_limit, 0.0, open=True)
+        check.cohort_size(self)
+        check.number(self, "alpha", low=0.0)
+        check.number(self, "sigma2", "time_limit", low=0.0, open=True)
+        check.number(self, "epsilon", low=0.0, high=1.0, open=True)
+        check.number(self, "neighbours", "rebuild_every", "restarts", low=1)
+        check.one_of(self, "scale", SCALES)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -143,13 +150,8 @@ class FedGS(ByValue):
         known = np.flatnonzero(_known(vectors))
         if len(known) < 2 or self.alpha == 0.0:
             return np.empty((0, 0), dtype=np.float32)
-        require(
-            len(vectors) <= MOST_CLIENTS,
-            "FedGS: clients",
-            len(vectors),
-            f"at most {MOST_CLIENTS}",
-            f"their distances would take {len(vectors) ** 2 * 4 / 2**30:.0f} GiB; use alpha=0, which needs none",
-        )
+        instead = f"their distances would take {len(vectors) ** 2 * 4 / 2**30:.0f} GiB; use alpha=0, which needs none"
+        check.few(self, "clients", len(vectors), MOST_CLIENTS, instead)
         neighbours = self.neighbours
         if neighbours is None and len(known) > DENSE_UP_TO:
             neighbours = 10
@@ -166,8 +168,7 @@ class FedGS(ByValue):
 
     def select(self, state: FedGSState, view: View, rng: np.random.Generator) -> Choice:
         """Choose the cohort by (16)."""
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         total = len(view.clients)

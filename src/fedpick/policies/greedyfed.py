@@ -1,14 +1,13 @@
 """GreedyFed: the clients whose updates were worth most on the server's validation data.
 
-Singhal, Pandey & Popovski (2024), "Greedy Shapley Client Selection for Communication-Efficient Federated Learning",
-IEEE Networking Letters, Algorithm 1. In the first rounds every client is chosen once; then the m with the highest
-Shapley value, which is the mean over the rounds that a client took part in, or an exponential average.
+Algorithm 1: in the first rounds every client is chosen once; then the m with the highest Shapley value, which is the
+mean over the rounds that a client took part in, or an exponential average.
 
-The round's values come as the report "shapley", which the server computes: GTG-Shapley, of minus the validation loss.
+The round's values are the report "shapley", which the server computes: GTG-Shapley, of minus the validation loss.
 Clients never tried come first, in random order (in the paper by their number). A client that was chosen but not valued,
-because it failed, counts as the lowest of its cohort, or what it had if that is lower: with the 0 that all begin with,
+because it failed, counts as the lowest of its cohort, or keeps its value if that is lower: with the initial value of 0,
 it would rank above clients of negative value. If the server could value nobody (its function raised, or gave NaN),
-nothing changes for those who answered, and clients never valued still come first; but only three times, because an
+nothing changes for clients that answered, and clients never valued still come first; but only three times, because an
 update may be made to break the server's function.
 
 Trusts: no report; the updates themselves are valued. The validation data must be like what the model is for.
@@ -21,17 +20,20 @@ import numpy as np
 from fedpick import solvers
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
-from fedpick.policies._common import (
-    ByValue,
-    check_cohort_size,
-    check_number,
-    nobody,
-    present,
-    unheard_lowest,
-    valid_losses,
-)
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, present, unheard_lowest, valued
+from fedpick.policies.about import About, Paper
 
 __all__ = ["GreedyFed", "GreedyFedState"]
+
+PAPER = Paper(
+    "singhal2024greedy",
+    "Singhal, Pranava and Pandey, Shashi Raj and Popovski, Petar",
+    "Greedy {Shapley} Client Selection for Communication-Efficient Federated Learning",
+    2024,
+    "journal = {IEEE Networking Letters}",
+    "https://arxiv.org/abs/2312.09108",
+)
 
 EXCUSES = 3  # rounds without a value after which a client no longer counts as never tried
 
@@ -48,7 +50,7 @@ class GreedyFedState:
 
 @dataclass(frozen=True, eq=False)
 class GreedyFed(ByValue):
-    """The m clients of the highest average Shapley value.
+    """Clients with the highest average Shapley value of their updates on the server's data.
 
     Args:
         cohort_size: m.
@@ -63,12 +65,12 @@ class GreedyFed(ByValue):
     cohort_size: int
     memory: float | None = None
 
+    about = About(("greedyfed",), PAPER)
     needs = (ReportSpec("shapley", 0, server=True),)
 
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        if self.memory is not None:
-            check_number(self, "memory", self.memory, 0.0, np.nextafter(1.0, 0.0))
+        check.cohort_size(self)
+        check.number(self, "memory", low=0.0, high=np.nextafter(1.0, 0.0))
 
     def init(self, clients: Clients) -> GreedyFedState:
         """Return the state before the first round."""
@@ -87,12 +89,11 @@ class GreedyFed(ByValue):
     def observe(self, state: GreedyFedState, view: View, choice: Choice, outcome: Outcome) -> GreedyFedState:
         """Average the values of this round."""
         check_outcome(view, choice, outcome)
-        told = np.asarray(outcome.reports.get("shapley", np.full(len(choice), np.nan)), dtype=np.float64)
-        heard = outcome.succeeded & valid_losses(told)
+        values, heard = valued(outcome)
         excused = (outcome.status == Status.DONE) & ~heard.any()
         state.counts[choice.ids[~excused]] += 1
         state.excused[choice.ids[excused]] += 1
-        ids, new = choice.ids[heard], told[heard]
+        ids, new = choice.ids[heard], values[heard]
         state.valued[ids] += 1
         if self.memory is None:
             state.worth[ids] += (new - state.worth[ids]) / state.valued[ids]

@@ -1,9 +1,9 @@
 """Guard: limits what false reports can gain under any policy, and how often clients are asked that keep failing.
 
-Our own combination of three known methods: a token bucket limits each client's share of the places, as for network
-traffic; more failures in a row than are usual lead to exponential back-off (Metcalfe & Boggs 1976, "Ethernet"); losses
-are clipped against the median and the lower quartile of the cohort (Hampel 1974, "The influence curve and its role in
-robust estimation").
+A combination of three known methods, of no paper: a token bucket limits each client's share of the places, as for
+network traffic; more failures in a row than are usual lead to exponential back-off (Metcalfe & Boggs 1976, "Ethernet");
+losses are clipped against the median and the lower quartile of the cohort (Hampel 1974, "The influence curve and its
+role in robust estimation").
 
 Trusts: no report, for more than `cap` times the equal share. A client that returns under another name is a newcomer;
 identities must be checked elsewhere.
@@ -17,7 +17,9 @@ import numpy as np
 from fedpick.core.errors import SettingError
 from fedpick.core.protocol import Policy, check_outcome, traits
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, View
-from fedpick.policies._common import ByValue, check_number, check_whole, valid_losses
+from fedpick.policies import _checks as check
+from fedpick.policies._common import Wrapper, valid_losses
+from fedpick.policies.about import About
 
 __all__ = ["Guard", "GuardState"]
 
@@ -42,8 +44,8 @@ class GuardState(Generic[S]):
 
 
 @dataclass(frozen=True, eq=False)
-class Guard(ByValue, Generic[S]):
-    """Any policy, choosing among the clients that have not used up their share and are not on probation.
+class Guard(Wrapper, Generic[S]):
+    """Any policy, among clients that have neither used up their share nor failed too often.
 
     Share: with m places per round and n available clients, an equal share is m/n places per round. Over any t rounds,
     no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
@@ -81,23 +83,15 @@ class Guard(ByValue, Generic[S]):
     window: int = 50
     probation: float = 2.0
 
+    about = About(("guard",), kind="wrapper")
+
     def __post_init__(self) -> None:
         for name in ("init", "select", "observe"):
             if not callable(getattr(self.policy, name, None)):
                 raise SettingError(f"Guard: policy is {self.policy!r:.80}, which has no {name}(), but must be a policy")
-        check_number(self, "cap", self.cap, 1.0)
-        check_whole(self, "window", self.window, 0)
-        check_number(self, "probation", self.probation, 0.0)
-
-    @property
-    def cohort_size(self) -> int | None:
-        """As the policy inside."""
-        return traits(self.policy).cohort_size
-
-    def before_admit(self, state: GuardState[S]) -> GuardState[S]:
-        """As the policy inside."""
-        prepare = getattr(self.policy, "before_admit", None)
-        return state if prepare is None else replace(state, inner=prepare(state.inner))
+        check.number(self, "cap", low=1.0)
+        check.whole(self, "window", low=0)
+        check.number(self, "probation", low=0.0)
 
     def init(self, clients: Clients) -> GuardState[S]:
         """Return the state before the first round."""
@@ -125,7 +119,7 @@ class Guard(ByValue, Generic[S]):
         return replace(view, available=mask, probe=None if view.probe is None else _clipped(view.probe))
 
     def select(self, state: GuardState[S], view: View, rng: np.random.Generator) -> Choice:
-        """Let the policy inside choose among those that it may."""
+        """Let the policy inside choose among the admitted clients."""
         return self.policy.select(state.inner, self._seen(state, view), rng)
 
     def observe(self, state: GuardState[S], view: View, choice: Choice, outcome: Outcome) -> GuardState[S]:
@@ -133,13 +127,12 @@ class Guard(ByValue, Generic[S]):
         check_outcome(view, choice, outcome, replace=traits(self.policy).replace)
         seen, ids, used = self._seen(state, view), choice.ids, state.used
         heard = outcome.succeeded & valid_losses(outcome.loss)
-        told = Outcome(outcome.status, outcome.duration, _clip(outcome.loss, heard), outcome.reports)
-        inner = self.policy.observe(state.inner, seen, choice, told)
+        clipped = Outcome(outcome.status, outcome.duration, _clip(outcome.loss, heard), outcome.reports)
+        inner = self.policy.observe(state.inner, seen, choice, clipped)
         np.maximum(used - min(self._rate(int(np.count_nonzero(view.available))), 1e9), 0.0, out=used)
         np.add.at(used, ids, 1.0)
-        failed = ~outcome.succeeded | (
-            ~heard & ~np.isnan(outcome.loss)
-        )  # NaN: no loss was reported, as in runs without training
+        # A loss of NaN is none: no loss was reported, as in runs without training.
+        failed = ~outcome.succeeded | (~heard & ~np.isnan(outcome.loss))
         state.failures[ids] = np.where(failed, np.maximum(state.failures[ids], 0) + 1, 0)
         between = np.count_nonzero(view.available) / (traits(self.policy).asks or max(len(ids), 1))  # n/m rounds
         beyond = state.failures[ids] - _usual(state.failures)

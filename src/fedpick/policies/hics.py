@@ -1,29 +1,38 @@
 """HiCS: clusters of clients with similar and equally balanced data; balanced clusters are drawn more often at first.
 
-Chen & Vikalo (2024), "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-IID Federated Learning",
-NeurIPS. A client's balance is estimated by the entropy of the softmax of its update of the output layer's biases;
-clients are clustered by the angle between these updates plus lambda times the difference of entropies; a cluster is
-drawn in proportion to exp(gamma_t H), H its mean entropy, and a client uniformly inside it, as in the authors' code.
+A client's balance is estimated by the entropy of the softmax of its update of the output layer's biases; clients are
+clustered by the angle between these updates plus lambda times the difference of entropies; a cluster is drawn in
+proportion to exp(gamma_t H), H its mean entropy, and a client uniformly inside it, as in the authors' code.
 
-Ward's method, which the authors run on the rows of the distance matrix, is defined for Euclidean distances; this one is
-not, so that clusters are merged by mean distance. Clients never tried come first, which is the paper's warm-up. A
-client that was chosen but never reported counts as the least balanced.
+The authors run Ward's method on the rows of the distance matrix, but it is defined for Euclidean distances only; here
+clusters are merged by mean distance. Clients never tried come first, which is the paper's warm-up. A client that was
+chosen but never reported counts as the least balanced.
 
-Trusts: the reported updates of the output layer. A client that claims balance is drawn as often as the most balanced
-cluster's others.
+Trusts: the reported updates of the output layer. A client that claims balance is drawn as often as the others of the
+most balanced cluster; gamma, which can fall to 0, limits that.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedpick.core.errors import require
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import ByValue, check_cohort_size, check_number, check_whole, nobody, present
-from fedpick.policies._vectors import fresh_vectors, known_vectors, learn_vectors
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, places
+from fedpick.policies._vectors import VectorState, fresh_vectors, known_vectors, learn_vectors
+from fedpick.policies.about import About, Paper
 
-__all__ = ["HiCS", "HiCSState", "entropies"]
+__all__ = ["HiCS", "entropies"]
+
+PAPER = Paper(
+    "chen2024heterogeneity",
+    "Chen, Huancheng and Vikalo, Haris",
+    "Heterogeneity-Guided Client Sampling: Towards Fast and Efficient Non-{IID} Federated Learning",
+    2024,
+    "booktitle = {Advances in Neural Information Processing Systems (NeurIPS)}",
+    "https://arxiv.org/abs/2310.00198",
+)
 
 MOST_CLIENTS = 10_000  # available at once: the distances of all pairs are stored
 REPORT = "output_update"
@@ -42,17 +51,9 @@ def entropies(updates: Floats, temperature: float) -> Floats:
     return found
 
 
-@dataclass
-class HiCSState:
-    """How often each client was chosen, and the last output-layer update that it reported (NaN: none yet)."""
-
-    counts: Ints
-    vectors: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class HiCS(ByValue):
-    """Hierarchical clustered sampling.
+    """Clusters of similar clients, balanced clusters more often.
 
     Args:
         cohort_size: how many train.
@@ -70,23 +71,21 @@ class HiCS(ByValue):
     temperature: float = 0.0025
     balance: float = 10.0
 
+    about = About(("hics",), PAPER, measured_up_to=1_000)
     needs = (ReportSpec(REPORT),)
 
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        for name in ("clusters", "horizon"):
-            if getattr(self, name) is not None:
-                check_whole(self, name, getattr(self, name), 1)
-        check_number(self, "gamma", self.gamma, 0.0)
-        check_number(self, "temperature", self.temperature, 0.0, open=True)
-        check_number(self, "balance", self.balance, 0.0)
+        check.cohort_size(self)
+        check.whole(self, "clusters", "horizon", low=1)
+        check.number(self, "gamma", "balance", low=0.0)
+        check.number(self, "temperature", low=0.0, open=True)
 
-    def init(self, clients: Clients) -> HiCSState:
+    def init(self, clients: Clients) -> VectorState:
         """Return the state before the first round."""
-        return HiCSState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), None))
+        return VectorState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), None))
 
-    def groups(self, state: HiCSState, ids: Ints) -> tuple[Ints, Floats]:
-        """(cluster of each of these, mean entropy of each cluster)."""
+    def groups(self, state: VectorState, ids: Ints) -> tuple[Ints, Floats]:
+        """The cluster of each of these clients, and the mean entropy of each cluster."""
         known = known_vectors(state.vectors)[ids]
         if not known.any():
             return np.zeros(len(ids), dtype=np.int64), np.zeros(1)
@@ -97,23 +96,17 @@ class HiCS(ByValue):
         number = np.bincount(label)
         return label, np.bincount(label, balance) / number
 
-    def select(self, state: HiCSState, view: View, rng: np.random.Generator) -> Choice:
+    def select(self, state: VectorState, view: View, rng: np.random.Generator) -> Choice:
         """Clients never tried first; then, for each place, a cluster and a client of it."""
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         fresh = rng.permutation(ids[state.counts[ids] == 0])[:m]
         cohort = fresh.tolist()
         if len(cohort) < m:
             rest = ids[state.counts[ids] > 0]
-            require(
-                len(rest) <= MOST_CLIENTS,
-                "HiCS: available clients",
-                len(rest),
-                f"at most {MOST_CLIENTS}",
-                "their distances are compared in every round; use another policy for so many",
-            )
+            instead = "their distances are compared in every round; use another policy for so many"
+            check.few(self, "available clients", len(rest), MOST_CLIENTS, instead)
             label, entropy = self.groups(state, rest)
             gamma = self.gamma
             if self.horizon is not None:
@@ -127,11 +120,11 @@ class HiCS(ByValue):
                 cohort.append(left[int(rng.choice(len(left), p=able / able.sum()))].pop())
         return Choice(np.sort(np.array(cohort, dtype=np.int64)))
 
-    def observe(self, state: HiCSState, view: View, choice: Choice, outcome: Outcome) -> HiCSState:
-        """Keep the updates that came."""
+    def observe(self, state: VectorState, view: View, choice: Choice, outcome: Outcome) -> VectorState:
+        """Keep the updates that were reported."""
         check_outcome(view, choice, outcome)
         state.counts[choice.ids] += 1
-        return HiCSState(state.counts, learn_vectors(state.vectors, choice, outcome, REPORT))
+        return VectorState(state.counts, learn_vectors(state.vectors, choice, outcome, REPORT))
 
 
 def _clusters(vectors: Floats, height: Floats, count: int) -> Ints:

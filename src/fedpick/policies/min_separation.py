@@ -1,8 +1,7 @@
 """MinSeparation: no client takes part again before so many rounds have passed; with a certificate from the log.
 
-Kairouz et al. (2021), "Practical and Private (Deep) Learning Without Sampling or Shuffling" (DP-FTRL), whose guarantee
-rests on how far apart a client's participations are and how many there are. Two participations of a client are at least
-`rounds` rounds apart, so that any `rounds` rounds in a row hold it at most once.
+The guarantee of DP-FTRL rests on how far apart a client's participations are and how many there are. Two participations
+of a client are at least `rounds` rounds apart, so that any `rounds` rounds in a row hold it at most once.
 
 A chosen client counts as a participant, whether or not it answered. A client that was retired and enrolled again is a
 new client for the policy.
@@ -24,9 +23,20 @@ from fedpick._support import atomic
 from fedpick.core.errors import CheckError, ContractError, SettingError
 from fedpick.core.protocol import Policy, traits
 from fedpick.core.types import Bools, Choice, Clients, Ints, Outcome, View
-from fedpick.policies._common import ByValue, check_whole, wrapped
+from fedpick.policies import _checks as check
+from fedpick.policies._common import Wrapper, wrapped
+from fedpick.policies.about import About, Paper
 
 __all__ = ["Certificate", "MinSeparation", "MinSeparationState"]
+
+PAPER = Paper(
+    "kairouz2021practical",
+    "Kairouz, Peter and McMahan, Brendan and Song, Shuang and Thakkar, Om and Thakurta, Abhradeep and Xu, Zheng",
+    "Practical and Private (Deep) Learning Without Sampling or Shuffling",
+    2021,
+    "booktitle = {International Conference on Machine Learning (ICML)}",
+    "https://arxiv.org/abs/2103.00039",
+)
 
 S = TypeVar("S")
 
@@ -41,8 +51,8 @@ class MinSeparationState(Generic[S]):
 
 
 @dataclass(frozen=True, eq=False)
-class MinSeparation(ByValue, Generic[S]):
-    """Any policy, restricted to clients whose last participation is long enough ago.
+class MinSeparation(Wrapper, Generic[S]):
+    """Any policy, among clients whose last participation is at least so many rounds ago.
 
     Cohorts are smaller if too few clients may take part.
 
@@ -60,12 +70,11 @@ class MinSeparation(ByValue, Generic[S]):
     rounds: int = 1
     at_most: int | None = None
 
+    about = About(("min-separation",), PAPER, kind="wrapper")
     fixed_size = False
 
     def __post_init__(self) -> None:
-        check_whole(self, "rounds", self.rounds, 1)
-        if self.at_most is not None:
-            check_whole(self, "at_most", self.at_most, 1)
+        check.whole(self, "rounds", "at_most", low=1)
         if traits(self.policy).replace:
             raise SettingError(
                 f"MinSeparation: {type(self.policy).__name__} draws with replacement, so that a client could take part "
@@ -76,20 +85,10 @@ class MinSeparation(ByValue, Generic[S]):
                 "MinSeparation: the wrapped policy contains one already; use one, with the larger bounds"
             )
 
-    @property
-    def cohort_size(self) -> int | None:
-        """That of the policy inside."""
-        return traits(self.policy).cohort_size
-
     def init(self, clients: Clients) -> MinSeparationState[S]:
         """Return the state before the first round: no participations."""
         none = np.zeros(len(clients), dtype=np.int64)
         return MinSeparationState(self.policy.init(clients), none, none.copy())
-
-    def before_admit(self, state: MinSeparationState[S]) -> MinSeparationState[S]:
-        """As the policy inside."""
-        prepare = getattr(self.policy, "before_admit", None)
-        return state if prepare is None else replace(state, inner=prepare(state.inner))
 
     def _seen(self, state: MinSeparationState[S], view: View) -> View:
         """The view with those who may take part."""
@@ -99,7 +98,7 @@ class MinSeparation(ByValue, Generic[S]):
         return replace(view, available=may)
 
     def select(self, state: MinSeparationState[S], view: View, rng: np.random.Generator) -> Choice:
-        """Let the policy inside choose among those who may take part."""
+        """Let the policy inside choose among the clients that may take part."""
         return self.policy.select(state.inner, self._seen(state, view), rng)
 
     def observe(
@@ -123,7 +122,7 @@ def _rows(rounds: ArrayLike, clients: ArrayLike) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a log of participations bears out; made from it with `of`, and checked against it with `check`.
+    """What a log of participations shows; made from it with `of`, and checked against it with `check`.
 
     Args:
         participations: rows of the log.
@@ -190,7 +189,7 @@ class Certificate:
     def load(cls, path: str | os.PathLike[str]) -> "Certificate":
         """Read what `save` wrote."""
         try:
-            told: dict[str, Any] = json.loads(Path(path).read_text())
-            return cls(**told)
+            stored: dict[str, Any] = json.loads(Path(path).read_text())
+            return cls(**stored)
         except (ValueError, TypeError) as error:
             raise CheckError(f"{path}: not a certificate ({error}); make it anew with Certificate.of") from None

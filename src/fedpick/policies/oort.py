@@ -1,7 +1,6 @@
 """Oort: clients whose data are worth most to the model and that are fast enough, with a share of newcomers.
 
-Lai, Zhu, Madhyastha & Chowdhury (2021), "Oort: Efficient Federated Learning via Guided Participant Selection", OSDI,
-Algorithm 1 (the training selector); its testing selector is in the package fedpick-papers, for it is no policy.
+Algorithm 1 (the training selector); the testing selector is in the package fedpick-papers, because it is no policy.
 
 Trusts: reported losses and durations. A utility counts at most as the 95th percentile, the draw among the best is
 random, `at_most` bounds how often a client is chosen, and durations can be measured on the server.
@@ -14,25 +13,26 @@ import numpy as np
 from fedpick import sampling
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.state import shared_field
-from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
-from fedpick.policies._common import (
-    LOSS_LIMIT,
-    ByValue,
-    Truth,
-    check_cohort_size,
-    check_number,
-    check_whole,
-    nobody,
-    present,
-    truth,
-)
+from fedpick.core.types import LOSS_LIMIT, Choice, Clients, Floats, Ints, Outcome, Status, View
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, Truth, nobody, places, truth
+from fedpick.policies.about import About, Paper
 
 __all__ = ["Oort", "OortState"]
+
+PAPER = Paper(
+    "lai2021oort",
+    "Lai, Fan and Zhu, Xiangfeng and Madhyastha, Harsha V. and Chowdhury, Mosharaf",
+    "{Oort}: Efficient Federated Learning via Guided Participant Selection",
+    2021,
+    "booktitle = {USENIX Symposium on Operating Systems Design and Implementation (OSDI)}",
+    "https://www.usenix.org/conference/osdi21/presentation/lai",
+)
 
 
 @dataclass
 class OortState:
-    """What was heard of each client (NaN: nothing yet), and how the cohorts fared."""
+    """What each client reported last (NaN: nothing yet), and the utility of past cohorts."""
 
     utility: Floats  # size times the root of the mean squared loss, from the last report; NaN again after a failure
     duration: Floats  # seconds, of the last round it answered or was late in; infinity after a failure
@@ -45,15 +45,15 @@ class OortState:
 
 @dataclass(frozen=True, eq=False)
 class Oort(ByValue):
-    """Exploit the clients of the highest utility, explore those never tried.
+    """Clients of the highest utility that are fast enough, and a share of clients never tried.
 
     Args:
         cohort_size: K of Algorithm 1.
         alpha: how hard slow clients are punished: utility times (T / duration)^alpha if they take longer than T.
         explore: share of the cohort for clients never tried, in round 1; 0.9 in the paper.
         decay: of that share, each round.
-        explore_least: it falls no lower.
-        cutoff: c: those with at least this share of the last exploited place's utility are drawn from.
+        explore_least: lower bound of that share.
+        cutoff: c: clients with at least this share of the utility at the last exploited place can be drawn.
         clip: a quantile: utilities above it count as equal to it.
         window: rounds after which the pacer compares the utility gathered with that of as many rounds before.
         step: seconds by which the pacer raises T, and T at first, as Algorithm 1 has it; None takes for T a quantile of
@@ -81,19 +81,16 @@ class Oort(ByValue):
     at_most: int | None = None
     speed: Truth | None = None
 
+    about = About(("oort",), PAPER)
     wants = (ReportSpec("squared_loss", 0, instead="the square of the mean loss"),)
 
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        check_number(self, "alpha", self.alpha, 0.0)
-        for name in ("explore", "decay", "explore_least", "cutoff", "fairness"):
-            check_number(self, name, getattr(self, name), 0.0, 1.0)
-        check_number(self, "clip", self.clip, 0.0, 1.0, open=True)
-        check_whole(self, "window", self.window, 1)
-        if self.step is not None:
-            check_number(self, "step", self.step, 0.0, open=True)
-        if self.at_most is not None:
-            check_whole(self, "at_most", self.at_most, 1)
+        check.cohort_size(self)
+        check.number(self, "alpha", low=0.0)
+        check.number(self, "explore", "decay", "explore_least", "cutoff", "fairness", low=0.0, high=1.0)
+        check.number(self, "clip", low=0.0, high=1.0, open=True)
+        check.whole(self, "window", "at_most", low=1)
+        check.number(self, "step", low=0.0, open=True)
 
     def init(self, clients: Clients) -> OortState:
         """Return the state before the first round: no client was tried."""
@@ -138,8 +135,7 @@ class Oort(ByValue):
 
     def select(self, state: OortState, view: View, rng: np.random.Generator) -> Choice:
         """Draw the exploited among the best, then the explored among those never tried."""
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         tried = state.counts[ids] > 0
@@ -159,7 +155,7 @@ class Oort(ByValue):
         return Choice(np.sort(cohort))
 
     def _exploit(self, state: OortState, ids: Ints, places: int, round: int, rng: np.random.Generator) -> Ints:
-        """So many of these, drawn in proportion to utility from those near the top."""
+        """Clients for these places, drawn in proportion to utility among those near the top."""
         if places == 0:
             return ids[:0]
         score = self.scores(state, ids, round)
@@ -169,14 +165,14 @@ class Oort(ByValue):
         return ids[pool[sampling.weighted(odds, places, rng)]]
 
     def observe(self, state: OortState, view: View, choice: Choice, outcome: Outcome) -> OortState:
-        """Keep what was heard; every `window` rounds the pacer looks back."""
+        """Keep utilities and durations; every `window` rounds the pacer compares two windows."""
         check_outcome(view, choice, outcome)
         ids = choice.ids
         with np.errstate(over="ignore", invalid="ignore"):
             square = np.square(outcome.loss)
             if "squared_loss" in outcome.reports:
-                told = np.asarray(outcome.reports["squared_loss"], dtype=np.float64)
-                square = np.where(np.isnan(told), square, told)
+                reported = np.asarray(outcome.reports["squared_loss"], dtype=np.float64)
+                square = np.where(np.isnan(reported), square, reported)
             heard = outcome.succeeded & (square >= 0.0) & (square <= LOSS_LIMIT)
             timed = (outcome.duration > 0.0) & np.isfinite(outcome.duration)  # LATE has the deadline
         # The authors' param_server.py gives stragglers the round's mean utility, and those who went away nothing new; a

@@ -1,9 +1,9 @@
 """Optimal client sampling: all available clients train and report the length of their update; a few send it.
 
-Chen, Horváth & Richtárik (2022), "Optimal Client Sampling for Federated Learning", TMLR. Client i is asked with
-probability p_i = min(1, c w_i |U_i|), independently of the others, where w_i is its share of the data and c makes the
-sum m (Algorithm 1, equation (7)); the aggregate, the sum of w_i U_i / p_i over those asked, is that of all in the mean
-and has the least variance. AOCS (Algorithm 2) finds c by a few sums, which can be secure ones, instead of sorting.
+Client i is asked with probability p_i = min(1, c w_i |U_i|), independently of the others, where w_i is its share of the
+data and c makes the sum m (Algorithm 1, equation (7)); the aggregate, the sum of w_i U_i / p_i over those asked, is
+unbiased and has the least variance. AOCS (Algorithm 2) finds c by a few sums, which can be secure ones, instead of
+sorting.
 
 A round has two phases: the view's `norms` sends the model to all available clients. Only uploads are saved.
 
@@ -16,21 +16,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick import sampling
-from fedpick.core.errors import ContractError, MissingError
-from fedpick.core.protocol import check_outcome
-from fedpick.core.types import Choice, Clients, Floats, Outcome, View
-from fedpick.policies._common import (
-    LOSS_LIMIT,
-    ByValue,
-    CountState,
-    check_cohort_size,
-    check_whole,
-    counted,
-    nobody,
-    present,
-)
+from fedpick.core.errors import MissingError
+from fedpick.core.types import LOSS_LIMIT, Choice, Floats, View
+from fedpick.policies import _checks as check
+from fedpick.policies._common import Counting, CountState, answers, nobody, present
+from fedpick.policies.about import About, Paper
 
 __all__ = ["OptimalSampling", "approximate", "optimal"]
+
+PAPER = Paper(
+    "chen2022optimal",
+    "Chen, Wenlin and Horv{\\'a}th, Samuel and Richt{\\'a}rik, Peter",
+    "Optimal Client Sampling for Federated Learning",
+    2022,
+    "journal = {Transactions on Machine Learning Research}",
+    "https://openreview.net/forum?id=8GvRCWKHIL",
+)
 
 
 def optimal(lengths: Floats, m: int) -> Floats:
@@ -42,7 +43,7 @@ def optimal(lengths: Floats, m: int) -> Floats:
     p = np.zeros(len(lengths))
     some = np.flatnonzero(lengths > 0.0)
     if len(some) <= m:
-        p[some] = 1.0  # also where m is as large as the federation: nothing is divided by what is left over
+        p[some] = 1.0  # also if m is the number of all clients, where c would be a division by 0
     else:
         p[some] = sampling.capped(np.log(lengths[some]), m, 1.0)[0]
     return p
@@ -61,7 +62,7 @@ def approximate(lengths: Floats, m: int, steps: int) -> Floats:
     for _ in range(steps):
         below = p < 1.0
         number, held = int(below.sum()), float(p[below].sum())  # the two sums
-        if held <= 0.0:  # all are asked, or who is not has nothing to send
+        if held <= 0.0:  # all others have nothing to send
             break
         c = (m - n + number) / held
         p = np.where(below, np.minimum(c * p, 1.0), p)
@@ -71,8 +72,8 @@ def approximate(lengths: Floats, m: int, steps: int) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class OptimalSampling(ByValue):
-    """Clients asked with a probability in proportion to size times length of update; weights that make it unbiased.
+class OptimalSampling(Counting):
+    """Clients with probability proportional to size times length of their update, in two phases, unbiased.
 
     Args:
         cohort_size: m, how many are asked in the mean.
@@ -86,17 +87,13 @@ class OptimalSampling(ByValue):
     cohort_size: int
     steps: int | None = None
 
+    about = About(("optimal",), PAPER)
     needs = ("norms",)
     fixed_size = False
 
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        if self.steps is not None:
-            check_whole(self, "steps", self.steps, 1)
-
-    def init(self, clients: Clients) -> CountState:
-        """Return the state before the first round."""
-        return CountState(np.zeros(len(clients), dtype=np.int64))
+        check.cohort_size(self)
+        check.whole(self, "steps", low=1)
 
     def select(self, state: CountState, view: View, rng: np.random.Generator) -> Choice:
         """Ask for the lengths of all updates; draw each client independently."""
@@ -108,11 +105,9 @@ class OptimalSampling(ByValue):
                 "OptimalSampling asks for the lengths of all updates, but view.norms is None; use a View with such a "
                 "function (a simulated run with a trainer has one), or a policy that needs none"
             )
-        norms = np.asarray(view.norms(ids), dtype=np.float64)
-        if norms.shape != ids.shape:
-            raise ContractError(f"view.norms returned shape {norms.shape} for {len(ids)} ids; one length per id is due")
+        norms = answers(view.norms, ids, "view.norms", "length")
         with np.errstate(invalid="ignore"):
-            usable = (norms >= 0.0) & (norms <= LOSS_LIMIT)  # others have failed, or say nonsense
+            usable = (norms >= 0.0) & (norms <= LOSS_LIMIT)  # the others failed, or reported an impossible length
         ids, norms = ids[usable], norms[usable]
         sizes = view.clients.sizes[ids]
         share = sizes / max(sizes.sum(), 1e-300)
@@ -121,8 +116,3 @@ class OptimalSampling(ByValue):
         p = optimal(lengths, m) if self.steps is None else approximate(lengths, m, self.steps)
         drawn = np.flatnonzero(rng.random(len(ids)) < p)
         return Choice(ids[drawn], inclusion=p[drawn], weights=share[drawn] / p[drawn], normalise=False)
-
-    def observe(self, state: CountState, view: View, choice: Choice, outcome: Outcome) -> CountState:
-        """Count who was asked."""
-        check_outcome(view, choice, outcome)
-        return counted(state, choice.ids)

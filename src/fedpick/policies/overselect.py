@@ -1,7 +1,6 @@
-"""OverSelect: choose more clients than needed, and keep the first that answer.
+"""OverSelect: choose more clients than needed, and keep the first that answer; 130% in the paper.
 
-Bonawitz et al. (2019), "Towards Federated Learning at Scale: System Design" (https://arxiv.org/abs/1902.01046), with
-130%.
+Trusts: what the wrapped policy trusts.
 """
 
 import math
@@ -13,16 +12,29 @@ import numpy as np
 from fedpick.core.errors import SettingError
 from fedpick.core.protocol import Policy, traits
 from fedpick.core.types import Choice, Clients, Outcome, View
-from fedpick.policies._common import ByValue, check_number, with_cohort_size, wrapped
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, with_cohort_size, wrapped
+from fedpick.policies.about import About, Paper
 
 __all__ = ["OverSelect"]
+
+PAPER = Paper(
+    "bonawitz2019towards",
+    "Bonawitz, Keith and Eichner, Hubert and Grieskamp, Wolfgang and Huba, Dzmitry and Ingerman, Alex and "
+    "Ivanov, Vladimir and Kiddon, Chlo{\\'e} and Kone{\\v{c}}n{\\'y}, Jakub and Mazzocchi, Stefano and "
+    "McMahan, Brendan and {Van Overveldt}, Timon and Petrou, David and Ramage, Daniel and Roselander, Jason",
+    "Towards Federated Learning at Scale: System Design",
+    2019,
+    "booktitle = {Machine Learning and Systems (MLSys)}",
+    "https://arxiv.org/abs/1902.01046",
+)
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, eq=False)
 class OverSelect(ByValue, Generic[S]):
-    """Any policy, with a cohort `factor` times as large, of which the first `cohort_size` answers are used.
+    """Any policy, with `factor` times as many clients, of which the first `cohort_size` answers are used.
 
     The other clients are SURPLUS: a success for the policy, unused by the aggregator. Its `traits` are those of the
     wrapped policy.
@@ -36,8 +48,10 @@ class OverSelect(ByValue, Generic[S]):
     policy: Policy[S]
     factor: float = 1.3
 
+    about = About(("over-select",), PAPER, kind="wrapper")
+
     def __post_init__(self) -> None:
-        check_number(self, "factor", self.factor, 1.0)
+        check.number(self, "factor", low=1.0)
         if traits(self.policy).cohort_size is None or not is_dataclass(self.policy):
             raise SettingError(
                 f"OverSelect: {type(self.policy).__name__} has no cohort_size to raise; it must be a dataclass with one"

@@ -1,34 +1,36 @@
 """Power-of-Choice: of d candidates, train the m with the highest loss.
 
-Cho, Wang & Joshi (2021), "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
-Strategies" (https://arxiv.org/abs/2010.01243), section 4 and Algorithms 1 and 2 of its appendix F.
+Section 4 of the paper, and Algorithms 1 and 2 of its appendix F.
 
 Trusts: the losses that clients report. A client that reports an impossible loss (NaN, infinity, above 1e12) ranks last;
-in rpow-d it counts as a failure, that is as the lowest loss in its cohort, or its own last one if that is lower. One
+in rpow-d it counts as a failure, that is as the lowest loss in its cohort, or its last one if that is lower. A client
 that reports a huge but possible loss is chosen whenever it is a candidate; with `clip` it only ties with the highest.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from fedpick import sampling, solvers
-from fedpick.core.errors import ContractError, MissingError, require, unknown_name
+from fedpick.core.errors import MissingError, require
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import (
-    ByValue,
-    check_cohort_size,
-    check_number,
-    clip_losses,
-    nobody,
-    present,
-    unheard_lowest,
-    valid_losses,
-)
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, answers, clip_losses, nobody, present, unheard_lowest, valid_losses
+from fedpick.policies.about import About, Paper
 
 __all__ = ["PowerOfChoice", "PowerOfChoiceState"]
+
+PAPER = Paper(
+    "cho2020client",
+    "Cho, Yae Jee and Wang, Jianyu and Joshi, Gauri",
+    "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection Strategies",
+    2020,
+    "journal = {arXiv preprint arXiv:2010.01243}",
+    "https://arxiv.org/abs/2010.01243",
+)
 
 VARIANTS = ("pow-d", "cpow-d", "rpow-d")
 
@@ -43,7 +45,7 @@ class PowerOfChoiceState:
 
 @dataclass(frozen=True, eq=False)
 class PowerOfChoice(ByValue):
-    """The m clients with the highest loss among d candidates drawn by data size.
+    """The highest losses among d candidates that are drawn by data size.
 
     Args:
         cohort_size: m.
@@ -68,8 +70,10 @@ class PowerOfChoice(ByValue):
     batch: int = 64
     clip: float | None = None
 
+    about = About(("power-of-choice",), PAPER, variants=VARIANTS, forms=({"variant": "rpow-d"},))
+
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
+        check.cohort_size(self)
         if self.candidates is not None:
             require(
                 self.candidates >= self.cohort_size,
@@ -78,11 +82,9 @@ class PowerOfChoice(ByValue):
                 f">= cohort_size = {self.cohort_size}",
                 "the cohort is chosen among the candidates (d >= m)",
             )
-        if self.variant not in VARIANTS:
-            raise unknown_name("variant of PowerOfChoice", self.variant, list(VARIANTS))
-        check_number(self, "batch", self.batch, 1)
-        if self.clip is not None:
-            check_number(self, "clip", self.clip, 0.0, 1.0, open=True)
+        check.one_of(self, "variant", VARIANTS)
+        check.number(self, "batch", low=1)
+        check.number(self, "clip", low=0.0, high=1.0, open=True)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -121,9 +123,7 @@ class PowerOfChoice(ByValue):
                 "give the View a probe, or use variant='rpow-d', which needs none"
             )
         batch = self.batch if self.variant == "cpow-d" else None
-        losses = np.asarray(view.probe(ids, batch=batch), dtype=np.float64)
-        if losses.shape != ids.shape:
-            raise ContractError(f"view.probe returned shape {losses.shape} for {len(ids)} ids; return one loss per id")
+        losses = answers(partial(view.probe, batch=batch), ids, "view.probe", "loss")
         return np.where(valid_losses(losses), losses, -np.inf)
 
     def observe(self, state: PowerOfChoiceState, view: View, choice: Choice, outcome: Outcome) -> PowerOfChoiceState:
@@ -132,7 +132,7 @@ class PowerOfChoice(ByValue):
         heard = outcome.succeeded & valid_losses(outcome.loss)
         ids = choice.ids
         state.loss[ids[heard]] = outcome.loss[heard]
-        # Failed: not its last loss, which would soon be the highest, because the losses of the others fall.
+        # A client that failed does not keep its last loss: it would soon be the highest, because the others fall.
         state.loss[ids] = unheard_lowest(state.loss[ids], heard)
         state.counts[ids] += 1
         return PowerOfChoiceState(state.loss, state.counts)

@@ -1,9 +1,7 @@
 """RBCS-F: reputation-based selection with a long-term fairness guarantee.
 
-Huang, Lin, Wu, He, Li & Zomaya (2021), "An Efficiency-Boosting Client Selection Scheme for Federated Learning with
-Fairness Guarantee" (https://doi.org/10.1109/TPDS.2020.3040887; equation numbers are of this paper). A linear contextual
-bandit predicts each client's exchange time; a virtual queue per client grows by the guaranteed rate each round and
-shrinks when the client is chosen. The cohort minimises V max_S tau_bar - sum_S Z (21), which
+A linear contextual bandit predicts each client's exchange time; a virtual queue per client grows by the guaranteed rate
+each round and shrinks when the client is chosen. The cohort minimises V max_S tau_bar - sum_S Z (21), which
 `fedpick.solvers.bottleneck` solves exactly.
 
 Trusts: contexts and durations, each only for the client's own estimate. A client can make itself look fast, but the
@@ -20,21 +18,24 @@ from numpy.typing import NDArray
 
 from fedpick import solvers
 from fedpick._support.native import native
-from fedpick.core.errors import ContractError, MissingError, SettingError, require, unknown_name
+from fedpick.core.errors import ContractError, MissingError, SettingError, require
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
-from fedpick.policies._common import (
-    ByValue,
-    Truth,
-    check_cohort_size,
-    check_number,
-    check_whole,
-    nobody,
-    present,
-    truth,
-)
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, Truth, nobody, present, truth
+from fedpick.policies.about import About, Paper
 
 __all__ = ["RBCSF", "RBCSFState"]
+
+PAPER = Paper(
+    "huang2021efficiency",
+    "Huang, Tiansheng and Lin, Weiwei and Wu, Wentai and He, Ligang and Li, Keqin and Zomaya, Albert Y.",
+    "An Efficiency-Boosting Client Selection Scheme for Federated Learning with Fairness Guarantee",
+    2021,
+    "journal = {IEEE Transactions on Parallel and Distributed Systems},\n  volume = {32},\n  number = {7},\n"
+    "  pages = {1552--1564},\n  doi = {10.1109/TPDS.2020.3040887}",
+    "https://doi.org/10.1109/TPDS.2020.3040887",
+)
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ def _learn(context: Floats, factor: Floats, b: Floats, theta: Floats, ids: Ints,
 
 @dataclass(frozen=True, eq=False)
 class RBCSF(ByValue):
-    """Short rounds with a guaranteed rate of participation.
+    """Short rounds, with a guaranteed rate of participation for every client.
 
     Args:
         cohort_size: m.
@@ -155,22 +156,18 @@ class RBCSF(ByValue):
     deadline: float | None = None
     theta: Truth | None = None
 
+    about = About(("rbcs-f",), PAPER)
     needs = ("context",)
 
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        check_number(self, "penalty", self.penalty, 0.0)
-        if self.guarantee is not None:
-            check_number(self, "guarantee", self.guarantee, 0.0, 1.0)
-        check_number(self, "ridge", self.ridge, 0.0, open=True)
+        check.cohort_size(self)
+        check.number(self, "penalty", low=0.0)
+        check.number(self, "guarantee", low=0.0, high=1.0)
+        check.number(self, "ridge", "queue_cap", "deadline", low=0.0, open=True)
         if not callable(self.exploration):
-            check_number(self, "exploration", self.exploration, 0.0)
-        check_whole(self, "context", self.context, 1)
-        if self.absent not in ABSENT:
-            raise unknown_name("rule for absent clients of RBCSF", self.absent, list(ABSENT))
-        for name in ("queue_cap", "deadline"):
-            if getattr(self, name) is not None:
-                check_number(self, name, getattr(self, name), 0.0, open=True)
+            check.number(self, "exploration", low=0.0)
+        check.whole(self, "context", low=1)
+        check.one_of(self, "absent", ABSENT, "rule for absent clients")
 
     @property
     def oracle(self) -> bool:

@@ -1,13 +1,12 @@
 """REFL's selector: the available clients that will most likely be unavailable soon.
 
-Abdelmoniem, Sahu, Canini & Fahmy (2023), "REFL: Resource-Efficient Federated Learning", EuroSys, section 4.1
-(intelligent participant selection): the clients with the lowest forecast of being available in the coming window train
-now, ties at random. The paper asks clients for a forecast, and its code reads the trace of the simulation; here the
-forecast is learned from the availability in earlier rounds, by a Markov chain of two states for each client.
+Section 4.1 of the paper (intelligent participant selection): the clients with the lowest forecast of being available in
+the coming window train now, ties at random. The paper asks clients for a forecast, and its code reads the trace of the
+simulation; here the forecast is learned from the availability in earlier rounds, by a Markov chain of two states for
+each client. If all clients are always available, all forecasts are equal, and the choice is uniform.
 
-Where all clients are always available all forecasts are equal, and the choice is uniform. REFL's other part, the use of
-late updates, is a setting of the world (`World.late`). Its pause of a few rounds after each participation is
-`MinSeparation(REFL(m), rounds)`.
+REFL's other part, the use of late updates, is a setting of the world (`World.late`). Its pause of a few rounds after
+each participation is `MinSeparation(REFL(m), rounds)`.
 
 Trusts: which clients are available. A client that often comes and goes is chosen whenever it is available.
 """
@@ -20,9 +19,20 @@ from fedpick import solvers
 from fedpick.core.protocol import check_outcome
 from fedpick.core.state import shared_field
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import ByValue, check_cohort_size, check_whole, nobody, present
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, present
+from fedpick.policies.about import About, Paper
 
 __all__ = ["REFL", "REFLState"]
+
+PAPER = Paper(
+    "abdelmoniem2023refl",
+    "Abdelmoniem, Ahmed M. and Sahu, Atal Narayan and Canini, Marco and Fahmy, Suhaib A.",
+    "{REFL}: Resource-Efficient Federated Learning",
+    2023,
+    "booktitle = {European Conference on Computer Systems (EuroSys)}",
+    "https://arxiv.org/abs/2111.01108",
+)
 
 
 @dataclass
@@ -40,7 +50,7 @@ class REFLState:
 
 @dataclass(frozen=True, eq=False)
 class REFL(ByValue):
-    """The least available first.
+    """Clients that will most likely be away soon.
 
     Args:
         cohort_size: how many train.
@@ -55,9 +65,11 @@ class REFL(ByValue):
     cohort_size: int
     window: int = 1
 
+    about = About(("refl",), PAPER)
+
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        check_whole(self, "window", self.window, 1)
+        check.cohort_size(self)
+        check.whole(self, "window", low=1)
 
     def init(self, clients: Clients) -> REFLState:
         """Return the state before the first round: nothing observed."""
@@ -72,8 +84,8 @@ class REFL(ByValue):
         """
         stay = (state.stays[ids] + 1.0) / (state.stays[ids] + state.leaves[ids] + 2.0)
         come = (state.comes[ids] + 1.0) / (state.comes[ids] + state.waits[ids] + 2.0)
-        rest = come / (1.0 - stay + come)  # the share of rounds in the long run
-        fade = stay - come  # what is left, a round later, of how far today's state is from it
+        rest = come / (1.0 - stay + come)  # share of rounds in which the client is available in the long run
+        fade = stay - come  # factor by which the distance to that share shrinks each round
         w = self.window
         found: Floats = rest + (1.0 - rest) * fade * (1.0 - fade**w) / (w * (1.0 - fade))
         return found
@@ -89,7 +101,7 @@ class REFL(ByValue):
         """Count the changes of availability since the last round."""
         check_outcome(view, choice, outcome)
         now = view.available
-        if state.round and view.round == state.round + 1:  # after a gap, nothing is known of what was in between
+        if state.round and view.round == state.round + 1:  # after a gap, the transitions are not known
             state.stays += state.was & now
             state.leaves += state.was & ~now
             state.comes += ~state.was & now

@@ -1,10 +1,9 @@
 """S-FedAvg: clients drawn by the softmax of what their updates were worth on the server's validation data.
 
-Nagalapatti & Narayanam (2021), "Game of Gradients: Mitigating Irrelevant Clients in Federated Learning", AAAI,
-Algorithm 1. A client's relevance phi becomes alpha phi + (1 - alpha) times the Shapley value of its update in the
+Algorithm 1: a client's relevance phi becomes alpha phi + (1 - alpha) times the Shapley value of its update in the
 round; m clients are drawn without replacement in proportion to exp(phi).
 
-The round's values come as the report "shapley", which the server computes: of minus the validation loss, with updates
+The round's values are the report "shapley", which the server computes: of minus the validation loss, with updates
 weighted by size. Relevances begin at 0; in the paper at 1/K, which is the same for all but would set newcomers apart.
 
 Trusts: no report; the updates themselves are valued. The validation data must be like what the model is for.
@@ -17,11 +16,22 @@ import numpy as np
 from fedpick import sampling
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
-from fedpick.policies._common import ByValue, check_cohort_size, check_number, nobody, present, valid_losses
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, nobody, present, valued
+from fedpick.policies.about import About, Paper
 
 __all__ = ["SFedAvg", "SFedAvgState"]
 
-FLATTEST = -700.0  # exp of less is 0, with which nobody could be drawn
+PAPER = Paper(
+    "nagalapatti2021game",
+    "Nagalapatti, Lokesh and Narayanam, Ramasuri",
+    "Game of Gradients: Mitigating Irrelevant Clients in Federated Learning",
+    2021,
+    "booktitle = {AAAI Conference on Artificial Intelligence}",
+    "https://arxiv.org/abs/2110.12257",
+)
+
+FLATTEST = -700.0  # the exponential of less is 0, and such a client could never be drawn
 
 
 @dataclass
@@ -34,7 +44,7 @@ class SFedAvgState:
 
 @dataclass(frozen=True, eq=False)
 class SFedAvg(ByValue):
-    """Clients drawn in proportion to the exponential of their relevance.
+    """Clients drawn by a softmax of the Shapley values of their updates on the server's data.
 
     Args:
         cohort_size: m.
@@ -48,11 +58,12 @@ class SFedAvg(ByValue):
     cohort_size: int
     memory: float = 0.75
 
+    about = About(("s-fedavg",), PAPER)
     needs = (ReportSpec("shapley", 0, server=True),)
 
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        check_number(self, "memory", self.memory, 0.0, np.nextafter(1.0, 0.0))
+        check.cohort_size(self)
+        check.number(self, "memory", low=0.0, high=np.nextafter(1.0, 0.0))
 
     def init(self, clients: Clients) -> SFedAvgState:
         """Return the state before the first round."""
@@ -71,8 +82,7 @@ class SFedAvg(ByValue):
         """Move the relevances towards the values of this round."""
         check_outcome(view, choice, outcome)
         state.counts[choice.ids] += 1
-        told = np.asarray(outcome.reports.get("shapley", np.full(len(choice), np.nan)), dtype=np.float64)
-        heard = outcome.succeeded & valid_losses(told)
+        values, heard = valued(outcome)
         ids = choice.ids[heard]
-        state.relevance[ids] = self.memory * state.relevance[ids] + (1.0 - self.memory) * told[heard]
+        state.relevance[ids] = self.memory * state.relevance[ids] + (1.0 - self.memory) * values[heard]
         return SFedAvgState(state.counts, state.relevance)

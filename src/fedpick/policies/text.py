@@ -15,8 +15,11 @@ from fedpick._support import user_code
 from fedpick._support.text import Makers, canonical, make
 from fedpick.core import schedules
 from fedpick.core.errors import bare_name, find_name, unknown_name
+from fedpick.policies.about import About
 
-__all__ = ["GROUP", "canonical_policy", "find_policy", "installed_policies", "label", "policy", "policy_names"]
+__all__ = [
+    *("GROUP", "canonical_policy", "example", "find_policy", "installed_policies", "label", "policy", "policy_names"),
+]
 
 GROUP = "fedpick.policies"  # entry points with which an installed package provides policies
 _EXAMPLE = "e3cs(quota=0.5) or uniform; one of your own like my_policy.py:EpsGreedy(eps=0.1)"
@@ -24,40 +27,13 @@ _EXAMPLE = "e3cs(quota=0.5) or uniform; one of your own like my_policy.py:EpsGre
 
 def policy_names() -> dict[str, Callable[..., Any]]:
     """All names that `policy` knows, with their classes (or classes with a variant)."""
-    choice = policies.PowerOfChoice
-    return {
-        "uniform": policies.Uniform,
-        "random": policies.Uniform,
-        "size-weighted": policies.SizeWeighted,
-        "fixed-probabilities": policies.FixedProbabilities,
-        "fedcs": policies.FedCS,
-        "power-of-choice": choice,
-        "pow-d": partial(choice, variant="pow-d"),
-        "cpow-d": partial(choice, variant="cpow-d"),
-        "rpow-d": partial(choice, variant="rpow-d"),
-        "active-fl": policies.ActiveFL,
-        "e3cs": policies.E3CS,
-        "cs-ucb": policies.CSUCB,
-        "cs-ucb-q": partial(policies.CSUCB, variant="cs-ucb-q"),
-        "bsfl": policies.BSFL,
-        "genie": policies.Genie,
-        "rbcs-f": policies.RBCSF,
-        "fedgs": policies.FedGS,
-        "oort": policies.Oort,
-        "min-separation": policies.MinSeparation,
-        "clustered": policies.Clustered,
-        "divfl": policies.DivFL,
-        "tifl": policies.TiFL,
-        "f3ast": policies.F3AST,
-        "refl": policies.REFL,
-        "optimal": policies.OptimalSampling,
-        "hics": policies.HiCS,
-        "fedcor": policies.FedCor,
-        "greedyfed": policies.GreedyFed,
-        "s-fedavg": policies.SFedAvg,
-        "over-select": policies.OverSelect,
-        "guard": policies.Guard,
-    }
+    names: dict[str, Callable[..., Any]] = {}
+    for listed in policies.TABLE.values():
+        about: About = listed.about
+        maker: Callable[..., Any] = listed
+        names |= dict.fromkeys(about.names, maker)
+        names |= {name: partial(maker, variant=name) for name in about.variants}
+    return names
 
 
 def installed_policies() -> dict[str, EntryPoint]:
@@ -68,7 +44,7 @@ def installed_policies() -> dict[str, EntryPoint]:
 def _changed(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
-    except OSError:  # need not exist
+    except OSError:  # an entry of sys.path need not exist
         return 0
 
 
@@ -134,13 +110,26 @@ def policy(text: str, *, truth: Callable[[], Mapping[str, Any]] | None = None, *
             if setting not in everything:
                 raise unknown_name("setting of a policy", setting, sorted(everything))
 
-    def told(maker: Callable[..., Any]) -> Mapping[str, Any]:
+    def truths_of(maker: Callable[..., Any]) -> Mapping[str, Any]:
         truths = getattr(maker.func if isinstance(maker, partial) else maker, "truths", ())
         if truth is None or not truths or not isinstance(truths, tuple | list | set | frozenset):
             return {}
         return {name: value for name, value in truth().items() if name in truths}
 
-    return make(text, "policy", known, values=_values(known), example=_EXAMPLE, told=told, **settings)
+    return make(text, "policy", known, values=_values(known), example=_EXAMPLE, told=truths_of, **settings)
+
+
+def example(listed: type[Any], cohort_size: int, truth: Any, **settings: Any) -> Any:
+    """A policy of the table, to try it: a wrapper around `uniform`; `truth` is what `About.given` names.
+
+    >>> from fedpick import policies
+    >>> example(policies.Genie, 3, [0.5, 1.0], alpha=2.0)
+    Genie(cohort_size=3, speed=[0.5, 1.0], alpha=2.0, beta=1.0, quality=None, g=None)
+    """
+    about: About = listed.about
+    given = {} if about.given is None else {about.given: truth}
+    text = about.names[0] + ("(uniform)" if about.kind == "wrapper" else "")
+    return policy(text, cohort_size=cohort_size, **given, **settings)
 
 
 def canonical_policy(text: str) -> str:
@@ -166,11 +155,11 @@ def label(policy: Any) -> str:
         return policy.__name__
     if not is_dataclass(policy):
         return type(policy).__name__
-    said = []
+    settings = []
     for entry in fields(policy):
         value = getattr(policy, entry.name)
         if is_dataclass(value):
-            said.append(label(value))
+            settings.append(label(value))
         elif isinstance(value, str | int | float) and entry.name != "cohort_size" and value != entry.default:
-            said.append(f"{entry.name}={value!r}")
-    return type(policy).__name__ + (f"({', '.join(said)})" if said else "")
+            settings.append(f"{entry.name}={value!r}")
+    return type(policy).__name__ + (f"({', '.join(settings)})" if settings else "")

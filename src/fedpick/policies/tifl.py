@@ -1,14 +1,12 @@
 """TiFL: tiers of clients of similar speed; each cohort comes from one tier, more often from one of low accuracy.
 
-Chai et al. (2020), "TiFL: A Tier-based Federated Learning System", HPDC, Algorithm 2 (adaptive tier selection).
-
-The paper measures every client's time before it trains; here clients never tried come first, a cohort at a time, unless
-`times` says how long they take. If no tier with credits has an available client, credits are ignored: Algorithm 2
-as printed would loop for ever.
+Algorithm 2 (adaptive tier selection). The paper measures every client's time before it trains; here clients never tried
+come first, a cohort at a time, unless `times` says how long they take. If no tier with credits has an available client,
+credits are ignored: Algorithm 2 as printed would loop for ever.
 
 Trusts: durations, which put a client into a tier (measure them on the server), and the reported accuracies of a tier's
 clients, whose mean decides how often the tier is chosen: at most tiers times as often as the best one. Inside a tier
-all are alike.
+all clients have the same probability.
 """
 
 from dataclasses import dataclass
@@ -19,23 +17,26 @@ from fedpick.core.errors import SettingError
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.state import shared_field
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
-from fedpick.policies._common import (
-    ByValue,
-    Truth,
-    check_cohort_size,
-    check_whole,
-    nobody,
-    present,
-    truth,
-    valid_losses,
-)
+from fedpick.policies import _checks as check
+from fedpick.policies._common import ByValue, Truth, nobody, places, truth, valid_losses
+from fedpick.policies.about import About, Paper
 
 __all__ = ["TiFL", "TiFLState"]
+
+PAPER = Paper(
+    "chai2020tifl",
+    "Chai, Zheng and Ali, Ahsan and Zawad, Syed and Truex, Stacey and Anwar, Ali and Baracaldo, Nathalie and "
+    "Zhou, Yi and Ludwig, Heiko and Yan, Feng and Cheng, Yue",
+    "{TiFL}: A Tier-based Federated Learning System",
+    2020,
+    "booktitle = {International Symposium on High-Performance Parallel and Distributed Computing (HPDC)}",
+    "https://arxiv.org/abs/2001.09249",
+)
 
 
 @dataclass
 class TiFLState:
-    """What is known of each client (NaN: nothing yet), and of each tier."""
+    """What is known about each client (NaN: nothing yet) and each tier."""
 
     counts: Ints
     duration: Floats  # mean seconds; infinite for one that was tried and never answered
@@ -48,7 +49,7 @@ class TiFLState:
 
 @dataclass(frozen=True, eq=False)
 class TiFL(ByValue):
-    """Adaptive choice of a tier, then uniform inside it.
+    """Clients of one tier of similar speed, more often of a tier of low accuracy.
 
     Args:
         cohort_size: how many train; if a tier has too few available clients, the nearest tiers are used too.
@@ -64,19 +65,19 @@ class TiFL(ByValue):
     credits: tuple[int, ...] | None = None
     times: Truth | None = None
 
+    about = About(("tifl",), PAPER)
     wants = (ReportSpec("accuracy", 0, instead="minus the mean loss"),)
 
     def __post_init__(self) -> None:
-        check_cohort_size(self, self.cohort_size)
-        check_whole(self, "tiers", self.tiers, 1)
-        check_whole(self, "interval", self.interval, 1)
+        check.cohort_size(self)
+        check.whole(self, "tiers", "interval", low=1)
         if self.credits is not None:
             if len(self.credits) != self.tiers:
                 raise SettingError(
                     f"TiFL: credits has {len(self.credits)} numbers, but there are {self.tiers} tiers: give one each"
                 )
             for each in self.credits:
-                check_whole(self, "credits", each, 0)
+                check.whole_number("TiFL: credits", each, 0)
 
     def init(self, clients: Clients) -> TiFLState:
         """Return the state before the first round: equal odds."""
@@ -106,8 +107,7 @@ class TiFL(ByValue):
 
     def select(self, state: TiFLState, view: View, rng: np.random.Generator) -> Choice:
         """Clients never tried first; then a tier, and clients of it."""
-        ids = present(view)
-        m = min(self.cohort_size, len(ids))
+        ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         tier = self.tier_of(state)[ids]
@@ -133,7 +133,7 @@ class TiFL(ByValue):
         return Choice(np.sort(np.concatenate(cohort)))
 
     def observe(self, state: TiFLState, view: View, choice: Choice, outcome: Outcome) -> TiFLState:
-        """Learn times and accuracies; spend a credit; every `interval` rounds look whether the tier got better."""
+        """Learn times and accuracies; spend a credit; every `interval` rounds compare the tier's accuracy."""
         check_outcome(view, choice, outcome)
         ids, odds, credits, before = choice.ids, state.odds, state.credits, state.before
         due = view.round % self.interval == 0
@@ -141,7 +141,7 @@ class TiFL(ByValue):
         if len(ids) and (due or self.credits is not None):
             tier = self.tier_of(state)
             counts = np.bincount(tier[ids][tier[ids] >= 0], minlength=self.tiers)
-            current = int(counts.argmax()) if counts.any() else -1  # the others are from tiers nearby
+            current = int(counts.argmax()) if counts.any() else -1  # the rest of the cohort is from tiers nearby
         if current >= 0 and credits[current] > 0:
             credits[current] -= 1
         self._learn(state, choice, outcome)
@@ -168,17 +168,17 @@ class TiFL(ByValue):
             state.duration[silent[np.isnan(state.duration[silent])]] = np.inf  # the slowest, until it answers
         value = np.where(outcome.succeeded & valid_losses(outcome.loss), -outcome.loss, np.nan)
         if "accuracy" in outcome.reports:
-            told = np.asarray(outcome.reports["accuracy"], dtype=np.float64)
+            accuracy = np.asarray(outcome.reports["accuracy"], dtype=np.float64)
             with np.errstate(invalid="ignore"):
-                value = np.where(outcome.succeeded & (told >= 0.0) & (told <= 1.0), told, np.nan)
+                value = np.where(outcome.succeeded & (accuracy >= 0.0) & (accuracy <= 1.0), accuracy, np.nan)
         known = ~np.isnan(value)
         state.value[ids[known]] = value[known]
 
     def _accuracy(self, state: TiFLState, tier: Ints) -> Floats:
         """Mean accuracy of each tier's clients; minus infinity if none was reported."""
-        told = (tier >= 0) & ~np.isnan(state.value)
-        number = np.bincount(tier[told], minlength=self.tiers)
-        total = np.bincount(tier[told], state.value[told], minlength=self.tiers)
+        known = (tier >= 0) & ~np.isnan(state.value)
+        number = np.bincount(tier[known], minlength=self.tiers)
+        total = np.bincount(tier[known], state.value[known], minlength=self.tiers)
         found: Floats = np.where(number > 0, total / np.maximum(number, 1), -np.inf)
         return found
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick.core.errors import ContractError
-from fedpick.core.types import Choice, Outcome, Status, View
-from fedpick.policies._common import LOSS_LIMIT
+from fedpick.core.types import LOSS_LIMIT, Choice, Outcome, Status, View
 from fedpick.server import reading
 from fedpick.server.late import Came, Part, bases, flat, parts
 from fedpick.server.reports import Told
