@@ -41,7 +41,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 # Slow tests that start clusters, which could find each other, or servers that wait for answers: one after the other.
-SERVERS = ("tests/flower/", "tests/test_nvflare.py", "tests/experiment/test_ray.py", "tests/server/")
+SERVERS = ("tests/adapters/", "tests/flower/", "tests/experiment/test_ray.py", "tests/server/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -28,8 +28,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fedpick as fp
 from _manifest import manifest
+from fedpick.adapters.flower.grids import Watched
 from fedpick.flower import Selected
-from fedpick.flower.grids import Watched
 
 RESULTS = Path(__file__).parent / "results" / "flower"
 NODES, COHORT = 100, 10

@@ -72,6 +72,7 @@ def flower(rounds: int, folder: Path, churn: int = 1) -> Meter:
     from flwr.supercore.task_identity import TaskIdentity
 
     from fedpick.flower import Selected
+    from fedpick.server import Limits
 
     for name in ("run_id", "task_id", "node_id"):
         setattr(TaskIdentity, f"_{name}", 1)  # what a ServerApp's process knows and a benchmark does not
@@ -115,7 +116,8 @@ def flower(rounds: int, folder: Path, churn: int = 1) -> Meter:
     grid, meter = Instant(), Meter(rounds, folder=folder / "records")
     policy = fp.Guard(fp.OverSelect(fp.E3CS(8, quota=0.5), 1.25))
     base = FedAvg(fraction_evaluate=0.0)
-    strategy = Selected(base, policy, state=folder / "state", records=folder / "records", forget_after=50, deadline=60)
+    folders = {"state": folder / "state", "records": folder / "records"}
+    strategy = Selected(base, policy, **folders, limits=Limits(forget_after=50), deadline=60)
     measured = strategy.aggregate_train
 
     def round_ends(server_round: int, replies: Iterable[Message]) -> Any:

@@ -94,7 +94,7 @@ def test_developers_get_what_users_get_and_more(closed) -> None:
 
 def test_one_range_of_flower_everywhere(closed) -> None:
     """The same in pyproject.toml, examples and their messages; both ends of what was tested have a lock."""
-    from fedpick.flower.versions import NEWEST, OLDEST
+    from fedpick.adapters.flower.versions import NEWEST, OLDEST
 
     flower = {str(one.specifier) for one in closed.own_requirements(ROOT / "pyproject.toml") if one.name == "flwr"}
     assert flower == {str(SpecifierSet(f">={OLDEST},<2"))}

@@ -1,8 +1,10 @@
 """States: saved and loaded without loss, refused when they do not fit, grown and shrunk with the clients."""
 
 import json
+import math
 import zipfile
 from dataclasses import dataclass, fields
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.core.state import _walk
+from fedpick.core import schedules
+from fedpick.core.state import settings_hash, state_fields
+from fedpick.experiment.identity import policy_text
 from zoo import outcome, view, zoo
 
 CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
@@ -34,7 +38,7 @@ def test_saving_and_loading_gives_the_same_state(name, tmp_path):
     loaded, notes = fp.load_state(policy, tmp_path / "state.npz", CLIENTS)
     assert notes == {"round": 4}
     assert type(loaded) is type(state)
-    for (name_a, _, a), (name_b, _, b) in zip(_walk(state), _walk(loaded), strict=True):
+    for (name_a, _, a), (name_b, _, b) in zip(state_fields(state), state_fields(loaded), strict=True):
         assert name_a == name_b
         assert type(a) is type(b)
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
@@ -156,10 +160,10 @@ def test_admit_keeps_the_old_and_appends_what_init_gives(name):
     state = played(policy)
     if hasattr(policy, "before_admit"):
         state = policy.before_admit(state)
-    old = {name: np.array(value, copy=True) for name, _, value in _walk(state)}
+    old = {name: np.array(value, copy=True) for name, _, value in state_fields(state)}
     newcomers = CLIENTS.take([0, 1, 2, 3])
-    fresh = {name: np.asarray(value) for name, _, value in _walk(policy.init(newcomers))}
-    for field, kind, value in _walk(fp.admit(policy, state, newcomers)):
+    fresh = {name: np.asarray(value) for name, _, value in state_fields(policy.init(newcomers))}
+    for field, kind, value in state_fields(fp.admit(policy, state, newcomers)):
         array = np.asarray(value)
         if kind == "shared":
             np.testing.assert_array_equal(array, old[field])
@@ -179,9 +183,9 @@ def test_admit_keeps_the_old_and_appends_what_init_gives(name):
 def test_retire_keeps_the_named_clients_in_order(name):
     policy = zoo(3)[name]
     state = played(policy)
-    old = {name: np.array(value, copy=True) for name, _, value in _walk(state)}
+    old = {name: np.array(value, copy=True) for name, _, value in state_fields(state)}
     keep = np.array([7, 0, 3])
-    for field, kind, value in _walk(fp.retire(policy, state, keep)):
+    for field, kind, value in state_fields(fp.retire(policy, state, keep)):
         expected = old[field]
         if kind == "client":
             expected = expected[keep]
@@ -293,3 +297,64 @@ def test_the_switch_is_an_environment_variable(switch, spoiled, monkeypatch):
     choice = fp.Choice([0])
     fp.state.observe(policy, old, view(clients), choice, outcome(choice, np.random.default_rng(0)))
     assert (old.counts.min() < 0) == spoiled
+
+
+USERS = {"__name__": "mine"}
+exec("def graph(clients): return clients\nfalls = lambda t: 1 / t", USERS)
+
+# Written before any module had moved. States on disk and the keys of run folders contain such hashes.
+HASHES = [
+    (fp.Uniform(2), "dc7d9ce61955c12f"),
+    (fp.SizeWeighted(2, replace=False), "47c558323a7502e1"),
+    (fp.FixedProbabilities(1, [0.2, 0.8]), "95ca35738875292f"),
+    (fp.E3CS(5, quota=0.3), "bea9b6f9e4922221"),
+    (fp.E3CS(5, quota=schedules.Linear(0.0, 1.0, 100)), "6789b9e01f3ca5e7"),
+    (fp.E3CS(5, quota=schedules.Step(0.2, 0.8, 10)), "e86b179e2c835665"),
+    (fp.OverSelect(fp.E3CS(2, quota=0.3), 1.5), "c01b080ccef87b56"),
+    (fp.Guard(fp.OverSelect(fp.Oort(4), 1.3)), "7569c27bd7011d86"),
+    (fp.PowerOfChoice(2, schedule=schedules.Halving(100, every=5)), "0dc321c7d995945a"),
+    (fp.RBCSF(3, exploration=math.sqrt), "15c0599b88d92356"),
+    (fp.RBCSF(3, exploration=USERS["falls"]), "89df854516bd2c76"),
+    (fp.FedGS(2, graph=USERS["graph"]), "3d9cce4087ba1595"),
+    (fp.FedGS(2, graph=np.eye(3)), "3e6c118fb7c4388a"),
+    (fp.FedCS(2, success=[0.1, 0.9]), "0d32891aa66a0e3f"),
+    (fp.BSFL(3), "1ba5371f4f46078d"),
+    (fp.CSUCB(3), "eff920778f83db41"),
+    (fp.GreedyFed(3), "ec12f0ef537c9ef9"),
+    (fp.MinSeparation(3), "898754711130cb47"),
+    (fp.SFedAvg(3), "5f8819c00213163b"),
+    (fp.TiFL(3), "96b446e23688b746"),
+    (fp.REFL(3), "25b77926966f094a"),
+    (fp.OptimalSampling(3), "8dcab22dd58f7d6c"),
+    (fp.HiCS(3), "dd395791e17a00c6"),
+    (fp.FedCor(3), "67395f2e429cbb23"),
+    (fp.F3AST(3), "3b743a9f48ee5617"),
+    (fp.DivFL(3), "0f875e6a2f2183aa"),
+    (fp.Clustered(3), "c233a977b999ab6e"),
+    (fp.ActiveFL(3), "4875443dd11f06a9"),
+]
+
+
+@pytest.mark.parametrize(("policy", "expected"), HASHES)
+def test_a_hash_of_settings_never_changes(policy, expected):
+    assert settings_hash(policy) == expected
+
+
+def test_the_texts_of_policies_in_run_keys_never_change():
+    texts = [policy_text(partial(fp.E3CS, quota=schedules.Linear(0.0, 1.0, 100))), policy_text(HASHES[13][0])]
+    assert texts == ["E3CS#1c3bc3", "FedCS#6a6367"]
+
+
+def test_a_module_that_moves_changes_no_hash(monkeypatch):
+    policy = fp.OverSelect(fp.E3CS(2, quota=schedules.Step(0.2, 0.8, 10)), 1.5)
+    before = settings_hash(policy)
+    for kind, module in ((fp.E3CS, "fedpick.policies.bandits"), (schedules.Step, "fedpick.core.schedules")):
+        monkeypatch.setattr(kind, "__module__", module)
+    assert settings_hash(policy) == before
+
+
+def test_a_new_policy_is_hashed_by_its_name():
+    new = type("New", (fp.Uniform,), {"__module__": "fedpick.policies.new"})
+    before = settings_hash(new(2))
+    new.__module__ = "fedpick.policies.renamed"
+    assert settings_hash(new(2)) == before != settings_hash(fp.Uniform(2))

@@ -5,16 +5,17 @@ from fake_flower import Clock
 from flwr.app.message import arrayrecord
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedpick.server import gathering, polling, round, session
+from fedpick.adapters import arrivals, quorum
+from fedpick.server import round, session
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that only moves when the server sleeps."""
     fake = Clock()
-    for module in (polling, gathering, round, session):
+    for module in (arrivals, quorum, round, session):
         monkeypatch.setattr(module, "monotonic", fake.monotonic)
-    for module in (polling, gathering):
+    for module in (arrivals, quorum):
         monkeypatch.setattr(module, "sleep", fake.sleep)
     for name in ("run_id", "task_id", "node_id"):
         monkeypatch.setattr(TaskIdentity, f"_{name}", 1)

@@ -21,6 +21,7 @@ from flwr.simulation import run_simulation
 
 import fedpick as fp
 from fedpick.flower import Selected
+from fedpick.server import Lateness
 
 DEADLINE, SLOW = 6.0, 8.0  # seconds
 client, server = ClientApp(), ServerApp()
@@ -46,7 +47,9 @@ def main(grid: Grid, context: Context) -> None:
     start = ArrayRecord({"w": Array(np.zeros(2))})
     Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3)).start(grid, start, num_rounds=1)  # Ray's actors start slowly
     for late in (2, 0):
-        strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), deadline=DEADLINE, late=late, late_beta=0.0)
+        strategy = Selected(
+            FedAvg(fraction_evaluate=0.0), fp.Uniform(3), deadline=DEADLINE, late=Lateness(late, beta=0.0)
+        )
         seen = []
 
         def note(number, arrays, seen=seen, strategy=strategy):

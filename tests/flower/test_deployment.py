@@ -119,7 +119,7 @@ def test_oort_and_f3ast_over_fedavg_move_the_model_by_their_weights(tmp_path: Pa
     first = examples[:3] @ adds[:3] / examples[:3].sum()
     assert late[0]["w"] == pytest.approx([first] * 3)
     assert late[1]["status"] == [DONE] * 4
-    half = 0.5 * examples[3]  # of a reply that is one round late, with late_beta = 0
+    half = 0.5 * examples[3]  # of a reply that is one round late, with beta = 0
     second = (examples @ adds + half * adds[3]) / (examples.sum() + half)
     assert late[1]["w"] == pytest.approx([first + second] * 3)
 

@@ -78,12 +78,14 @@ def test_newcomers_are_asked_once(clock: Clock) -> None:
 
 def test_who_left_is_forgotten_and_so_is_what_it_said(clock: Clock) -> None:
     grid = FakeGrid(clock, {node: answers(told(10.0, name=f"tram {node}")) for node in range(4)})
-    strategy = selected(fp.SizeWeighted(2), describe="ask", identity="reported", forget_after=2)
+    strategy = selected(
+        fp.SizeWeighted(2), describe="ask", identity="reported", limits=fp.server.Limits(forget_after=2)
+    )
     for fresh in range(4, 40, 4):
         strategy.start(grid, model(), num_rounds=1)
         grid.nodes = {node: answers(told(10.0, name=f"tram {node}")) for node in range(fresh, fresh + 4)}
     assert len(strategy.roster.names) <= 4 * 4
-    assert len(strategy._presence._said) <= 4
+    assert len(strategy._presence._descriptions) <= 4
     assert len(strategy._presence._asked) <= 4
 
 
@@ -255,5 +257,7 @@ def test_reported_seconds_can_be_left_unread(clock: Clock, durations, expected) 
 def test_bad_settings_are_said() -> None:
     with pytest.raises(fp.SettingError, match="Selected: durations = 'mine', but must be one of arrival, reported"):
         selected(fp.Uniform(2), durations="mine")
-    with pytest.raises(fp.SettingError, match="Selected: checkpoint_every = 0, but must be a number of rounds >= 1"):
-        selected(fp.Uniform(2), checkpoint_every=0)
+    with pytest.raises(
+        fp.SettingError, match=r"Selected: limits\.checkpoint_every = 0, but must be a number of rounds"
+    ):
+        selected(fp.Uniform(2), limits=fp.server.Limits(checkpoint_every=0))

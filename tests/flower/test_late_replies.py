@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 import fedpick as fp
 from fedpick.core.lateness import late_weights
 from fedpick.flower import Selected
+from fedpick.server import Lateness
 
 
 def adds(amount, seconds=1.0, examples=10):
@@ -83,7 +84,7 @@ class Own:
 
 @pytest.mark.parametrize("normalise", [True, False])
 def test_a_policys_weights_are_the_base_of_late_ones(clock, normalise):
-    _, _, found = run(clock, NODES, 2, Own(normalise), late=2, late_beta=0.0)
+    _, _, found = run(clock, NODES, 2, Own(normalise), late=Lateness(2, beta=0.0))
     own = [(0.2, np.array([1.0, 0.0])), (0.3, np.array([0.0, 2.0]))]
     first = sum(w * v for w, v in own) / (0.5 if normalise else 1.0)
     late = (0.5 * 0.5, np.array([4.0, 4.0]))

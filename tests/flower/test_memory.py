@@ -36,7 +36,7 @@ def weights(strategy):
 @pytest.fixture
 def past(clock: Clock, tmp_path):
     """Six rounds: a checkpoint from before the first, a journal of all; and the weights after each."""
-    strategy = server(tmp_path / "past", checkpoint_every=50)
+    strategy = server(tmp_path / "past", limits=fp.server.Limits(checkpoint_every=50))
     after = {0: np.zeros(8)}
     for _ in range(6):
         strategy.start(world(clock), model(), num_rounds=1)
@@ -55,7 +55,7 @@ def ends(file):
 
 
 def test_a_large_state_is_not_rewritten_each_round(clock: Clock, tmp_path) -> None:
-    strategy = server(tmp_path, checkpoint_every=4)
+    strategy = server(tmp_path, limits=fp.server.Limits(checkpoint_every=4))
     written, journals = [], []
     for _ in range(10):
         strategy.start(world(clock), model(), num_rounds=1)
@@ -67,7 +67,7 @@ def test_a_large_state_is_not_rewritten_each_round(clock: Clock, tmp_path) -> No
 
 def test_a_journal_that_has_outgrown_the_state_is_folded(clock: Clock, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(memory, "LARGE", 0)
-    strategy = server(tmp_path, checkpoint_every=1000)
+    strategy = server(tmp_path, limits=fp.server.Limits(checkpoint_every=1000))
     strategy.start(world(clock), model(), num_rounds=30)
     state, journal = tmp_path / "state.npz", tmp_path / "journal"
     assert not journal.exists() or journal.stat().st_size <= state.stat().st_size
@@ -115,7 +115,7 @@ def test_damage_before_the_end_is_refused_and_nothing_is_changed(past, tmp_path,
 def test_killed_between_the_checkpoint_and_the_end_of_the_journal(past, clock: Clock) -> None:
     folder, _ = past
     journal = (folder / "journal").read_bytes()
-    strategy = server(folder, checkpoint_every=2)
+    strategy = server(folder, limits=fp.server.Limits(checkpoint_every=2))
     strategy.start(world(clock), model(), num_rounds=1)
     assert not (folder / "journal").exists()
     then = weights(strategy).copy()
@@ -202,10 +202,10 @@ def test_restarts_change_nothing_whoever_comes_and_goes(tmp_path, clock: Clock, 
     """The twin: a server that is never restarted and keeps nothing."""
     folder = tmp_path / "kept"
     shutil.rmtree(folder, ignore_errors=True)
-    whole, strategy = server(None), server(folder, checkpoint_every=every)
+    whole, strategy = server(None), server(folder, limits=fp.server.Limits(checkpoint_every=every))
     for there, restart in rounds:
         if restart:
-            strategy = server(folder, checkpoint_every=every)
+            strategy = server(folder, limits=fp.server.Limits(checkpoint_every=every))
         for each in (whole, strategy):
             each.start(world(clock, there), model(), num_rounds=1)
         assert strategy.roster.names == whole.roster.names

@@ -20,7 +20,7 @@ from fedpick.cli.app import app
 from fedpick.experiment import executors
 from fedpick.flower import Selected
 from fedpick.policies.text import label
-from fedpick.server import recording
+from fedpick.server import records
 from fedpick.store import writer
 
 
@@ -69,8 +69,8 @@ def test_the_store_holds_what_the_rounds_were(clock: Clock, tmp_path) -> None:
 
 @pytest.mark.parametrize("merge", [2, *(pytest.param(merge, marks=pytest.mark.slow) for merge in (1, 100))])
 def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, merge) -> None:
-    monkeypatch.setattr(recording, "MERGE_EVERY", merge)
-    monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)
+    monkeypatch.setattr(records, "MERGE_EVERY", merge)
+    monkeypatch.setattr(records, "WRITE_EVERY", 0.0)
     served(clock, tmp_path / "whole", 6)
     for _ in range(3):
         served(clock, tmp_path / "run", 2, state=tmp_path / "state", model=tmp_path / "model")
@@ -85,9 +85,9 @@ def test_restarts_go_on_in_the_same_tables(clock: Clock, tmp_path, monkeypatch, 
 
 def test_rounds_that_only_the_journal_knows_are_added(clock: Clock, tmp_path) -> None:
     """Killed after the outcome was kept and before the record was written, at every such moment."""
-    served(clock, tmp_path / "run", 1, state=tmp_path / "state", checkpoint_every=50)
+    served(clock, tmp_path / "run", 1, state=tmp_path / "state", limits=fp.server.Limits(checkpoint_every=50))
     shutil.copytree(tmp_path / "run", tmp_path / "old")
-    served(clock, tmp_path / "run", 3, state=tmp_path / "state", checkpoint_every=50)
+    served(clock, tmp_path / "run", 3, state=tmp_path / "state", limits=fp.server.Limits(checkpoint_every=50))
     whole = store.read_selections(tmp_path / "run")
     served(clock, tmp_path / "old", 1, state=tmp_path / "state")
     again = store.read_selections(tmp_path / "old")
@@ -135,7 +135,7 @@ def test_killed_while_the_records_disk_is_full_no_round_is_lost(clock: Clock, tm
         return whole(*args, **options)
 
     monkeypatch.setattr(writer, "write_sealed", write)
-    options = {"state": tmp_path / "state", "checkpoint_every": 3, "policy": fp.Uniform(3)}
+    options = {"state": tmp_path / "state", "limits": fp.server.Limits(checkpoint_every=3), "policy": fp.Uniform(3)}
     for _ in range(2):
         served(clock, tmp_path / "run", 10, **options)  # what waits to be written goes with the process
     assert "No space left on device" in caplog.text

@@ -72,7 +72,7 @@ def test_a_restarted_server_goes_on_as_if_nothing_had_happened(clock: Clock, tmp
     for round in range(7):
         whole.start(growing(clock, round), model(), num_rounds=1)
         # A new process each time.
-        strategy = Selected(base(), policy, **options, state=tmp_path, checkpoint_every=every)
+        strategy = Selected(base(), policy, **options, state=tmp_path, limits=fp.server.Limits(checkpoint_every=every))
         strategy.start(growing(clock, round), model(), num_rounds=1)
         same(strategy, whole)
         assert strategy.last.ids.tolist() == whole.last.ids.tolist()

@@ -8,8 +8,9 @@ from fake_flower import Clock, FakeGrid, model, trains
 from flwr.serverapp.strategy import FedAvg
 
 import fedpick as fp
-from fedpick.flower import Selected, strategy
-from fedpick.flower.versions import NEWEST, OLDEST, untested
+from fedpick.adapters.flower import strategy
+from fedpick.adapters.flower.versions import NEWEST, OLDEST, untested
+from fedpick.flower import Selected
 
 
 @pytest.mark.parametrize("tested", [f"{OLDEST}.0", f"{OLDEST}.7", "1.40.1", f"{NEWEST}.0", f"{NEWEST}.3.post1", NEWEST])

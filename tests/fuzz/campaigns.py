@@ -118,7 +118,7 @@ def compared() -> tuple[Path, str]:
 def served() -> tuple[Path, dict[int, dict[str, np.ndarray]]]:
     """The folder of a session after rounds 1 to 6, and what the policy knew after each."""
     folder, known = _home() / "served", {}
-    session = fp.Session(fp.E3CS(3, quota=0.3), state=folder, checkpoint_every=4)
+    session = fp.Session(fp.E3CS(3, quota=0.3), state=folder, limits=fp.server.Limits(checkpoint_every=4))
     names = [f"phone-{k}" for k in range(8)]
     for number in range(1, 7):
         with session.round(available=names[: 4 + number % 4]) as r:

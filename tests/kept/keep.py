@@ -12,7 +12,7 @@ from typing import Any
 import fedpick as fp
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
-from fedpick.server import recording
+from fedpick.server import records
 from fedpick.store import Folder, read_rounds, read_selections
 
 HERE = Path(__file__).parent
@@ -27,7 +27,8 @@ def policy() -> fp.E3CS:
 
 def session(folder: Path) -> fp.Session:
     """A session with its state and records in a folder."""
-    return fp.Session(policy(), state=folder / "state", records=folder / "records", checkpoint_every=4)
+    limits = fp.server.Limits(checkpoint_every=4)
+    return fp.Session(policy(), state=folder / "state", records=folder / "records", limits=limits)
 
 
 def play(served: fp.Session, rounds: int) -> None:
@@ -56,7 +57,7 @@ def main() -> None:
         run.state = folder.restore(run.state, run.world.clients)
         for record in run.rounds(10):
             folder.append(record, run.state)
-    recording.WRITE_EVERY, recording.MERGE_EVERY = 0.0, 3
+    records.WRITE_EVERY, records.MERGE_EVERY = 0.0, 3
     served = session(out / "served")
     play(served, 4)
     served.close()  # joined tables, then parts

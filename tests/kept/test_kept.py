@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedpick.cli.app import app
 from fedpick.experiment.executors import execute
 from fedpick.experiment.playing import config_of
-from fedpick.server import recording
+from fedpick.server import records
 from fedpick.store import read_rounds
 
 HERE = Path(__file__).parent
@@ -57,7 +57,7 @@ def test_a_session_goes_on(kept, monkeypatch: pytest.MonkeyPatch) -> None:
     from keep import play, session
 
     folder, expected = kept
-    monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)
+    monkeypatch.setattr(records, "WRITE_EVERY", 0.0)
     served = session(folder / "served")
     assert (served.round_number, served.names) == (expected["session"]["round"], expected["session"]["names"])
     np.testing.assert_allclose(served.roster.state.log_weights, expected["session"]["log_weights"], rtol=1e-12)

@@ -221,7 +221,7 @@ def test_what_was_probed_survives_in_the_journal(tmp_path):
         folder, told = tmp_path / str(crash), np.random.default_rng(0).normal(size=(8, 5))
 
         def play_rounds(count, folder=folder, told=told):
-            session = fp.Session(policy, state=folder, checkpoint_every=100)
+            session = fp.Session(policy, state=folder, limits=fp.server.Limits(checkpoint_every=100))
             with session:
                 for _ in range(count):
                     t = session.round_number + 1

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.core.state import _walk
+from fedpick.core.state import state_fields
 from zoo import outcome, some_slow, view, zoo
 
 CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
@@ -36,7 +36,7 @@ def test_a_choice_and_an_outcome_that_do_not_match_are_an_error_and_change_nothi
     stranger = fp.Choice([99])
     with pytest.raises(fp.ContractError, match="holds client 99, but clients are numbered 0 to 11"):
         policy.observe(state, seen, stranger, outcome(stranger, np.random.default_rng(0)))
-    for (_, _, a), (_, _, b) in zip(_walk(before), _walk(state), strict=True):
+    for (_, _, a), (_, _, b) in zip(state_fields(before), state_fields(state), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
@@ -63,7 +63,7 @@ def test_whatever_clients_report_the_next_choice_is_sound(name, seed):
         status = rng.choice(np.array(list(fp.Status), dtype=int), count)
         told = fp.Outcome(status, rng.choice(NUMBERS, count), rng.choice(NUMBERS, count), reports)
         state = policy.observe(state, seen, choice, told)
-        for field, _, value in _walk(state):
+        for field, _, value in state_fields(state):
             array = np.asarray(value)
             if array.dtype.kind == "f" and field.removeprefix("inner.") not in (
                 "value",
@@ -94,7 +94,7 @@ def test_one_client_s_lies_do_not_change_what_is_kept_of_the_others(name):
         reports = dict(honest.reports)
         state = policy.observe(state, seen, choice, fp.Outcome(honest.status, duration, loss, reports))
         states.append(state)
-    for (field, kind, a), (_, _, b) in zip(_walk(states[0]), _walk(states[1]), strict=True):
+    for (field, kind, a), (_, _, b) in zip(state_fields(states[0]), state_fields(states[1]), strict=True):
         if kind == "client":
             np.testing.assert_array_equal(np.asarray(a)[1:], np.asarray(b)[1:], err_msg=field)
 

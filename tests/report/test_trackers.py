@@ -29,7 +29,7 @@ def needs(package):
 def served(folder, rounds=3):
     """What a session writes, with a client, a policy and a metric that have odd names."""
     about = {"engine": "flower", "policy": HOSTILE}
-    with fp.Session(fp.Uniform(cohort_size=2), records=folder, about=about) as session:
+    with fp.Session(fp.Uniform(cohort_size=2), records=folder, host=fp.server.Host(about=about or {})) as session:
         for played in range(rounds):
             with session.round(["ada", HOSTILE[:400]]) as r:
                 for name in r.chosen:

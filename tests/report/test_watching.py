@@ -133,14 +133,15 @@ def test_between_two_runs_a_comparison_is_running_and_stopped_only_after_a_while
 
 
 def test_a_server_s_records_are_followed_and_its_end_is_said(tmp_path):
-    with fp.Session(fp.Uniform(cohort_size=2), records=tmp_path / "served", about={"engine": "flower"}) as session:
+    host = fp.server.Host(about={"engine": "flower"})
+    with fp.Session(fp.Uniform(cohort_size=2), records=tmp_path / "served", host=host) as session:
         watch = Watch(tmp_path / "served")
         for played in range(1, 4):
             with session.round(["ada", "bob", "<b>cyd"]) as r:
                 for name in r.chosen:
                     r.failed(name, "lost")
-            session.keeping.settle()
-            session.keeping.write()
+            session.storage.settle()
+            session.storage.write()
             found = news(watch)
             assert found["runs"][0]["reached"] == played
             assert found["state"] == "running"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
+from fedpick.server import Lateness
 from fedpick.store import read_rounds
 
 NAMES = [f"site-{k}" for k in range(4)]
@@ -42,7 +43,7 @@ def test_a_round_that_yields_nothing_is_a_warning_with_the_remedy(caplog) -> Non
 
 
 def test_a_round_with_a_late_update_of_an_earlier_one_yields_something(caplog) -> None:
-    session = fp.Session(fp.Uniform(2), late=2, late_beta=0.0)
+    session = fp.Session(fp.Uniform(2), late=Lateness(2, beta=0.0))
     with session.round(["ada", "bob"]) as r:
         r.done("ada", loss=0.5, update=[1.0])
     session.keep("bob", [2.0], round=1)
@@ -112,12 +113,12 @@ def test_a_model_that_began_again_is_in_the_records_even_if_only_the_journal_has
     with serve("run") as session, session.round(NAMES) as r:
         r.model = model
     with serve("run") as session:
-        session.continuing.begins_with({"w": np.ones(2)})
+        session.continuity.check_start({"w": np.ones(2)})
         assert warnings(caplog) == ["round 1: no update can be used, so that the model does not change; 2 did not "
                                     "answer in time: see that they run, or raise the deadline"]  # fmt: skip
         play(session)
     session = serve("run")
-    session.continuing.begins_with({"w": np.zeros(2)})
+    session.continuity.check_start({"w": np.zeros(2)})
     assert warnings(caplog)[-1] == (
         "the state continues after round 2, but not with the model of that round: the server starts with another one. "
         "The policy goes on with what it learned about the clients while the model begins again, and curves in the "
@@ -125,7 +126,7 @@ def test_a_model_that_began_again_is_in_the_records_even_if_only_the_journal_has
         "round 2"
     )
     play(session)
-    session.keeping.recording.close()  # killed before the record was written
+    session.storage.writer.close()  # killed before the record was written
     session.memory.unlock()
     with serve("run") as session:
         play(session)

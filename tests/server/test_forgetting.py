@@ -78,7 +78,7 @@ FORGETTING = [
 def test_who_was_forgotten_stays_forgotten_after_a_kill(policy, tmp_path) -> None:
     """Killed and restarted every other round, a server goes on exactly as one that never ended."""
     context = contexts if "context" in fp.traits(policy).needs else None
-    options = {"forget_after": 2, "most_clients": 14, "context": context}
+    options = {"limits": fp.server.Limits(2, 14, checkpoint_every=5), "context": context}
     whole = fp.Session(policy, **options)
     churn(whole, 13, np.random.default_rng(1))
     assert whole.roster.issued > 2 * len(whole.names)
@@ -92,7 +92,7 @@ def test_who_was_forgotten_stays_forgotten_after_a_kill(policy, tmp_path) -> Non
             if killed is None or killed.round_number % 2:
                 if killed is not None:
                     kill(killed)
-                killed = fp.Session(policy, state=tmp_path, checkpoint_every=5, **options)
+                killed = fp.Session(policy, state=tmp_path, **options)
             return killed.round(*args, **kwargs)
 
     numbers = Restarted()
@@ -128,7 +128,7 @@ class Tags:
 @given(seed=st.integers(0, 2**32 - 1), after=st.integers(1, 6), most=st.integers(1, 30))
 def test_rows_stay_with_their_clients_and_nobody_that_is_there_is_forgotten(seed, after, most) -> None:
     session, rng, chosen, sizes = (
-        fp.Session(Tags(), forget_after=after, most_clients=most),
+        fp.Session(Tags(), limits=fp.server.Limits(after, most)),
         np.random.default_rng(seed),
         {},
         {},
@@ -159,7 +159,7 @@ def test_it_says_whom_it_forgets_and_by_default_forgets_only_after_long(tmp_path
     for _ in range(8):
         play(session, ["a", "b"])
     assert session.names == ["a", "b", "c"]
-    session.forget_after = 5
+    session.limits = fp.server.Limits(forget_after=5)
     play(session, ["a", "b"])
     assert session.names == ["a", "b"]
     assert "forgot 1 clients that were away for 9 rounds or more, 2 are left" in caplog.text
@@ -182,8 +182,8 @@ def test_a_policy_that_keeps_pairs_has_room_for_fewer(monkeypatch) -> None:
 
 @pytest.mark.parametrize("setting", ["forget_after", "most_clients"])
 def test_numbers_of_clients_to_keep_are_checked(setting) -> None:
-    with pytest.raises(fp.SettingError, match=f"Session: {setting} = 0, but must be a whole number >= 1"):
-        fp.Session(fp.Uniform(1), **{setting: 0})
+    with pytest.raises(fp.SettingError, match=rf"Session: limits\.{setting} = 0, but must be a whole number >= 1"):
+        fp.Session(fp.Uniform(1), limits=fp.server.Limits(**{setting: 0}))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 1e300, 10**400])

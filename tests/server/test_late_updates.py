@@ -5,6 +5,7 @@ import pytest
 
 import fedpick as fp
 from fedpick.core.lateness import late_weights
+from fedpick.server import Lateness
 
 
 def sizes(**held):
@@ -67,7 +68,7 @@ def test_late_updates_count_with_the_weight_of_the_formula():
 
 def test_a_policys_weights_are_the_base_and_stand_as_they_are_if_it_says_so():
     for normalise in (True, False):
-        session = fp.Session(Own([0.1, 0.2, 0.3, 0.4], normalise), late=1, late_beta=0.0)
+        session = fp.Session(Own([0.1, 0.2, 0.3, 0.4], normalise), late=Lateness(1, beta=0.0))
         play(session, {"ada": 0})
         session.keep("dan", 0, round=1)
         found = play(session, {"ada": 0, "bob": 0})
@@ -124,7 +125,9 @@ def test_updates_of_lists_and_mappings_and_a_function_for_others():
     session.keep("cyd", "xxx", round=1)
     with session.round(PEOPLE) as r:
         r.done("ada", loss=1.0, update="xx")
-        with pytest.raises(fp.ContractError, match="give vector=function from an update to its numbers, or late_beta"):
+        with pytest.raises(
+            fp.ContractError, match="give vector=function from an update to its numbers, or late=Lateness"
+        ):
             r.parts()
         assert len(r.parts(vector=lambda update: np.full(1, len(update)))) == 2
 
@@ -132,8 +135,8 @@ def test_updates_of_lists_and_mappings_and_a_function_for_others():
 def test_settings_out_of_bounds_and_a_session_that_keeps_none():
     with pytest.raises(fp.SettingError, match="Session: late = -1, but must be a whole number of rounds >= 0"):
         fp.Session(fp.Uniform(2), late=-1)
-    with pytest.raises(fp.SettingError, match=r"Session: late_beta = 1\.5, but must be in \[0, 1\]"):
-        fp.Session(fp.Uniform(2), late_beta=1.5)
+    with pytest.raises(fp.SettingError, match=r"Session: late\.beta = 1\.5, but must be in \[0, 1\]"):
+        fp.Session(fp.Uniform(2), late=Lateness(beta=1.5))
     with pytest.raises(fp.ContractError, match="Session: late = 0, so late updates are not kept"):
         fp.Session(fp.Uniform(2)).keep("ada", None, round=1)
     session = fp.Session(fp.Uniform(2))
@@ -146,7 +149,7 @@ def test_examples_that_a_client_says_take_the_place_of_its_size_but_not_of_a_pol
         (Own([0.1, 0.2, 0.3, 0.4]), {"ada": 0.1, "cyd": 0.3 / 2, "dan": 0.4 / 2}),
     )
     for policy, counts in cases:
-        session = fp.Session(policy, late=1, late_beta=0.0)
+        session = fp.Session(policy, late=Lateness(1, beta=0.0))
         with session.round(PEOPLE) as r:
             r.done("ada", loss=1.0, update=0, size=10)
         session.keep("dan", 0, round=1, size=float("nan"))  # no number of examples: its size counts

@@ -94,7 +94,7 @@ def test_after_a_kill_at_any_moment_the_state_has_its_model(tmp_path: Path, ever
     disk = PowerCut(root, moment)
     with disk.here():
         for rounds in ((1, 2, 3, 4), (5, 6)):
-            session = opened(root, checkpoint_every=every)
+            session = opened(root, limits=fp.server.Limits(checkpoint_every=every))
             assert (session.model is None) == (rounds[0] == 1)
             for number in rounds:
                 play(session, changes=number != 3)
@@ -103,7 +103,7 @@ def test_after_a_kill_at_any_moment_the_state_has_its_model(tmp_path: Path, ever
     assert len(kept) > 25
     reached = set()
     for path, least in kept:
-        with opened(path, checkpoint_every=every) as again:
+        with opened(path, limits=fp.server.Limits(checkpoint_every=every)) as again:
             number = again.round_number
             assert number >= least
             reached.add(number)

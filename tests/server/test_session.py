@@ -2,7 +2,6 @@
 
 import errno
 import gc
-import json
 import logging
 import math
 import os
@@ -23,7 +22,6 @@ from fedpick.server import journal
 from fedpick.store import writer
 
 DONE, LATE, FAILED, SURPLUS = fp.Status
-OLD = Path(__file__).parent / "old"
 
 
 def play(session, there, fails=(), silent=()):
@@ -54,8 +52,8 @@ def kill(session) -> None:
     """What the end of a process leaves: the files, without the lock; nothing is closed."""
     if session.memory is not None:
         session.memory._lock.release()
-    if session.keeping.recording is not None:
-        session.keeping.recording.tables.close()
+    if session.storage.writer is not None:
+        session.storage.writer.tables.close()
 
 
 NAMES = [f"phone-{letter}" for letter in "abcdefgh"]
@@ -291,7 +289,10 @@ def test_kills_change_nothing_whoever_comes_and_goes(tmp_path, steps, every) -> 
 
     def server():
         return fp.Session(
-            fp.E3CS(3, quota=0.3), state=tmp_path / "state", records=tmp_path / "run", checkpoint_every=every
+            fp.E3CS(3, quota=0.3),
+            state=tmp_path / "state",
+            records=tmp_path / "run",
+            limits=fp.server.Limits(checkpoint_every=every),
         )
 
     twin, session, rows = fp.Session(fp.E3CS(3, quota=0.3)), server(), []
@@ -397,7 +398,7 @@ def test_killed_at_every_write_nothing_learned_is_lost(tmp_path, monkeypatch, ca
     monkeypatch.setattr(owner, call, dies)
     for nth in range(1, 100):
         folder = tmp_path / str(nth)
-        options = {"state": folder / "state", "records": folder / "run", "checkpoint_every": 2}
+        options = {"state": folder / "state", "records": folder / "run", "limits": fp.server.Limits(checkpoint_every=2)}
         left[0], counted, session = nth, 0, None
         try:
             session = fp.Session(fp.E3CS(3, quota=0.3), **options)
@@ -454,7 +455,7 @@ def test_a_full_disk_for_the_records_costs_no_round(tmp_path, monkeypatch, caplo
         return write(*args, **options)
 
     monkeypatch.setattr(writer, "write_sealed", failing)
-    options = {"state": tmp_path / "state", "records": tmp_path / "run", "checkpoint_every": 4}
+    options = {"state": tmp_path / "state", "records": tmp_path / "run", "limits": fp.server.Limits(checkpoint_every=4)}
     twin, session = fp.Session(fp.E3CS(3)), fp.Session(fp.E3CS(3), **options)
     for number in range(1, 31):
         full[0] = number > 5
@@ -489,7 +490,9 @@ def test_a_session_that_is_closed_while_the_records_disk_is_full_adds_them_when_
         return write(*args, **options)
 
     monkeypatch.setattr(writer, "write_sealed", failing)
-    session = fp.Session(fp.E3CS(3), state=tmp_path / "state", records=tmp_path / "run", checkpoint_every=2)
+    session = fp.Session(
+        fp.E3CS(3), state=tmp_path / "state", records=tmp_path / "run", limits=fp.server.Limits(checkpoint_every=2)
+    )
     for _ in range(2):
         play(session, NAMES)
         play(session, NAMES)
@@ -521,7 +524,7 @@ def test_a_full_disk_for_the_state_is_told_and_made_up_for(tmp_path, monkeypatch
 @pytest.fixture
 def past(tmp_path):
     """Five rounds, all in the journal, and the weights after each."""
-    session = fp.Session(fp.E3CS(3), state=tmp_path / "past", checkpoint_every=50)
+    session = fp.Session(fp.E3CS(3), state=tmp_path / "past", limits=fp.server.Limits(checkpoint_every=50))
     after = {0: np.zeros(8)}
     for number in range(1, 6):
         play(session, NAMES, fails={"phone-a"})
@@ -578,22 +581,6 @@ def test_damage_before_the_end_is_refused_and_left(past) -> None:
         with pytest.raises(fp.StateError, match=r"damaged at byte .* the files are left as they are"):
             fp.Session(fp.E3CS(3), state=folder)
         assert (folder / "journal").read_bytes() == bad
-
-
-def test_a_state_of_flower_s_strategy_of_before_the_session_goes_on(tmp_path, caplog) -> None:
-    """`old/flower`, a checkpoint of round 4 and a journal of 3 more, was written by version 0.1."""
-    shutil.copytree(OLD / "flower", tmp_path / "state")
-    expected = json.loads((OLD / "expected.json").read_text())["flower"]
-    policy = fp.E3CS(cohort_size=3, quota=0.3)
-    session = fp.Session(policy, state=tmp_path / "state", records=tmp_path / "run", checkpoint_every=2)
-    assert (session.round_number, session.names) == (expected["round"], expected["names"])
-    np.testing.assert_array_equal(session.roster.state.log_weights, expected["log_weights"])
-    play(session, session.names)  # into the same journal, then into a checkpoint
-    session.close()
-    again = fp.Session(policy, state=tmp_path / "state")
-    same(again, session)
-    assert store.read_rounds(tmp_path / "run")["round"].to_pylist() == [5, 6, 7, 8]
-    assert "of rounds 1 to 7, 3 are recorded" in caplog.text
 
 
 def test_what_a_killed_server_left_half_written_is_removed(tmp_path) -> None:
@@ -676,7 +663,9 @@ def test_a_rounds_weights_are_the_policys_and_survive_a_restart(tmp_path: Path) 
     for stop in (6, 3):  # six rounds in one go, or three and three
         folder = tmp_path / str(stop)
         for _ in range(6 // stop):
-            with fp.Session(fp.F3AST(2, beta=0.2), state=folder, checkpoint_every=100) as session:
+            with fp.Session(
+                fp.F3AST(2, beta=0.2), state=folder, limits=fp.server.Limits(checkpoint_every=100)
+            ) as session:
                 for _ in range(stop):
                     with session.round(names) as r:
                         assert r.weights == {}
@@ -713,3 +702,12 @@ def test_the_server_s_values_reach_the_policy_and_clients_cannot_fake_them(caplo
 def test_a_policy_that_needs_values_is_refused_without_a_function_for_them() -> None:
     with pytest.raises(fp.MissingError, match="Session: SFedAvg needs shapley, which the server computes from the upd"):
         fp.Session(fp.SFedAvg(2))
+
+
+def test_settings_that_belong_together_are_objects_with_defaults() -> None:
+    session = fp.Session(fp.Uniform(2))
+    assert session.limits == fp.server.Limits(forget_after=1000, most_clients=None, checkpoint_every=20)
+    assert (session.owner, session.log.name) == ("Session", "fedpick.session")
+    for late in (3, fp.server.Lateness(3)):
+        kept = fp.Session(fp.Uniform(2), late=late).late
+        assert (kept.rounds, kept.beta) == (3, 0.35)

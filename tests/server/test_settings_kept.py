@@ -1,9 +1,7 @@
 """What a policy learned belongs to its settings: a state, and each entry of a journal, say which they were."""
 
-import logging
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,12 +11,11 @@ from fedpick._support import user_code
 from fedpick.core import schedules
 from fedpick.core.state import settings_hash
 
-OLD = Path(__file__).parent / "old" / "flower"
 NAMES = ["ada", "bob", "cyd", "dan"]
 
 
 def serve(policy, folder, rounds=3, every=50):
-    with fp.Session(policy, state=folder, checkpoint_every=every) as session:
+    with fp.Session(policy, state=folder, limits=fp.server.Limits(checkpoint_every=every)) as session:
         for _ in range(rounds):
             with session.round(available=NAMES) as r:
                 for at, name in enumerate(r.chosen):
@@ -43,15 +40,6 @@ def test_a_journal_of_other_settings_is_refused(tmp_path):
     shutil.copy(tmp_path / "other" / "journal", tmp_path / "one" / "journal")
     with pytest.raises(fp.StateError, match=r"journal: was learned with other settings or code"):
         fp.Session(fp.E3CS(2, quota=0.3), state=tmp_path / "one")
-
-
-def test_a_state_of_before_there_was_a_hash_is_read_with_a_warning(tmp_path, caplog):
-    shutil.copytree(OLD, tmp_path / "old")
-    with caplog.at_level(logging.WARNING):
-        policies = [fp.E3CS(3, quota=0.3), fp.E3CS(3)]
-        assert any(fp.Session(policy, state=tmp_path / "old").round_number for policy in policies)
-    assert "does not say for sure with which settings it was learned" in caplog.text
-    assert "E3CS(cohort_size=" in caplog.text
 
 
 @dataclass(frozen=True)

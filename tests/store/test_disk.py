@@ -18,7 +18,7 @@ from fedpick.core.errors import FedpickError, StoreError
 from fedpick.core.state import pack
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
-from fedpick.server import recording
+from fedpick.server import records
 from fedpick.store import read_rounds
 
 WHAT = Config("uniform", 3, 3, 1, {"name": "volatile", "num_clients": 10}, 2)
@@ -38,8 +38,8 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def every_round_is_written_and_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session's."""
-    monkeypatch.setattr(recording, "WRITE_EVERY", 0.0)
-    monkeypatch.setattr(recording, "MERGE_EVERY", 2)
+    monkeypatch.setattr(records, "WRITE_EVERY", 0.0)
+    monkeypatch.setattr(records, "MERGE_EVERY", 2)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def twin() -> dict[int, dict[str, np.ndarray]]:
 
 
 def open_session(folder: Path) -> fp.Session:
-    options = {"state": folder / "state", "records": folder / "run", "checkpoint_every": 2}
+    options = {"state": folder / "state", "records": folder / "run", "limits": fp.server.Limits(checkpoint_every=2)}
     return fp.Session(fp.E3CS(2, quota=0.3), **options)
 
 

@@ -14,7 +14,7 @@ from fedpick._support import user_code
 from fedpick.core import rng as rngs
 from fedpick.core.errors import CheckError, ContractError
 from fedpick.core.protocol import Policy, check_asked, check_methods, fault, traits
-from fedpick.core.state import _walk, admit, load_state, observe, retire, save_state
+from fedpick.core.state import admit, load_state, observe, retire, save_state, state_fields
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, View
 
 __all__ = ["check_policy"]
@@ -117,7 +117,7 @@ def _same_state(a: Any, b: Any) -> bool:
         one, other = np.asarray(x), np.asarray(y)
         return np.array_equal(one, other, equal_nan=one.dtype.kind == "f" and other.dtype.kind == "f")
 
-    pairs = list(zip(_walk(a), _walk(b), strict=True))
+    pairs = list(zip(state_fields(a), state_fields(b), strict=True))
     return all(x[0] == y[0] and equal(x[2], y[2]) for x, y in pairs)
 
 

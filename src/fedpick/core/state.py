@@ -25,11 +25,24 @@ from fedpick.core.protocol import Policy
 from fedpick.core.types import Choice, Clients, Outcome, View
 
 __all__ = [
-    *("admit", "load_state", "observe", "pairwise_field", "retire", "save_state", "settings_hash", "shared_field"),
+    *("admit", "load_state", "observe", "pack", "pairwise_field", "policy_kind", "retire", "save_state"),
+    *("settings_hash", "shared_field", "state_fields", "unpack"),
 ]
 
 S = TypeVar("S")
-DEEPEST = 20  # settings within settings that are told apart
+DEEPEST = 20  # levels of settings within settings that a hash distinguishes
+
+# A policy enters the hash of its settings as "fedpick.policies.PLACE.NAME", wherever its class is today, because states
+# and keys of run folders contain such hashes. PLACE is the name in small letters, but for these.
+_PLACES = {
+    "ActiveFL": "active_fl",
+    **dict.fromkeys(("FixedProbabilities", "SizeWeighted", "Uniform"), "baselines"),
+    "Genie": "bsfl",
+    "MinSeparation": "min_separation",
+    "OptimalSampling": "optimal_sampling",
+    "PowerOfChoice": "power_of_choice",
+    "SFedAvg": "s_fedavg",
+}
 
 
 def shared_field(**options: Any) -> Any:
@@ -45,7 +58,7 @@ def pairwise_field(**options: Any) -> Any:
     return field(metadata={"kind": "pairs"}, **options)
 
 
-def _walk(state: Any) -> list[tuple[str, str, Any]]:
+def state_fields(state: Any) -> list[tuple[str, str, Any]]:
     """(name, kind, value) of every field, including those of nested states. None, a state without fields, has none."""
     if state is None:
         return []
@@ -58,7 +71,7 @@ def _walk(state: Any) -> list[tuple[str, str, Any]]:
     for entry in fields(state):
         value, kind = getattr(state, entry.name), entry.metadata.get("kind", "client")
         if value is None or is_dataclass(value):
-            found += [(f"{entry.name}.{name}", k, v) for name, k, v in _walk(value)]
+            found += [(f"{entry.name}.{name}", k, v) for name, k, v in state_fields(value)]
         else:
             found.append((entry.name, kind, value))
     return found
@@ -83,9 +96,7 @@ def observe(
     Args:
         policy: that learns.
         state: the old state, which must not be used afterwards.
-        view: of the round.
-        choice: of the round.
-        outcome: of the round.
+        view, choice, outcome: of the round.
         spoil: whether to fill the old state's arrays with NaN and extreme integers (the new state is then a copy);
             None: if the environment variable FEDPICK_DEBUG is 1. It costs a copy of the state per round.
 
@@ -97,31 +108,30 @@ def observe(
     ([1, 0], [-9223372036854775808, -9223372036854775808])
     """
     new = policy.observe(state, view, choice, outcome)
-    if spoil is None:
-        spoil = os.environ.get("FEDPICK_DEBUG", "0") not in ("", "0")
-    if not spoil:
+    debugging = os.environ.get("FEDPICK_DEBUG", "0") not in ("", "0")
+    if not (debugging if spoil is None else spoil):
         return new
     new = copy.deepcopy(new)
     kept = [*_arrays(view.clients), *_arrays(policy)]  # a state may share arrays with these, which must not change
     for array in _arrays(state):
-        if array.flags.writeable and not any(np.may_share_memory(array, other) for other in kept):
-            kind = array.dtype.kind
-            if kind in "fc":
-                array[...] = np.nan
-            elif kind in "iu":
-                array[...] = np.iinfo(array.dtype).min if kind == "i" else np.iinfo(array.dtype).max
-            elif kind == "b":
-                array[...] = ~array
+        kind = array.dtype.kind
+        if not array.flags.writeable or any(np.may_share_memory(array, other) for other in kept):
+            continue
+        if kind in "fc":
+            array[...] = np.nan
+        elif kind in "iu":
+            array[...] = np.iinfo(array.dtype).min if kind == "i" else np.iinfo(array.dtype).max
+        elif kind == "b":
+            array[...] = ~array
     return new
 
 
 def _arrays(holder: Any) -> list[NDArray[Any]]:
     """The arrays in the fields of a dataclass, including nested dataclasses."""
-    found: list[NDArray[Any]] = []
-    for entry in fields(holder) if is_dataclass(holder) else ():
-        value = getattr(holder, entry.name)
-        found += [value] if isinstance(value, np.ndarray) else _arrays(value)
-    return found
+    if isinstance(holder, np.ndarray):
+        return [holder]
+    held = fields(holder) if is_dataclass(holder) else ()
+    return [array for entry in held for array in _arrays(getattr(holder, entry.name))]
 
 
 def _append(name: str, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
@@ -146,20 +156,17 @@ def admit(policy: Policy[S], state: S, newcomers: Clients) -> S:
     >>> fp.admit(policy, state, fp.Clients([40, 50])).counts.shape
     (5,)
     """
-    prepare = getattr(policy, "before_admit", None)  # E3CS centres its weights; most policies need nothing
-    state = state if prepare is None else prepare(state)
-    fresh = {name: value for name, _, value in _walk(policy.init(newcomers))}
+    if (prepare := getattr(policy, "before_admit", None)) is not None:  # E3CS centres its weights
+        state = prepare(state)
+    fresh = {name: value for name, _, value in state_fields(policy.init(newcomers))}
     values: dict[str, Any] = {}
-    for name, kind, old in _walk(state):
-        if kind == "shared":
+    for name, kind, old in state_fields(state):
+        if kind == "shared" or (kind == "pairs" and not old.size):
             values[name] = old
-        elif kind == "pairs" and old.size:
-            size = len(old) + len(newcomers)
-            grown = np.full((size, size), np.nan, dtype=old.dtype)
-            grown[: len(old), : len(old)] = old
-            values[name] = grown
         elif kind == "pairs":
-            values[name] = old
+            size = len(old) + len(newcomers)
+            values[name] = np.full((size, size), np.nan, dtype=old.dtype)
+            values[name][: len(old), : len(old)] = old
         else:
             values[name] = _append(name, np.asarray(old), np.asarray(fresh[name]))
     out: S = _rebuild(state, values)
@@ -176,19 +183,18 @@ def retire(policy: Policy[S], state: S, keep: ArrayLike) -> S:
     (2,)
     """
     index = np.asarray(keep)
-    if index.dtype == np.bool_:
-        index = np.flatnonzero(index)
+    index = np.flatnonzero(index) if index.dtype == np.bool_ else index
     if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
         raise ContractError(f"keep is {index.dtype} of shape {index.shape}, but must be client indices or a mask")
     index = index.astype(np.int64)
     if len(np.unique(index)) != len(index):
         raise ContractError("keep names a client twice, but a client can be kept only once")
     values: dict[str, Any] = {}
-    for name, kind, old in _walk(state):
-        if kind == "shared":
+    for name, kind, old in state_fields(state):
+        if kind == "shared" or (kind == "pairs" and not old.size):
             values[name] = old
         elif kind == "pairs":
-            values[name] = old[np.ix_(index, index)] if old.size else old
+            values[name] = old[np.ix_(index, index)]
         else:
             if len(index) and (index.min() < 0 or index.max() >= len(old)):
                 raise ContractError(f"keep names client {index.max()}, but the state has clients 0 to {len(old) - 1}")
@@ -199,27 +205,23 @@ def retire(policy: Policy[S], state: S, keep: ArrayLike) -> S:
 
 def policy_kind(policy: object) -> str:
     """The name of the policy in a state file."""
-    inner = getattr(policy, "policy", None)  # for a wrapper (OverSelect), includes the wrapped policy
+    inner = getattr(policy, "policy", None)  # of a wrapper such as OverSelect
     return type(policy).__name__ + (f"({policy_kind(inner)})" if inner is not None else "")
 
 
 def settings_hash(policy: object) -> str:
-    """What a policy is, as a hash: its class, its settings, those of what it wraps, and the code of a user's own.
+    """A hash of a policy: its class, its settings, those of the policy that it wraps, and the code of a user's class.
 
     >>> import fedpick as fp
-    >>> settings_hash(fp.E3CS(5, quota=0.3)) == settings_hash(fp.E3CS(cohort_size=5, quota=0.3))
-    True
-    >>> settings_hash(fp.E3CS(5, quota=0.3)) == settings_hash(fp.E3CS(5, quota=0.9))
-    False
+    >>> settings_hash(fp.E3CS(5, quota=0.3)), settings_hash(fp.E3CS(5, quota=0.9))
+    ('bea9b6f9e4922221', '3ae21ea1de652629')
     """
-    found = hashlib.blake2b(digest_size=8)
-    for piece in _pieces(policy, 0):
-        found.update(piece + b"\0")
-    return found.hexdigest()
+    pieces = b"".join(piece + b"\0" for piece in _pieces(policy, 0))
+    return hashlib.blake2b(pieces, digest_size=8).hexdigest()
 
 
 def _pieces(value: Any, depth: int) -> Iterator[bytes]:
-    """A setting in bytes, the same in every process: no address, no order of a set."""
+    """A setting in bytes that are the same in every process: they depend on no address and on no order of a set."""
     if depth > DEEPEST:
         return
     if isinstance(value, np.ndarray):
@@ -237,22 +239,31 @@ def _pieces(value: Any, depth: int) -> Iterator[bytes]:
         plain = int(value) if isinstance(value, float) and value.is_integer() else value
         yield repr(plain).encode(errors="backslashreplace")
     elif isinstance(value, ModuleType):  # in a function's closure
-        yield value.__name__.encode()
+        yield value.__name__.replace("fedpick.core.", "fedpick.").encode()
     elif callable(value) and hasattr(value, "__qualname__"):  # a schedule that is a function
-        yield f"{getattr(value, '__module__', '')}.{value.__qualname__}".encode()
+        yield _hashed_as(value).encode()
     else:
         kind = type(value)
-        foreign = not kind.__module__.startswith(("fedpick.", "numpy"))  # the code of a user's own may change
-        yield f"{'' if foreign else kind.__module__}.{kind.__qualname__}".encode()
-        if foreign:
-            yield _code(kind)
+        users = not kind.__module__.startswith(("fedpick.", "numpy"))
+        yield (f".{kind.__qualname__}" if users else _hashed_as(kind)).encode()
+        if users:
+            yield _code(kind)  # which may change under the same name
         named = [each.name for each in fields(value)] if is_dataclass(value) else sorted(getattr(value, "__dict__", ()))
         for name in named:
             yield from _pieces([name, getattr(value, name)], depth + 1)
 
 
+def _hashed_as(named: Any) -> str:
+    """The text for a class or a function: a policy by its name alone, others by their module as well."""
+    module = str(getattr(named, "__module__", "")).replace("fedpick.core.", "fedpick.")  # hashes are older than core
+    name = named.__qualname__
+    if isinstance(named, type) and module.startswith("fedpick.policies."):
+        return f"fedpick.policies.{_PLACES.get(name, name.lower())}.{name}"
+    return f"{module}.{name}"
+
+
 def _code(kind: type) -> bytes:
-    """What a user's class is: its file where it was named as FILE.py:Name, else its own lines."""
+    """The code of a user's class: the whole file if it was named as FILE.py:Name, else the lines of the class."""
     try:
         if kind.__module__.startswith("fedpick_own_"):
             return Path(inspect.getfile(kind)).read_bytes()
@@ -263,14 +274,14 @@ def _code(kind: type) -> bytes:
 
 def pack(state: Any) -> dict[str, Any]:
     """The fields of a state by name, including those of nested states."""
-    return {name: value for name, _, value in _walk(state)}
+    return {name: value for name, _, value in state_fields(state)}
 
 
 def unpack(template: S, arrays: dict[str, NDArray[Any]], num_clients: int, owner: str) -> S:
     """A state with the template's structure and these arrays; error messages begin with `owner`."""
     stored = dict(arrays)
     values: dict[str, Any] = {}
-    for name, kind, fresh in _walk(template):
+    for name, kind, fresh in state_fields(template):
         if name not in stored:
             raise StateError(
                 f"{owner} has no field {name!r}, which the policy needs; use the settings and version it was saved with"
@@ -293,10 +304,10 @@ def unpack(template: S, arrays: dict[str, NDArray[Any]], num_clients: int, owner
 def save_state(policy: Policy[S], state: S, path: str | os.PathLike[str], **notes: Any) -> None:
     """Write the state to a .npz file, which is replaced atomically.
 
-    The file contains the arrays and a JSON text (format, version, policy, settings, number of clients, your notes), but
-    no pickle, so reading a file from elsewhere runs no code.
+    The file contains the arrays and a JSON text (format, version, policy, settings, number of clients, your notes);
+    reading a file from elsewhere runs no code.
     """
-    enrolled = {len(value) for _, kind, value in _walk(state) if kind == "client"}
+    enrolled = {len(value) for _, kind, value in state_fields(state) if kind == "client"}
     if len(enrolled) > 1:
         raise ContractError(f"the state's per-client fields have lengths {sorted(enrolled)}, but must be one length")
     meta = {
@@ -321,17 +332,17 @@ def load_state(policy: Policy[S], path: str | os.PathLike[str], clients: Clients
         raise StateError(f"{source}: there is no such file; start anew with policy.init(clients)")
     arrays, meta = read_archive(source)
     try:
-        meta, notes = {"policy": meta["policy"], "clients": meta["clients"]}, dict(meta["notes"])
+        kind, enrolled, notes = meta["policy"], meta["clients"], dict(meta["notes"])
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(
             f"{source}: is no state that save_state wrote ({type(error).__name__}: {str(error)[:80]}); start anew with "
             "policy.init(clients)"
         ) from None
-    if meta["policy"] != policy_kind(policy):
-        raise StateError(f"{source}: holds the state of {meta['policy']}, but the policy is {policy_kind(policy)}")
-    if meta["clients"] is not None and meta["clients"] != len(clients):
+    if kind != policy_kind(policy):
+        raise StateError(f"{source}: holds the state of {kind}, but the policy is {policy_kind(policy)}")
+    if enrolled is not None and enrolled != len(clients):
         raise StateError(
-            f"{source}: is for {meta['clients']} clients, but {len(clients)} are enrolled; load it with the clients it "
-            "was saved for, then use fp.admit or fp.retire"
+            f"{source}: is for {enrolled} clients, but {len(clients)} are enrolled; load it with the clients it was "
+            "saved for, then use fp.admit or fp.retire"
         )
     return unpack(policy.init(clients), arrays, len(clients), f"{source}:"), notes

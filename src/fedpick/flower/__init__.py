@@ -6,9 +6,9 @@
 Needs `pip install "fedpick[flower]"`. See docs/flower.md.
 """
 
-from fedpick.flower.asking import PROBE, describe, probe
-from fedpick.flower.strategy import Selected
+from fedpick.adapters.flower.messages import PROBE, describe, probe
+from fedpick.adapters.flower.strategy import Selected
 from fedpick.server import NotEnoughClientsError, masked
-from fedpick.server.telling import reports
+from fedpick.server.client import reports
 
 __all__ = ["PROBE", "NotEnoughClientsError", "Selected", "describe", "masked", "probe", "reports"]

@@ -6,9 +6,9 @@
         r.done(name, loss=0.7, seconds=3.1)             # or r.failed(name)
 
 `session` runs the rounds: enrol clients, choose, collect answers, let the policy learn, save. `round` is one round;
-`roster` the enrolled clients; `reading`, `reports` and `updates` validate what clients send; `late` weighs updates of
-closed rounds; `keeping` saves the rounds: `memory` and `journal` the state, `recording` the records. Adapters for
-frameworks also use `gathering`, `presence`, `polling`, `averaging`, `aggregating`, `moves` and `valuing`.
+`roster` the enrolled clients; `view` what the policy sees; `validation` and `reports` check what clients send;
+`late_updates` weighs updates of closed rounds; `storage` saves the rounds: `memory`, `journal` and `models` the state,
+`records` the records. `client` is for the clients. Adapters for frameworks are in `fedpick.adapters`.
 
 `state=` and `records=` need `pip install "fedpick[server]"`; the modules are imported on first use.
 """
@@ -17,17 +17,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedpick.server.gathering import NotEnoughClientsError
-    from fedpick.server.masks import masked
+    from fedpick.server.client import masked
     from fedpick.server.round import Round
     from fedpick.server.session import Session
+    from fedpick.server.settings import Host, Lateness, Limits
+    from fedpick.server.view import NotEnoughClientsError
 
-__all__ = ["NotEnoughClientsError", "Round", "Session", "masked"]
+_NAMES = {
+    "client": ("masked",),
+    "round": ("Round",),
+    "session": ("Session",),
+    "settings": ("Host", "Lateness", "Limits"),
+    "view": ("NotEnoughClientsError",),
+}
+_WHERE = {name: module for module, names in _NAMES.items() for name in names}
 
-_HOME = {"NotEnoughClientsError": "gathering", "Round": "round", "Session": "session", "masked": "masks"}
+__all__ = ["Host", "Lateness", "Limits", "NotEnoughClientsError", "Round", "Session", "masked"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"fedpick.server.{_HOME[name]}"), name)
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"fedpick.server.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'fedpick.server' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What a server's log says as a WARNING, with the remedy: rounds and restarts that go wrong without an error."""
+"""Warnings in a server's log, each with the remedy: rounds and restarts that go wrong without an error."""
 
 import logging
 import re
@@ -10,12 +10,11 @@ import numpy as np
 
 from fedpick.core.types import Choice, Outcome, Status
 from fedpick.policies.guard import Guard
-from fedpick.server.reading import printable
+from fedpick.server.validation import printable
 
-__all__ = ["NAMING", "Alarms"]
+__all__ = ["Alarms"]
 
 IN_A_ROW = 5  # failures of one client after which Guard is suggested
-NAMING = "give each client a name that stays the same when it, or the server, is restarted"
 
 
 def _guarded(policy: Any) -> bool:
@@ -26,49 +25,33 @@ def _guarded(policy: Any) -> bool:
 
 
 def _written(policy: Any) -> str:
-    """A policy as one writes it; those of the user's own without a prefix."""
-    ours = type(policy).__module__.startswith("fedpick.")
-    return re.sub(r"\b(?=[A-Z]\w*\()", "fp.", repr(policy)) if ours else repr(policy)
+    """A policy as Python code, with the prefix fp. where the class is fedpick's."""
+    prefix = type(policy).__module__.startswith("fedpick.")
+    return re.sub(r"\b(?=[A-Z]\w*\()", "fp.", repr(policy)) if prefix else repr(policy)
 
 
 class Alarms:
-    """Watches the rounds of a session since the start of its process.
+    """Watches the rounds of a session since the start of its process."""
 
-    Args:
-        policy: of the session.
-        log: gets the warnings.
-    """
-
-    def __init__(self, policy: Any, log: logging.Logger) -> None:
-        self.naming = NAMING  # how clients get names that stay; an adapter says how in its framework
-        self._policy, self._log = policy, log
+    def __init__(self, policy: Any, log: logging.Logger, naming: str) -> None:
+        self._policy, self._log, self._naming = policy, log, naming
         self._failures: Counter[str] | None = None if _guarded(policy) else Counter()  # in a row, by client
 
     def returned(self, known: Collection[str], there: Collection[str], round: int) -> None:
-        """Say so if none of the clients that were known before a restart is there after it."""
+        """Warn if none of the clients that were known before a restart is there after it."""
         if not known or any(name in known for name in there):
             return
-        self._log.warning(
+        text = (
             "round %d: none of the %d clients known before the restart has returned: then %r, now %r. All %d that are "
-            "there are enrolled as new, and what was learned before is not used. If they are the same clients: %s",
-            round,
-            len(known),
-            printable(next(iter(known)))[:60],
-            printable(next(iter(there)))[:60],
-            len(there),
-            self.naming,
+            "there are enrolled as new, and what was learned before is not used. If they are the same clients: %s"
         )
+        before, now = (printable(next(iter(names)))[:60] for names in (known, there))
+        self._log.warning(text, round, len(known), before, now, len(there), self._naming)
 
     def ended(self, round: int, names: list[str], choice: Choice, outcome: Outcome, late: int, limit: Any) -> None:
-        """Look at a round that has ended.
+        """Check a round that has ended, which used `late` late updates and was allowed `limit` seconds.
 
-        Args:
-            round: its number.
-            names: of all clients, by index.
-            choice: of the policy.
-            outcome: of the round.
-            late: updates of earlier rounds that it used.
-            limit: seconds that it was allowed; None: no limit.
+        `names` are those of all clients, by index.
         """
         status = np.asarray(outcome.status)
         if not late and not np.any(status == Status.DONE):
@@ -86,8 +69,8 @@ class Alarms:
             fixes.append(f"{slow} did not answer in time: see that they run, or raise the deadline{allowed}")
         if not len(status):
             fixes.append("nobody was asked: see that the policy and your server ask someone")
-        said = "round %d: no update can be used, so that the model does not change; %s"
-        self._log.warning(said, round, "; ".join(fixes))
+        text = "round %d: no update can be used, so that the model does not change; %s"
+        self._log.warning(text, round, "; ".join(fixes))
 
     def _count(self, round: int, names: list[str], succeeded: Any) -> None:
         """Suggest Guard, once, if a client keeps failing while another answers."""
@@ -99,13 +82,10 @@ class Alarms:
                 self._failures[name] += 1
         worst, times = max(((name, self._failures[name]) for name in names), key=lambda each: each[1], default=("", 0))
         if times >= IN_A_ROW and any(succeeded):
-            self._log.warning(
+            text = (
                 "round %d: %s failed or was late in each of the last %d rounds in which it was asked, and will be "
                 "asked again: fp.Guard asks such clients less often. Write fp.Guard(%s) in place of the policy, with a "
-                "new folder for state=, because a state belongs to the policy that learned it",
-                round,
-                printable(worst),
-                times,
-                _written(self._policy),
+                "new folder for state=, because a state belongs to the policy that learned it"
             )
-            self._failures = None  # it is said once
+            self._log.warning(text, round, printable(worst), times, _written(self._policy))
+            self._failures = None  # one warning is enough

@@ -3,7 +3,7 @@
     entry    mark (8 bytes), length of the body (8), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
 
 The body is an archive with the arguments of `observe` and the record of the round. A process killed while writing
-leaves an incomplete last entry. The header has a checksum of its own, so its length field can be trusted: bytes that a
+leaves an incomplete last entry. The header has its checksum too, so its length field can be trusted: bytes that a
 client reported, stored inside an entry, are never mistaken for the start of another entry.
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 from fedpick._support import atomic
 from fedpick._support.archive import FORMAT, dump_archive, read_archive
 from fedpick.core.errors import StateError
-from fedpick.core.types import Choice, Clients, Ints, Outcome, View
+from fedpick.core.types import Choice, Clients, Outcome, View
 from fedpick.server.models import Mark
 from fedpick.server.roster import Newcomers, Roster
 from fedpick.store.records import FRESH, Record
@@ -31,8 +31,6 @@ __all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "mark_of", "record_of", "re
 
 MARK = b"\x93fpentry"
 HEAD = struct.Struct("<8sQII")  # mark, bytes of the body, their CRC-32, CRC-32 of the three
-OLD_MARK = b"\x93fpround"  # until 0.1: no checksum of the header
-OLD_HEAD = struct.Struct("<8sQI")
 FIX = "the files are left as they are: restore a backup, or move the folder away to start anew"
 
 
@@ -48,12 +46,7 @@ class Turn:
     model: Mark | None = None  # of the model after the round
 
     def pack(self, widths: dict[str, int], settings: str) -> bytes:
-        """As the body of an entry.
-
-        Args:
-            widths: of the reports so far.
-            settings: hash of the policy's, which must be the same when it is replayed.
-        """
+        """The body of an entry, with the widths of the reports so far and the hash of the policy's settings."""
         arrays: dict[str, Any] = {"available": np.packbits(self.view.available), "record/ids": self.record.ids}
         for name in ("ids", "inclusion", "weights", "probed"):
             arrays[f"choice/{name}"] = getattr(self.choice, name)
@@ -62,7 +55,7 @@ class Turn:
         arrays |= {f"report/{name}": values for name, values in self.outcome.reports.items()}
         arrays["context"] = self.view.context
         for i, (_, clients) in enumerate(self.newcomers):
-            known = {} if clients is None else vars(clients)  # without any they are forgotten
+            known = {} if clients is None else vars(clients)  # names without arrays are of clients forgotten
             arrays |= {f"new/{i}/{name}": values for name, values in known.items()}
         if self.record.there is not None:
             arrays["record/there"] = np.frombuffer(self.record.there, np.uint8)
@@ -88,33 +81,32 @@ def under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
-def mark_of(said: Any) -> Mark | None:
-    """The mark of a model, as JSON has it."""
-    if said is None:
+def mark_of(stored: Any) -> Mark | None:
+    """The mark of a model, from JSON."""
+    if stored is None:
         return None
-    round, crc = map(int, said)
+    round, crc = map(int, stored)
     if round < 1:
         raise ValueError(f"the model of round {round}")
     return round, crc
 
 
-def _told(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome]:
-    chosen, normalise = under(arrays, "choice/"), bool(meta.get("normalise", True))
-    parts: tuple[Any, ...] = chosen.get("ids", chosen.get("clients")), chosen.get("inclusion"), chosen.get("weights")
-    choice = Choice(*parts, normalise=normalise, probed=chosen.get("probed"))
+def _result(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome]:
+    """The choice and the outcome of an entry's round."""
+    choice = Choice(**under(arrays, "choice/"), normalise=bool(meta["normalise"]))
     return choice, Outcome(**under(arrays, "outcome/"), reports=under(arrays, "report/"))
 
 
 def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
     """The record of an entry's round, without its metrics but for the note that the model began again."""
-    choice, outcome = _told(arrays, meta)
+    choice, outcome = _result(arrays, meta)
     numbers = dict(meta["record"])
     available = np.unpackbits(arrays["available"], count=int(meta["enrolled"])).astype(np.bool_)
     view = View(int(numbers.pop("round")), available, Clients(np.ones(len(available))))
-    ids: Ints = arrays.get("record/ids", choice.ids)
     there = arrays["record/there"].tobytes() if "record/there" in arrays else None
     metrics = {FRESH: 1.0} if meta.get("fresh") else {}
-    return replace(Record.of(view, choice, outcome, **numbers), ids=ids, there=there, metrics=metrics)
+    record = Record.of(view, choice, outcome, **numbers)
+    return replace(record, ids=arrays["record/ids"], there=there, metrics=metrics)
 
 
 def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
@@ -131,7 +123,7 @@ def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None
         raise ValueError(f"{meta['enrolled']} clients were enrolled, but {len(roster.names)} are known")
     assert roster.clients is not None
     available = np.unpackbits(arrays["available"], count=len(roster.names)).astype(np.bool_)
-    roster.learn(View(number, available, roster.clients, arrays.get("context")), *_told(arrays, meta))
+    roster.learn(View(number, available, roster.clients, arrays.get("context")), *_result(arrays, meta))
     roster.clock = float(meta["record"]["clock"])
     roster.widths = {str(name): int(width) for name, width in meta["widths"].items()}
     roster.model = mark_of(meta.get("model"))
@@ -139,14 +131,11 @@ def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None
 
 def _header(data: bytes, at: int) -> tuple[int, int, int] | None:
     """(start of the body, its length, its checksum) of the entry at this byte; None if the header is not intact."""
-    if data[at : at + len(MARK)] == OLD_MARK and len(data) >= at + OLD_HEAD.size:
-        _, length, check = OLD_HEAD.unpack_from(data, at)
-        return (at + OLD_HEAD.size, length, check) if length else None
     if data[at : at + len(MARK)] != MARK or len(data) < at + HEAD.size:
         return None
-    _, length, check, own = HEAD.unpack_from(data, at)
-    good = own == zlib.crc32(data[at : at + HEAD.size - 4]) and length > 0
-    return (at + HEAD.size, length, check) if good else None
+    _, length, body_check, head_check = HEAD.unpack_from(data, at)
+    good = head_check == zlib.crc32(data[at : at + HEAD.size - 4]) and length > 0
+    return (at + HEAD.size, length, body_check) if good else None
 
 
 def _whole(data: bytes, at: int) -> bytes | None:
@@ -160,23 +149,16 @@ def _whole(data: bytes, at: int) -> bytes | None:
 
 def _goes_on(data: bytes, at: int) -> bool:
     """Whether an intact entry follows the damaged one at this byte."""
-    head = _header(data, at)
-    if head is not None and data[at : at + len(MARK)] == MARK:  # its length can be trusted
+    if (head := _header(data, at)) is not None:  # its length can be trusted
         return _whole(data, head[0] + head[1]) is not None
-    for mark in (MARK, OLD_MARK):
-        later = at
-        while (later := data.find(mark, later + 1)) >= 0:
-            if _whole(data, later) is not None:
-                return True
+    while (at := data.find(MARK, at + 1)) >= 0:
+        if _whole(data, at) is not None:
+            return True
     return False
 
 
 class Journal:
-    """The journal's file.
-
-    Args:
-        path: of the file; created with the first entry.
-    """
+    """The journal's file, which is created with the first entry."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -203,7 +185,7 @@ class Journal:
 
     def append(self, body: bytes) -> None:
         """Write an entry and wait until it is on the disk; a torn end is moved aside first."""
-        if self.path.is_symlink():  # which is none of ours
+        if self.path.is_symlink():  # which a server never makes
             raise OSError(errno.ELOOP, "the journal is a symbolic link")
         new = not self.path.exists()
         with atomic.opened(self.path, "w+b" if new else "r+b") as file:
@@ -220,7 +202,7 @@ class Journal:
                 if new:
                     atomic.sync_folder(self.path.parent)
             except OSError:
-                with suppress(OSError):  # else what was written is torn, and moved aside before the next
+                with suppress(OSError):  # if this fails too, the torn entry is moved aside before the next one
                     file.truncate(self.size)
                 raise
         self.size += HEAD.size + len(body)

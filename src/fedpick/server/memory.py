@@ -38,33 +38,17 @@ T = TypeVar("T")
 LARGE = 2**20  # bytes; a journal larger than this and than the last checkpoint causes a new checkpoint
 
 
-def _round_of(meta: dict[str, Any]) -> int:
-    return int(meta["record"]["round"])
-
-
 class Memory:
-    """The folder in which a roster and the policy's state are saved.
+    """The folder in which a roster and the policy's state are saved; an empty roster is filled from it.
 
-    Args:
-        folder: created if it does not exist.
-        roster: an empty one, which is filled from the folder.
-        every: rounds between checkpoints.
-        describe: names -> fp.Clients, for states of old versions, which lack sizes and features.
-        log: for messages.
-        models: the kept models; None: they are not kept.
+    A complete checkpoint is written after `every` rounds. The folder is created if it does not exist.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        roster: Roster,
-        every: int,
-        describe: Callable[[list[str]], Clients],
-        log: logging.Logger,
-        models: Models | None = None,
+        self, folder: Path, roster: Roster, every: int, log: logging.Logger, models: Models | None = None
     ) -> None:
-        self.folder, self.roster, self.every, self.describe, self.log = folder, roster, every, describe, log
-        self.models, self.letters = models, secrets.token_hex(4)  # letters: by which models know their state
+        self.folder, self.roster, self.every, self.log, self.models = folder, roster, every, log, models
+        self.letters = secrets.token_hex(4)  # of the state, by which its models are recognised
         self._lettered = False  # whether state.npz has the letters
         self.state, self.journal = folder / "state.npz", Journal(folder / "journal")
         try:
@@ -77,7 +61,7 @@ class Memory:
         self._settings = settings_hash(roster.policy)
         self._saved = 0  # the round of the checkpoint; 0: there is none
         self._covered = 0  # bytes of the journal that the checkpoint holds as well
-        self._behind = False  # the folder misses something: only a checkpoint can make up for it
+        self.behind = False  # whether the roster has rounds that the folder lacks; then a checkpoint must be written
         self._whole_before = True  # whether it missed nothing before the round that ends now
         self.load()
 
@@ -130,13 +114,13 @@ class Memory:
             ) from None
         self._saved = roster.round
         for arrays, meta in self._entries():
-            if self._careful(_round_of, meta) > self._saved:  # else the checkpoint holds it
-                self._check_settings(self.journal.path, meta.get("settings", self._settings), None)
+            number, settings = self._careful(lambda entry: (int(entry["record"]["round"]), entry["settings"]), meta)
+            if number > self._saved:  # else the checkpoint holds it
+                self._check_settings(self.journal.path, settings, None)
                 self._careful(replay, roster, arrays, meta)
         if self.journal.torn:
-            self.log.warning(
-                "the last entry of %s is incomplete: that round is played again", self.journal.path.resolve()
-            )
+            torn = self.journal.path.resolve()
+            self.log.warning("the last entry of %s is incomplete: that round is played again", torn)
         where = self.folder.resolve()
         self.log.info("continuing after round %d with %d clients, from %s", roster.round, len(roster.names), where)
 
@@ -163,16 +147,12 @@ class Memory:
             raise StateError(
                 f"{self.state}: holds the state of {meta['policy']}, but the policy is {policy_kind(roster.policy)}"
             )
-        self._check_settings(self.state, meta.get("settings_hash"), str(meta.get("settings"))[:500])
-        if "nvflare" in meta.get("notes", {}):
-            arrays, notes = self._from_nvflare(arrays, meta["notes"]["nvflare"])
-        else:
-            notes = meta["session"] if "session" in meta else meta["flower"]  # the name until 0.1
+        self._check_settings(self.state, meta["settings_hash"], str(meta["settings"])[:500])
+        notes = meta["session"]
         names = list(map(str, json.loads(arrays["names"].tobytes())))
         clients = Clients(**under(arrays, "clients/"))
         last = [int(client) for client in notes["last"]]
-        numbers = arrays["numbers"].tolist() if "numbers" in arrays else list(range(len(names)))
-        issued = int(notes.get("issued", len(names)))
+        numbers, issued = arrays["numbers"].tolist(), int(notes["issued"])
         if len(set(names)) != len(names) or len(clients) != len(names) or int(notes["round"]) < 0:
             raise ValueError(f"round {notes['round']}, {len(clients)} clients, {len(set(names))} different names")
         if any(not 0 <= client < len(names) for client in last):
@@ -182,46 +162,33 @@ class Memory:
         state = unpack(roster.policy.init(clients), under(arrays, "policy/"), len(names), f"{self.state}:")
         roster.names, roster.index = names, {name: at for at, name in enumerate(names)}
         roster.numbers, roster.issued = numbers, issued
-        roster.seen = arrays.get("seen", np.full(len(names), int(notes["round"])))
         roster.clients, roster.state, roster.last, roster.newcomers = clients, state, last, []
+        roster.seen = arrays["seen"]
         roster.round, roster.clock = int(notes["round"]), float(notes["clock"])
         roster.widths = {str(name): int(width) for name, width in notes["widths"].items()}
+        # States that were written before models were kept have neither.
         roster.model, self._lettered = mark_of(notes.get("model")), "letters" in notes
         self.letters = checked_letters(notes.get("letters", self.letters))
 
-    def _check_settings(self, file: Path, found: str | None, said: str | None) -> None:
-        """Raise where the policy has other settings than when the file was written: what it learned would not fit."""
-        policy = self.roster.policy
-        if found is None:
-            self.log.warning("%s does not say for sure with which settings it was learned: %s", file.resolve(), said)
-        elif found != self._settings:
-            now = repr(policy)[:500]
-            differs = (
-                f"with {said}, but the policy is {now}" if said not in (None, now) else "with other settings or code"
-            )
+    def _check_settings(self, file: Path, found: str, shown: str | None) -> None:
+        """Raise if the file was written with other settings of the policy: what it learned would not fit.
+
+        The file has the hash `found` of its settings, and as text `shown`, if any.
+        """
+        if found != self._settings:
+            now = repr(self.roster.policy)[:500]
+            known = f"with {shown}, but the policy is {now}"
+            differs = "with other settings or code" if shown in (None, now) else known
             raise StateError(
                 f"{file}: was learned {differs}; what one learned would be wrong for the other. Start the server with "
                 "the settings of before, or give state= another folder to start anew"
             )
 
-    def _from_nvflare(self, arrays: dict[str, Any], notes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Convert what `fedpick.nvflare` wrote until 0.1, which had no sizes, clock or last cohort."""
-        names = [str(name) for name in notes["roster"]]
-        packed = {f"policy/{name}": values for name, values in arrays.items()}
-        packed["names"] = np.frombuffer(json.dumps(names).encode(), dtype=np.uint8)
-        packed |= {f"clients/{name}": v for name, v in vars(self.describe(names)).items() if v is not None}
-        return packed, {"round": notes["round"], "clock": 0.0, "widths": {}, "last": []}
-
-    @property
-    def behind(self) -> bool:
-        """Whether the roster has rounds that are not in the folder yet."""
-        return self._behind
-
     def expect(self) -> None:
         """Call before the policy learns from a round: if it is interrupted, a checkpoint is written instead."""
         if not self.state.exists() or (self.models is not None and not self._lettered):
             self.checkpoint()
-        self._whole_before, self._behind = not self._behind, True
+        self._whole_before, self.behind = not self.behind, True
 
     def keep(self, turn: Turn) -> None:
         """Write a round to disk; if that fails (a full disk), an error is logged and training continues."""
@@ -235,17 +202,12 @@ class Memory:
             if self.models is not None:
                 self.models.flush(self.letters)  # first, so that the state on the disk always has its model
             write()
-            self._behind = False
+            self.behind = False
         except OSError as error:
-            self._behind = True
+            self.behind = True
             failed = self.folder if self.models is None or self.models.pending is None else self.models.folder
-            self.log.error(
-                "%s: round %d could not be saved (%s); training continues, and saving is tried again after the next "
-                "round",
-                failed.resolve(),
-                self.roster.round,
-                error.strerror or error,
-            )
+            text = "%s: round %d could not be saved (%s); training continues, and saving is tried again after the next "
+            self.log.error(text + "round", failed.resolve(), self.roster.round, error.strerror or error)
         else:
             if self.models is not None and self.roster.model is not None:
                 with suppress(OSError):  # what is left over takes room, and does no harm
@@ -258,9 +220,9 @@ class Memory:
 
     def due(self) -> bool:
         """Whether it is time for a checkpoint: the last one is old or incomplete, or the journal is large."""
-        aged = self.roster.round - self._saved >= self.every
         state = self.state.stat().st_size if self.state.exists() else 0
-        return self._behind or aged or self.journal.size - self._covered > max(LARGE, state)
+        large = self.journal.size - self._covered > max(LARGE, state)
+        return self.behind or self.roster.round - self._saved >= self.every or large
 
     def checkpoint(self) -> None:
         """Write the complete state to state.npz; the journal is kept."""
@@ -268,7 +230,7 @@ class Memory:
 
     def drop_journal(self) -> None:
         """Delete the journal if the checkpoint contains all of it; the caller ensures that the records do, too."""
-        if not self._behind and self._saved == self.roster.round:
+        if not self.behind and self._saved == self.roster.round:
             try:
                 self.journal.drop()
                 self._covered = 0

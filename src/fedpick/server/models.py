@@ -45,11 +45,11 @@ def fingerprint(model: Mapping[str, Any]) -> int:
     return found
 
 
-def checked_letters(said: object) -> str:
-    """The letters of a state, as its file has them; they become a part of names of files."""
-    if not isinstance(said, str) or not re.fullmatch("[0-9a-f]{8}", said):
-        raise ValueError(f"letters {said!r:.80}, but must be 8 of 0-9 and a-f")
-    return said
+def checked_letters(stored: object) -> str:
+    """The letters of a state, from its file; they become a part of names of files."""
+    if not isinstance(stored, str) or not re.fullmatch("[0-9a-f]{8}", stored):
+        raise ValueError(f"letters {stored!r:.80}, but must be 8 of 0-9 and a-f")
+    return stored
 
 
 def checked(model: Any, owner: str) -> Arrays:
@@ -69,10 +69,9 @@ def checked(model: Any, owner: str) -> Arrays:
 
 
 class Models:
-    """The folder of the kept models.
+    """The folder of the kept models; files of other states in it are left alone.
 
-    Args:
-        folder: created if it does not exist; files of other states in it are left alone.
+    Methods take the letters of the state that the models belong to.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -99,7 +98,7 @@ class Models:
             atomic.remove(leftover)
 
     def give(self, round: int, model: Arrays) -> None:
-        """The model of a round, to be written by `flush`."""
+        """Take the model of a round, to be written by `flush`."""
         self.pending = round, model
 
     def flush(self, state: str) -> None:
@@ -111,11 +110,9 @@ class Models:
             self.pending = None
 
     def prune(self, state: str, present: int) -> None:
-        """Remove old models, and those of rounds that will be played again; call it when the state is on the disk.
+        """Remove old models, and those of rounds after `present`, which will be played again.
 
-        Args:
-            state: letters of the state.
-            present: the round that its model came from.
+        Call it when the state of round `present` is on the disk.
         """
         rounds = self._rounds(state)
         kept = [round for round in rounds if round <= present][-KEPT:]
@@ -123,12 +120,7 @@ class Models:
             atomic.remove(self._path(state, round))
 
     def read(self, state: str, mark: Mark) -> Arrays | None:
-        """The model that the state names; None if there is none of this state at all.
-
-        Args:
-            state: letters of the state.
-            mark: of the model.
-        """
+        """The model with this mark, which the state has; None if there is no model of this state at all."""
         if self.pending is not None and self.pending[0] == mark[0]:
             return self.pending[1]
         rounds, (round, crc) = self._rounds(state), mark

@@ -9,22 +9,22 @@ from numpy.typing import ArrayLike
 
 from fedpick.core.protocol import traits
 from fedpick.core.types import Floats
-from fedpick.server import reading
+from fedpick.server import validation
 from fedpick.server.roster import Roster
 from fedpick.server.settings import ValueFn
 
-__all__ = ["Reports", "Told"]
+__all__ = ["ClientReports", "Reports"]
 
-Told = dict[str, float | list[float] | None]  # one client's reports by name
+ClientReports = dict[str, float | list[float] | None]  # one client's reports by name
 
 
 class Reports:
     """Reads what clients report; iterating gives the names of the reports that the policy uses.
 
     Args:
-        roster: of the policy and its clients, whose features may make a report unnecessary.
-        embed: update -> vector, used as the report "embedding"; None: what the client reports.
-        log: gets a warning when `embed` or `value` fails.
+        roster: of the session; features of its clients may make a report unnecessary.
+        embed: update -> vector, used as the report "embedding"; None: the client's report.
+        log: of the session.
         value: updates by name -> what each is worth, used as the reports that the server computes.
     """
 
@@ -44,39 +44,41 @@ class Reports:
     def __iter__(self) -> Iterator[str]:
         return iter(self._widths())
 
-    def read(self, name: str, update: Any, said: Any) -> Told:
-        """The reports of one client that the policy uses; an invalid one is None."""
-        found: Told = {}
-        if isinstance(said, Mapping):
-            valued = self._traits.valued  # not for clients to say
-            found = {each: reading.report(said[each]) for each in self if each in said and each not in valued}
+    def read(self, name: str, update: Any, sent: Any) -> ClientReports:
+        """The reports of one client that the policy uses, from all that it sent; an invalid one is None."""
+        found: ClientReports = {}
+        if isinstance(sent, Mapping):
+            valued = self._traits.valued  # which the server computes, not the clients
+            found = {each: validation.report(sent[each]) for each in self if each in sent and each not in valued}
         if self._embed is not None and update is not None and "embedding" in self._widths():
             try:
                 found["embedding"] = np.asarray(self._embed(update), dtype=np.float64).ravel().tolist()
             except Exception as error:  # one client's update must not end the training of the others
-                why = reading.printable(f"{type(error).__name__}: {error}")
-                self._log.warning("embed() failed on the update of %s: %s", reading.printable(name), why)
+                self._warn("embed() failed on the update of %s: %s", name, error)
                 found["embedding"] = None
         return found
 
-    def worth(self, updates: Mapping[str, Any]) -> dict[str, Told]:
+    def worth(self, updates: Mapping[str, Any]) -> dict[str, ClientReports]:
         """The reports that the server computes from the updates to aggregate, by the clients' names."""
         if self._value is None or not self._traits.valued or not updates:
             return {}
         try:
-            found = {name: reading.report(each) for name, each in self._value(updates).items() if name in updates}
+            found = {name: validation.report(each) for name, each in self._value(updates).items() if name in updates}
         except Exception as error:  # the training goes on without values
-            why = reading.printable(f"{type(error).__name__}: {error}")
-            self._log.warning("value() failed on %d updates: %s", len(updates), why)
+            self._warn("value() failed on %s updates: %s", len(updates), error)
             return {}
         return {name: dict.fromkeys(self._traits.valued, each) for name, each in found.items()}
 
-    def tables(self, told: Sequence[Told]) -> dict[str, Floats]:
+    def _warn(self, text: str, about: object, error: Exception) -> None:
+        why = f"{type(error).__name__}: {error}"
+        self._log.warning(text, validation.printable(about), validation.printable(why))
+
+    def tables(self, answers: Sequence[ClientReports]) -> dict[str, Floats]:
         """All reports of a round as arrays; a width that the policy does not declare is that of earlier rounds."""
         found: dict[str, Floats] = {}
         widths = self._roster.widths
         for name, known in self._widths().items():
-            array, width = reading.table([each.get(name) for each in told], widths.get(name, known))
+            array, width = validation.table([each.get(name) for each in answers], widths.get(name, known))
             if array is not None and width is not None:
                 found[name], widths[name] = array, width
         return found

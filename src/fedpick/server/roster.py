@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedpick.core.protocol import Policy
-from fedpick.core.state import _walk, admit, observe, retire
+from fedpick.core.state import admit, observe, retire, state_fields
 from fedpick.core.types import Bools, Choice, Clients, Ints, Outcome, View
 from fedpick.server.models import Mark
 from fedpick.store.records import presence
@@ -16,7 +16,7 @@ __all__ = ["Newcomers", "Roster"]
 
 Newcomers = tuple[list[str], Clients | None]  # clients enrolled together; None: clients forgotten together
 MOST, MOST_PAIRED = 1_000_000, 4_000  # clients enrolled by default; FedGS's state takes 128 MB for 4,000
-BATCH = 20  # clients are forgotten when they are one in so many of those enrolled: each time the state is copied
+BATCH = 20  # clients are forgotten when they are one in 20 of all enrolled, because the state is copied each time
 
 
 @dataclass
@@ -25,9 +25,6 @@ class Roster:
 
     A client's index is its position in the policy's state, and changes when other clients are retired. Its number
     never changes and is never given to another client; records use it.
-
-    Args:
-        policy: that chooses among these clients.
     """
 
     policy: Policy[Any]
@@ -96,16 +93,12 @@ class Roster:
         return presence(everyone)
 
     def stale(self, there: Collection[str], after: int | None, most: int | None) -> list[str]:
-        """The clients to forget, those away longest first.
+        """The clients to forget, those away longest first, but none of those that are there.
 
-        Args:
-            there: names of the clients that are available now; none of them is forgotten.
-            after: rounds that a client may be away; None: any number.
-            most: how many may be enrolled, including the newcomers in `there`; None: a million, or 4,000 if the state
-                grows with the square.
+        `after` and `most` are the session's `Limits.forget_after` and `Limits.most_clients`.
         """
         if most is None:
-            pairs = self.state is not None and any(kind == "pairs" and len(v) for _, kind, v in _walk(self.state))
+            pairs = any(kind == "pairs" and len(value) for _, kind, value in state_fields(self.state))
             most = MOST_PAIRED if pairs else MOST
         away = np.ones(len(self.names), dtype=np.bool_)
         here = [self.index[name] for name in there if name in self.index]

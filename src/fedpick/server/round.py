@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from fedpick.core.errors import ContractError
 from fedpick.core.types import LOSS_LIMIT, Choice, Outcome, Status, View
-from fedpick.server import reading
-from fedpick.server.late import Came, Part, bases, flat, parts
-from fedpick.server.reports import Told
+from fedpick.server.late_updates import LateUpdate, Part, base_weights, flat, parts
+from fedpick.server.reports import ClientReports
+from fedpick.server.validation import number, printable, size_or
 from fedpick.store.records import Record
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ __all__ = ["Round"]
 
 
 @dataclass(frozen=True, eq=False)
-class _Heard:
+class _Answer:
     status: Status
     seconds: float = math.nan
     loss: float = math.nan
-    reports: Told = field(default_factory=dict)
-    answered: bool = True
+    reports: ClientReports = field(default_factory=dict)
+    answered: bool = True  # whether a message came back
     update: Any = None
     size: float | None = None
 
@@ -40,20 +40,13 @@ class Round:
     In a `with` block, the round ends with the block: clients that did not answer are LATE, and the policy learns. If
     the block raises, the round is abandoned: nothing is learned, and the next round has the same number. `done`,
     `failed` and `skip` may be called from any thread; the first call for a client counts.
-
-    Args:
-        session: that the round belongs to.
-        view: what the policy saw.
-        choice: of the policy.
-        probes: number of clients that were asked for their loss before the choice.
-        wall: seconds that the policy took to choose.
-        begun: start of the round, by the monotonic clock.
     """
 
     def __init__(
         self, session: "Session", view: View, choice: Choice, *, probes: int, wall: float, begun: float
     ) -> None:
-        self.view, self.choice, self.probes, self.wall = view, choice, probes, wall
+        self.view, self.choice = view, choice
+        self.probes, self.wall = probes, wall  # clients probed before the choice, and seconds that the choice took
         self.limit = session.deadline  # seconds; the duration of LATE clients
         self.megabytes = 0.0  # of the model, for the records; in units of 1e6 bytes
         self.model: Mapping[str, Any] | None = None  # the new one, kept with `Session(model=...)`; None: no change
@@ -61,14 +54,14 @@ class Round:
         self._session, self._begun = session, begun
         self._names = session.roster.names
         self._index = {self._names[k]: k for k in dict.fromkeys(choice.ids.tolist())}
-        self._bases = bases(choice, view.clients)
-        self._heard: dict[int, _Heard] = {}  # by index, in the order of arrival
-        self._taken: list[Came] | None = None  # late updates that this round uses
-        self._deaf = False  # answers are no longer accepted
+        self._bases = base_weights(choice, view.clients)
+        self._answers: dict[int, _Answer] = {}  # by index, in the order of arrival
+        self._taken: list[LateUpdate] | None = None  # late updates that this round uses
+        self._refusing = False  # whether answers are no longer accepted
         self._outcome: Outcome | None = None  # what the policy learns from, once it is settled
-        self._took: float | None = None  # seconds until then
+        self._took: float | None = None  # seconds until it is settled
         self._over = False
-        self._changed = threading.Condition(session.guard)
+        self._changed = threading.Condition(session.lock)
 
     @property
     def number(self) -> int:
@@ -84,13 +77,13 @@ class Round:
     def waiting(self) -> tuple[str, ...]:
         """Names of the clients that may still answer."""
         with self._changed:
-            return () if self._deaf else tuple(name for name, k in self._index.items() if k not in self._heard)
+            return () if self._refusing else tuple(name for name, k in self._index.items() if k not in self._answers)
 
     @property
     def updates(self) -> dict[str, Any]:
         """The updates to aggregate (of clients that are DONE) by name, in the order of arrival."""
         with self._changed:
-            return {self._names[k]: each.update for k, each in self._heard.items() if each.status == Status.DONE}
+            return {self._names[k]: each.update for k, each in self._answers.items() if each.status == Status.DONE}
 
     @property
     def weights(self) -> dict[str, float] | None:
@@ -100,7 +93,7 @@ class Round:
         added up. None: the policy leaves them to you (as a rule, examples over the sum of examples).
         """
         with self._changed:
-            done = [k for k, each in self._heard.items() if each.status == Status.DONE]
+            done = [k for k, each in self._answers.items() if each.status == Status.DONE]
             shares = self.choice.shares(np.isin(self.choice.ids, done))
             if shares is None:
                 return None
@@ -124,7 +117,7 @@ class Round:
         with self._changed:
             return parts(self, self._session.late.beta, self.take_late(), vector or flat)
 
-    def take_late(self) -> list[Came]:
+    def take_late(self) -> list[LateUpdate]:
         """The late updates that this round uses; they are not used in later ones."""
         if self._taken is None:
             self._taken = self._session.late.due(self.number)
@@ -136,13 +129,13 @@ class Round:
         Weights of a client drawn twice are added up. Without either it is the client's size.
         """
         at = self._index[name]
-        heard = self._heard.get(at)
-        said = None if heard is None or self.choice.weights is not None else heard.size
-        return self._bases[at] if said is None else said
+        answer = self._answers.get(at)
+        size = None if answer is None or self.choice.weights is not None else answer.size
+        return self._bases[at] if size is None else size
 
     def warn(self, text: str, *names: str) -> None:
         """Write a line about this round to the session's log."""
-        self._session.log.warning(f"round %d: {text}", self.number, *map(reading.printable, names))
+        self._session.log.warning(f"round %d: {text}", self.number, *map(printable, names))
 
     @property
     def seconds(self) -> float:
@@ -154,7 +147,7 @@ class Round:
         """Whether as many clients are DONE as the policy keeps; later ones are SURPLUS (OverSelect)."""
         keep = self._session.traits.keeps
         with self._changed:
-            return keep is not None and sum(each.status == Status.DONE for each in self._heard.values()) >= keep
+            return keep is not None and sum(each.status == Status.DONE for each in self._answers.values()) >= keep
 
     def done(
         self,
@@ -185,21 +178,21 @@ class Round:
         """
         with self._changed:
             at = self._waits_for(name)
-            if at is None or at in self._heard:
-                return None if at is None else self._heard[at].status
-            value = math.nan if loss is None else reading.number(loss)
+            if at is None or at in self._answers:
+                return None if at is None else self._answers[at].status
+            value = math.nan if loss is None else number(loss)
             if loss is not None and not abs(value) <= LOSS_LIMIT:
-                return self.failed(name, f"loss = {reading.printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
-            took, said = self.seconds if arrived is None else arrived, reading.number(seconds)
-            possible = 0 < said < math.inf and (self.limit is None or said <= self.limit)
+                return self.failed(name, f"loss = {printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
+            took, reported = self.seconds if arrived is None else arrived, number(seconds)
+            possible = 0 < reported < math.inf and (self.limit is None or reported <= self.limit)
             if self._session.durations == "arrival":
-                took = self._session.delay.duration(said if possible else None, took)
+                took = self._session.delay.duration(reported if possible else None, took)
             elif possible:
-                took = said
+                took = reported
             kept = self._session.reports.read(name, update, reports)
             status = Status.SURPLUS if self.full else Status.DONE
-            held = None if size is None else reading.size(size, float(self.view.clients.sizes[at]))
-            self._hear(at, _Heard(status, took, value, kept, update=update, size=held))
+            examples = None if size is None else size_or(size, float(self.view.clients.sizes[at]))
+            self._note(at, _Answer(status, took, value, kept, update=update, size=examples))
             return status
 
     def failed(self, name: str, why: str = "", /, *, answered: bool = True) -> Status | None:
@@ -212,11 +205,11 @@ class Round:
         """
         with self._changed:
             at = self._waits_for(name)
-            if at is None or at in self._heard:
-                return None if at is None else self._heard[at].status
-            shown = reading.printable(name), reading.printable(why or "no reason given")
+            if at is None or at in self._answers:
+                return None if at is None else self._answers[at].status
+            shown = printable(name), printable(why or "no reason given")
             self._session.log.warning("round %d: %s failed: %s", self.number, *shown)
-            self._hear(at, _Heard(Status.FAILED, answered=answered))
+            self._note(at, _Answer(Status.FAILED, answered=answered))
             return Status.FAILED
 
     def skip(self, names: Collection[str]) -> None:
@@ -225,7 +218,7 @@ class Round:
             gone = {self._index.pop(name) for name in names if name in self._index}
             kept = ~np.isin(self.choice.ids, list(gone))
             self.choice = self.choice.take(kept)
-            self._heard = {at: each for at, each in self._heard.items() if at not in gone}
+            self._answers = {at: each for at, each in self._answers.items() if at not in gone}
             self._changed.notify_all()
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -240,8 +233,8 @@ class Round:
             self.limit = self.limit if seconds is None else seconds
             left = None if self.limit is None else max(self.limit - self.seconds, 0.0)
             self._changed.wait_for(lambda: not self.waiting, left)
-            all_heard, self._deaf = not self.waiting, True
-            return all_heard
+            complete, self._refusing = not self.waiting, True
+            return complete
 
     def settle(self) -> None:
         """Accept no more answers, and fix what the policy learns from; `close` does this, too.
@@ -251,8 +244,8 @@ class Round:
         """
         with self._changed:
             if self._outcome is None:
-                self._deaf, self._took = True, self.seconds
-                self._outcome = self._told()
+                self._refusing, self._took = True, self.seconds
+                self._outcome = self._make_outcome()
 
     def close(self) -> Record:
         """End the round and let the policy learn; the end of the `with` block does this."""
@@ -284,47 +277,47 @@ class Round:
             self.close()
 
     def _end(self) -> None:
-        self._over = self._deaf = True
+        self._over = self._refusing = True
         self._session._ended(self)
         self._changed.notify_all()
 
     def _waits_for(self, name: str) -> int | None:
         """The index of a client that may answer; None, with a line in the log, for any other."""
-        at = self._index.get(name) if isinstance(name, str) and not self._deaf else None
+        at = self._index.get(name) if isinstance(name, str) and not self._refusing else None
         if at is None:
-            why = "too late" if self._deaf else "was not chosen"
-            self._session.log.info("round %d: unexpected answer of %s: %s", self.number, reading.printable(name), why)
+            why = "too late" if self._refusing else "was not chosen"
+            self._session.log.info("round %d: unexpected answer of %s: %s", self.number, printable(name), why)
         return at
 
-    def _hear(self, at: int, heard: _Heard) -> None:
-        self._heard[at] = heard
+    def _note(self, at: int, answer: _Answer) -> None:
+        self._answers[at] = answer
         self._changed.notify_all()
 
     @property
     def messages(self) -> int:
         """Messages sent and received, including probes."""
-        return len(self._index) + self._answers + 2 * self.probes
+        return len(self._index) + self._messages_back + 2 * self.probes
 
     @property
     def traffic(self) -> float:
         """Megabytes sent and received; a probe's answer, one number, is not counted."""
-        return self.megabytes * (len(self._index) + self._answers + self.probes)
+        return self.megabytes * (len(self._index) + self._messages_back + self.probes)
 
     @property
-    def _answers(self) -> int:
-        return sum(each.answered for each in self._heard.values())
+    def _messages_back(self) -> int:
+        return sum(each.answered for each in self._answers.values())
 
-    def _told(self) -> Outcome:
+    def _make_outcome(self) -> Outcome:
         """The outcome that the policy learns from, aligned with its choice."""
-        late = _Heard(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
-        heard = [self._heard.get(int(k), late) for k in self.choice.ids]
+        late = _Answer(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
+        answers = [self._answers.get(int(k), late) for k in self.choice.ids]
         # Only clients that succeeded have reports: a failed one must not decide the shape of the arrays.
         worth = self._session.reports.worth(self.updates)
-        told = [each.reports | worth.get(self._names[k], {}) for k, each in zip(self.choice.ids, heard, strict=True)]
-        reports = self._session.reports.tables(told)
+        pairs = zip(self.choice.ids, answers, strict=True)
+        reports = [answer.reports | worth.get(self._names[k], {}) for k, answer in pairs]
         return Outcome(
-            status=np.array([each.status for each in heard], dtype=np.int8),
-            duration=[each.seconds for each in heard],
-            loss=[each.loss for each in heard],
-            reports=reports,
+            status=np.array([answer.status for answer in answers], dtype=np.int8),
+            duration=[answer.seconds for answer in answers],
+            loss=[answer.loss for answer in answers],
+            reports=self._session.reports.tables(reports),
         )

@@ -1,6 +1,5 @@
 """`Session`: how a server uses a policy. It enrols clients, chooses, collects answers, lets the policy learn, saves."""
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -17,21 +16,29 @@ from fedpick.core.errors import ContractError, require
 from fedpick.core.protocol import Policy, check_choice, check_methods, traits
 from fedpick.core.types import Clients, Outcome, Status
 from fedpick.policies.text import label
-from fedpick.server import reading
+from fedpick.server import validation
 from fedpick.server.alarms import Alarms
-from fedpick.server.arrival import Delay
-from fedpick.server.continuing import Continuing
-from fedpick.server.keeping import Keeping
-from fedpick.server.late import LateUpdates
-from fedpick.server.measures import columns
-from fedpick.server.metrics import Metrics
+from fedpick.server.continuity import Continuity
+from fedpick.server.delay import Delay
+from fedpick.server.late_updates import LateUpdates
 from fedpick.server.models import Arrays, Models
-from fedpick.server.permission import Eligible
+from fedpick.server.prometheus import Metrics
 from fedpick.server.reports import Reports
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
-from fedpick.server.settings import ContextFn, Describe, ProbeFn, ValueFn, check_needs, session_lacks
-from fedpick.server.viewing import listed, view_of
+from fedpick.server.settings import (
+    ContextFn,
+    DescribeFn,
+    Host,
+    Lateness,
+    Limits,
+    ProbeFn,
+    ValueFn,
+    check_needs,
+    missing_in_session,
+)
+from fedpick.server.storage import Storage
+from fedpick.server.view import Eligible, listed, view_of
 from fedpick.store.records import FRESH, Record
 
 __all__ = ["Session"]
@@ -49,7 +56,7 @@ class Session:
         model: folder in which the model of each of the last 3 rounds is kept (`Round.model`), so that a restarted
             server finds the one of its round (`Session.model`); needs `state`. None keeps none.
         records: folder for the records of the rounds, readable by `fedpick report`; None writes none.
-        metrics: where to tell Prometheus what happens, such as ":9090": a port of this machine, or HOST:PORT; None:
+        metrics: where Prometheus can read what happens, such as ":9090": a port of this machine, or HOST:PORT; None:
             nowhere. See docs/watching.md.
         deadline: seconds that a round may last; None: no limit.
         durations: "arrival" uses the seconds that clients report, but at least the time until the answer arrived minus
@@ -59,18 +66,13 @@ class Session:
         embed: update -> vector, for FedGS: the report "embedding" of clients whose `done` has an update.
         value: updates to aggregate, by name -> what each is worth (with fp.solvers.shapley, on validation data), for
             policies that need the server's valuation (GreedyFed, SFedAvg).
-        forget_after: rounds after which a client that was not available is forgotten; one that returns later is a
-            newcomer. None: never.
-        most_clients: how many may be enrolled; if there are more, those away longest are forgotten, but none that is
-            available. None: a million, or 4,000 if the policy's state grows with the square (FedGS).
         late: how many rounds late an update may come (`keep`) and still be used (`Round.parts`), with a smaller weight;
-            0: late updates are dropped. They wait in memory only, so that a restart loses them.
-        late_beta: beta of the weight of late updates (REFL), in [0, 1]; with 0 they are not compared with the others.
-        checkpoint_every: rounds between two checkpoints of the complete state; a journal keeps the rounds in between.
+            0: late updates are dropped. They wait in memory only, so that a restart loses them. A
+            `fedpick.server.Lateness` also sets the weight.
+        limits: `fedpick.server.Limits`: when clients are forgotten, how many are enrolled, how often a complete
+            checkpoint is written.
         seed: of the policy's random numbers.
-        about: further entries of the records' manifest; an adapter puts its name under "engine".
-        log: logger for messages; an adapter gives its framework's.
-        owner: the name that error messages begin with.
+        host: `fedpick.server.Host`: the name, the logger and the manifest of an adapter.
 
     >>> import fedpick as fp
     >>> session = fp.Session(fp.E3CS(cohort_size=2, quota=0.5))
@@ -92,38 +94,33 @@ class Session:
         deadline: float | None = None,
         durations: str = "arrival",
         context: ContextFn | None = None,
-        describe: Describe | None = None,
+        describe: DescribeFn | None = None,
         embed: Callable[[Any], ArrayLike] | None = None,
         value: ValueFn | None = None,
-        forget_after: int | None = 1000,
-        most_clients: int | None = None,
-        late: int = 0,
-        late_beta: float = 0.35,
-        checkpoint_every: int = 20,
+        late: int | Lateness = 0,
+        limits: Limits | None = None,
         seed: int = 0,
-        about: Mapping[str, Any] | None = None,
-        log: logging.Logger | None = None,
-        owner: str = "Session",
+        host: Host | None = None,
     ) -> None:
+        host, self.limits = host or Host(), limits or Limits()
+        self.owner, self.log = owner, log = host.name, host.log
+        lateness = late if isinstance(late, Lateness) else Lateness(late)
         require(deadline is None or 0 < deadline < np.inf, f"{owner}: deadline", deadline, "a number of seconds > 0")
         require(durations in DURATIONS, f"{owner}: durations", durations, f"one of {', '.join(DURATIONS)}")
-        require(checkpoint_every >= 1, f"{owner}: checkpoint_every", checkpoint_every, "a number of rounds >= 1")
-        for name, least in (("forget_after", forget_after), ("most_clients", most_clients)):
-            require(least is None or least >= 1, f"{owner}: {name}", least, "a whole number >= 1, or None")
         where = "None without state=, because a model is kept with the state of its round"
         require(model is None or state is not None, f"{owner}: model", model, where)
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
+        self.limits.check(owner)
+        lateness.check(owner)
         check_methods(policy)
         self.policy, self.traits = policy, traits(policy)
-        check_needs(policy, session_lacks(policy, context, value), owner)
+        check_needs(policy, missing_in_session(policy, context, value), owner)
         self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
-        self.forget_after, self.most_clients = forget_after, most_clients
-        self.owner, self.log = owner, log or logging.getLogger("fedpick.session")
         self._describe = describe
-        self.guard = threading.RLock()
+        self.lock = threading.RLock()  # held while anything of the session is read or changed
         self.roster, self.delay = Roster(policy), Delay()
-        self.reports = Reports(self.roster, embed, self.log, value)
-        self.late = LateUpdates(late, late_beta, self.log, owner)
+        self.reports = Reports(self.roster, embed, log, value)
+        self.late = LateUpdates(lateness, log, owner)
         self._round: Round | None = None
         self._forgotten = 0  # clients, since the last round
         self.memory: Any = None  # a Memory
@@ -131,14 +128,14 @@ class Session:
             from fedpick.server.memory import Memory  # needs filelock, an optional dependency
 
             models = None if model is None else Models(Path(model))
-            self.memory = Memory(Path(state), self.roster, checkpoint_every, self._about_newcomers, self.log, models)
-        self.alarms = Alarms(policy, self.log)
-        self.continuing = Continuing(self.memory, self.roster, self.alarms, owner, self.log)
-        self.records = None if records is None else Path(records)
-        self.metrics = None if metrics is None else Metrics(metrics, label(policy), owner)
-        kept = self.traits.cohort_size or self.traits.asks
-        manifest = {"policy": label(policy), "cohort_size": kept, "seed": seed, "engine": "session", **(about or {})}
-        self.keeping = Keeping(self.memory, self.records, self.metrics, manifest, self.roster, self.log)
+            self.memory = Memory(Path(state), self.roster, self.limits.checkpoint_every, log, models)
+        self.alarms = Alarms(policy, log, host.naming)
+        self.continuity = Continuity(self.memory, self.roster, self.alarms, owner, log)
+        served = None if metrics is None else Metrics(metrics, label(policy), owner)
+        cohort = self.traits.cohort_size or self.traits.asks
+        manifest = {"policy": label(policy), "cohort_size": cohort, "seed": seed, "engine": "session", **host.about}
+        self.records, self.metrics = None if records is None else Path(records), served
+        self.storage = Storage(self.memory, self.records, served, manifest, self.roster, log)
 
     @property
     def round_number(self) -> int:
@@ -156,13 +153,13 @@ class Session:
 
         A server that starts reads it here, in place of its fresh model.
         """
-        with self.guard:
-            return self.continuing.model()
+        with self.lock:
+            return self.continuity.model()
 
     @property
     def last(self) -> Record | None:
         """The record of the last round; `measure` may still add metrics."""
-        return self.keeping.last
+        return self.storage.last
 
     @property
     def current(self) -> Round | None:
@@ -171,15 +168,15 @@ class Session:
 
     def open(self) -> None:
         """Lock the folders. `round` calls this; a closed session can be opened again."""
-        with self.guard:
-            self.keeping.open()
+        with self.lock:
+            self.storage.open()
 
     def close(self) -> None:
         """Write everything and unlock the folders; an open round is abandoned."""
-        with self.guard:
+        with self.lock:
             if self._round is not None:
                 self._round.abandon()
-            self.keeping.close()
+            self.storage.close()
 
     def __enter__(self) -> Self:
         self.open()
@@ -205,14 +202,14 @@ class Session:
             eligible: name -> whether this client may be asked at all, such as a look at a list of approved sites; the
                 others are neither enrolled nor probed nor chosen. None: all may.
         """
-        with self.guard:
+        with self.lock:
             if self._round is not None:
                 raise ContractError(f"round {self._round.number} is still open; close() or abandon() it first")
             self.open()
-            self.keeping.settle()
+            self.storage.settle()
             begun = monotonic()
             there = listed(available, self.owner, self.log, eligible)
-            self.continuing.look(there)
+            self.continuity.begin_round(there)
             self._forget(there)
             self._enrol(there)
             view, meter = view_of(self.roster, there, self.context, self.traits.context, probe, self.owner)
@@ -230,48 +227,41 @@ class Session:
             metrics: numbers by name; other values are ignored.
             training: whether the clients measured them in training, so that "loss" is the training loss.
         """
-        with self.guard:
-            self.keeping.measure(columns(metrics, training))
+        with self.lock:
+            self.storage.measure(metrics, training)
 
     def free(self, names: Iterable[str]) -> list[str]:
-        """Those of these clients that do not still work on an earlier round (`late`); all of them if all do."""
-        with self.guard:
+        """The clients of these names that do not still work on an earlier round (`late`); all of them if all do."""
+        with self.lock:
             self.late.fetch()
             return self.late.free(names)
 
     def keep(self, name: str, update: Any, *, round: int, size: float | None = None) -> Status | None:
-        """Keep an update that comes after its round was closed, for the next round's `parts`.
+        """Keep an update of an earlier round, in which the client was chosen, for the next round's `parts`.
 
         Returns LATE if it is kept, and None if it is not: the client was not chosen in that round, had answered or
-        failed, or is more than `late` rounds late. Invalid values never raise.
-
-        Args:
-            name: of the client.
-            update: any object, as in `Round.done`.
-            round: number of the round in which the client was chosen.
-            size: as in `Round.done`.
+        failed, or is more than `late` rounds late. Invalid values never raise; `size` is as in `Round.done`.
         """
-        with self.guard:
+        with self.lock:
             return self.late.keep(name, update, round, size)
 
     def retire(self, names: Collection[str]) -> None:
-        """Delete clients and what was learned about them. Clients that are only away for a while need no call.
+        """Delete clients and what was learned about them; one that comes back is a newcomer.
 
-        Args:
-            names: of clients; those that are not enrolled are ignored. One that comes back is a newcomer.
+        Names that are not enrolled are ignored. Clients that are only away for a while need no call.
         """
-        with self.guard:
+        with self.lock:
             if self._round is not None:
                 raise ContractError(f"round {self._round.number} is open; retire clients between two rounds")
             self.open()  # this may read what another server wrote
             gone = [name for name in dict.fromkeys(names) if name in self.roster.index]
             if not gone:
                 return
-            self.keeping.settle()
-            self.keeping.note_names()  # before the roster forgets them
-            self.keeping.expect()  # the journal has no entry for this: even if interrupted, a checkpoint must follow
+            self.storage.settle()
+            self.storage.note_names()  # before the roster forgets them
+            self.storage.expect()  # the journal has no entry for this: even if interrupted, a checkpoint must follow
             self.roster.retire(gone)
-            self.keeping.fold()
+            self.storage.checkpoint()
             self.log.info("retired %d clients, %d are left", len(gone), len(self.roster.names))
 
     # -- the steps of a round, in order ------------------------------------------------------------------------------
@@ -279,30 +269,30 @@ class Session:
     def _forget(self, there: dict[str, Any]) -> None:
         """Forget clients that were away too long, or longest if too many are enrolled."""
         roster = self.roster
-        if gone := roster.stale(there, self.forget_after, self.most_clients):
+        if gone := roster.stale(there, self.limits.forget_after, self.limits.most_clients):
             away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
-            self.keeping.note_names()  # before they are gone
+            self.storage.note_names()  # before they are gone
             roster.forget(gone)
             self._forgotten += len(gone)
-            said = "forgot %d clients that were away for %d rounds or more, %d are left"
-            self.log.warning(said, len(gone), away, len(roster.names))
+            text = "forgot %d clients that were away for %d rounds or more, %d are left"
+            self.log.warning(text, len(gone), away, len(roster.names))
 
     def _enrol(self, there: dict[str, Any]) -> None:
         """Enrol the clients that are new."""
         new = {name: value for name, value in there.items() if name not in self.roster.index}
         if new:
-            self.roster.enrol(list(new), self._about_newcomers(list(new), new))
+            self.roster.enrol(list(new), self._newcomers(new))
             self.log.info("enrolled %d clients, %d in all", len(new), len(self.roster.names))
 
-    def _about_newcomers(self, names: list[str], said: Mapping[str, Any] | None = None) -> Clients:
+    def _newcomers(self, new: Mapping[str, Any]) -> Clients:
+        """The newcomers, from their descriptions by name, or from the user's function."""
         if self._describe is None:
             need = "features" in self.traits.needs
-            values = [(said or {}).get(name) for name in names]
-            return reading.described(values, self.roster.clients, need, self.log)
-        found = self._describe(list(names))
-        if len(found) != len(names):
+            return validation.newcomers(list(new.values()), self.roster.clients, need, self.log)
+        found = self._describe(list(new))
+        if len(found) != len(new):
             raise ContractError(
-                f"{self.owner}: describe() returned {len(found)} clients for {len(names)} names; return one for each"
+                f"{self.owner}: describe() returned {len(found)} clients for {len(new)} names; return one for each"
             )
         return found
 
@@ -311,19 +301,13 @@ class Session:
             self._round = None
 
     def _learn(self, round: Round, outcome: Outcome, late: int) -> Record:
-        """End a round: the policy learns, and the round is on disk before this returns.
-
-        Args:
-            round: that ends.
-            outcome: that the policy learns from.
-            late: updates of earlier rounds that were used.
-        """
+        """End a round that used `late` late updates: the policy learns, and the round is on disk when this returns."""
         roster, begun = self.roster, perf_counter()
-        self.continuing.check(round.model)
-        notes = {"forgotten": float(self._forgotten), FRESH: float(self.continuing.fresh)}
-        self.keeping.expect()
+        self.continuity.check_model(round.model)
+        notes = {"forgotten": float(self._forgotten), FRESH: float(self.continuity.fresh)}
+        self.storage.expect()
         newcomers = roster.learn(round.view, round.choice, outcome)
-        self.continuing.note(round.number, round.model)
+        self.continuity.set_model(round.number, round.model)
         self.late.note(round.view, round.choice, outcome, roster.names)
         seconds = round.seconds
         roster.clock += seconds
@@ -337,12 +321,12 @@ class Session:
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
             metrics={name: value for name, value in notes.items() if value},
-            there=None if self.keeping.recording is None else roster.there(round.view.available),
+            there=None if self.storage.writer is None else roster.there(round.view.available),
             joined=roster.issued,
         )
         self._forgotten = 0
         record = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
-        self.keeping.keep(round.view, round.choice, outcome, record, newcomers)
+        self.storage.save(round.view, round.choice, outcome, record, newcomers)
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
         delay = f"; delay of replies about {self.delay.seconds:.2f} s" if self.delay.seconds else ""
         self.log.info("round %d: %s%s", round.number, counts, delay)

@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import fedpick as fp
 import fedpick.flower
+from fedpick.server import Lateness
 
 app = ServerApp()
 
@@ -30,7 +31,7 @@ def main(grid: Grid, context: Context) -> None:
         time.sleep(0.2)
     for step in str(config["plan"]).split(","):
         name, cohort, rounds = step.split()
-        options = {"deadline": float(config["deadline"]), "late": int(config["late"]), "late_beta": 0.0}
+        options = {"deadline": float(config["deadline"]), "late": Lateness(int(config["late"]), beta=0.0)}
         base = FedAvg(fraction_evaluate=0.0)
         if config["keep"]:
             options["model"] = out / "model"

@@ -1,0 +1,63 @@
+"""The arrival of replies: polls for them where a framework does not say when they arrive."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import TypeVar
+
+__all__ = ["LONGEST", "Arrivals", "earliest", "poll"]
+
+SHORTEST, LONGEST, LONGER = 0.01, 1.0, 1.25  # seconds between two looks, and their growth
+Reply = TypeVar("Reply")
+
+
+@dataclass
+class Arrivals:
+    """When the replies of a round arrived; a round may send messages several times."""
+
+    took: dict[str, float] = field(default_factory=dict)  # seconds until the reply, by message
+    refused: set[str] = field(default_factory=set)  # messages that the framework did not send
+    limit: float | None = None  # seconds that were allowed
+
+
+def earliest(*limits: float | None) -> float | None:
+    """The earliest of these limits in seconds; None is no limit.
+
+    >>> earliest(3600.0, None, 60.0)
+    60.0
+    """
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def poll(
+    send: Callable[[], Iterable[str]],
+    pull: Callable[[set[str]], Iterable[tuple[str, Reply]]],
+    limit: float | None,
+    longest: float = LONGEST,
+    noted: Arrivals | None = None,
+) -> dict[str, tuple[Reply, float]]:
+    """Send messages; the replies and the seconds until each came, in the order of arrival, by message.
+
+    `send` returns the messages that will be answered; `pull` maps messages to the replies that are there, each with the
+    message that it answers. `limit` is in seconds. `longest` is the pause between two looks for replies, at most 1 s.
+    `noted` gets the limit and the seconds.
+    """
+    found: dict[str, tuple[Reply, float]] = {}
+    begun = looked = monotonic()
+    waiting, longest = set(send()), min(longest, LONGEST)
+    pause = min(SHORTEST, longest)
+    while waiting:
+        before, looked = looked, monotonic()
+        for name, reply in pull(set(waiting)):
+            if name in waiting:  # the first reply counts
+                waiting.discard(name)
+                found[name] = reply, (before + looked) / 2.0 - begun  # it came somewhere between two looks
+        left = float("inf") if limit is None else limit - (monotonic() - begun)
+        if not waiting or left <= 0:
+            break
+        sleep(min(pause, left))
+        pause = min(LONGER * pause, longest)
+    if noted is not None:
+        noted.limit = limit
+        noted.took |= {name: took for name, (_, took) in found.items()}
+    return found

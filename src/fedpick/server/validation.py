@@ -1,0 +1,135 @@
+"""Validate the values that clients send: numbers, losses, reports, descriptions of themselves.
+
+Nothing here raises because of a value that a client sent: an invalid one becomes NaN, None, or a text that says what
+is wrong.
+"""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpick.core.errors import MissingError
+from fedpick.core.types import Clients, Floats
+
+__all__ = [
+    *("LARGEST_SIZE", "LOSSES", "SECONDS", "loss_of", "newcomers", "number", "printable", "report"),
+    *("size_or", "table"),
+]
+
+LOSSES = ("train_loss", "loss", "train-loss")  # names of the metric; the first one present is used
+SECONDS = "seconds"  # name of the metric
+LONGEST_REPORT = 100_000  # numbers in one report
+MOST_FEATURES = 10_000
+LARGEST_SIZE = 1e15  # examples
+
+
+def number(value: Any) -> float:
+    """The value if it is a number, else NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an int beyond 1e308
+        return math.inf if value > 0 else -math.inf
+
+
+def size_or(value: Any, default: float = 1.0) -> float:
+    """A number of examples that a client reports; the default if it is missing or impossible."""
+    size = number(value)
+    return size if 0.0 < size <= LARGEST_SIZE else default
+
+
+def printable(text: object) -> str:
+    """A client's text, shortened and on one line, for logs.
+
+    >>> printable("first line\\n\\x1b[2J")
+    'first line  [2J'
+    """
+    return "".join(char if char.isprintable() else " " for char in str(text)[:300])
+
+
+def loss_of(metrics: Mapping[str, Any]) -> tuple[float | None, str]:
+    """(loss or None if there is none, what is wrong with it or "") from a client's metrics."""
+    for name in LOSSES:
+        if name in metrics and not isinstance(metrics[name], list):
+            loss = number(metrics[name])
+            return loss, "" if math.isfinite(loss) else f"metric {name!r} is {printable(metrics[name])[:40]}"
+    return None, ""
+
+
+def _entries(value: Any, longest: int) -> list[float] | None:
+    """A vector as a list of numbers; None if it is not a vector, or too long."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist() if value.ndim == 1 and value.dtype.kind in "iuf" and len(value) <= longest else None
+    if not isinstance(value, list | tuple) or len(value) > longest:
+        return None
+    return [number(entry) for entry in value]
+
+
+def report(value: Any) -> float | list[float] | None:
+    """A report as a number or a list of numbers; None if it is neither."""
+    if value is None or isinstance(value, list | tuple | np.ndarray):
+        return _entries(value, LONGEST_REPORT)
+    return number(value)
+
+
+def table(values: Sequence[float | list[float] | None], width: int | None) -> tuple[Floats | None, int | None]:
+    """One report of all chosen clients as an array: a number per client (width 0), or a row per client.
+
+    `width` is that of earlier rounds; None takes the most frequent one. Reports of another width become NaN.
+    """
+    if width is None:
+        widths = Counter(len(v) if isinstance(v, list) else 0 for v in values if v is not None and v != [])
+        if not widths:
+            return None, None
+        width, agreed = widths.most_common(1)[0]
+        if agreed < 2:  # one client alone must not fix the width for all rounds to come
+            return None, None
+    out = np.full(len(values) if width == 0 else (len(values), width), np.nan)
+    for at, value in enumerate(values):
+        if value is not None and (len(value) if isinstance(value, list) else 0) == width and value != []:
+            out[at] = value
+    return out, width
+
+
+def _description(value: Any) -> tuple[float, list[float] | None]:
+    """(size, features) of a newcomer; 1 and None where they are missing or invalid."""
+    if isinstance(value, Mapping):
+        size, features = value.get("size"), value.get("features")
+    elif isinstance(value, tuple) and len(value) == 2:
+        size, features = value
+    else:
+        size, features = value, None
+    vector = _entries(features, MOST_FEATURES)
+    return size_or(size), vector if vector and all(map(math.isfinite, vector)) else None
+
+
+def newcomers(values: Sequence[Any], enrolled: Clients | None, need: bool, log: logging.Logger) -> Clients:
+    """The newcomers' descriptions (see `Session.round`) as fp.Clients; unknown features are a row of zeros.
+
+    All must have as many features as the enrolled clients, the first ones as most of them have; features of another
+    length are ignored with a warning. If the policy needs features and there are none, it is an error.
+    """
+    pairs = [_description(value) for value in values]
+    if enrolled is None:
+        widths = Counter(len(features) for _, features in pairs if features is not None)
+        width = widths.most_common(1)[0][0] if widths else 0
+    else:
+        width = 0 if enrolled.features is None else enrolled.features.shape[1]
+    if need and width == 0:
+        raise MissingError(
+            f"the policy needs features, but none of {len(pairs)} clients gave any: return (size, features) where "
+            "clients are described (available= or describe= of a session, fedpick.flower.describe in a ClientApp)"
+        )
+    table: NDArray[np.float64] = np.zeros((len(pairs), width))
+    for at, (_, features) in enumerate(pairs):
+        if features is not None and len(features) == width:
+            table[at] = features
+        elif features is not None and width:
+            log.warning("ignored the %d features of a newcomer: other clients have %d", len(features), width)
+    return Clients([size for size, _ in pairs], features=table if width else None)

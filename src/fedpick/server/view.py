@@ -1,0 +1,115 @@
+"""What a session's policy sees before it chooses: the available and eligible clients, their context and losses."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fedpick.core.errors import ContractError, FedpickError
+from fedpick.core.protocol import check_asked
+from fedpick.core.types import Floats, Ints, View
+from fedpick.server.roster import Roster
+from fedpick.server.settings import ContextFn, ProbeFn
+from fedpick.server.validation import printable
+
+__all__ = ["Eligible", "NotEnoughClientsError", "listed", "permitted", "view_of"]
+
+LONGEST_NAME = 500  # characters
+Eligible = Callable[[str], bool]  # a client's name, as it is enrolled -> whether it may be sent messages
+
+
+class NotEnoughClientsError(FedpickError, RuntimeError):
+    """Too few clients are connected for a round."""
+
+
+def permitted(names: Iterable[str], eligible: Eligible, owner: str) -> list[str]:
+    """The clients for which the user's function returns True; an answer that is no truth value raises."""
+    found = []
+    for name in names:
+        call = f"{owner}: eligible({printable(name)!r:.80})"
+        try:
+            answer = eligible(name)
+        except Exception as error:
+            raise ContractError(
+                f"{call} raised {type(error).__name__}: {printable(error)[:200]}; it must return True or False for "
+                "every name, and nobody is asked until it does"
+            ) from error
+        if not isinstance(answer, bool | np.bool_):
+            raise ContractError(
+                f"{call} returned {printable(repr(answer))[:80]}, but must return True or False; nobody is asked until "
+                "it does"
+            )
+        if answer:
+            found.append(name)
+    return found
+
+
+def listed(
+    available: Iterable[str] | Mapping[str, Any], owner: str, log: logging.Logger, eligible: Eligible | None = None
+) -> dict[str, Any]:
+    """The descriptions of the clients that are available and eligible, by name; names are checked."""
+    if isinstance(available, str):
+        raise ContractError(f"{owner}: available is the text {available!r:.80}, but must be a list of names")
+    found = dict(available) if isinstance(available, Mapping) else dict.fromkeys(available)
+    for name in [name for name in found if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME]:
+        if not isinstance(name, str):
+            raise ContractError(f"{owner}: available holds {name!r:.80}, but clients are known by strings")
+        text = "ignored a client whose name has %d characters, not 1 to %d: %s ..."
+        log.warning(text, len(name), LONGEST_NAME, printable(name)[:40])
+        del found[name]  # no error: the client may have made it up
+    if not found:
+        raise NotEnoughClientsError("no client is available, so nobody can train; wait until one is connected")
+    if eligible is None:
+        return found
+    may = permitted(found, eligible, owner)
+    if not may:
+        raise NotEnoughClientsError(
+            f"none of the {len(found)} available clients is eligible, so that nobody is asked; approve some, or see "
+            f"that eligible() knows clients by these names: {printable(next(iter(found)))[:60]!r}, ..."
+        )
+    return {name: found[name] for name in may}
+
+
+def view_of(
+    roster: Roster,
+    there: Iterable[str],
+    context: ContextFn | None,
+    width: int | None,
+    probe: ProbeFn | None,
+    owner: str,
+) -> tuple[View, list[float]]:
+    """The policy's view of the next round, and a count of its probes: clients asked, seconds.
+
+    The policy reads `width` columns of the context; None: any number.
+    """
+    number, meter = roster.round + 1, [0.0, 0.0]
+    assert roster.clients is not None
+    available = np.zeros(len(roster.names), dtype=np.bool_)
+    available[[roster.index[name] for name in there]] = True
+
+    def metered(ids: Ints, /, *, batch: int | None = None) -> Floats:
+        assert probe is not None
+        check_asked(available, ids, "view.probe")
+        before, ids = perf_counter(), np.asarray(ids)
+        losses = np.asarray(probe([roster.names[k] for k in ids], batch), dtype=np.float64)
+        if losses.shape != ids.shape:
+            raise ContractError(
+                f"{owner}: probe returned losses of shape {losses.shape}, but {len(ids)} clients were asked"
+            )
+        meter[0] += len(ids)
+        meter[1] += perf_counter() - before
+        return losses
+
+    values = None
+    if context is not None:
+        idle = np.ones(len(roster.names), dtype=np.bool_)
+        idle[roster.last] = False
+        values = np.asarray(context(number, list(roster.names), idle), dtype=np.float64)
+        if width is not None and values.shape != (len(idle), width):
+            raise ContractError(
+                f"{owner}: context returned shape {values.shape}, but must return {(len(idle), width)}: "
+                f"for each client the {width} columns that the policy reads"
+            )
+    return View(number, available, roster.clients, values, None if probe is None else metered), meter
