@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedpick.experiment.plan import Experiment
-from fedpick.report.formats import Shown
+from fedpick.report.formats import Table
 from fedpick.report.layout import Cell, Row, Sheet
 from fedpick.report.tables import number
 
@@ -40,7 +40,7 @@ class Scene:
     columns: Sequence[tuple[str, str, int, float]]
     answer: Callable[[Mapping[str, Any]], str]
 
-    def table(self, data: Mapping[str, Any]) -> Shown:
+    def table(self, data: Mapping[str, Any]) -> Table:
         """The columns for each policy; a star where the difference to the reference is clear."""
         lines = []
         for row in data["rows"]:
@@ -51,7 +51,7 @@ class Scene:
             f"±: 95% interval over {_seeds(data)}; *: differs from {data['reference']}, seed by seed, by more than "
             f"chance. {self.about}"
         )
-        return Shown(Sheet("", ["policy"], [heading for heading, *_ in self.columns], lines, [legend]))
+        return Table(Sheet("", ["policy"], [heading for heading, *_ in self.columns], lines, [legend]))
 
 
 def _seeds(data: Mapping[str, Any]) -> str:

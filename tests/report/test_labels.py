@@ -77,10 +77,10 @@ def test_those_of_a_comparison_are_kept_with_its_runs(tmp_path):
 
 
 def test_a_live_page_calls_runs_by_their_labels(tmp_path):
-    from fedpick.report.watching import Watch
+    from fedpick.report.live import LivePage
 
     make(tmp_path / "runs" / "one", "uniform")
     (tmp_path / "labels.json").write_text('{"uniform": "Ours"}')
-    page = Watch(tmp_path, reference="Ours").answer("/")
+    page = LivePage(tmp_path, reference="Ours").answer("/")
     assert page is not None
     assert b"Ours" in page.body

@@ -23,7 +23,7 @@ from fedpick import comparison
 from fedpick.cli.app import app
 from fedpick.experiment import Experiment
 from fedpick.report.intervals import interval
-from fedpick.report.page import again
+from fedpick.report.page import command
 from fedpick.report.page.verdict import verdict
 from fedpick.store import Tables
 from fedpick.store.records import presence
@@ -305,7 +305,7 @@ def test_the_command_makes_the_same_runs(tmp_path):
     for name, config in configs.items():
         root = study(tmp_path / name, policies=("uniform", "e3cs(quota=0.5)"), seeds=2, **config)
         results = fp.load(root, reference="uniform")
-        text = again.command([row.group for row in results._rows])
+        text = command.repeat_command([row.group for row in results._rows])
         plan = repeated(text, tmp_path / f"{name}.toml")
         made = {config.key for config in plan.configs()}
         wanted = Experiment(policy=["uniform", "e3cs(quota=0.5)"], cohort_size=4, seeds=2, rounds=6, **config)
@@ -329,10 +329,10 @@ def repeated(text, file):
 
 def test_texts_survive_toml():
     for text in ("plain", 'a "b" \\ c', "\n\t\x7f\u202e", "END", "'"):
-        assert tomllib.loads(f"x = {again._toml([text, 1, 1.5, True, {text: 2}])}") == {
+        assert tomllib.loads(f"x = {command._toml([text, 1, 1.5, True, {text: 2}])}") == {
             "x": [text, 1, 1.5, True, {text: 2}]
         }
-    assert "\n" not in again._toml("END\nrm")
+    assert "\n" not in command._toml("END\nrm")
 
 
 # ---- the command line

@@ -34,9 +34,8 @@ def test_success_ratio_counts_surplus_as_success():
     assert scores.success_ratio(ROUNDS.slice(2)) == 0.0  # nobody was asked
 
 
-def test_counts_never_chosen_and_staleness():
+def test_counts_and_staleness():
     assert scores.counts(SELECTIONS, 6).tolist() == [2, 0, 1, 1, 1, 0]
-    assert scores.never_chosen(SELECTIONS, 6) == 2 / 6
     assert scores.staleness(SELECTIONS, 6, last_round=3).tolist() == [1, 3, 2, 2, 1, 3]
 
 
@@ -47,23 +46,6 @@ def test_jain_is_between_1_over_k_and_1_and_1_exactly_for_equals(values):
     assert (index == pytest.approx(1.0)) == (len(set(values)) == 1 or sum(values) == 0)
 
 
-def test_queue_lengths_follow_the_recursion():
-    beta, queue, expected = 0.4, [0.0] * 6, []
-    chosen = {1: [0, 2, 3], 2: [0, 4], 3: []}
-    for round in (1, 2, 3):
-        queue = [max(z + beta - (n in chosen[round]), 0.0) for n, z in enumerate(queue)]
-        expected.append(queue)
-    np.testing.assert_allclose(scores.queue_lengths(SELECTIONS, 6, 3, beta), expected)
-
-
-def test_rounds_and_time_to_a_target():
-    series = scores.cep(ROUNDS)
-    assert scores.rounds_to(series, 3) == 2
-    assert scores.time_to(ROUNDS, series, 3) == 25.0
-    assert scores.rounds_to(series, 4) is None
-    assert scores.time_to(ROUNDS, series, 4) is None
-
-
 def test_summary_holds_every_score():
     summary = scores.summary(ROUNDS, SELECTIONS, 6)
     assert summary["returned"] == 3
@@ -72,6 +54,7 @@ def test_summary_holds_every_score():
     assert summary["gigabytes"] == 50 / 1000
     assert summary["variance"] == pytest.approx(np.var([2, 0, 1, 1, 1, 0]))
     assert summary["staleness"] == 2.0
+    assert summary["never"] == 2 / 6
 
 
 def test_gigabytes_are_1e9_bytes():

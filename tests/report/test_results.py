@@ -19,9 +19,9 @@ from fedpick.experiment import Config
 from fedpick.experiment.executors import execute
 from fedpick.report import tables
 from fedpick.report.intervals import Interval
+from fedpick.report.labels import short_version
 from fedpick.report.results import Results
 from fedpick.report.runs import find_runs, read_info
-from fedpick.report.versions import short
 from fedpick.store import Tables, parquet, read_manifest
 from fedpick.store import tables as store_tables
 
@@ -267,7 +267,7 @@ def test_versions_of_a_policys_code_are_groups_that_are_not_compared_unasked(tmp
         make(tmp_path / f"uniform-{seed}", "uniform", seed)
         for name, text in texts.items():  # a changed file: the label is the same, the run is not
             make(tmp_path / f"{name}-{seed}", "eps.py:Eps", seed, code={"eps.py:Eps": text})
-    named = [f"eps.py:Eps (code {short(text)})" for text in texts.values()]
+    named = [f"eps.py:Eps (code {short_version(text)})" for text in texts.values()]
     results = fp.load(tmp_path, reference="uniform")
     rows = results.data()["rows"]
     assert [each["policy"] for each in rows] == ["uniform", *named]
@@ -292,9 +292,11 @@ def test_runs_of_an_old_trainer_are_not_compared_with_those_of_the_new_one(tmp_p
             make(tmp_path / f"{policy}-{seed}", policy, seed, code=code, train={"trainer": "loop.py:Trainer"})
     results = fp.load(tmp_path, reference="uniform")
     rows = results.data()["rows"]
-    assert {each["code"] for each in rows} == {f"loop.py:Trainer (code {short(text)})" for text in texts.values()}
+    assert {each["code"] for each in rows} == {
+        f"loop.py:Trainer (code {short_version(text)})" for text in texts.values()
+    }
     assert not any("difference" in each["scores"]["returned"] for each in rows)
-    assert f"loop.py:Trainer (code {short(texts['oort'])})" in " ".join(results.table("text").split())
+    assert f"loop.py:Trainer (code {short_version(texts['oort'])})" in " ".join(results.table("text").split())
     assert any("the reference uniform has no rounds in" in note for note in results.notes)
     alone = fp.load(tmp_path / "uniform-0", tmp_path / "uniform-1")
     assert {each["code"] for each in alone.data()["rows"]} == {""}

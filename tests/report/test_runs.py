@@ -152,21 +152,6 @@ def test_runs_are_found_up_to_three_levels_below(tmp_path):
     assert [info.folder for info in find_runs(run)] == [run]
 
 
-def test_an_old_comparison_keeps_the_order_of_its_policies(tmp_path):
-    for policy in ("uniform", "e3cs"):
-        for seed in range(2):
-            make(tmp_path / policy / f"seed-{seed}", policy, seed)
-    (tmp_path / "compare.json").write_text(json.dumps({"policies": ["uniform", "e3cs"], "seeds": 2, "base": {}}))
-    results = fp.load(tmp_path)
-    assert results.reference == "uniform"
-    assert [row["policy"] for row in results.data()["rows"]] == ["uniform", "e3cs"]
-    (tmp_path / "compare.json").unlink()
-    assert fp.load(tmp_path).reference == "e3cs"  # by name
-    (tmp_path / "compare.json").write_text("{")
-    with pytest.raises(fp.StoreError, match=r"compare\.json: cannot be read"):
-        fp.load(tmp_path)
-
-
 def test_folders_without_runs_say_so(tmp_path):
     with pytest.raises(fp.StoreError, match="there is no such folder"):
         fp.load(tmp_path / "nowhere")

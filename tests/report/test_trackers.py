@@ -15,7 +15,7 @@ import fedpick as fp
 from fedpick import store
 from fedpick.cli.app import app
 from fedpick.report.runs import read_info
-from fedpick.report.trackers.source import Marks, source_of, tags
+from fedpick.report.trackers import Marks, source_of, tags
 
 HOSTILE = "<script>alert(1)</script>'\"\u202e\n" + "x" * 10_000
 

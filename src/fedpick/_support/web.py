@@ -1,4 +1,4 @@
-"""A small web server that only shows: on this machine unless asked otherwise, and nothing can be changed through it.
+"""A small web server that only shows pages: on this machine unless asked otherwise, and it accepts no changes.
 
 Against pages of other sites that point their own name at this machine (DNS rebinding), a server on the loopback address
 answers only requests that name it. Beyond the loopback address, `fedpick watch` wants a token.
@@ -32,7 +32,7 @@ log = logging.getLogger("fedpick.web")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request gets; of one with a tag, a browser that has it already is told so."""
+    """What a request gets; a browser that already has the answer with this tag gets 304 (not modified) instead."""
 
     body: bytes
     kind: str = "text/plain; charset=utf-8"
@@ -60,14 +60,14 @@ def is_loopback(host: str) -> bool:
 
 
 class Server:
-    """A web server in threads of its own, until it is closed.
+    """A web server in its own threads, until it is closed.
 
     Args:
         host: to listen on.
         port: to listen on; 0: any free one.
         answer: path -> what to show; None: nothing is there.
-        token: that every request must have, as ?token= (once; then a cookie), or as "Authorization: Bearer"; None: no
-            request needs one.
+        token: that every request must have, as ?token= (once; then a cookie), or as "Authorization: Bearer"; None:
+            requests need none.
         headers: further headers of every answer.
     """
 
@@ -91,9 +91,9 @@ class Server:
         try:
             self._server = _Listener(self, host, port)
         except (OSError, UnicodeError) as error:
-            said = getattr(error, "strerror", None) or error
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise ConfigError(
-                f"cannot listen on {host} port {port} ({said}); choose another port, or 0 for any"
+                f"cannot listen on {host} port {port} ({why}); choose another port, or 0 for any"
             ) from None
         shown = f"[{host}]" if ":" in host else host
         self.port = int(self._server.server_address[1])
@@ -115,7 +115,7 @@ class Server:
 
 
 class _Listener(ThreadingHTTPServer):
-    """At most so many connections at a time: the others are closed at once, and a browser tries again."""
+    """Accepts at most MOST_CONNECTIONS at a time; further ones are closed at once, and a browser tries again."""
 
     daemon_threads = True
     block_on_close = False  # a browser keeps its connection open
@@ -158,25 +158,27 @@ class _Handler(BaseHTTPRequestHandler):
         """Show the page."""
         site, parts = self.site, urlsplit(self.path)
         if site.local and _name(self.headers.get("Host")) not in site.names:
-            self._say(HTTPStatus.FORBIDDEN, f"This server is for this machine only: open {site.url}")
+            self._send_text(HTTPStatus.FORBIDDEN, f"This server is for this machine only: open {site.url}")
             return
         if site.token is not None and not self._knows(site.token):
             given = parse_qs(parts.query).get("token", [""])[-1]
             if _same(given, site.token):  # from now on in a cookie: the address bar and the history do not keep it
                 cookie = f"{COOKIE}={quote(given, safe='')}; HttpOnly; SameSite=Strict; Path=/"
-                self._say(HTTPStatus.SEE_OTHER, "", {"Location": "./", "Set-Cookie": cookie})
+                self._send_text(HTTPStatus.SEE_OTHER, "", {"Location": "./", "Set-Cookie": cookie})
             else:
-                said = "This server needs its token: open the address with ?token=... at its end"
-                self._say(HTTPStatus.UNAUTHORIZED, said, {"WWW-Authenticate": "Bearer"})
+                text = "This server needs its token: open the address with ?token=... at its end"
+                self._send_text(HTTPStatus.UNAUTHORIZED, text, {"WWW-Authenticate": "Bearer"})
             return
         try:
             answer = site.answer(parts.path)
         except Exception:  # whatever is in a folder, the server goes on
             log.exception("cannot show %s", parts.path[:80])
-            self._say(HTTPStatus.INTERNAL_SERVER_ERROR, "This cannot be shown now; the log of the server says why")
+            self._send_text(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "This cannot be shown now; the log of the server says why"
+            )
             return
         if answer is None:
-            self._say(HTTPStatus.NOT_FOUND, "Nothing is here")
+            self._send_text(HTTPStatus.NOT_FOUND, "Nothing is here")
         elif answer.tag and self.headers.get("If-None-Match") == f'"{answer.tag}"':
             self._send(HTTPStatus.NOT_MODIFIED, answer, {})
         else:
@@ -185,14 +187,14 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _knows(self, token: str) -> bool:
-        said = self.headers.get("Authorization") or ""
+        given = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         try:
             kept = SimpleCookie(self.headers.get("Cookie") or "").get(COOKIE)
         except CookieError:
             kept = None
-        return _same(said.removeprefix("Bearer "), token) or (kept is not None and _same(kept.value, quote(token, "")))
+        return _same(given, token) or (kept is not None and _same(kept.value, quote(token, "")))
 
-    def _say(self, status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> None:
+    def _send_text(self, status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> None:
         self._send(status, Answer(f"{text}\n".encode()), headers or {})
 
     def _send(self, status: HTTPStatus, answer: Answer, headers: dict[str, str]) -> None:
@@ -221,7 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _same(given: str, token: str) -> bool:
-    """Compare in a time that does not tell how much of the token is right."""
+    """Compare in constant time, which does not reveal how much of the token is right."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
 
 

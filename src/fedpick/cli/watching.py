@@ -13,8 +13,8 @@ from fedpick.cli.options import Target
 from fedpick.core.errors import StoreError
 from fedpick.core.metrics import Target as Goal
 from fedpick.report import trackers as tracking
+from fedpick.report.live import LivePage, serve
 from fedpick.report.trackers import TRACKERS
-from fedpick.report.watching import Watch, serve
 
 __all__ = ["app", "beside"]
 
@@ -46,7 +46,7 @@ def watch(
     """
     if not folder.is_dir():
         raise StoreError(f"{folder}: there is no such folder; give the folder of a run, a comparison or a deployment")
-    with serve(Watch(folder, reference=reference, target=target), host, port, token) as server:
+    with serve(LivePage(folder, reference=reference, target=target), host, port, token) as server:
         shown = server.url + ("?token=..., with the token in place of the dots" if token else "")
         said = f"{folder} is shown on {shown}\nEnd with Ctrl-C"
         console.out.print(console.plain(said), markup=False, soft_wrap=True)
@@ -98,7 +98,7 @@ def beside(folder: Path, target: Goal | None, metric: str | None, wanted: bool) 
     if not wanted:
         yield
         return
-    page = Watch(folder, target=target, metric=metric)
+    page = LivePage(folder, target=target, metric=metric)
     with serve(page, "127.0.0.1", None, None) as server:
         console.err.print(f"watch it on {server.url}", markup=False, soft_wrap=True)
         yield

@@ -9,13 +9,7 @@ __all__ = ["needed"]
 
 
 def needed(package: str, what: str, extra: str) -> Any:
-    """Import an optional package; if it is missing, raise an error that says what to install.
-
-    Args:
-        package: to import.
-        what: what needs it, for the error message.
-        extra: fedpick's extra that installs it.
-    """
+    """Import a package that something needs; if it is missing, the error says which extra of fedpick installs it."""
     try:
         return importlib.import_module(package)
     except ImportError:

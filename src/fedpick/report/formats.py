@@ -4,7 +4,7 @@ import csv
 import html
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,14 @@ from fedpick.report.layout import Cell, Sheet, lay
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["FORMATS", "Shown", "latex_text", "write"]
+__all__ = ["FORMATS", "Table", "format_table", "latex_text"]
 
 WIDTH = 80  # of a table as plain text
+FORMATS = ("rich", "text", "markdown", "csv", "json", "latex", "methods", "bibtex")
 
 
 @dataclass(frozen=True)
-class Shown:
+class Table:
     """A table that a Rich console fits to its width, `print` shows as 80 columns of text, and a notebook as HTML."""
 
     sheet: Sheet
@@ -112,46 +113,37 @@ def _html(sheet: Sheet) -> str:
     return f"<div><table>{title}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
 
 
-def _csv_rows(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    about: tuple[str, ...] = (
-        "policy",
-        "world",
-        "cohort_size",
-        "data",
-        "train",
-        "engine",
-        "oracle",
-        "num_clients",
-        "rounds",
-    )
-    about += ("target", "target_metric")
-    for row in data["rows"]:
-        for name, score in row["scores"].items():
-            gap = score.get("difference", {})
-            yield {
-                **{key: row[key] for key in about},
-                "score": name,
-                **{key: score[key] for key in ("mean", "low", "high", "n")},
-                "reached": score.get("reached"),
-                **{f"difference_{key}": gap.get(key) for key in ("to", "mean", "low", "high", "n", "clear")},
-                "seeds": " ".join(map(str, row["seeds"])),
-                "values": " ".join("nan" if value is None else repr(value) for value in score["values"]),
-            }
+_CSV = (  # columns before the score
+    *("policy", "world", "cohort_size", "data", "train", "engine", "oracle", "num_clients", "rounds"),
+    *("target", "target_metric"),
+)
 
 
 def _csv(data: dict[str, Any]) -> str:
     """One line per row of the table and score, with all digits."""
-    rows, out = list(_csv_rows(data)), io.StringIO()
+    rows = []
+    for row in data["rows"]:
+        for name, score in row["scores"].items():
+            gap = score.get("difference", {})
+            rows.append(
+                {
+                    **{key: row[key] for key in _CSV},
+                    "score": name,
+                    **{key: score[key] for key in ("mean", "low", "high", "n")},
+                    "reached": score.get("reached"),
+                    **{f"difference_{key}": gap.get(key) for key in ("to", "mean", "low", "high", "n", "clear")},
+                    "seeds": " ".join(map(str, row["seeds"])),
+                    "values": " ".join("nan" if value is None else repr(value) for value in score["values"]),
+                }
+            )
+    out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
 
 
-FORMATS = ("rich", "text", "markdown", "csv", "json", "latex", "methods", "bibtex")
-
-
-def write(format: str, sheet: Callable[[], Sheet], data: Callable[[], dict[str, Any]]) -> Any:
+def format_table(format: str, sheet: Callable[[], Sheet], data: Callable[[], dict[str, Any]]) -> Any:
     """The table in a format: text, or for "rich" an object that a Rich console prints."""
     if format not in FORMATS:
         raise unknown_name("format", format, list(FORMATS))
@@ -159,5 +151,4 @@ def write(format: str, sheet: Callable[[], Sheet], data: Callable[[], dict[str, 
         return json.dumps(data(), indent=1) + "\n"
     if format == "csv":
         return _csv(data())
-    made = sheet()
-    return {"rich": Shown, "text": _text, "markdown": _markdown, "latex": _latex}[format](made)
+    return {"rich": Table, "text": _text, "markdown": _markdown, "latex": _latex}[format](sheet())

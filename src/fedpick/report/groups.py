@@ -1,22 +1,16 @@
-"""Group runs by policy and setting: means over seeds with intervals, paired differences, and warnings.
+"""Group runs by policy and setting; `fedpick.report.summaries` makes the rows of a table of the groups."""
 
-`fedpick.report.summaries` makes the rows of the table of it.
-"""
-
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedpick.core.errors import bare_name, unknown_name
-from fedpick.core.metrics import Target
-from fedpick.report.intervals import Interval, interval, paired
-from fedpick.report.played import Played
+from fedpick.core.metrics import direction
+from fedpick.report.run_data import RunData
 from fedpick.report.runs import RunInfo
+from fedpick.report.scores import metrics_of
 
-__all__ = ["Block", "Group", "Score", "Summary", "base_of", "grouped", "reference_policy", "score", "span", "warnings"]
-
-ENOUGH = 5  # seeds; with fewer, an interval depends strongly on the distribution of the scores
+__all__ = ["Block", "Group", "base_of", "direction_of", "evaluated", "grouped", "reference_policy", "span"]
 
 
 class Block(NamedTuple):
@@ -27,12 +21,16 @@ class Block(NamedTuple):
     data: str | None
     train: str
     engine: str
-    code: str = ""  # versions of the user's own code in world, data and trainer, where there are several
+    code: str = ""  # versions of the user's code of world, data and trainer, where there are several
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its clients and its time are simulated."""
+        return self.engine == "simulator"
 
 
-def block_of(run: RunInfo) -> Block:
-    """The block of a run."""
-    return Block(run.world, run.cohort_size, run.data, run.train, run.engine, run.around)
+def _block(run: RunInfo) -> Block:
+    return Block(run.world, run.cohort_size, run.data, run.train, run.engine, run.setting_version)
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Group:
     label: str  # the policy, with its folder if the block has the same policy twice
     policy: str
     block: Block
-    runs: tuple[Played, ...]
+    runs: tuple[RunData, ...]
 
     @property
     def seeds(self) -> list[int]:
@@ -50,9 +48,9 @@ class Group:
         return [run.info.seed for run in self.runs]
 
     @property
-    def declared(self) -> dict[str, str]:
-        """The directions of metrics that their trainers declare."""
-        return {name: way for run in self.runs for name, way in run.info.directions.items()}
+    def num_clients(self) -> int:
+        """The number of clients; of a deployment, that of the largest run."""
+        return max(run.info.num_clients or 0 for run in self.runs)
 
     @property
     def oracle(self) -> bool:
@@ -65,30 +63,16 @@ class Group:
         return None if None in found else [float(value) for value in found if value is not None]
 
 
-@dataclass(frozen=True)
-class Score:
-    """One score of a group over its seeds, and the difference to the reference."""
-
-    values: list[float]
-    over: Interval  # of the values that are not NaN
-    reached: int | None  # number of seeds that reached the target; None: the score has no target
-    difference: Interval | None  # paired by seed; None: no reference, or too few seeds
+def direction_of(groups: Iterable[Group], metric: str) -> str | None:
+    """Whether "larger" or "smaller" values of a metric are better for these groups; None if that is not known."""
+    declared = [run.info.directions for group in groups for run in group.runs]
+    return direction(metric, {name: way for each in declared for name, way in each.items()})
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A row of the table: a group, its scores, and the group that it is compared with."""
-
-    group: Group
-    base: Group | None  # the reference of its block; None: there is none, or it is this group
-    target: Target | None
-    scores: dict[str, Score]
-    metric: str | None = None  # the main metric of its block
-
-    @property
-    def takes_time(self) -> bool:
-        """Whether rounds take time in its world; in some nothing does."""
-        return "hours" not in self.scores or any(value != 0.0 for value in self.scores["hours"].values)
+def evaluated(groups: Sequence[Group]) -> list[str]:
+    """The metrics that all runs of these groups have, in the order in which they were first given."""
+    names = metrics_of(groups[0].runs[0].rounds)
+    return [name for name in names if all(group.values(name) is not None for group in groups)]
 
 
 def span(numbers: Iterable[int | None]) -> str:
@@ -103,12 +87,12 @@ def span(numbers: Iterable[int | None]) -> str:
     return f"{ordered[0]:,}" if len(ordered) == 1 else f"{ordered[0]:,} to {ordered[-1]:,}"
 
 
-def labels(runs: Sequence[RunInfo]) -> list[str]:
+def _labels(runs: Sequence[RunInfo]) -> list[str]:
     """A label for each run's policy, with the version of its code; if it has a seed twice, the folder is added."""
     found = [run.name for run in runs]
     members: dict[tuple[str, Block], list[int]] = {}
     for i, run in enumerate(runs):
-        members.setdefault((found[i], block_of(run)), []).append(i)
+        members.setdefault((found[i], _block(run)), []).append(i)
     ways: tuple[Callable[[RunInfo], str], ...] = (
         lambda run: str(run.source or run.folder),
         lambda run: run.identity,
@@ -130,28 +114,20 @@ def labels(runs: Sequence[RunInfo]) -> list[str]:
     return found
 
 
-def grouped(played: Sequence[Played], reference: str) -> list[Group]:
+def grouped(runs: Sequence[RunData], reference: str) -> list[Group]:
     """The groups by block; in a block the reference first, then the policies in their given order."""
-    places = [block_of(run.info) for run in played]
-    played = sorted(played, key=lambda run: run.info.policy != reference)  # stable
-    names = labels([run.info for run in played])
-    played, names = _first(reference, played, names)
-    blocks = list(dict.fromkeys(places))
-    found: dict[tuple[int, int], list[Played]] = {}
-    order = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    for name, run in zip(names, played, strict=True):
-        found.setdefault((blocks.index(block_of(run.info)), order[name]), []).append(run)
-    called = list(order)
+    blocks = list(dict.fromkeys(_block(run.info) for run in runs))
+    runs = sorted(runs, key=lambda run: run.info.policy != reference)  # stable
+    named = list(zip(_labels([run.info for run in runs]), runs, strict=True))
+    named.sort(key=lambda pair: pair[0] != reference)  # the reference may be the label of a version of the code
+    labels = list(dict.fromkeys(label for label, _ in named))
+    found: dict[tuple[int, int], list[RunData]] = {}
+    for label, run in named:
+        found.setdefault((blocks.index(_block(run.info)), labels.index(label)), []).append(run)
     return [
-        Group(called[j], runs[0].info.policy, blocks[i], tuple(sorted(runs, key=lambda run: run.info.seed)))
-        for (i, j), runs in sorted(found.items())
+        Group(labels[j], inside[0].info.policy, blocks[i], tuple(sorted(inside, key=lambda run: run.info.seed)))
+        for (i, j), inside in sorted(found.items())
     ]
-
-
-def _first(reference: str, played: Sequence[Played], names: list[str]) -> tuple[list[Played], list[str]]:
-    """The runs and their labels, those with the reference's label first: it may name a version of a policy's code."""
-    order = sorted(range(len(names)), key=lambda i: names[i] != reference)
-    return [played[i] for i in order], [names[i] for i in order]
 
 
 def reference_policy(wanted: str | None, runs: Sequence[RunInfo]) -> str:
@@ -170,85 +146,9 @@ def reference_policy(wanted: str | None, runs: Sequence[RunInfo]) -> str:
     raise unknown_name("reference among the policies of these runs", wanted, list({run.name: 0 for run in runs}))
 
 
-def score(group: Group, name: str, base: Group | None) -> Score | None:
-    """A score over seeds, and its paired difference to the reference; None if a run lacks it.
-
-    If some seeds never reached a target, the mean is over those that did, without interval or difference.
-    """
-    values = group.values(name)
-    if values is None:
-        return None
-    got = [value for value in values if not math.isnan(value)]
-    reached = len(got) if name.endswith("_to") else None
-    missing = reached is not None and reached < len(values)
-    over = interval(got or [math.nan]) if missing else interval(values)
-    if missing:
-        over = Interval(over.mean, math.inf, len(got))
-    other = base.values(name) if base is not None else None
-    if base is None or other is None or missing or (reached is not None and any(map(math.isnan, other))):
-        return Score(values, over, reached, None)
-    mine, theirs = dict(zip(group.seeds, values, strict=True)), dict(zip(base.seeds, other, strict=True))
-    common = [seed for seed in mine if seed in theirs]
-    gap = paired([mine[s] for s in common], [theirs[s] for s in common]) if len(common) > 1 else None
-    return Score(values, over, reached, gap)
-
-
-def _which(seeds: Sequence[int]) -> str:
-    """Seeds as a short text."""
-    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]} to {seeds[-1]}"
-    return ", ".join(map(str, seeds))
-
-
-def warnings(groups: Sequence[Group], reference: str, bases: Sequence[Group | None]) -> list[str]:
-    """What readers should know before they trust the numbers."""
-    notes = []
-    runs = [run for group in groups for run in group.runs]
-    lasts = [int(run.all_rounds["round"].to_numpy().max()) for run in runs]
-    if len(set(lasts)) > 1:
-        notes.append(f"the runs have {span(lasts)} rounds; all scores are of the first {min(lasts):,} rounds")
-    for group, base in zip(groups, bases, strict=True):
-        if base is not None and base.seeds != group.seeds:
-            common = [seed for seed in group.seeds if seed in base.seeds]
-            over = f"differences use the {len(common)} in common" if len(common) > 1 else "no difference is computed"
-            notes.append(f"{group.label} has seeds {_which(group.seeds)} and {base.label} {_which(base.seeds)}; {over}")
-    blocks = dict.fromkeys(group.block for group in groups if group.block.engine == "simulator")
-    known = [(group.block, name) for group in groups for name in (group.label, group.policy)]
-    without = [block for block in blocks if (block, reference) not in known]
-    if without:
-        places = "; ".join(", ".join(str(part) for part in block if part not in (None, "")) for block in without)
-        called = next((group.label for group in groups if group.policy == reference), reference)
-        notes.append(f"the reference {called} has no rounds in: {places}; no differences are computed there")
-    versions = [group.label for group in groups if group.policy == reference and group.runs[0].info.version]
-    if len(set(versions)) > 1:
-        notes.append(
-            f"the reference {reference} has several versions of its code, so no differences are computed; name one: "
-            f"--reference '{versions[-1]}'"
-        )
-    fewest = min(len(group.runs) for group in groups)
-    if fewest == 1 and not blocks:  # real clients; one server is no comparison
-        if len(groups) > 1:
-            notes.append("each server ran once, with clients of its own: differences may be chance")
-    elif fewest == 1:
-        notes.append(f"one seed gives no interval, and differences may be chance; use {ENOUGH} or more")
-    elif fewest < ENOUGH:
-        notes.append(
-            f"only {fewest} seeds: the intervals are valid only if scores are normally distributed; use {ENOUGH} or "
-            "more before you rely on a difference"
-        )
-    for group in groups:
-        lost = sum(run.unusable for run in group.runs)
-        if lost:
-            notes.append(
-                f"{group.label}: {lost:,} updates were not finite (NaN or infinity) and count as failed; a lower "
-                "learning rate may help"
-            )
-    return notes
-
-
 def base_of(group: Group, groups: Sequence[Group], reference: str) -> Group | None:
     """The group that a group is compared with; none for real clients, which are not the same for the same seed."""
-    if group.block.engine != "simulator":
+    if not group.block.simulated:
         return None
     inside = [each for each in groups if each.block == group.block]
     named = [each for each in inside if each.label == reference] or [

@@ -1,15 +1,21 @@
-"""Names of policies in tables, legends and pages, in place of their texts: "my.py:X=Ours". They never change a run."""
+"""Names of policies in tables, legends and pages: labels such as "my.py:X=Ours", and versions of the user's code.
 
+A name never changes a run.
+"""
+
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from fedpick._support import user_code
 from fedpick.core.errors import ConfigError, FedpickError, bare_name, unknown_name
 from fedpick.policies.text import canonical_policy
 from fedpick.report.runs import RunInfo
+from fedpick.store.manifest import MANIFEST
 
-__all__ = ["labelled", "read_labels", "resolve"]
+__all__ = ["labelled", "read_labels", "resolve", "short_version", "with_versions"]
 
 
 def labelled(runs: Sequence[RunInfo], given: Mapping[str, str]) -> list[RunInfo]:
@@ -26,16 +32,16 @@ def resolve(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str
         known: policy -> label so far, or "".
     """
     found = dict(known) | {_match(policy, list(known)): label for policy, label in given.items()}
-    called: dict[str, str] = {}
+    policies: dict[str, str] = {}  # by name
     for policy, label in found.items():
-        other = called.setdefault(label or policy, policy)
+        other = policies.setdefault(label or policy, policy)
         if other != policy:
             raise ConfigError(f"label: {other} and {policy} would both be called {label or policy!r}; give another")
     return found
 
 
 def _match(wanted: str, known: Sequence[str]) -> str:
-    """The policy that a text means, of those of some runs; no code that it names is imported."""
+    """Which of the known policies a text means; no code that the text names is imported."""
     try:
         wanted = user_code.shown(canonical_policy(wanted))
     except FedpickError:  # a policy that was made in Python
@@ -72,3 +78,48 @@ def _pair(text: str) -> tuple[str, str]:
         if char == "=" and depth == 0:
             return text[:i].strip(), text[i + 1 :]
     raise ConfigError(f"label = {text!r}, but must be a policy and its name: 'my.py:X=Ours'")
+
+
+# ---- versions of the user's code, which are shown as separate policies and compared only if the user names one
+
+
+def with_versions(runs: Sequence[RunInfo]) -> tuple[list[RunInfo], list[str]]:
+    """The runs with the versions of their code, and a note for each file of code that has several versions."""
+    seen: dict[str, dict[str, RunInfo]] = {}
+    for run in runs:
+        for name, text in run.code.items():
+            if run.simulated:
+                seen.setdefault(name, {}).setdefault(text, run)
+    several = {name: versions for name, versions in seen.items() if len(versions) > 1}
+    if not several:
+        return list(runs), []
+    found = []
+    for run in runs:
+        named = {name: short_version(text) for name, text in run.code.items() if name in several}
+        policy = [f"code {text}" for name, text in named.items() if name in run.policy]
+        rest = [f"{name} (code {text})" for name, text in named.items() if name not in run.policy]
+        found.append(replace(run, version=", ".join(policy), setting_version=", ".join(rest)))
+    return found, [_note(name, versions) for name, versions in several.items()]
+
+
+def short_version(text: str) -> str:
+    """The name of a version of code.
+
+    >>> short_version("loop.py 1f2e3d4c5b6a7988, numpy 2.3.1")
+    '3d571a'
+    """
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+def _note(name: str, versions: dict[str, RunInfo]) -> str:
+    texts = sorted(versions, key=lambda text: _written(versions[text]))
+    changed = user_code.differences(texts[-2], texts[-1])
+    dates = ", ".join(f"{short_version(text)} ({_written(versions[text]):%Y-%m-%d %H:%M})" for text in texts)
+    return (
+        f"{name}: these runs are of {len(texts)} versions of the code, which are not compared with each other: {dates}"
+        f"; in the last, {'; '.join(changed)}. fedpick compare shows the runs of the current code alone"
+    )
+
+
+def _written(run: RunInfo) -> datetime:
+    return datetime.fromtimestamp((run.folder / MANIFEST).stat().st_mtime)

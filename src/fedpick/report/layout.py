@@ -5,13 +5,28 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["SAME", "Cell", "Line", "Row", "Sheet", "fold", "lay"]
+__all__ = ["SAME", "Cell", "Line", "Row", "Sheet", "fold", "lay", "listed", "printable", "short"]
 
 Line = list[tuple[str, str]]  # pieces of text with their styles: "", "bold", "dim"
 GAP = 2  # blanks between columns
-MOST_LINES = 3  # of a heading
-LONGER = 1.6  # times as many lines as with names above the numbers are worth having them beside
+MOST_LINES = 3  # lines of a heading, at most
+LONGER = 1.6  # a table with names beside the numbers may have so many times the lines of one with names above
 SAME = "same"  # a difference of 0; a column of such differences is left out
+
+
+def printable(text: str) -> str:
+    """Text without control characters, which names of clients and manifests may contain."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def short(text: str, most: int) -> str:
+    """Text of at most so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Parts of a sentence: "a, b and c"."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 @dataclass(frozen=True)
@@ -68,19 +83,25 @@ def _pieces(text: str, width: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of numbers: heading, a text and its style for each row, and its width."""
+    """A column: heading, and for each row a text and its style."""
 
     head: str
     texts: list[str]
     styles: list[str]
+    left: bool = False  # a column of names: aligned to the left, with its heading in one line
 
     @property
     def width(self) -> int:
-        """Of the longest number or the longest word of the heading."""
-        width = max(*map(len, self.texts), *(len(word) for word in self.head.split()), 1)
+        """The length of the longest text, or of the longest word of the heading."""
+        words = [self.head] if self.left else self.head.split()
+        width = max(*map(len, self.texts), *map(len, words), 1)
         while len(textwrap.wrap(self.head, width)) > MOST_LINES:
             width += 1
         return width
+
+    def pad(self, text: str) -> str:
+        """A text as wide as the column."""
+        return text.ljust(self.width) if self.left else text.rjust(self.width)
 
 
 def _columns(sheet: Sheet) -> list[list[_Column]]:
@@ -124,25 +145,6 @@ def _panels(scores: list[list[_Column]], width: int) -> list[list[_Column]] | No
     return next((found for most in range(1, len(scores)) if len(found := parts(most)) == fewest), parts(len(scores)))
 
 
-def _heading(heads: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> Iterator[Line]:
-    columns = [textwrap.wrap(head, width) or [""] for head, width in zip(heads, widths, strict=True)]
-    height = max(map(len, columns), default=0)
-    for i in range(height):
-        line: Line = []
-        for lines, width, to_left in zip(columns, widths, left, strict=True):
-            at = i - (height - len(lines))
-            text = lines[at] if at >= 0 else ""
-            line.append((text.ljust(width) if to_left else text.rjust(width), "bold"))
-        yield _spaced(line)
-
-
-def _spaced(line: Line) -> Line:
-    out: Line = []
-    for i, piece in enumerate(line):
-        out += [(" " * GAP, "")] * (i > 0) + [piece]
-    return out
-
-
 def lay(sheet: Sheet, width: int) -> Iterator[Line]:
     """The lines of a table no wider than `width`: a policy's numbers and differences are in one line, beside its name.
 
@@ -150,54 +152,55 @@ def lay(sheet: Sheet, width: int) -> Iterator[Line]:
     """
     for text in textwrap.wrap(sheet.title, width):
         yield [(text, "bold")]
-    scores = _columns(sheet)
-    names = [max(len(head), *(len(row.names[i]) for row in sheet.rows), 1) for i, head in enumerate(sheet.names)]
-    beside = _panels(scores, width - sum(names) - GAP * len(names))
+    scores, rows = _columns(sheet), len(sheet.rows)
+    names = [
+        _Column(head, [row.names[i] for row in sheet.rows], ["bold"] * rows, left=True)
+        for i, head in enumerate(sheet.names)
+    ]
+    beside = _panels(scores, width - _wide(names) - GAP)
     above = _panels(scores, width - GAP) or [[column] for score in scores for column in score]
-    rows = len(sheet.rows)
     if beside is not None and len(beside) * (5 + rows) <= LONGER * len(above) * (5 + 2 * rows):
-        made = [list(_rows_beside(sheet, names, columns)) for columns in beside]
+        parts = [list(_part([*names, *columns], [[]] * rows, 0)) for columns in beside]
     else:
-        made = [list(_rows_above(sheet, columns, width)) for columns in above]
-    for i, lines in enumerate(made):
+        parts = [list(_part(columns, _folded(sheet, width), GAP)) for columns in above]
+    for i, lines in enumerate(parts):
         yield from [[], *lines] if i else lines
     for note in sheet.notes:
         for text in textwrap.wrap(note, width, break_on_hyphens=False):
             yield [(text, "dim")]
 
 
-def _rule(width: int) -> Line:
-    return [("─" * width, "dim")]
+def _folded(sheet: Sheet, width: int) -> list[list[str]]:
+    """The names of each row as lines above its numbers."""
+    found = []
+    for row in sheet.rows:
+        pairs = zip(sheet.names, row.names, strict=True)
+        named = [f"{head}: {name}" if name[:1].isdigit() else name for head, name in pairs]
+        found.append(fold(" · ".join(name for name in named if name), width))
+    return found
 
 
-def _numbers(columns: Sequence[_Column], i: int) -> Line:
-    return [(column.texts[i].rjust(column.width), column.styles[i]) for column in columns]
+def _part(columns: Sequence[_Column], above: Sequence[Sequence[str]], indent: int) -> Iterator[Line]:
+    """The lines of a part of a table.
 
-
-def _rows_beside(sheet: Sheet, names: list[int], columns: list[_Column]) -> Iterator[Line]:
-    widths = [*names, *(column.width for column in columns)]
-    heads = [*sheet.names, *(column.head for column in columns)]
-    yield from _heading(heads, widths, [True] * len(names) + [False] * len(columns))
-    rule = _rule(sum(widths) + GAP * (len(widths) - 1))
+    Args:
+        columns: of the part.
+        above: lines before each row.
+        indent: blanks before the columns.
+    """
+    margin: Line = [(" " * indent, "")] if indent else []
+    heads = [textwrap.wrap(column.head, column.width) or [""] for column in columns]
+    height = max(map(len, heads), default=0)
+    for line in zip(*([""] * (height - len(lines)) + lines for lines in heads), strict=True):
+        yield margin + _spaced([(column.pad(text), "bold") for column, text in zip(columns, line, strict=True)])
+    rule: Line = [("─" * (indent + _wide(columns)), "dim")]
     yield rule
-    for i, row in enumerate(sheet.rows):
-        named: Line = [(text.ljust(room), "bold") for text, room in zip(row.names, names, strict=True)]
-        yield _spaced([*named, *_numbers(columns, i)])
+    for i, lines in enumerate(above):
+        yield from ([(text, "bold")] for text in lines)
+        yield margin + _spaced([(column.pad(column.texts[i]), column.styles[i]) for column in columns])
     yield rule
 
 
-def _rows_above(sheet: Sheet, columns: list[_Column], width: int) -> Iterator[Line]:
-    indent: Line = [(" " * GAP, "")]
-    widths = [column.width for column in columns]
-    for line in _heading([column.head for column in columns], widths, [False] * len(widths)):
-        yield indent + line
-    rule = _rule(GAP + _wide(columns))
-    yield rule
-    for i, row in enumerate(sheet.rows):
-        named = (
-            f"{head}: {name}" if name[:1].isdigit() else name for head, name in zip(sheet.names, row.names, strict=True)
-        )
-        for text in fold(" · ".join(name for name in named if name), width):
-            yield [(text, "bold")]
-        yield indent + _spaced(_numbers(columns, i))
-    yield rule
+def _spaced(line: Line) -> Line:
+    """The pieces with blanks between them."""
+    return [each for piece in line for each in ((" " * GAP, ""), piece)][1:]

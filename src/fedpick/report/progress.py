@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
-from fedpick.report.tables import printable
+from fedpick.report.layout import printable
 
 __all__ = ["BUILDING", "progress_of", "terminal"]
 
@@ -45,14 +45,7 @@ class _Left(ProgressColumn):
 def progress_of(
     names: Sequence[str], rounds: Sequence[int], begun: Sequence[int], console: Console
 ) -> Iterator[Callable[[int, int], None]]:
-    """Show one bar for all rounds of all runs, and one for each run in progress.
-
-    Args:
-        names: of the runs.
-        rounds: number of rounds of each run.
-        begun: rounds that each run already has.
-        console: to show them on.
-    """
+    """Show one bar for all rounds of all runs, and one for each run in progress; `begun` are the rounds they have."""
     name = TextColumn(
         "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
     )

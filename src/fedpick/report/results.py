@@ -22,16 +22,17 @@ import numpy as np
 
 from fedpick.core.errors import StoreError, require, unknown_name
 from fedpick.core.metrics import Target, read_target
-from fedpick.report import citations, formats, methods, plots, tables
+from fedpick.report import citations, methods, plots, tables
 from fedpick.report._extras import needed
-from fedpick.report.groups import Group, Summary, reference_policy, span
-from fedpick.report.labels import labelled, read_labels
-from fedpick.report.layout import Sheet
-from fedpick.report.played import Played, read_runs
+from fedpick.report.formats import format_table
+from fedpick.report.groups import Group, reference_policy, span
+from fedpick.report.labels import labelled, read_labels, with_versions
+from fedpick.report.layout import Sheet, printable
+from fedpick.report.notes import row_notes, run_notes
+from fedpick.report.run_data import RunData, read_runs
 from fedpick.report.runs import RunInfo, find_runs, planned_runs, read_info
 from fedpick.report.scores import cep
-from fedpick.report.summaries import summaries
-from fedpick.report.versions import tell_apart
+from fedpick.report.summaries import Summary, summaries
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from fedpick.report.page import Content
 
 __all__ = ["Results", "RunInfo", "load"]
-
-_ABOUT = ("policy", "world", "cohort_size", "data", "train", "seed", "engine", "oracle", "num_clients")
 
 
 def load(
@@ -52,8 +51,8 @@ def load(
 ) -> "Results":
     """Load the results in these folders: of a run, a comparison, an experiment, a deployment.
 
-    No run is built and no code of the user's own is imported. In a folder that is not a run's own, runs are found up
-    to three levels below.
+    No run is built and no code of the user's is imported. In a folder that is not of one run, runs are found up to
+    three levels below.
 
     Args:
         folders: of the runs.
@@ -65,12 +64,10 @@ def load(
     require(len(folders) > 0, "load: folders", folders, "one folder or more")
     found = [run for folder in folders for run in find_runs(folder)]
     results = Results(found, reference=reference, target=target, metric=metric, label=label)
-    there = {run.folder.name.rsplit("_", 1)[-1] for run in found}
     planned = {key for folder in folders for key in planned_runs(Path(folder))}
-    if planned - there:
-        results._absent = (
-            f"{len(planned - there)} of {len(planned)} planned runs are missing: not begun, or not readable"
-        )
+    absent = planned - {run.key for run in found}
+    if absent:
+        results._absent = f"{len(absent)} of {len(planned)} planned runs are missing: not begun, or not readable"
     return results
 
 
@@ -104,51 +101,36 @@ class Results:
         found = [run if isinstance(run, RunInfo) else read_info(run) for run in runs]
         if not found:
             raise StoreError("there are no runs to show; give the folder of one")
-        found, self._versions = tell_apart(found)
-        found, self._twice = _once(found)
+        found, self._version_notes = with_versions(found)
+        found, self._repeated = _once(found)
         self.runs = labelled(found, read_labels(label))
         self.reference = reference_policy(reference, self.runs)
         self._metric = metric
         self._most = rounds
-        self._each = False  # whether every run is read to its own end
+        self._each = False  # whether every run is scored up to its last round
         self._absent = ""  # a note on planned runs that have no folder
         self._title = ""  # words in place of the settings
-        self._about: list[str] = []
+        self._user_notes: list[str] = []
 
     def titled(self, title: str, *notes: str) -> "Results":
-        """These results with a title in words instead of the settings, and notes of your own; in tables and pages."""
-        self._title, self._about = title, list(notes)
+        """These results with a title in words instead of the settings, and notes of yours; in tables and pages."""
+        self._title, self._user_notes = title, list(notes)
         self.__dict__.pop("_sheet", None)
         return self
 
     @cached_property
-    def _read(self) -> tuple[list[Played], list[RunInfo]]:
+    def _read(self) -> tuple[list[RunData], list[RunInfo]]:
+        """The runs with rounds, and those without."""
         return read_runs(self.runs, self._most, self._each)
 
     @cached_property
-    def _summarised(self) -> tuple[list[Summary], list[str]]:
-        played, waiting = self._read
-        rows, notes = summaries(played, self.reference, self._target, self._metric)
-        notes[:0] = [*([self._absent] if self._absent else []), *_unfinished(played, self._most)]
-        if waiting:
-            names = ", ".join(dict.fromkeys(f"{run.policy} seed {run.seed}" for run in waiting[:5]))
-            more = ", ..." if len(waiting) > 5 else ""
-            of = f"{len(played)} of {len(self.runs)} runs have rounds so far"
-            notes.insert(0, f"{of}; left out: {names}{more}")
-        notes += self._versions
-        if self._twice:
-            many = "run is" if self._twice == 1 else "runs are"
-            notes.append(f"{self._twice} {many} there twice, with the same configuration and seed; shown once")
-        return rows, notes
+    def _rows(self) -> list[Summary]:
+        return summaries(self._read[0], self.reference, self._target, self._metric)
 
     @property
-    def _called(self) -> str:
+    def _reference_name(self) -> str:
         """The reference's name in tables."""
         return next(run.name for run in self.runs if self.reference in (run.name, run.policy))
-
-    @property
-    def _rows(self) -> list[Summary]:
-        return self._summarised[0]
 
     @property
     def _blocks(self) -> list[list[Summary]]:
@@ -161,23 +143,31 @@ class Results:
     @property
     def notes(self) -> list[str]:
         """What readers should know before they trust the numbers: few seeds, different lengths, missing seeds."""
-        return [*self._about, *self._summarised[1]]
+        found = [*self._user_notes, *run_notes(*self._read, self._absent, self._most)]
+        found += [*row_notes(self._rows, self.reference, self._target, self._metric), *self._version_notes]
+        if self._repeated:
+            many = "run is" if self._repeated == 1 else "runs are"
+            found.append(f"{self._repeated} {many} there twice, with the same configuration and seed; shown once")
+        return found
 
     @property
     def target(self) -> float | None:
         """The target's value; None if there is none, or if blocks have different ones."""
-        found = {row.target for row in self._rows}
-        one = found.pop() if len(found) == 1 else self._target
-        return None if one is None else one.value
+        targets = {row.target for row in self._rows}
+        target = targets.pop() if len(targets) == 1 else self._target
+        return None if target is None else target.value
 
     def data(self) -> dict[str, Any]:
         """All scores over seeds as plain data for JSON; None for a number that is unknown or not finite."""
-        return tables.as_data(self._rows, self._called, self.target, self.notes)
+        return tables.as_data(self._rows, self._reference_name, self.target, self.notes)
 
     @cached_property
     def _sheet(self) -> Sheet:
+        return self._make_sheet(self._rows, self.notes, self._title)
+
+    def _make_sheet(self, rows: Sequence[Summary], notes: Sequence[str], title: str) -> Sheet:
         given = self._target is not None
-        return tables.make_sheet(self._rows, self._called, self.notes, given=given, title=self._title)
+        return tables.make_sheet(rows, self._reference_name, notes, given=given, title=title)
 
     def table(self, format: str = "rich") -> Any:
         """Scores over seeds with intervals, differences and notes.
@@ -187,27 +177,28 @@ class Results:
                 (booktabs), "csv" and "json" return text. The last two contain all scores with all digits. For a paper
                 also "methods", a paragraph in LaTeX that says what was done, and "bibtex", what it cites.
         """
-        if format in ("methods", "bibtex"):
-            keys = methods.cited(self._blocks)
-            return methods.paragraph(self._blocks, self._called) if format == "methods" else citations.bibtex(keys)
-        return formats.write(format, lambda: self._sheet, self.data)
+        if format == "methods":
+            return methods.paragraph(self._blocks, self._reference_name)
+        if format == "bibtex":
+            return citations.bibtex(methods.cited(self._blocks))
+        return format_table(format, lambda: self._sheet, self.data)
 
     def trouble(self) -> Any:
         """The clients of a single run that failed or were late most often, as a table; None if there are none."""
-        played = self._read[0]
-        return tables.trouble_table(played[0].trouble) if len(played) == 1 and played[0].trouble else None
+        runs = self._read[0]
+        return tables.trouble_table(runs[0].trouble) if len(runs) == 1 and runs[0].trouble else None
 
     def frame(self) -> Any:
         """A pandas DataFrame with a row per run (policy, world, cohort size, data, seed) and a column per score."""
         pandas = needed("pandas", "a frame", "report")
         rows = []
         for row in self._rows:
+            value, metric = (row.target.value, row.target.metric) if row.target is not None else (None, None)
             for run in row.group.runs:
-                where = {name: getattr(run.info, name) for name in _ABOUT} | {"policy": row.group.label}
-                ends = {"rounds": len(run.rounds), "folder": str(run.info.folder)}
-                value, metric = (row.target.value, row.target.metric) if row.target is not None else (None, None)
-                ends |= {"target": value, "target_metric": metric}
-                rows.append({**where, **ends, **run.scores})
+                about = run.info.settings | {"policy": row.group.label, "oracle": run.info.oracle}
+                about |= {"num_clients": run.info.num_clients, "rounds": len(run.rounds)}
+                about |= {"folder": str(run.info.folder), "target": value, "target_metric": metric}
+                rows.append(about | run.scores)
         return pandas.DataFrame(rows)
 
     def rounds(self) -> Any:
@@ -217,11 +208,11 @@ class Results:
         for row in self._rows:
             for run in row.group.runs:
                 frame = run.all_rounds.to_pandas()
-                for i, name in enumerate(_ABOUT[:7]):
-                    frame.insert(i, name, row.group.label if name == "policy" else getattr(run.info, name))
+                for i, (name, value) in enumerate((run.info.settings | {"policy": row.group.label}).items()):
+                    frame.insert(i, name, value)
                 frames.append(frame)
-        whole = [name for frame in frames for name in frame.columns]
-        return pandas.concat([frame.reindex(columns=list(dict.fromkeys(whole))) for frame in frames], ignore_index=True)
+        names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
+        return pandas.concat([frame.reindex(columns=names) for frame in frames], ignore_index=True)
 
     def _panels(self) -> list[plots.Panel]:
         """The curves of each block."""
@@ -241,21 +232,20 @@ class Results:
         """What a page shows; the charts are of `drawn`, the same runs."""
         from fedpick.report.page import Content
 
-        given, played = self._target is not None, self._read[0]
         title = self._title if len(self._blocks) == 1 else ""
         return Content(
             title=self._sheet.title,
             blocks=self._blocks,
             panels=drawn._panels(),
-            sheets=[tables.make_sheet(rows, self._called, [], given=given, title=title) for rows in self._blocks],
+            sheets=[self._make_sheet(rows, [], title) for rows in self._blocks],
             drawn=drawn._blocks,
-            notes=[tables.printable(note) for note in self.notes],
+            notes=[printable(note) for note in self.notes],
             csv=self.table("csv"),
-            trouble=[{**row, "client": tables.printable(row["client"])} for row in played[0].trouble],
+            trouble=[{**row, "client": printable(row["client"])} for row in self._read[0][0].trouble],
         )
 
-    def _to_its_end(self) -> "Results":
-        """The same runs, each with all its rounds: to be drawn while they go on, not to be compared."""
+    def _to_last_rounds(self) -> "Results":
+        """The same runs, each up to its last round: to be drawn while they go on, not to be compared."""
         other = Results(self.runs, reference=self.reference, target=self._target, metric=self._metric)
         other._each = True
         return other
@@ -281,9 +271,7 @@ class Results:
         usual = [*(mains if len(mains) == 1 else ()), "accuracy", "test_loss", "cep"]
         metric = metric or next(name for name in usual if name in known)
         if size != "screen":
-            from fedpick.report.figures import draw_figure
-
-            return draw_figure(panels, size, metric, over)
+            return plots.draw_figure(panels, size, metric, over)
         return plots.draw(panels, self._sheet.title, metric)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
@@ -305,7 +293,7 @@ def _curves(group: Group) -> list[dict[str, Any]]:
     """A group's curves for each seed, at the rounds that all its runs have (a deployment may lack some)."""
     common = reduce(np.intersect1d, [run.rounds["round"].to_numpy() for run in group.runs])
 
-    def one(run: Played) -> Iterator[tuple[str, Any]]:
+    def one(run: RunData) -> Iterator[tuple[str, Any]]:
         here = np.isin(run.rounds["round"].to_numpy(), common)
         for name in run.rounds.column_names:
             yield name, run.rounds[name].to_numpy().astype(np.float64)[here]
@@ -315,40 +303,24 @@ def _curves(group: Group) -> list[dict[str, Any]]:
     return [dict(one(run)) for run in group.runs]
 
 
-def _unfinished(played: Sequence[Played], most: int | None) -> list[str]:
-    """A note if runs have fewer rounds than planned: they were stopped, or go on."""
-    wanted = [run.info.rounds if most is None else min(run.info.rounds or 0, most) for run in played]
-    lasts = [int(run.all_rounds["round"].to_numpy().max()) for run in played]
-    short = [i for i, run in enumerate(played) if run.info.simulated and lasts[i] < (wanted[i] or 0)]
-    if not short:
-        return []
-    many = "the run is" if len(played) == 1 else f"{len(short)} of {len(played)} runs are"
-    at, of = span(lasts[i] for i in short), span(wanted[i] for i in short)
-    return [f"{many} not complete: at round {at} of {of}; if stopped, fedpick resume FOLDER continues"]
-
-
-def _belongs(run: RunInfo) -> None:
-    """Raise where the rounds of a run that is left out are of another: its manifest is in a wrong place."""
-    from fedpick.store.tables import table_files  # Parquet is an extra
-
-    table_files(run.folder, "rounds")
-
-
 def _once(runs: Sequence[RunInfo]) -> tuple[list[RunInfo], int]:
-    """Remove duplicates: a folder given twice, and a simulated run in two folders (the longer one is kept)."""
+    """Remove duplicates: a folder given twice, and a simulated run in two folders, of which the longer run is kept.
+
+    Returns also how many runs were in two folders.
+    """
     kept: dict[Any, RunInfo] = {}
-    twice = 0
-    seen: set[Path] = set()
+    folders: dict[Path, RunInfo] = {}
+    repeated = 0
     for run in runs:
-        folder = run.folder.resolve()
-        if folder in seen:
-            continue
-        seen.add(folder)
+        folders.setdefault(run.folder.resolve(), run)
+    for folder, run in folders.items():
         key: Any = (run.policy, run.identity, run.seed) if run.simulated and run.identity else folder
         if key in kept:
-            twice += 1
-            _belongs(run)
+            from fedpick.store.tables import table_files  # Parquet is an extra
+
+            repeated += 1
+            table_files(run.folder, "rounds")  # raises if the rounds are of another run than the manifest
             if (run.rounds or 0) <= (kept[key].rounds or 0):
                 continue
         kept[key] = run
-    return list(kept.values()), twice
+    return list(kept.values()), repeated

@@ -14,12 +14,13 @@ from fedpick import worlds
 from fedpick.core.errors import StoreError, UnknownNameError, find_name
 from fedpick.store.manifest import LABELS, MANIFEST, read_manifest
 
-__all__ = ["RunInfo", "below", "find_runs", "planned_runs", "read_info", "sort_runs", "stored_labels"]
+__all__ = ["RunInfo", "find_runs", "planned_runs", "read_info", "readable_runs", "stored_labels"]
 
 DEEPEST = 3  # levels below a folder that are searched for runs
-NAMED = 3  # folders left out that are named
+NAMED = 3  # unreadable folders that warnings name one by one
+SETTINGS = ("policy", "world", "cohort_size", "data", "train", "seed", "engine")  # of a run, in frames and trackers
 _FREE = ("seed", "rounds", "checkpoint_every")  # settings that may differ between the seeds of one configuration
-_ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # for old manifests, without "about"
+_ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # for manifests without "about"
 
 
 @dataclass(frozen=True)
@@ -36,21 +37,31 @@ class RunInfo:
     num_clients: int | None  # None: not in the manifest; it is estimated from the selections
     oracle: bool
     engine: str  # "simulator", or the server of a deployment: "flower", "nvflare", "http"
-    rounds: int | None  # asked for
+    rounds: int | None  # the planned number of rounds
     identity: str = ""  # the configuration without seed and rounds, as text
-    source: Path | None = None  # the folder that was searched, if it is not the run's own
-    code: Mapping[str, str] = field(default_factory=dict)  # code and data of the user's own, see `own.fingerprint`
+    source: Path | None = None  # the folder that was searched, if it is not the folder of the run
+    code: Mapping[str, str] = field(default_factory=dict)  # the user's code and data, see `own.fingerprint`
     version: str = ""  # which version of the policy's code, where these runs have several
-    around: str = ""  # which version of the code of world, data and trainer, where these runs have several
+    setting_version: str = ""  # which version of the code of world, data and trainer, where these runs have several
     label: str = ""  # the policy's name in tables and legends; "": the policy
     directions: Mapping[str, str] = field(default_factory=dict)  # of metrics, which the trainer declares
-    lacking: Mapping[str, str] = field(default_factory=dict)  # reports that the policy missed, and what it took instead
+    lacking: Mapping[str, str] = field(default_factory=dict)  # reports that no client gave -> what was used instead
 
     @property
     def name(self) -> str:
         """The policy's name in tables and legends."""
         name = self.label or self.policy
         return f"{name} ({self.version})" if self.version else name
+
+    @property
+    def key(self) -> str:
+        """The key of the run in plans, which ends the name of its folder."""
+        return self.folder.name.rsplit("_", 1)[-1]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What frames and trackers tell about the run."""
+        return {name: vars(self)[name] for name in SETTINGS}
 
     @property
     def simulated(self) -> bool:
@@ -99,24 +110,24 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
     manifest = read_manifest(path)
     config = manifest["config"]
     try:
-        said = {**_derived(config), **(manifest.get("about") or {})}
-        policy = str(said.get("policy") or config["policy"])
+        about = {**_derived(config), **(manifest.get("about") or {})}
+        policy = str(about.get("policy") or config["policy"])
         return RunInfo(
             folder=path,
             policy=policy,
-            world=None if said["world"] is None else str(said["world"]),
-            cohort_size=_whole(said.get("cohort_size", config.get("cohort_size"))),
-            data=None if said["data"] is None else str(said["data"]),
-            train=str(said["train"] or ""),
+            world=None if about["world"] is None else str(about["world"]),
+            cohort_size=_whole(about.get("cohort_size", config.get("cohort_size"))),
+            data=None if about["data"] is None else str(about["data"]),
+            train=str(about["train"] or ""),
             seed=int(config.get("seed", 0)),
-            num_clients=_whole(said["num_clients"]),
-            oracle=bool(said.get("oracle", _ORACLES.search(policy))),
-            engine=str(said["engine"]),
+            num_clients=_whole(about["num_clients"]),
+            oracle=bool(about.get("oracle", _ORACLES.search(policy))),
+            engine=str(about["engine"]),
             rounds=_whole(config.get("rounds")),
             code={str(name): str(text) for name, text in (config.get("code") or {}).items()},
             identity=json.dumps({k: v for k, v in config.items() if k not in _FREE}, sort_keys=True),
-            directions={str(k): str(v) for k, v in said.get("directions", {}).items()},
-            lacking={str(k): str(v) for k, v in said.get("lacking", {}).items()},
+            directions={str(k): str(v) for k, v in about.get("directions", {}).items()},
+            lacking={str(k): str(v) for k, v in about.get("lacking", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
@@ -124,35 +135,38 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
         ) from None
 
 
-def below(folder: Path, depth: int) -> Iterator[Path]:
-    """Folders with a manifest, sorted by name; a run's folder contains no other run."""
-    if (folder / MANIFEST).is_file():
-        yield folder
+def _within(folder: Path, depth: int = DEEPEST) -> Iterator[tuple[Path, RunInfo | StoreError]]:
+    """Folders with a manifest, sorted by name, each with its run, or with the reason why it cannot be read."""
+    if (folder / MANIFEST).is_file():  # the folder of a run contains no other run
+        try:
+            yield folder, read_info(folder)
+        except StoreError as error:
+            yield folder, error
     elif depth:
         for each in sorted(path for path in folder.iterdir() if path.is_dir()):
-            yield from below(each, depth - 1)
+            yield from _within(each, depth - 1)
 
 
 def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
     """The run in a folder, or the runs up to three levels below it, in the order of its plans.
 
-    A manifest that cannot be read is skipped with a warning if there are no rounds beside it: it may be of another
-    program. With rounds it is that of a damaged run, without which the numbers of a comparison would be others.
+    A manifest that cannot be read is skipped with a warning if there are no rounds beside it: another program may have
+    written it. With rounds beside it, the run is damaged, and the comparison would be wrong without it: an error.
     """
     path = Path(folder)
     if not path.is_dir():
         raise StoreError(f"{path}: there is no such folder; give the folder of a run or a comparison")
     found, foreign = [], []
     try:
-        for each in below(path, DEEPEST):
-            try:
-                found.append(read_info(each))
-            except StoreError as error:
-                from fedpick.store.tables import has_begun  # needs pyarrow: whoever lacks it is told by the first table
+        for each, run in _within(path):
+            if isinstance(run, RunInfo):
+                found.append(run)
+                continue
+            from fedpick.store.tables import has_begun  # needs pyarrow, which is an extra
 
-                if has_begun(each):
-                    raise
-                foreign.append(error)
+            if has_begun(each):
+                raise run
+            foreign.append(run)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error.strerror}); make it readable, or give another") from None
     if foreign and not found:
@@ -165,17 +179,29 @@ def find_runs(folder: str | os.PathLike[str]) -> list[RunInfo]:
         raise StoreError(
             f"{path}: has no runs: no {MANIFEST} in it or up to {DEEPEST} levels below; start one with fedpick run"
         )
-    return sort_runs(path, found)
+    return _in_order(path, found)
 
 
-def sort_runs(path: Path, found: list[RunInfo]) -> list[RunInfo]:
+def readable_runs(folder: Path) -> tuple[list[RunInfo], dict[Path, str]]:
+    """The runs in a folder that may be written in this moment, and the reasons why others cannot be read."""
+    found, broken = [], {}
+    try:
+        for each, run in _within(folder):
+            if isinstance(run, RunInfo):
+                found.append(run)
+            else:
+                broken[each] = str(run)
+    except FileNotFoundError:  # not made yet, or removed in this moment
+        pass
+    except OSError as error:
+        broken[folder] = f"{error.filename or folder}: cannot be read ({error.strerror})"
+    return _in_order(folder, found), broken
+
+
+def _in_order(path: Path, found: list[RunInfo]) -> list[RunInfo]:
     """The runs below a folder in the order of its plans."""
-    order, keys = _planned(path), planned_runs(path)
-
-    def place(run: RunInfo) -> tuple[int, int]:
-        return keys.get(run.folder.name.rsplit("_", 1)[-1], len(keys)), order.get(run.policy, len(order))
-
-    ordered = sorted(found, key=place)  # stable: else by the folders' names
+    keys = planned_runs(path)
+    ordered = sorted(found, key=lambda run: keys.get(run.key, len(keys)))  # others stay sorted by folder
     names = stored_labels(path)
     return [
         run if run.folder == path else replace(run, source=path, label=names.get(run.policy, "")) for run in ordered
@@ -185,8 +211,8 @@ def sort_runs(path: Path, found: list[RunInfo]) -> list[RunInfo]:
 def stored_labels(folder: Path) -> dict[str, str]:
     """The labels of policies that were given in an experiment's folder; none if they cannot be read."""
     try:
-        said = json.loads((folder / LABELS).read_text(encoding="utf-8"))
-        return {str(policy): str(name) for policy, name in said.items()}
+        labels = json.loads((folder / LABELS).read_text(encoding="utf-8"))
+        return {str(policy): str(name) for policy, name in labels.items()}
     except (ValueError, AttributeError, OSError):
         return {}
 
@@ -201,17 +227,3 @@ def planned_runs(folder: Path) -> dict[str, int]:
         except (ValueError, KeyError, TypeError, OSError):
             continue
     return named
-
-
-def _planned(folder: Path) -> dict[str, int]:
-    """Positions of the policies in an old comparison; the others are compared with the first."""
-    file = folder / "compare.json"
-    if not file.is_file():
-        return {}
-    try:
-        return {str(name): i for i, name in enumerate(json.loads(file.read_text())["policies"])}
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise StoreError(
-            f"{file}: cannot be read ({type(error).__name__}: {error}); restore it from a backup, or remove it: the "
-            "runs can be read without it"
-        ) from None

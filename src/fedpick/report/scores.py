@@ -1,7 +1,6 @@
 """Scores of a run, each a small function of its rounds and selections.
 
-Rounds and selections are the tables of `fedpick.store`; K is the number of clients. The papers: E3CS
-(https://arxiv.org/abs/2011.08756), RBCS-F (https://doi.org/10.1109/TPDS.2020.3040887).
+Rounds and selections are the tables of `fedpick.store`; K is the number of clients.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,30 +15,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "METRICS",
-    "cep",
-    "counts",
-    "ended",
-    "fresh",
-    "jain",
-    "learned",
-    "metrics_of",
-    "never_chosen",
-    "queue_lengths",
-    "reach",
-    "rounds_to",
-    "staleness",
-    "success_ratio",
-    "summary",
-    "time_to",
-    "trouble",
-    "unusable",
+    *("METRICS", "cep", "counts", "fresh_starts", "jain", "last_metrics", "metrics_of", "reach", "staleness"),
+    *("success_ratio", "summary", "trouble", "unusable", "with_status"),
 ]
 
+METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")  # the first columns of metrics in a frame
 
-METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")  # the first ones of a frame
-
-# What frames and CSV have besides metrics: a metric of such a name is shown as "metric_..." instead.
+# Columns of frames and CSV besides metrics: a metric with one of these names is shown as "metric_...".
 _TAKEN = (
     *("returned", "success", "hours", "jain", "variance", "never", "staleness", "messages", "gigabytes"),
     *("rounds_to", "hours_to", "gigabytes_to", "policy", "world", "cohort_size", "data", "train", "seed", "engine"),
@@ -54,9 +36,8 @@ def _column(table: "pa.Table", name: str) -> Floats:
 
 
 def cep(rounds: "pa.Table") -> Floats:
-    """Cumulative effective participation (E3CS, eq. (8)): models returned in time up to each round."""
-    total: Floats = np.cumsum(_column(rounds, "done"))
-    return total
+    """Cumulative effective participation (E3CS, arXiv:2011.08756, eq. (8)): models returned in time so far."""
+    return np.cumsum(_column(rounds, "done"))
 
 
 def success_ratio(rounds: "pa.Table") -> float:
@@ -83,45 +64,11 @@ def jain(values: ArrayLike) -> float:
     return float(array.sum() ** 2 / square) if square else 1.0
 
 
-def never_chosen(selections: "pa.Table", num_clients: int) -> float:
-    """The share of clients never chosen."""
-    return float(np.mean(counts(selections, num_clients) == 0))
-
-
 def staleness(selections: "pa.Table", num_clients: int, last_round: int) -> Ints:
     """Rounds since each client was last chosen, at the end of the run; `last_round` for those never chosen."""
     last = np.zeros(num_clients, dtype=np.int64)
     np.maximum.at(last, selections["client"].to_numpy(), selections["round"].to_numpy())
     return last_round - last
-
-
-def queue_lengths(selections: "pa.Table", num_clients: int, last_round: int, beta: float) -> Floats:
-    """Lengths (T, K) of RBCS-F's queues (eq. (6)) under these selections, which may be of any policy."""
-    queue, lengths = np.zeros(num_clients), np.empty((last_round, num_clients))
-    round, client = selections["round"].to_numpy(), selections["client"].to_numpy()
-    edges = np.searchsorted(round, np.arange(1, last_round + 2))
-    for t in range(last_round):
-        queue += beta
-        np.subtract.at(queue, client[edges[t] : edges[t + 1]], 1.0)
-        np.maximum(queue, 0.0, out=queue)
-        lengths[t] = queue
-    return lengths
-
-
-def rounds_to(series: ArrayLike, target: float) -> int | None:
-    """The first round in which the series reaches the target, or None.
-
-    >>> rounds_to([1.0, 4.0, 9.0], 4.0)
-    2
-    """
-    reached = np.flatnonzero(np.asarray(series) >= target)
-    return int(reached[0]) + 1 if len(reached) else None
-
-
-def time_to(rounds: "pa.Table", series: ArrayLike, target: float) -> float | None:
-    """Simulated seconds until the series reaches the target, or None."""
-    round = rounds_to(series, target)
-    return None if round is None else float(rounds["clock"][round - 1].as_py())
 
 
 def metrics_of(rounds: "pa.Table") -> dict[str, str]:
@@ -130,15 +77,15 @@ def metrics_of(rounds: "pa.Table") -> dict[str, str]:
     return {(_PREFIX + name if name in _TAKEN else name): name for name in names}
 
 
-def learned(rounds: "pa.Table") -> dict[str, float]:
-    """The last evaluation of the model: every metric that it gave, fedpick's own first; empty without training."""
+def last_metrics(rounds: "pa.Table") -> dict[str, float]:
+    """Every metric of the last evaluation of the model, those in `METRICS` first; empty without training."""
     known = metrics_of(rounds)
     ordered = [*(name for name in METRICS if name in known), *(name for name in known if name not in METRICS)]
     found = {name: rounds[known[name]].drop_null() for name in ordered}
     return {name: float(values[-1].as_py()) for name, values in found.items() if len(values)}
 
 
-def fresh(rounds: "pa.Table") -> list[int]:
+def fresh_starts(rounds: "pa.Table") -> list[int]:
     """Rounds before which a restarted server's model began again, so that its curves are of several trainings."""
     if FRESH not in rounds.column_names:
         return []
@@ -147,7 +94,7 @@ def fresh(rounds: "pa.Table") -> list[int]:
     return found
 
 
-def ended(selections: "pa.Table", *statuses: Status) -> Bools:
+def with_status(selections: "pa.Table", *statuses: Status) -> Bools:
     """Mask of the selections with one of these statuses."""
     encoded = selections["status"].combine_chunks().dictionary_encode()
     names = np.array([status.name for status in statuses])
@@ -157,7 +104,7 @@ def ended(selections: "pa.Table", *statuses: Status) -> Bools:
 
 def unusable(selections: "pa.Table") -> int:
     """Number of answers with a loss or an update that is not finite, which count as FAILED."""
-    failed = ended(selections, Status.FAILED)
+    failed = with_status(selections, Status.FAILED)
     return int(np.count_nonzero(failed & np.isfinite(_column(selections, "duration"))))
 
 
@@ -165,9 +112,9 @@ def trouble(selections: "pa.Table", most: int = 10) -> list[dict[str, Any]]:
     """The clients that failed or were late most often: counts, and the mean seconds of answers in time."""
     client, seconds = selections["client"].to_numpy(), _column(selections, "duration")
     size = int(client.max(initial=-1)) + 1
-    late, failed = (np.bincount(client[ended(selections, s)], minlength=size) for s in (Status.LATE, Status.FAILED))
-    good = ended(selections, Status.DONE, Status.SURPLUS) & np.isfinite(seconds)
-    chosen, answered = np.bincount(client, minlength=size), np.bincount(client[good], minlength=size)
+    good = with_status(selections, Status.DONE, Status.SURPLUS) & np.isfinite(seconds)
+    masks = (slice(None), with_status(selections, Status.LATE), with_status(selections, Status.FAILED), good)
+    chosen, late, failed, answered = (np.bincount(client[mask], minlength=size) for mask in masks)
     total = np.bincount(client[good], weights=seconds[good], minlength=size)
     worst = np.argsort(-(late + failed), kind="stable")[:most]
     return [
@@ -183,13 +130,9 @@ def trouble(selections: "pa.Table", most: int = 10) -> list[dict[str, Any]]:
 
 
 def reach(rounds: "pa.Table", metric: str, target: float, *, smaller: bool = False) -> dict[str, float] | None:
-    """Rounds, simulated hours and gigabytes until the metric first reached the target; None if it never did.
+    """Rounds, simulated hours and gigabytes until a metric of `metrics_of` reached the target; None if it never did.
 
-    Args:
-        rounds: of the run.
-        metric: by its name in `metrics_of`.
-        target: to be reached.
-        smaller: whether smaller is better, so that values have to fall to the target.
+    If smaller is better, values have to fall to the target.
     """
     values = _column(rounds, metrics_of(rounds)[metric])  # NaN in rounds without evaluation
     hit = np.flatnonzero(values <= target if smaller else values >= target)
@@ -216,5 +159,5 @@ def summary(rounds: "pa.Table", selections: "pa.Table", num_clients: int) -> dic
         "staleness": float(staleness(selections, num_clients, last).mean()),
         "messages": float(_column(rounds, "messages").sum()),
         "gigabytes": float(_column(rounds, "megabytes").sum()) / 1e3,
-        **learned(rounds),
+        **last_metrics(rounds),
     }

@@ -6,27 +6,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fedpick.core.metrics import LABELS
-from fedpick.report.formats import Shown
-from fedpick.report.groups import Group, Score, Summary, span
+from fedpick.report.formats import Table
+from fedpick.report.groups import Group, span
 from fedpick.report.intervals import Interval
-from fedpick.report.layout import SAME, Cell, Row, Sheet
-from fedpick.report.legend import legend, printable
-from fedpick.report.summaries import shown_metrics
+from fedpick.report.layout import SAME, Cell, Row, Sheet, printable
+from fedpick.report.notes import legend
+from fedpick.report.summaries import Score, Summary, shown_metrics
 
 __all__ = [
-    "Units",
-    "as_data",
-    "cell_of",
-    "columns_of",
-    "finite",
-    "fitting",
-    "group_name",
-    "headings",
-    "make_sheet",
-    "number",
-    "place_names",
-    "printable",
-    "trouble_table",
+    *("Units", "as_data", "cell_of", "columns_of", "finite", "fitting", "group_name", "make_sheet"),
+    *("metric_columns", "number", "place_names", "trouble_table"),
 ]
 
 COLUMNS = {  # score -> heading, digits; `as_data` has the other scores, too
@@ -44,12 +33,16 @@ TRAINED = {  # the columns after the metrics if a model was trained; `as_data` h
     "returned": ("models returned", 0),
     "jain": ("fairness (Jain)", 2),
 }
-MOST = 6  # metrics in a table; `as_data` has the others, too
+MOST_METRICS = 6  # in a table; `as_data` has the others, too
+_USUAL = ("none", "usual", "their own")  # settings that a title leaves out
 
 
 def group_name(group: Group) -> str:
     """A policy's label in tables and legends."""
     return printable(group.label) + (" (oracle)" if group.oracle else "")
+
+
+# ---- as data
 
 
 def finite(value: Any) -> Any:
@@ -63,13 +56,8 @@ def finite(value: Any) -> Any:
 
 def _interval(over: Interval) -> dict[str, Any]:
     known = math.isfinite(over.half)
-    return {
-        "mean": over.mean,
-        "half": over.half,
-        "low": over.low if known else None,
-        "high": over.high if known else None,
-        "n": over.n,
-    }
+    low, high = (over.low, over.high) if known else (None, None)
+    return {"mean": over.mean, "half": over.half, "low": low, "high": high, "n": over.n}
 
 
 def _score_data(score: Score, base: Group | None) -> dict[str, Any]:
@@ -83,28 +71,26 @@ def _score_data(score: Score, base: Group | None) -> dict[str, Any]:
 
 def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes: Sequence[str]) -> dict[str, Any]:
     """All scores with the values of each seed, as plain data."""
-    found = []
-    for row in rows:
-        group, block = row.group, row.group.block
-        found.append(
-            {
-                "policy": group.label,
-                **{name: getattr(block, name) for name in block._fields},
-                "oracle": group.oracle,
-                "num_clients": max(run.info.num_clients or 0 for run in group.runs),
-                "seeds": group.seeds,
-                "rounds": len(group.runs[0].rounds),
-                "metric": row.metric,
-                "target": None if row.target is None else row.target.value,
-                "target_metric": None if row.target is None else row.target.metric,
-                "folders": [run.info.folder.name for run in group.runs],
-                "scores": {name: _score_data(score, row.base) for name, score in row.scores.items()},
-            }
-        )
+    found = [
+        {
+            "policy": row.group.label,
+            **row.group.block._asdict(),
+            "oracle": row.group.oracle,
+            "num_clients": row.group.num_clients,
+            "seeds": row.group.seeds,
+            "rounds": len(row.group.runs[0].rounds),
+            "metric": row.metric,
+            "target": None if row.target is None else row.target.value,
+            "target_metric": None if row.target is None else row.target.metric,
+            "folders": [run.info.folder.name for run in row.group.runs],
+            "scores": {name: _score_data(score, row.base) for name, score in row.scores.items()},
+        }
+        for row in rows
+    ]
     return dict(finite({"reference": reference, "target": target, "rows": found, "notes": list(notes)}))
 
 
-# --- The table ---------------------------------------------------------------------------------------------------
+# ---- columns
 
 
 class Units(NamedTuple):
@@ -113,8 +99,8 @@ class Units(NamedTuple):
     time: str = "hours"
     sent: str = "GB sent"
 
-    def said(self, heading: str, **more: str) -> str:
-        """A heading with the units."""
+    def fill(self, heading: str, **more: str) -> str:
+        """A heading with the units in place of {time} and {sent}."""
         return heading.format(time=self.time, sent=self.sent, **more)
 
     def digits(self, heading: str, digits: int) -> int:
@@ -122,51 +108,8 @@ class Units(NamedTuple):
         return 1 if "{time}" in heading and self.time != "hours" else digits
 
 
-def columns_of(rows: Sequence[Summary], units: Units) -> dict[str, tuple[str, int]]:
-    """The scores that all rows have and that are not all 0, with their headings and digits.
-
-    Args:
-        rows: of the table.
-        units: see `fitting`.
-    """
-    common = {name for name in rows[0].scores if all(name in row.scores for row in rows)}
-    metrics = shown_metrics(rows)[:MOST] if all(row.metric is not None for row in rows) else []
-    shown = headings(rows, metrics) | TRAINED if metrics else COLUMNS
-    left_out: set[str] = set()
-    for name in ("hours", "hours_to", "gigabytes"):  # in some worlds nothing takes time, or nothing is sent
-        if name in common and all(value == 0.0 for row in rows for value in row.scores[name].values):
-            left_out |= {name, f"{name}_to"}
-    targets = {row.target for row in rows}
-    target = printable(str(targets.pop() or "target")) if len(targets) == 1 else "target"
-    real = any(row.group.block.engine != "simulator" for row in rows)
-    if "gigabytes" in common and max(row.scores["gigabytes"].over.mean for row in rows) >= 100:
-        shown = shown | {"gigabytes": ("{sent}", 0)} if "gigabytes" in shown else shown
-    return {
-        name: (
-            (heading if name in metrics else units.said(heading, target=target)).removeprefix(
-                "simulated " if real else ""
-            ),
-            units.digits(heading, digits),
-        )
-        for name, (heading, digits) in shown.items()
-        if name in common - left_out
-    }
-
-
-def headings(rows: Sequence[Summary], metrics: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Headings and digits of the columns of metrics."""
-    found = {}
-    for name in metrics:
-        values = [abs(value) for row in rows for value in row.scores[name].values if math.isfinite(value)]
-        most = max(values, default=1.0)
-        size = math.floor(math.log10(most)) if most > 0 else 0
-        digits = 3 if name in LABELS or -1 <= size < 1 else max(0, min(3 - size, 8) - (size < 0))
-        found[name] = LABELS.get(name, printable(name)), digits
-    return found
-
-
 def fitting(rows: Sequence[Summary]) -> tuple[list[Summary], Units]:
-    """The rows with time and what was sent in units that fit the largest: seconds to hours, MB to TB; and the units."""
+    """The rows with time and traffic in units that fit the largest: seconds to hours, MB to TB; and the units."""
 
     def most(score: str) -> float:
         known = [row.scores[score].over.mean for row in rows if score in row.scores]
@@ -188,6 +131,43 @@ def fitting(rows: Sequence[Summary]) -> tuple[list[Summary], Units]:
         replace(row, scores={name: scaled(each, by.get(name, 1.0)) for name, each in row.scores.items()})
         for row in rows
     ], Units(time, sent)
+
+
+def metric_columns(rows: Sequence[Summary], metrics: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Headings and digits of the columns of metrics."""
+    found = {}
+    for name in metrics:
+        values = [abs(value) for row in rows for value in row.scores[name].values if math.isfinite(value)]
+        most = max(values, default=1.0)
+        size = math.floor(math.log10(most)) if most > 0 else 0
+        digits = 3 if name in LABELS or -1 <= size < 1 else max(0, min(3 - size, 8) - (size < 0))
+        found[name] = LABELS.get(name, printable(name)), digits
+    return found
+
+
+def columns_of(rows: Sequence[Summary], units: Units) -> dict[str, tuple[str, int]]:
+    """The scores that all rows have and that are not all 0, with headings and digits; for units see `fitting`."""
+    common = {name for name in rows[0].scores if all(name in row.scores for row in rows)}
+    metrics = shown_metrics(rows)[:MOST_METRICS] if all(row.metric is not None for row in rows) else []
+    columns = metric_columns(rows, metrics) | TRAINED if metrics else COLUMNS
+    for name in ("hours", "hours_to", "gigabytes"):  # in some worlds nothing takes time, or nothing is sent
+        if name in common and all(value == 0.0 for row in rows for value in row.scores[name].values):
+            common -= {name, f"{name}_to"}
+    targets = {row.target for row in rows}
+    target = printable(str(targets.pop() or "target")) if len(targets) == 1 else "target"
+    simulated = all(row.group.block.simulated for row in rows)
+    found = {}
+    for name, (heading, digits) in columns.items():
+        if name not in common:
+            continue
+        text = heading if name in metrics else units.fill(heading, target=target)
+        if name == "gigabytes" and max(row.scores[name].over.mean for row in rows) >= 100:
+            digits = 0
+        found[name] = text if simulated else text.removeprefix("simulated "), units.digits(heading, digits)
+    return found
+
+
+# ---- cells
 
 
 def number(value: float, half: float, digits: int, sign: str = "", clear: bool = False) -> str:
@@ -217,31 +197,34 @@ def cell_of(score: Score, digits: int) -> Cell:
     return Cell(main, below, gap.clear)
 
 
-def _place(group: Group) -> dict[str, str]:
-    """A group's block as texts, by heading."""
-    block = group.block
-    real = block.engine != "simulator"
-    return {
-        "world": printable(block.world or f"real clients ({block.engine})"),
-        "clients a round": "any" if block.cohort_size is None else str(block.cohort_size),
-        "data": printable(block.data or ("their own" if real else "none")),
-        "training": printable(block.train or "usual"),
-        "code": printable(block.code),
-    }
+# ---- the table
+
+
+def _places(groups: Sequence[Group]) -> tuple[list[dict[str, str]], list[str]]:
+    """Each group's block as texts, by heading; and the headings whose texts differ."""
+    places = [
+        {
+            "world": printable(block.world or f"real clients ({block.engine})"),
+            "clients a round": "any" if block.cohort_size is None else str(block.cohort_size),
+            "data": printable(block.data or ("none" if block.simulated else "their own")),
+            "training": printable(block.train or "usual"),
+            "code": printable(block.code),
+        }
+        for block in (group.block for group in groups)
+    ]
+    return places, [key for key in places[0] if len({place[key] for place in places}) > 1]
 
 
 def place_names(groups: Sequence[Group]) -> list[str]:
     """A text for each group's block, with the settings that differ between the groups."""
-    places = [_place(group) for group in groups]
-    varies = [key for key in places[0] if len({place[key] for place in places}) > 1]
-    shown = {"clients a round": "{} clients a round", "data": "data: {}", "training": "training: {}"}
-    return [", ".join(shown.get(key, "{}").format(place[key]) for key in varies) for place in places]
+    places, varying = _places(groups)
+    forms = {"clients a round": "{} clients a round", "data": "data: {}", "training": "training: {}"}
+    return [", ".join(forms.get(key, "{}").format(place[key]) for key in varying) for place in places]
 
 
 def _title(rows: Sequence[Summary], fixed: dict[str, str], words: str) -> str:
     runs = [run for row in rows for run in row.group.runs]
-    lasts = {int(run.all_rounds["round"].to_numpy().max()) for run in runs}
-    used = max(int(run.rounds["round"].to_numpy().max()) for run in runs)
+    lasts, used = {run.reached for run in runs}, max(run.last for run in runs)
     rounds = f"{span(lasts)} rounds" if lasts == {used} else f"the first {used:,} of {span(lasts)} rounds"
     of = f"{span(run.info.cohort_size for run in runs)} of {span(run.info.num_clients for run in runs)} clients a round"
     seeds = {len(row.group.runs) for row in rows}
@@ -251,10 +234,6 @@ def _title(rows: Sequence[Summary], fixed: dict[str, str], words: str) -> str:
     settings = (fixed[key] for key in ("world", "data", "training") if fixed.get(key, "none") not in _USUAL)
     where = words or ", ".join(settings)
     return f"{where}: {rounds}, {of}{over}" if where else f"{rounds}, {of}{over}"
-
-
-_USUAL = ("none", "usual", "their own")
-_TIMES = ("hours", "hours_to")
 
 
 def make_sheet(
@@ -270,41 +249,28 @@ def make_sheet(
         title: words in place of the settings in the title; "": the settings.
     """
     rows, units = fitting(rows)
-    columns, places = columns_of(rows, units), [_place(row.group) for row in rows]
-    varies = [key for key in places[0] if len({place[key] for place in places}) > 1]
+    columns, (places, varying) = columns_of(rows, units), _places([row.group for row in rows])
     targets = len({row.target for row in rows}) > 1 and "rounds_to" in columns
-    fixed = {key: value for key, value in places[0].items() if key not in varies}
-    lines = [
-        Row(
-            [
-                group_name(row.group),
-                *(place[key] for key in varies),
-                *([printable(str(row.target or "–"))] if targets else []),
-            ],
-            [
-                Cell("–") if name in _TIMES and not row.takes_time else cell_of(row.scores[name], digits)
-                for name, (_, digits) in columns.items()
-            ],
-        )
-        for row, place in zip(rows, places, strict=True)
-    ]
+    lines = []
+    for row, place in zip(rows, places, strict=True):
+        names = [group_name(row.group), *(place[key] for key in varying)]
+        names += [printable(str(row.target or "–"))] if targets else []
+        no_time = () if row.takes_time else ("hours", "hours_to")
+        cells = [Cell("–") if name in no_time else cell_of(row.scores[name], columns[name][1]) for name in columns]
+        lines.append(Row(names, cells))
+    fixed = {key: value for key, value in places[0].items() if key not in varying}
+    names = ["policy", *varying, *(["target"] if targets else [])]
     heads = [heading for heading, _ in columns.values()]
-    names = ["policy", *varies, *(["target"] if targets else [])]
-    said = [*legend(rows, list(columns), reference, given), *map(printable, notes)]
-    return Sheet(_title(rows, fixed, title), names, heads, lines, said)
+    below = [*legend(rows, list(columns), reference, given), *map(printable, notes)]
+    return Sheet(_title(rows, fixed, title), names, heads, lines, below)
 
 
-def trouble_table(rows: Sequence[dict[str, Any]]) -> Shown:
+def trouble_table(rows: Sequence[dict[str, Any]]) -> Table:
     """The clients that failed or were late most often."""
     heads = ["chosen", "late", "failed", "seconds when in time"]
-    lines = [
-        Row(
-            [printable(row["client"])],
-            [
-                *(Cell(f"{row[name]:,}") for name in heads[:3]),
-                Cell("" if row["seconds"] is None else f"{row['seconds']:,.1f}"),
-            ],
-        )
-        for row in rows
-    ]
-    return Shown(Sheet("clients that failed or were late most often", ["client"], heads, lines))
+    lines = []
+    for row in rows:
+        seconds = "" if row["seconds"] is None else f"{row['seconds']:,.1f}"
+        cells = [*(Cell(f"{row[name]:,}") for name in heads[:3]), Cell(seconds)]
+        lines.append(Row([printable(row["client"])], cells))
+    return Table(Sheet("clients that failed or were late most often", ["client"], heads, lines))

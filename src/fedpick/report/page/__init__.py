@@ -1,75 +1,56 @@
 """The report as one HTML file, which opens offline: no other file, no request to any machine.
 
 The template is rendered with automatic escaping, the numbers of the charts are embedded as JSON, and a content security
-policy allows only the page's own script. The live page is the same, and asks its own server for news.
+policy allows only the script in the page. The live page is the same, and asks the server that sent it for news.
 """
 
 import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from typing import Any
 
 from fedpick._version import __version__
 from fedpick.report._extras import needed
-from fedpick.report.groups import Summary
 from fedpick.report.layout import Sheet
-from fedpick.report.page.again import command
-from fedpick.report.page.content import setting
+from fedpick.report.page.charts import setting
+from fedpick.report.page.command import repeat_command
 from fedpick.report.page.verdict import verdict
 from fedpick.report.plots import Panel
+from fedpick.report.summaries import Summary
 from fedpick.store.manifest import read_manifest
 
-_SCRIPTS = ("parts.js", "figures.js", "who.js", "page.js")
+_SCRIPTS = ("parts.js", "figures.js", "client_charts.js", "page.js")
 
 __all__ = ["Content", "Live", "make_news", "make_page"]
 
 
 @dataclass(frozen=True)
 class Live:
-    """What the live page says about runs that are going on.
+    """What the live page says about runs that are going on."""
 
-    Args:
-        state: of all: "running", "finished", "ended", "stopped", "silent" or "waiting".
-        said: the same in a sentence.
-        changed: when a file was last written, in seconds since 1970.
-        runs: policy, seed, reached, rounds, state and why of each.
-        notes: what readers should know.
-    """
-
-    state: str
-    said: str
-    changed: float
-    runs: Sequence[dict[str, Any]]
+    state: str  # of all: "running", "finished", "ended", "stopped", "silent" or "waiting"
+    sentence: str  # the same in words
+    changed: float  # when a file was last written, in seconds since 1970
+    runs: Sequence[dict[str, Any]]  # policy, seed, reached, rounds, state and why of each
     notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a page shows.
-
-    Args:
-        title: of the page.
-        blocks: the rows of each block.
-        panels: the curves of each block.
-        sheets: the table of each block.
-        drawn: the rows of each block for the charts of selections; of a live page, each run is drawn to its end.
-        notes: what readers should know before they trust the numbers.
-        csv: all scores, to be downloaded.
-        trouble: of a single run, the clients that failed or were late most often.
-    """
+    """What a page shows."""
 
     title: str
-    blocks: Sequence[Sequence[Summary]] = ()
-    panels: Sequence[Panel] = ()
-    sheets: Sequence[Sheet] = ()
-    drawn: Sequence[Sequence[Summary]] = ()
-    notes: Sequence[str] = ()
-    csv: str = ""
-    trouble: Sequence[dict[str, Any]] = field(default_factory=list)
+    blocks: Sequence[Sequence[Summary]] = ()  # the rows of each block
+    panels: Sequence[Panel] = ()  # the curves of each block
+    sheets: Sequence[Sheet] = ()  # the table of each block
+    drawn: Sequence[Sequence[Summary]] = ()  # `blocks`, but on a live page with each run up to its last round
+    notes: Sequence[str] = ()  # what readers should know before they trust the numbers
+    csv: str = ""  # all scores, to be downloaded
+    trouble: Sequence[dict[str, Any]] = ()  # of a single run, the clients that failed or were late most often
 
     def charts(self) -> dict[str, Any]:
         """What the charts draw."""
@@ -84,8 +65,8 @@ class Content:
                 "place": sheet.title if len(self.blocks) > 1 else "",
                 "verdict": verdict(rows),
                 "sheet": sheet,
-                "command": command([row.group for row in rows]),
-                "manifest": _manifest(rows[0]),
+                "command": repeat_command([row.group for row in rows]),
+                "manifest": json.dumps(read_manifest(rows[0].group.runs[0].info.folder), indent=1),
             }
             for rows, sheet in zip(self.blocks, self.sheets, strict=True)
         ]
@@ -108,12 +89,7 @@ def _environment() -> Any:
 
 
 def make_page(content: Content, live: Live | None = None) -> str:
-    """The page as text.
-
-    Args:
-        content: of the page.
-        live: of a page that follows runs.
-    """
+    """The page as text; `live` is None unless the page follows runs."""
     jinja, environment = _environment()
     dumps = partial(json.dumps, separators=(",", ":"), allow_nan=False)
     script = _script(*_SCRIPTS) + ("" if live is None else _script("live.js"))
@@ -132,14 +108,13 @@ def make_page(content: Content, live: Live | None = None) -> str:
 
 def make_news(content: Content, live: Live) -> dict[str, Any]:
     """What the live page renews: texts, the HTML of sections, and what the charts draw."""
-    texts = content.texts()
+    parts = content.texts()["parts"]
     sections = _environment()[1].get_template("sections.html").module
-    parts, trouble = texts["parts"], texts["trouble"]
     made = {
         "runs": sections.runs(live),
         "verdict": sections.verdict(parts),
-        "table": sections.table(parts, texts["notes"]),
-        "trouble": sections.trouble(trouble, live),
+        "table": sections.table(parts, content.notes),
+        "trouble": sections.trouble(content.trouble, live),
         "again": sections.again(parts),
     }
     return {
@@ -150,8 +125,3 @@ def make_news(content: Content, live: Live) -> dict[str, Any]:
         "sections": {name: str(html) for name, html in made.items()},
         "data": content.charts(),
     }
-
-
-def _manifest(row: Summary) -> str:
-    """The configuration of a policy's first run, and the versions and machine that made it, as text."""
-    return json.dumps(read_manifest(row.group.runs[0].info.folder), indent=1)

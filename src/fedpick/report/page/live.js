@@ -5,7 +5,7 @@
   const ago = (seconds) => (seconds < 90 ? `${Math.max(0, Math.round(seconds))} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min`
     : `${Math.round(seconds / 3600)} hours`);
   function clock() {
-    const text = failed > 2 ? "The server does not answer: this is the last state that it told."
+    const text = failed > 2 ? "The server does not answer: this is the last state that it sent."
       : changed ? `Last written ${ago(Date.now() / 1000 - changed)} ago.` : "";
     if (since.textContent !== text) since.textContent = text;
     const word = failed > 2 ? "no contact" : state;

@@ -4,26 +4,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fedpick.core.types import Floats, Status
-from fedpick.report.groups import Group, Summary
-from fedpick.report.intervals import band
-from fedpick.report.page import who
-from fedpick.report.page.told import Names, Told, told
-from fedpick.report.played import Played, selections_until
+from fedpick.core.types import Floats, Ints, Status
+from fedpick.report.groups import Group
+from fedpick.report.layout import printable
+from fedpick.report.page import client_charts
+from fedpick.report.page.client_charts import over_seeds, rounded
+from fedpick.report.page.clients import ClientRecords, NameLists, client_records
 from fedpick.report.plots import LABELS, Curve, Panel, is_share, ranked
-from fedpick.report.scores import ended
-from fedpick.report.tables import cell_of, columns_of, finite, fitting, group_name, printable
+from fedpick.report.run_data import RunData, selections_until
+from fedpick.report.scores import with_status
+from fedpick.report.summaries import Summary
+from fedpick.report.tables import cell_of, columns_of, finite, fitting, group_name
 
 __all__ = ["setting"]
 
 POINTS = 300  # of a curve, at most; fewer if there are many policies
 CLIENTS, ROUNDS = 100, 120  # rows and columns of a map of clients and rounds, at most
 SEEDS = 5  # with a map, at most; fewer if there are many policies
-ALL_POINTS, ALL_MAPS = 6_000, 60  # of a page
+ALL_POINTS, ALL_MAPS = 6_000, 60  # on a page, at most
 
-# Columns of a round that are not a state but happen in it: a point is the mean of its rounds.
+# Columns that count what happened in one round: where rounds are too many to be drawn, a point is the mean of some.
 _PER_ROUND = {
     "seconds": "seconds a round",
     "available": "clients there",
@@ -39,20 +40,13 @@ _FAIR = {"jain": ("fairness (Jain)", 2), "never": ("never chosen", 2), "stalenes
 
 
 def setting(panel: Panel, rows: Sequence[Summary], drawn: Sequence[Summary], policies: int) -> dict[str, Any]:
-    """What the charts show of one block.
-
-    Args:
-        panel: its curves.
-        rows: of the table.
-        drawn: the same rows, for what is drawn of selections and rounds.
-        policies: number of them on the whole page, all blocks together.
-    """
+    """What the charts show of one block; see `Content` for `drawn`. `policies` is their number on the whole page."""
     points = max(40, min(POINTS, ALL_POINTS // policies))
     seeds = max(1, min(SEEDS, ALL_MAPS // policies))
     names = [group_name(row.group) for row in rows]
-    last = max(int(run.rounds["round"].to_numpy().max()) for row in drawn for run in row.group.runs)
-    known, called = [[told(run, last, ROUNDS) for run in row.group.runs] for row in drawn], Names()
-    chosen = [_chosen(row.group, runs, last, seeds, called) for row, runs in zip(drawn, known, strict=True)]
+    last = max(run.last for row in drawn for run in row.group.runs)
+    records, lists = [[client_records(run, last, ROUNDS) for run in row.group.runs] for row in drawn], NameLists()
+    chosen = [_chosen(row.group, runs, last, seeds, lists) for row, runs in zip(drawn, records, strict=True)]
     found = {
         "title": panel.title,
         "policies": names,
@@ -63,25 +57,20 @@ def setting(panel: Panel, rows: Sequence[Summary], drawn: Sequence[Summary], pol
             "heads": [heading for heading, _ in _FAIR.values()],
             "rows": [[cell_of(row.scores[name], digits).main for name, (_, digits) in _FAIR.items()] for row in drawn],
         },
-        "clients": max(run.info.num_clients or 1 for row in drawn for run in row.group.runs),
+        "clients": max(row.group.num_clients for row in drawn),
         "last": last,
         "maps": [each["maps"] for each in chosen],
         "status": [each["status"] for each in chosen],
         "answers": [each["answers"] for each in chosen],
         "stated": [each["stated"] for each in chosen],
-        "classes": who.by_class(known),
-        "accuracies": [who.accuracies(runs) for runs in known],
-        "away": who.away(known, seeds, called),
-        "graphs": [who.graph(runs) for runs in known],
-        "real": rows[0].group.block.engine != "simulator",
-        "names": called.lists,
+        "classes": client_charts.by_class(records),
+        "accuracies": [client_charts.accuracies(runs) for runs in records],
+        "away": client_charts.away(records, seeds, lists),
+        "graphs": [client_charts.graph(runs) for runs in records],
+        "real": not rows[0].group.block.simulated,
+        "names": lists.lists,
     }
     return dict(finite(found))
-
-
-def _short(values: ArrayLike) -> list[Any]:
-    """Numbers with six significant digits."""
-    return [float(f"{value:.6g}") for value in np.asarray(values, dtype=np.float64).tolist()]
 
 
 # ---- curves
@@ -91,54 +80,52 @@ def _metrics(panel: Panel, points: int, main: str | None) -> list[dict[str, Any]
     """The curves of each metric that all runs have, the most important first."""
     everywhere = set.intersection(*(set(seed) for seed in panel.seeds)) - set(_NOT_DRAWN)
     first = [name for name in dict.fromkeys([main, *LABELS]) if name in everywhere]
-    own = sorted(everywhere - set(first) - set(_PER_ROUND))
+    others = sorted(everywhere - set(first) - set(_PER_ROUND))
     found = []
-    for name in [*first, *own, *(each for each in _PER_ROUND if each in everywhere)]:
+    for name in [*first, *others, *(each for each in _PER_ROUND if each in everywhere)]:
         values = np.concatenate([np.asarray(seed[name], dtype=np.float64) for seed in panel.seeds])
         known = values[np.isfinite(values)]
         if not len(known) or (name in _PER_ROUND and np.ptp(known) == 0):  # nothing to see
             continue
-        lines = [_line(seeds, name, points) for seeds in panel.curves.values()]
+        lines = [_line(seeds, at, curves, points, name in _PER_ROUND) for _, seeds, at, curves in panel.points(name)]
         label = LABELS.get(name, _PER_ROUND.get(name, printable(name)))
         found.append({"name": name, "label": label, "share": is_share(name, known), "lines": lines})
     return found
 
 
-def _line(seeds: Sequence[Curve], name: str, points: int) -> dict[str, Any]:
-    """The mean over seeds and its interval at each point, against rounds, seconds and megabytes sent."""
-    curves: Floats = np.array([seed[name] for seed in seeds], dtype=np.float64)
+def _line(seeds: Sequence[Curve], at: Ints, curves: Floats, points: int, averaged: bool) -> dict[str, Any]:
+    """The mean over seeds and its interval at each point, against rounds, seconds and megabytes sent.
+
+    If there are more positions `at` than points, a point is the mean of some, or if not `averaged` one of them.
+    """
     across = {
         "round": np.asarray(seeds[0]["round"], dtype=np.float64),
         "seconds": np.mean([seed["clock"] for seed in seeds], axis=0),
         "megabytes": np.mean([np.cumsum(seed["megabytes"]) for seed in seeds], axis=0),
     }
-    at = np.flatnonzero(np.isfinite(curves).all(axis=0))
-    curves, width = curves[:, at], 1
-    if len(at) > points and name in _PER_ROUND:
+    width = 1
+    if len(at) > points and averaged:
         width = -(-len(at) // points)
         starts = np.arange(0, len(at), width)
         sizes = np.diff(np.append(starts, len(at)))
         curves, at = np.add.reduceat(curves, starts, axis=1) / sizes, at[np.append(starts[1:], len(at)) - 1]
     elif len(at) > points:
-        kept = np.unique(np.linspace(0, len(at) - 1, points).round().astype(int))
+        kept = _spread(len(at), points)
         curves, at = curves[:, kept], at[kept]
-    mean, half = band(curves) if len(at) else (np.empty(0), np.empty(0))
-    return {
-        **{key: _short(values[at]) for key, values in across.items()},
-        "mean": _short(mean),
-        "half": _short(half) if len(seeds) > 1 else [],
-        "width": width,
-    }
+    positions = {key: rounded(values[at], 6) for key, values in across.items()}
+    return {**positions, **over_seeds(curves, 6), "width": width}
+
+
+def _spread(length: int, points: int) -> Ints:
+    """At most so many positions, evenly spread over a length."""
+    return np.unique(np.linspace(0, length - 1, min(length, points)).round().astype(int))
 
 
 def _counts(seeds: Sequence[Curve], points: int) -> dict[str, Any]:
     """How often the clients were chosen, least chosen first."""
     counts = ranked([seed["counts"] for seed in seeds])
-    clients = counts.shape[1]
-    kept = np.unique(np.linspace(0, clients - 1, min(clients, points)).round().astype(int))
-    mean, half = band(counts[:, kept])
-    share = 100 * kept / max(1, clients - 1)
-    return {"percent": _short(share), "mean": _short(mean), "half": _short(half) if len(seeds) > 1 else []}
+    kept = _spread(counts.shape[1], points)
+    return {"percent": rounded(100 * kept / max(1, counts.shape[1] - 1), 6), **over_seeds(counts[:, kept], 6)}
 
 
 def _differences(rows: Sequence[Summary]) -> list[dict[str, Any]]:
@@ -160,34 +147,34 @@ def _differences(rows: Sequence[Summary]) -> list[dict[str, Any]]:
 # ---- selections
 
 
-def _chosen(group: Group, known: Sequence[Told], last: int, seeds: int, called: Names) -> dict[str, Any]:
-    """Who was chosen when, how it ended, and how long the answers took; of all seeds but for the maps."""
+def _chosen(group: Group, records: Sequence[ClientRecords], last: int, seeds: int, lists: NameLists) -> dict[str, Any]:
+    """Who was chosen when (maps of the first seeds), how it ended, and how long the answers took (of all seeds)."""
     maps, durations, status, tables = [], [], np.zeros(len(Status), dtype=np.int64), []
     for i, run in enumerate(group.runs):
-        selections = selections_until(run.info, int(run.rounds["round"].to_numpy().max()), "inclusion")
+        selections = selections_until(run.info, run.last, "inclusion")
         tables.append(selections.select([each for each in ("client", "inclusion") if each in selections.column_names]))
         if i < seeds:
-            maps.append(_map(run, selections, last) | {"names": called.at(known[i])})
-        status += [np.count_nonzero(ended(selections, each)) for each in Status]
-        answered = ended(selections, Status.DONE, Status.SURPLUS)
+            maps.append(_map(run, selections, last) | {"names": lists.index(records[i])})
+        status += [np.count_nonzero(with_status(selections, each)) for each in Status]
+        answered = with_status(selections, Status.DONE, Status.SURPLUS)
         durations.append(selections["duration"].to_numpy().astype(np.float64)[answered])
     pooled = np.concatenate(durations)
     pooled = pooled[np.isfinite(pooled)]
     rounds = np.concatenate([run.rounds["seconds"].to_numpy() for run in group.runs]).astype(np.float64)
     return {
         "maps": maps,
-        "stated": who.stated(known, tables, called),
+        "stated": client_charts.stated(records, tables, lists),
         "status": {each.name.lower(): int(count) for each, count in zip(Status, status, strict=True)},
         "answers": {
             "percent": list(range(101)),
-            "mean": _short(np.percentile(pooled, np.arange(101))) if len(pooled) and pooled.max() > 0 else [],
+            "mean": rounded(np.percentile(pooled, np.arange(101)), 6) if len(pooled) and pooled.max() > 0 else [],
             "half": [],
-            "rounds": _short(np.percentile(rounds, [50, 90, 99])) if len(rounds) and rounds.max() > 0 else [],
+            "rounds": rounded(np.percentile(rounds, [50, 90, 99]), 6) if len(rounds) and rounds.max() > 0 else [],
         },
     }
 
 
-def _map(run: Played, selections: Any, last: int) -> dict[str, Any]:
+def _map(run: RunData, selections: Any, last: int) -> dict[str, Any]:
     """How often the clients of each bin were chosen in the rounds of each bin, a row per bin of clients."""
     clients = run.info.num_clients or 1
     height, width = min(clients, CLIENTS), min(last, ROUNDS)

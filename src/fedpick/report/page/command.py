@@ -1,4 +1,4 @@
-"""The command that makes the runs of a block again."""
+"""The command that repeats the runs of a block."""
 
 import math
 import re
@@ -11,16 +11,16 @@ from fedpick.policies.text import canonical_policy
 from fedpick.report.groups import Group
 from fedpick.store.manifest import read_manifest
 
-__all__ = ["command"]
+__all__ = ["repeat_command"]
 
 # The options of `fedpick compare` for the settings of [train].
 _OPTIONS = {name: f"--{name}" for name in ("model", "lr", "batch", "server", "precision", "trainer")}
 
 
-def command(groups: Sequence[Group]) -> str | None:
-    """What to type to make these runs, all of one block, again; None: real clients, or policies made in Python.
+def repeat_command(groups: Sequence[Group]) -> str | None:
+    """The command that repeats these runs, all of one block; None: real clients, or policies made in Python.
 
-    It is one line, or a file and a line where the settings are more than the options can say.
+    It is one line, or a file and a line where the settings are more than the options can express.
     """
     try:
         configs = [read_manifest(group.runs[0].info.folder)["config"] for group in groups]
@@ -50,14 +50,14 @@ def _line(plan: Mapping[str, Any]) -> str | None:
         return None
     if set(train) - set(_OPTIONS):
         return None
-    said = ["fedpick", "compare", *(word for policy in plan["policy"] for word in ("-p", policy))]
-    said += ["--world", world["name"]]
-    said += ["--num-clients", world["num_clients"]] if "num_clients" in world else []
-    said += ["--cohort-size", plan["cohort_size"], "--rounds", plan["rounds"], "--seeds", plan["seeds"]]
-    said += ["--data", data.get("name", "none")]
-    said += ["--partition", data["partition"]] if "partition" in data else []
-    said += [word for name, value in train.items() for word in (_OPTIONS[name], value)]
-    return shlex.join(map(str, said))
+    words = ["fedpick", "compare", *(word for policy in plan["policy"] for word in ("-p", policy))]
+    words += ["--world", world["name"]]
+    words += ["--num-clients", world["num_clients"]] if "num_clients" in world else []
+    words += ["--cohort-size", plan["cohort_size"], "--rounds", plan["rounds"], "--seeds", plan["seeds"]]
+    words += ["--data", data.get("name", "none")]
+    words += ["--partition", data["partition"]] if "partition" in data else []
+    words += [word for name, value in train.items() for word in (_OPTIONS[name], value)]
+    return shlex.join(map(str, words))
 
 
 def _file(plan: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import fedpick as fp
 from browsers import axe, opened
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
-from fedpick.report.page import who
+from fedpick.report.page import client_charts
 from fedpick.store import Tables, read_census, read_clients, read_rounds, read_selections
 
 CLIENTS, ROUNDS, SEEDS = 30, 40, 2
@@ -75,9 +75,9 @@ def test_classes_have_the_means_of_their_clients(root, page):
 
 def test_clients_that_hardly_differ_are_no_classes():
     names = ("few", "some", "many")
-    assert who._thirds(np.array([32.0, 34.0, 33.0, 32.0]), names, "") == []
-    found = who._thirds(np.array([1.0, 5.0, 2.0, 5.0, 9.0, 7.0]), names, " x")
-    assert who._thirds(np.array([10.0, 500.0, 20_000.0]), names, "")[2][0] == "many, about 20,000"
+    assert client_charts._thirds(np.array([32.0, 34.0, 33.0, 32.0]), names, "") == []
+    found = client_charts._thirds(np.array([1.0, 5.0, 2.0, 5.0, 9.0, 7.0]), names, " x")
+    assert client_charts._thirds(np.array([10.0, 500.0, 20_000.0]), names, "")[2][0] == "many, about 20,000"
     assert [(name, mask.nonzero()[0].tolist()) for name, mask in found] == [
         ("few, about 1.5 x", [0, 2]),
         ("some, about 5 x", [1, 3]),

@@ -14,13 +14,13 @@ from fedpick.report.runs import RunInfo
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Played", "read_runs", "selections_until"]
+__all__ = ["RunData", "read_runs", "selections_until"]
 
-SELECTIONS = ["round", "client", "status", "duration"]
+SELECTIONS = ["round", "client", "status", "duration"]  # the columns that scores need
 
 
 @dataclass(frozen=True)
-class Played:
+class RunData:
     """A run's tables and scores."""
 
     info: RunInfo
@@ -30,6 +30,16 @@ class Played:
     counts: Ints  # how often each client was chosen in `rounds`
     unusable: int  # answers that were not finite
     trouble: list[dict[str, Any]]  # clients that failed or were late most often; only for a single run
+
+    @property
+    def last(self) -> int:
+        """The last of the compared rounds."""
+        return _last(self.rounds)
+
+    @property
+    def reached(self) -> int:
+        """The last round of the run."""
+        return _last(self.all_rounds)
 
 
 def _until(table: "pa.Table", last: int) -> "pa.Table":
@@ -41,7 +51,7 @@ def _last(rounds: "pa.Table") -> int:
 
 
 def selections_until(info: RunInfo, last: int, *more: str) -> "pa.Table":
-    """The selections of a run up to this round, with the columns that scores need, and more where there are."""
+    """The selections of a run up to this round: the columns that scores need, and those of `more` that exist."""
     from fedpick import store
 
     selections = store.read_selections(info.folder, [*SELECTIONS, *more])
@@ -54,7 +64,7 @@ def selections_until(info: RunInfo, last: int, *more: str) -> "pa.Table":
     return _until(selections, last)
 
 
-def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
+def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> RunData:
     from fedpick import store
 
     selections, common = selections_until(info, last), _until(rounds, last)
@@ -65,7 +75,7 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
     trouble = scores.trouble(selections) if alone else []
     for row in trouble:
         row["client"] = names[row["client"]] if names and row["client"] < len(names) else str(row["client"])
-    return Played(
+    return RunData(
         info=dataclasses.replace(info, num_clients=clients),
         all_rounds=rounds,
         rounds=common,
@@ -78,13 +88,13 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> Played:
 
 def read_runs(
     runs: Sequence[RunInfo], most: int | None = None, each: bool = False
-) -> tuple[list[Played], list[RunInfo]]:
+) -> tuple[list[RunData], list[RunInfo]]:
     """Read runs and score the rounds that all have; returns also the runs without rounds.
 
     Args:
         runs: to read.
         most: rounds at most.
-        each: whether every run is scored to its own end instead.
+        each: whether every run is scored up to its last round instead.
     """
     arrow = needed("pyarrow", "reading a run", "report")
     from fedpick import store

@@ -103,7 +103,7 @@
       x: now.stated[i].stated[k], y: now.stated[i].observed[k], times: now.stated[i].times[k] }))).sort((a, b) => a.x - b.x || a.y - b.y);
     const silent = now.policies.filter((_, i) => !now.stated[i]).length;
     const grouped = now.stated.some((each) => each && each.bins < now.clients);
-    fill("f-stated", "Stated against observed", `A point is ${grouped ? "a group of clients" : "a client"}${seeded() ? ", all seeds together" : ""}: the probability with which the policy said it would be chosen, and how often it was when it was there. On the line, both agree.`
+    fill("f-stated", "Stated against observed", `A point is ${grouped ? "a group of clients" : "a client"}${seeded() ? ", all seeds together" : ""}: the probability with which the policy states that it chooses it, and how often it was chosen in rounds when it was there. On the line, both agree.`
       + (silent ? ` ${silent === 1 ? "One policy states" : `${silent} policies state`} no probability.` : ""),
       make("div", { class: "tools" }, csvButton("stated probabilities", () => [["policy", "first_client", "last_client", "stated", "observed", "times_chosen", "names"],
         ...points.map((p) => [now.policies[p.i], p.from, p.to - 1, p.x, p.y, p.times, nameCell(p.from, p.to, p.names)])])),

@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 import fedpick as fp
 from browsers import axe, opened
 from fedpick.cli.app import app
-from fedpick.report import watching
-from fedpick.report.watching import Watch, serve
+from fedpick.report import live
+from fedpick.report import states as run_states
+from fedpick.report.live import LivePage, serve
 
 HOSTILE = "<script>alert(1)</script>'\"&{{7*7}}</style><!--\u202e\u2028" + "x" * 10_000
 
@@ -46,14 +47,14 @@ def states(found):
 def system(request, monkeypatch, tmp_path_factory):
     """Linux tells which files are locked; other systems do not."""
     if request.param == "elsewhere":
-        monkeypatch.setattr(watching, "LOCKS", tmp_path_factory.mktemp("none") / "locks")
-    elif not watching.LOCKS.exists():
+        monkeypatch.setattr(run_states, "LOCKS", tmp_path_factory.mktemp("none") / "locks")
+    elif not run_states.LOCKS.exists():
         pytest.skip("no /proc/locks")
     return request.param
 
 
 def test_an_empty_folder_waits_and_then_shows_the_first_round(tmp_path):
-    watch = Watch(tmp_path / "later")
+    watch = LivePage(tmp_path / "later")
     assert news(watch)["state"] == "waiting"
     assert b"No run has rounds yet" in watch.answer("/").body
     make(tmp_path / "later" / "runs" / "a", rounds=6)
@@ -65,11 +66,11 @@ def test_an_empty_folder_waits_and_then_shows_the_first_round(tmp_path):
 
 def test_it_is_read_again_only_when_something_changed(tmp_path, monkeypatch):
     root = study(tmp_path, policies=("uniform",), seeds=2)
-    watch = Watch(root)
+    watch = LivePage(root)
     first = watch.answer("/news.json")
     watch._next = 0.0
     with monkeypatch.context() as patch:
-        patch.setattr(watching, "Results", None)  # not needed
+        patch.setattr(live, "Results", None)  # not needed
         assert watch.answer("/news.json") is first
     make(root / "runs" / "new", "e3cs", seed=0)
     watch._next = 0.0
@@ -89,7 +90,7 @@ def test_the_state_of_runs(tmp_path, system):
     with open(going / "run.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         quiet(going)
-        found = news(Watch(tmp_path))
+        found = news(LivePage(tmp_path))
     seen = [run["state"] for run in found["runs"]]
     if system == "linux":
         assert seen == ["finished", "stopped", "running"]
@@ -98,7 +99,7 @@ def test_the_state_of_runs(tmp_path, system):
         assert seen == ["finished", "silent", "silent"]
         assert "may have stopped" in found["sections"]["runs"]
     (part / "parts" / "rounds-000000006.parquet").touch()
-    assert states(news(Watch(tmp_path)))["uniform", 1] == "running"
+    assert states(news(LivePage(tmp_path)))["uniform", 1] == "running"
 
 
 def lengthen(folder, rounds):
@@ -113,9 +114,9 @@ def test_a_stopped_comparison_says_how_it_goes_on(tmp_path):
     lengthen(root / "runs" / "uniform-1", 50)
     for each in ("uniform-0", "uniform-1"):
         quiet(root / "runs" / each)
-    found = news(Watch(root))
-    assert found["state"] == "stopped" if watching.LOCKS.exists() else "silent"
-    if watching.LOCKS.exists():
+    found = news(LivePage(root))
+    assert found["state"] == "stopped" if run_states.LOCKS.exists() else "silent"
+    if run_states.LOCKS.exists():
         assert f"fedpick resume {root}" in found["sections"]["runs"]
 
 
@@ -123,7 +124,7 @@ def test_between_two_runs_a_comparison_is_running_and_stopped_only_after_a_while
     root = study(tmp_path / "cmp", policies=("uniform",), seeds=1)
     (root / "plans").mkdir()
     (root / "plans" / "p.json").write_text(json.dumps({"runs": ["a", "b"]}))
-    watch = Watch(root)
+    watch = LivePage(root)
     found = news(watch)
     assert "2 runs: 1 finished, 1 not begun." in found["sections"]["runs"]
     assert (found["state"], "fedpick resume" in found["sections"]["runs"]) == ("running", False)
@@ -135,7 +136,7 @@ def test_between_two_runs_a_comparison_is_running_and_stopped_only_after_a_while
 def test_a_server_s_records_are_followed_and_its_end_is_said(tmp_path):
     host = fp.server.Host(about={"engine": "flower"})
     with fp.Session(fp.Uniform(cohort_size=2), records=tmp_path / "served", host=host) as session:
-        watch = Watch(tmp_path / "served")
+        watch = LivePage(tmp_path / "served")
         for played in range(1, 4):
             with session.round(["ada", "bob", "<b>cyd"]) as r:
                 for name in r.chosen:
@@ -148,7 +149,7 @@ def test_a_server_s_records_are_followed_and_its_end_is_said(tmp_path):
             assert found["runs"][0]["rounds"] is None
     assert "&lt;b&gt;cyd" in found["sections"]["trouble"]
     quiet(tmp_path / "served")
-    if watching.LOCKS.exists():
+    if run_states.LOCKS.exists():
         assert news(watch)["state"] == "ended"
 
 
@@ -157,7 +158,7 @@ def test_a_curve_never_shrinks_when_the_next_run_begins(tmp_path):
     make(tmp_path / "runs" / "a", "uniform", 0, rounds=6, accuracy=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     make(tmp_path / "runs" / "b", "uniform", 1, rounds=2, accuracy=[0.1, 0.2])
     make(tmp_path / "runs" / "c", "e3cs", 0, rounds=4, accuracy=[0.1, 0.2, 0.3, 0.4])
-    found = news(Watch(tmp_path))
+    found = news(LivePage(tmp_path))
     chart = found["data"]["settings"][0]
     lines = next(each for each in chart["metrics"] if each["name"] == "accuracy")["lines"]
     assert [line["round"][-1] for line in lines] == [6, 4]
@@ -170,7 +171,7 @@ def test_a_curve_never_shrinks_when_the_next_run_begins(tmp_path):
 
 def test_damaged_and_half_written_folders_are_left_out_with_the_reason(tmp_path):
     root = study(tmp_path, policies=("uniform", "e3cs"), seeds=2)
-    watch = Watch(root)
+    watch = LivePage(root)
     for i, (name, content) in enumerate(
         [("manifest.json", "{"), ("rounds.parquet", "PAR1"), ("selections.parquet", ""), ("manifest.json", "[]")]
     ):
@@ -179,7 +180,6 @@ def test_damaged_and_half_written_folders_are_left_out_with_the_reason(tmp_path)
         (folder / name).write_text(content)
     (root / "runs" / "odd").mkdir()
     (root / "runs" / "odd" / "manifest.json").mkdir()
-    (root / "compare.json").write_text("{")
     shutil.rmtree(root / "runs" / "broken-1" / "parts")
     found = news(watch)
     seen = [run for run in found["runs"] if run["state"] == "unreadable"]
@@ -196,7 +196,7 @@ def test_damaged_and_half_written_folders_are_left_out_with_the_reason(tmp_path)
 
 def test_hostile_names_are_text(tmp_path):
     make(tmp_path / "runs" / "a", HOSTILE, about={"policy": HOSTILE})
-    watch = Watch(tmp_path)
+    watch = LivePage(tmp_path)
     found = news(watch)
     for text in (watch.answer("/").body.decode(), *found["sections"].values()):
         assert "<script>alert" not in text
@@ -206,17 +206,17 @@ def test_hostile_names_are_text(tmp_path):
 
 
 def test_many_runs_are_listed_in_part_the_unfinished_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(watching, "LISTED", 2)
+    monkeypatch.setattr(live, "LISTED", 2)
     root = study(tmp_path, policies=("uniform",), seeds=3)
     lengthen(root / "runs" / "uniform-2", 50)
-    found = news(Watch(root))
+    found = news(LivePage(root))
     assert len(found["runs"]) == 2
     assert found["runs"][0]["seed"] == 2
     assert "1 more runs are not listed" in found["sections"]["runs"]
 
 
 def test_the_page_may_ask_its_own_server_and_no_other(tmp_path):
-    text = Watch(study(tmp_path, seeds=2)).answer("/").body.decode()
+    text = LivePage(study(tmp_path, seeds=2)).answer("/").body.decode()
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text).group(1)
     assert "default-src 'none'" in policy
     assert "connect-src 'self'" in policy
@@ -230,12 +230,12 @@ def test_beyond_this_machine_only_with_a_token(tmp_path):
     assert "a token is needed: set FEDPICK_TOKEN" in str(result.exception)
     result = CliRunner().invoke(app, ["watch", str(root / "none")])
     assert "there is no such folder" in str(result.exception)
-    with serve(Watch(root), "127.0.0.1", None, None) as one, serve(Watch(root), "127.0.0.1", None, None) as two:
+    with serve(LivePage(root), "127.0.0.1", None, None) as one, serve(LivePage(root), "127.0.0.1", None, None) as two:
         assert one.port != two.port  # the usual one is taken
 
 
 def test_an_open_page_gets_the_end(tmp_path):
-    watch = Watch(study(tmp_path, policies=("uniform",), seeds=1))
+    watch = LivePage(study(tmp_path, policies=("uniform",), seeds=1))
     begun = time.monotonic()
     watch.settle(60.0)  # no page is open: it does not wait
     assert time.monotonic() - begun < 30
@@ -243,7 +243,7 @@ def test_an_open_page_gets_the_end(tmp_path):
 
 def test_an_open_page_gets_the_end_even_if_reading_takes_long(tmp_path, monkeypatch):
     """The end comes while the folder is read for an earlier question: the next answer has it, and is waited for."""
-    looks, reading, over, look = [], threading.Event(), threading.Event(), Watch._look
+    looks, reading, over, look = [], threading.Event(), threading.Event(), LivePage._look
 
     def slow(self):
         began = time.monotonic()
@@ -252,9 +252,9 @@ def test_an_open_page_gets_the_end_even_if_reading_takes_long(tmp_path, monkeypa
         look(self)
         looks.append((began, time.monotonic()))
 
-    monkeypatch.setattr(Watch, "_look", slow)
-    monkeypatch.setattr(watching, "SHARE", 1000.0)  # as on a busy machine: the next look would be put off for long
-    watch = Watch(study(tmp_path, policies=("uniform",), seeds=1))
+    monkeypatch.setattr(LivePage, "_look", slow)
+    monkeypatch.setattr(live, "PAUSE", 1000.0)  # as on a busy machine: the next look would be put off for long
+    watch = LivePage(study(tmp_path, policies=("uniform",), seeds=1))
 
     def page():
         while not over.wait(0.02):
@@ -345,7 +345,7 @@ def test_axe_finds_nothing_serious_and_hostile_names_run_nothing(tmp_path, dark)
     make(tmp_path / "runs" / "b", "uniform")
     (tmp_path / "runs" / "c").mkdir()
     (tmp_path / "runs" / "c" / "manifest.json").write_text("<script>alert(2)</script>")
-    watch = Watch(tmp_path)
+    watch = LivePage(tmp_path)
     with serve(watch, "127.0.0.1", 0, None) as server, opened(server.url, width=390, dark=dark) as page:
         page.wait_for_selector("#f-curves .curve")
         make(tmp_path / "runs" / "d", "e3cs")
