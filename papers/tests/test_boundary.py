@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,3 +49,14 @@ def test_the_wheels_share_no_file(tmp_path):
     packages = {name.split("/")[0] for name in papers if ".dist-info" not in name}
     assert packages == {"fedpick_papers"}
     assert "fedpick_papers/studies/tournament/table.py" in papers
+
+
+def test_the_pages_in_git_say_how_to_draw_a_figure_and_the_site_shows_it(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_hooks"))
+    import study_figures
+
+    for path in (ROOT / "docs" / "studies").glob("*/*/findings.md"):
+        text, uri = path.read_text(encoding="utf-8"), path.relative_to(ROOT / "docs").as_posix()
+        assert text.count(study_figures.NOT_DRAWN) == 1, f"{path}: run `make judge`"
+        page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+        assert study_figures.on_page_markdown(text, page).count("](figure.png)") == 1

@@ -12,6 +12,7 @@ from fedpick import cli
 from fedpick.cli import console
 from fedpick_papers import cli as commands
 from fedpick_papers import studies
+from fedpick_papers.studies import _storage
 
 
 @pytest.fixture
@@ -78,6 +79,12 @@ def test_stored_studies_are_judged_again(call, tmp_path):
     assert "**undecided**" in (tmp_path / "all/rbcs-f/fig4/findings.md").read_text()
     assert "3 claims of the five papers" in (tmp_path / "page.md").read_text()
     assert "rbcs-f/fig4" in (tmp_path / "all/index.md").read_text()
+    measured = tmp_path / "all" / studies.JOBS / "rbcs-f/fig6-cifar10/uniform-seed-0-0123456789abcdef/measured.npz"
+    _storage.write(measured, {"accuracy": 0.5}, {"device": "gpu"})
+    code, out, _ = call("judge", "--out", "all", "--pack")
+    assert code == 0
+    assert "measurements added to all/rbcs-f/measured.tar.xz" in out
+    assert "measurements" not in call("judge", "--out", "all", "--pack")[1]
 
 
 def test_help_shows_what_an_argument_is(capsys):

@@ -269,6 +269,8 @@ def test_stored_results_are_judged_anew_without_running(tmp_path, caplog):
     assert "some of them set or changed after the run" in page
     assert (at / "manifest.json").read_text() == before  # it tells of the run, not of the judging
     assert not (at / "figure.png").exists()
+    assert studies.NOT_DRAWN in page
+    assert "figure.png" not in page
     assert studies.judge("rbcs-f/fig3", tmp_path) is None
     other = json.loads(before)
     other["settings"]["cohort_size"] = 4  # of earlier settings: its page would say what was not done
@@ -300,6 +302,9 @@ def test_figures_are_drawn_anew_if_asked(tmp_path):
     (tmp_path / id / "result.json").write_text(json.dumps(result))
     studies.judge(id, tmp_path, draw=True)
     assert (tmp_path / id / "figure.svg").read_bytes() != first
+    assert "](figure.png)" in (tmp_path / id / "findings.md").read_text()
+    drawn = studies.draw(id, tmp_path, tmp_path / "elsewhere")
+    assert drawn.read_bytes() == (tmp_path / id / "figure.png").read_bytes()
 
 
 def test_a_page_tells_that_its_thresholds_were_fixed_before(tmp_path):
