@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from fedpick import data
 from fedpick.core import rng as rngs
 from fedpick.core.errors import require
-from fedpick.core.protocol import Policy, TrainerLike
+from fedpick.core.protocol import Policy, Trainer
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates
 from fedpick.simulate.run import Run
 from fedpick.worlds import World, availability, latency, volatility
@@ -58,7 +58,7 @@ class Curves:
 class _Timed:
     """A trainer with a stopwatch."""
 
-    trainer: TrainerLike
+    trainer: Trainer
     spent: dict[str, float] = field(default_factory=dict)
     saved: float = 0.0  # what working side by side would save
 
@@ -97,7 +97,7 @@ class _Timed:
         return found
 
 
-def play_trained(policy: Policy[Any], world: World, trainer: TrainerLike, rounds: int, seed: int) -> Curves:
+def play_trained(policy: Policy[Any], world: World, trainer: Trainer, rounds: int, seed: int) -> Curves:
     """Play a run and return its curves.
 
     Args:
