@@ -68,8 +68,8 @@ def optimise(little: bool) -> None:
         kept.LRUCache._evict_if_needed = lambda self, **size: None
     jax.config.update("jax_disable_most_optimizations", little)
     jax.clear_caches()
-    if "fedpick.learn.cohort" in sys.modules:
-        from fedpick.learn import cohort
+    if "fedpick.learn.jax.cohort" in sys.modules:
+        from fedpick.learn.jax import cohort
 
         cohort._stage.cache_clear()
         cohort._compiled_stages.cache_clear()
@@ -144,10 +144,10 @@ def quick_start() -> Iterator[None]:
 
     They may differ in the last bit from what other processes start with. All that is trained is compiled as usual.
     """
-    from fedpick.learn import trainer
+    from fedpick.learn.jax import forms
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "_initial", quick_initial)
+        patch.setattr(forms, "_initial", quick_initial)
         yield
 
 

@@ -95,14 +95,14 @@ def bytes_of(trainer, name):
     import jax
     import jax.numpy as jnp
 
-    from fedpick.learn.objective import losses, prepare
+    from fedpick.learn.jax.objective import losses, prepare
 
     inputs, clients, steps, batch, _ = WORKLOADS[name]
     params = trainer.init(0)["params"]
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (clients, *leaf.shape)), params)
     x = jnp.zeros((clients, batch, *inputs), trainer.data.dataset.x.dtype)
     y = jnp.zeros((clients, batch), jnp.int32)
-    affine = trainer._arrays.affine
+    affine = trainer.placed().affine
 
     def step(w, x, y):
         def loss(w):
@@ -170,7 +170,7 @@ def write_plan(name, data, rounds, folder):
         rng = fp.rng.stream(0, round, "bench")
         ids = rng.choice(len(data), chosen, replace=False)
         drawn = trainer.draw(ids, np.arange(chosen), np.ones(chosen), round, rng)
-        plan.append(drawn.batches.index[:chosen, :steps].copy())
+        plan.append(drawn.index[:chosen, :steps].copy())
     np.save(folder / "x.npy", data.dataset.x)
     np.save(folder / "y.npy", data.dataset.y)
     np.save(folder / "plan.npy", np.stack(plan))

@@ -35,7 +35,7 @@ def test_the_plan_for_pytorch_has_our_batches_and_weights(bench, tmp_path: Path,
     ours = bench.Ours("logistic", data)
 
     def seen(params, drawn, owner=None):
-        np.testing.assert_array_equal(drawn.batches.index[:3, :2], plan[ours.round - 1])
+        np.testing.assert_array_equal(drawn.index[:3, :2], plan[ours.round - 1])
         raise InterruptedError  # nothing is trained here
 
     monkeypatch.setattr(ours.trainers[0], "train_all", seen)

@@ -121,7 +121,7 @@ def test_every_lazy_name_stands_where_type_checkers_are_told():
     assert all(alias.asname in (None, alias.name) for node in imports for alias in node.names)
     rooms = {name for name, module in told.items() if module in ("fedpick", "fedpick.core")}
     assert rooms == set(fp._SHOWN)
-    assert {fp._INSIDE.get(name, name): f"fedpick.{room}" for name, room in fp._WHERE.items()} == {
+    assert {name: f"fedpick.{room}" for name, room in fp._WHERE.items()} == {
         name: module for name, module in told.items() if name not in rooms
     }
     assert set(fp.__all__) == {*fp._SHOWN, *fp._WHERE, *fp.policies.TABLE, "__version__"}

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedpick.learn import convolution, kernels
+from fedpick.learn.jax import convolution, kernels
 
 sys.path.append(str(Path(__file__).parent.parent))
 from _manifest import manifest

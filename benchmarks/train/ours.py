@@ -29,8 +29,8 @@ class Planned(learn.Trainer):
     def draw(self, ids, at, epochs, round, rng):
         """The plan's batches."""
         drawn = super().draw(ids, at, epochs, round, rng)
-        most = drawn.batches.steps.max()
-        drawn.batches.index[: len(at), :most] = self.plan[at, :most]
+        most = drawn.steps.max()
+        drawn.index[: len(at), :most] = self.plan[at, :most]
         return drawn
 
 

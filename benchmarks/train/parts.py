@@ -20,8 +20,8 @@ from jax import lax
 from workloads import WORKLOADS
 
 from fedpick import learn
-from fedpick.learn import cohort
-from fedpick.learn.objective import Affine, losses, prepare
+from fedpick.learn.jax import cohort
+from fedpick.learn.jax.objective import Affine, losses, prepare
 
 sys.path.append(str(Path(__file__).parent.parent))
 from _manifest import manifest
@@ -48,7 +48,7 @@ def network(work):
 
 def whole(work, rng):
     """One client's local training, as the library compiles it; as many steps as the workload has."""
-    model, local = network(work), cohort.Local()
+    model, local = network(work), cohort.LocalSGD()
     x = jnp.asarray(rng.integers(0, 255, (work.held, *work.inputs), dtype=np.uint8))
     y = jnp.asarray(rng.integers(0, work.classes, work.held).astype(np.int32))
     index = jnp.asarray(rng.integers(0, work.held, (work.steps, work.batch)).astype(np.int32))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
     from fedpick.core.errors import UnknownNameError as UnknownNameError
     from fedpick.core.protocol import Policy as Policy
     from fedpick.core.protocol import ReportSpec as ReportSpec
-    from fedpick.core.protocol import TrainerLike
+    from fedpick.core.protocol import Trainer as Trainer
     from fedpick.core.protocol import traits as traits
     from fedpick.core.state import admit as admit
     from fedpick.core.state import load_state as load_state
@@ -66,8 +66,6 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
     from fedpick.simulate.run import Run as Run
     from fedpick.store.records import Record as Record
     from fedpick.worlds import World as World
-
-    Trainer = TrainerLike
 
 _SHOWN = (
     *("checks", "data", "errors", "graph", "learn", "rng", "sampling", "schedules", "solvers", "state", "worlds"),
@@ -92,7 +90,6 @@ _NAMES = {
     "worlds": "World",
 }
 _WHERE = {name: room for room, names in _NAMES.items() for name in names.split()}
-_INSIDE = {"Trainer": "TrainerLike"}  # names that are others in their module
 
 
 def __getattr__(name: str) -> Any:
@@ -106,7 +103,7 @@ def __getattr__(name: str) -> Any:
         return sorted({"__version__", *_SHOWN, *_WHERE, *importlib.import_module("fedpick.policies").__all__})
     found = None
     if name in _WHERE:
-        found = getattr(importlib.import_module(f"fedpick.{_WHERE[name]}"), _INSIDE.get(name, name))
+        found = getattr(importlib.import_module(f"fedpick.{_WHERE[name]}"), name)
     elif name[:1].isupper():
         found = importlib.import_module("fedpick.policies").TABLE.get(name)
     if found is None:

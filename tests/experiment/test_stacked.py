@@ -147,7 +147,8 @@ def test_a_run_that_has_no_room_even_alone_is_said(tmp_path: Path, monkeypatch: 
     def launch(*_: Any) -> Any:
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
 
-    monkeypatch.setattr("fedpick.learn.evaluation.launch", launch)
+    for examples in ("placement.Arrays", "dense.Rows"):
+        monkeypatch.setattr(f"fedpick.learn.jax.{examples}.launch", launch)
     text = r"^uniform, seed 0: a single run needs more memory than the device has \(RESOURCE_EXHAUSTED: Out of"
     with pytest.raises(FedpickError, match=text):
         play(jobs([run(seed=0), run(seed=1)], tmp_path), executor="stacked")

@@ -10,8 +10,8 @@ import numpy as np
 
 import fedpick as fp
 from fedpick import data, learn, worlds
-from fedpick.learn import cohort, dense
-from fedpick.learn.objective import affine_of, losses, prepare
+from fedpick.learn.jax import cohort, dense
+from fedpick.learn.jax.objective import affine_of, losses, prepare
 
 
 def digest(tree: Any) -> str:
@@ -21,9 +21,9 @@ def digest(tree: Any) -> str:
 
 def run_of(network: str, **settings: Any) -> fp.Run:
     """Five rounds on digits, or on synthetic data: ragged clients, cohorts that shrink, a server with a memory."""
-    people = data.Dirichlet(alpha=0.5)(data.load("digits"), 23, fp.rng.stream(0, 0, "data"))
+    federated = data.Dirichlet(alpha=0.5)(data.load("digits"), 23, fp.rng.stream(0, 0, "data"))
     if network == "logistic":
-        people = data.Synthetic(1.0, 1.0)(23, fp.rng.stream(0, 0, "data"))
+        federated = data.Synthetic(1.0, 1.0)(23, fp.rng.stream(0, 0, "data"))
         model = learn.logistic((60,), 10)
     elif network == "cnn":
         model = learn.cnn((8, 8, 1), 10, channels=(4, 8), hidden=(16,), kernel=3, padding="same", dropout=0.2)
@@ -31,9 +31,11 @@ def run_of(network: str, **settings: Any) -> fp.Run:
     else:
         model = learn.mlp((8, 8, 1), 10, hidden=(20,), dropout=0.2)
     how = {"momentum": 0.5, "server": "fedadam", "form": "loop" if network == "logistic" else "scan"}
-    trainer = learn.Trainer(people, model, lr=0.05, batch=16, evaluate_every=5, **(how | settings))
+    trainer = learn.Trainer(federated, model, lr=0.05, batch=16, evaluate_every=5, **(how | settings))
     there = worlds.Bernoulli(0.3)
-    return fp.Run(fp.Uniform(7), fp.World(people.clients, availability=there, epochs=(1, 2)), seed=3, trainer=trainer)
+    return fp.Run(
+        fp.Uniform(7), fp.World(federated.clients, availability=there, epochs=(1, 2)), seed=3, trainer=trainer
+    )
 
 
 def main(network: str) -> dict[str, Any]:

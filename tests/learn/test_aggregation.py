@@ -7,12 +7,13 @@ import jax
 import numpy as np
 import optax
 import pytest
-from people import SIZES, people, same_bits
+from small_data import SIZES, data_of, same_bits
 
 import fedpick as fp
 from fedpick import learn
 from fedpick.core.errors import MissingError
 from fedpick.learn import aggregation
+from fedpick.learn.jax import forms
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate.round import Updates
 
@@ -25,7 +26,7 @@ WEIGHTS = np.array([1.0, 5.0, 2.0, 0.0, 3.0])
 
 
 def trainer_with(**settings: Any) -> Trainer:
-    return Trainer(people("regression"), learn.linear((6,)), **settings)
+    return Trainer(data_of("regression"), learn.linear((6,)), **settings)
 
 
 def step(trainer: Trainer, model: Any, delta: Any, choice: fp.Choice, returned: np.ndarray = RETURNED) -> Any:
@@ -155,7 +156,7 @@ def test_independent_draws_with_weights_as_they_are_give_full_participation_in_e
             choice = fp.Choice(ids, weights=(sizes / sizes.sum() / chance)[ids], normalise=normalise)
             if odds > 0:
                 rule = aggregation.AGGREGATIONS["fedavg" if normalise else name]
-                expected[ids] += odds * rule(choice, np.ones(len(ids), bool), sizes)
+                expected[ids] += odds * rule.weights(choice, np.ones(len(ids), bool), sizes)
         assert np.allclose(expected, sizes / sizes.sum(), rtol=1e-12, atol=0) is unbiased
 
 
@@ -181,9 +182,9 @@ def test_fedau_is_the_papers_algorithm() -> None:
     memory = rule.init(6)
     for took_part, wanted in zip(rounds, fedau_twin(rounds, 6), strict=True):
         every, returned = fp.Choice(np.arange(6)), np.isin(np.arange(6), took_part)
-        found = rule.weights(memory, every, np.ones(6, bool), sizes)
+        found, _ = rule.apply(memory, every, np.ones(6, bool), sizes)
         np.testing.assert_allclose(6 * found, wanted, rtol=1e-12)
-        memory = rule.learn(memory, every, returned)
+        _, memory = rule.apply(memory, every, returned, sizes)
     assert max(fedau_twin(rounds, 6)[-1]) == 50.0  # whoever never came
 
 
@@ -195,13 +196,10 @@ def test_fedau_comes_to_full_participation_though_no_rate_is_known() -> None:
     every = fp.Choice(np.arange(3))
     for t in range(rounds):
         returned = rng.random(3) < chance
-        if not returned.any():
-            memory = rule.learn(memory, every, returned)
-            continue
-        if t >= rounds // 2:
-            held += rule.weights(memory, every, returned, sizes) / (rounds // 2)
+        weights, memory = rule.apply(memory, every, returned, sizes)
+        if returned.any() and t >= rounds // 2:
+            held += weights / (rounds // 2)
             plain += aggregation.fedavg(every, returned, sizes) / (rounds // 2)
-        memory = rule.learn(memory, every, returned)
     # the rate of who came 10% of 3,000 rounds is known to 5.5%, and the estimate of 1/rate as well
     np.testing.assert_allclose(held, sizes / sizes.sum(), rtol=4 * np.sqrt(2) * 0.055)
     assert np.abs(plain / (sizes / sizes.sum()) - 1).max() > 0.5
@@ -224,7 +222,7 @@ def test_horvitz_thompson_is_unbiased() -> None:
     for _ in range(4000):
         chosen = np.flatnonzero(rng.random(len(SIZES)) < chance)
         choice = fp.Choice(chosen, chance[chosen])
-        weights = aggregation.AGGREGATIONS["horvitz-thompson"](choice, np.ones(len(chosen), bool), SIZES)
+        weights = aggregation.AGGREGATIONS["horvitz-thompson"].weights(choice, np.ones(len(chosen), bool), SIZES)
         sums.append(weights @ values[chosen])
     error = np.std(sums) / np.sqrt(len(sums))
     assert abs(np.mean(sums) - SIZES @ values / SIZES.sum()) < 4 * error
@@ -259,10 +257,10 @@ def test_the_sum_does_not_depend_on_the_room(clients: int) -> None:
     for _ in range(3):
         delta = [rng.normal(size=(clients, *shape)).astype(np.float32) for shape in shapes]
         weights = rng.random(clients).astype(np.float32)
-        first = aggregation.combine(None, params, (), delta, weights)[0]
+        first = forms.combine(None, params, (), delta, weights)[0]
         for more in (1, 5):
             wide = [np.concatenate([leaf, np.zeros((more, *leaf.shape[1:]), np.float32)]) for leaf in delta]
-            padded = aggregation.combine(None, params, (), wide, np.append(weights, np.zeros(more, np.float32)))[0]
+            padded = forms.combine(None, params, (), wide, np.append(weights, np.zeros(more, np.float32)))[0]
             assert same_bits(first, padded)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import twin
 from hypothesis import given
 from hypothesis import strategies as st
-from people import BATCH, people, split
+from small_data import BATCH, data_of, split
 
 from fedpick.learn import batches
 
@@ -28,7 +28,7 @@ def populations(draw: st.DrawFn) -> tuple[Any, ...]:
 @given(populations())
 def test_batches_are_the_twins_and_each_pass_sees_every_example_once(case: tuple[Any, ...]) -> None:
     sizes, ids, epochs, batch, steps, seed = case
-    data = split(people("floats").dataset, np.array(sizes), seed)
+    data = split(data_of("floats").dataset, np.array(sizes), seed)
     each = batches.steps_of(np.array(sizes)[ids], np.array(epochs), batch, steps)
     room = (len(ids) + 1, int(each.max()) + 2)
     rng, slow = np.random.default_rng(seed), np.random.default_rng(seed)
@@ -50,7 +50,7 @@ def test_batches_are_the_twins_and_each_pass_sees_every_example_once(case: tuple
 
 def test_orders_are_uniform() -> None:
     """All 24 orders of four examples, alike: chi-squared with 23 degrees of freedom is below 49.7 in 99.9%."""
-    data = split(people("floats").dataset, np.array([4]))
+    data = split(data_of("floats").dataset, np.array([4]))
     times = 24 * 400
     empty = batches.Batches.empty(1, times, 4)
     drawn = batches.draw(data, np.array([0]), np.array([times]), 4, None, np.random.default_rng(3), empty)
@@ -60,7 +60,7 @@ def test_orders_are_uniform() -> None:
 
 
 def test_padding_changes_nothing() -> None:
-    data = people("floats")
+    data = data_of("floats")
     draws = [
         batches.draw(data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), empty)
         for empty in (batches.Batches.empty(5, 6, BATCH), batches.Batches.empty(9, 30, BATCH))

@@ -7,15 +7,16 @@ import jax
 import numpy as np
 import pytest
 import twin
-from people import BATCH, SIZES, model_of, people, same_bits, split
+from small_data import BATCH, SIZES, data_of, model_of, same_bits, split
 
 import fedpick as fp
 from fedpick import learn
 from fedpick.core import schedules
 from fedpick.core.rng import stream
 from fedpick.data import Dataset
-from fedpick.learn import batches, cohort
-from fedpick.learn.batches import Drawn
+from fedpick.learn import batches
+from fedpick.learn.batches import Batches
+from fedpick.learn.jax import cohort
 from fedpick.learn.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("quick_start")
@@ -42,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def make(kind: str, form: str, dropout: float = 0.0, **options: Any) -> Trainer:
     settings = {"lr": 0.1, "batch": BATCH, "form": form} | options
-    return Trainer(people(kind), model_of(kind, dropout), **settings)
+    return Trainer(data_of(kind), model_of(kind, dropout), **settings)
 
 
 def check(
@@ -91,8 +92,8 @@ def test_a_cohort_has_the_same_bits_dealt_out_or_not(monkeypatch: pytest.MonkeyP
         updates = trainer.train(model, IDS, USED, EPOCHS, 3, stream(1, 3, "train"))
         found.append((updates.payload[0], updates.loss, updates.reports["update_norm"]))
     alone, dealt = found
-    assert trainer.devices == 2
-    assert len(jax.tree.leaves(alone[0])[0]) == -(-len(IDS) // trainer.devices) * trainer.devices
+    assert trainer.backend.devices == 2
+    assert len(jax.tree.leaves(alone[0])[0]) == -(-len(IDS) // trainer.backend.devices) * trainer.backend.devices
     assert same_bits(alone, dealt)
 
 
@@ -108,12 +109,12 @@ def test_a_cohort_is_dealt_out_where_that_is_worth_it(monkeypatch: pytest.Monkey
     trainer = make("floats", "scan", **OPTIONS["all"])
     model = trainer.init(seed=5)
     drawn = trainer.draw(IDS, np.flatnonzero(USED), EPOCHS, 3, stream(1, 3, "train"))
-    work = cohort._multiplications(model["params"], drawn.batches, False)
-    assert work == drawn.batches.index.size * sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
+    work = cohort._multiplications(model["params"], drawn, False)
+    assert work == drawn.index.size * sum(leaf.size for leaf in jax.tree.leaves(model["params"]))
     for worth in (work, work + 1):
         monkeypatch.setattr(cohort, "WORTH", worth)
         trainer.train(model, IDS, USED, EPOCHS, 3, stream(1, 3, "train"))
-    assert asked == [trainer.devices, 1]
+    assert asked == [trainer.backend.devices, 1]
 
 
 # ---- against the twin
@@ -190,22 +191,22 @@ def test_clients_that_have_finished_are_left_out_of_later_stages() -> None:
 def test_a_convolutional_network(padding: str, form: str, channels: tuple[int, ...], dropout: float) -> None:
     kernel = 2 if padding == "valid" else 3
     model = learn.cnn((10, 9, 2), 4, channels=channels, hidden=(6,), kernel=kernel, padding=padding, dropout=dropout)
-    trainer = Trainer(people("images"), model, lr=0.1, batch=BATCH, momentum=0.5, form=form)
+    trainer = Trainer(data_of("images"), model, lr=0.1, batch=BATCH, momentum=0.5, form=form)
     check(trainer, twin.Network(dropout=dropout, padding=padding))
 
 
 @pytest.mark.parametrize("channels", [(3,), pytest.param((3, 4), marks=pytest.mark.slow)])
 def test_a_convolutional_network_in_the_form_for_gpus(channels: tuple[int, ...], as_on_a_gpu: None) -> None:
     model = learn.cnn((10, 9, 2), 4, channels=channels, hidden=(6,), kernel=2)
-    check(Trainer(people("images"), model, lr=0.1, batch=BATCH, form="vmap"), twin.Network())
+    check(Trainer(data_of("images"), model, lr=0.1, batch=BATCH, form="vmap"), twin.Network())
 
 
 @pytest.mark.parametrize("kind", ["logistic", "linear"])
 def test_one_layer(kind: str) -> None:
     if kind == "logistic":
-        trainer = Trainer(people("floats"), learn.logistic((6,), 4), batch=BATCH)
+        trainer = Trainer(data_of("floats"), learn.logistic((6,), 4), batch=BATCH)
     else:
-        trainer = Trainer(people("regression"), learn.linear((6,)), batch=BATCH)
+        trainer = Trainer(data_of("regression"), learn.linear((6,)), batch=BATCH)
     check(trainer, twin.Network())
 
 
@@ -232,11 +233,11 @@ def test_clients_may_start_from_different_models() -> None:
     models = [trainer.init(seed)["params"] for seed in (1, 2)]
     empty = batches.Batches.empty(len(IDS), 12, BATCH)
     drawn = batches.draw(trainer.data, IDS, EPOCHS.astype(np.int64), BATCH, None, np.random.default_rng(0), empty)
-    keys, lr = np.zeros((len(IDS), 2), np.uint32), np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    drawn.lr[:] = [0.1, 0.2, 0.3, 0.4, 0.5]
     owner = np.array([1, 0, 0, 1, 1])
 
     def call(sent: Any, owner: Any = None) -> Any:
-        return cohort.train(trainer.model, trainer._local, "vmap", trainer._arrays, sent, drawn, keys, lr, owner)
+        return cohort.side_by_side(trainer.model, trainer._local, trainer.placed(), sent, drawn, owner)
 
     both = call(jax.tree.map(lambda *leaves: np.stack(leaves), *models), owner)
     for number, model in enumerate(models):
@@ -253,7 +254,7 @@ def test_clients_may_start_from_different_models() -> None:
 def test_how_many_steps_are_gathered_at_once_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make("floats", "scan").init(5)
     found = []
-    for bytes in (1, 2 * BATCH * 4 * people("floats").dataset.x.shape[1], 1 << 20):  # 1 step, 2 of 2 to 6, all
+    for bytes in (1, 2 * BATCH * 4 * data_of("floats").dataset.x.shape[1], 1 << 20):  # 1 step, 2 of 2 to 6, all
         cohort._compiled.cache_clear()
         monkeypatch.setattr(cohort, "GATHERED", bytes)
         trainer = make("floats", "scan", **OPTIONS["all"])
@@ -271,11 +272,11 @@ def test_a_client_without_steps_may_stand_anywhere() -> None:
     trainer = make("floats", "scan")
     model = trainer.init(5)["params"]
     at = np.arange(len(IDS))
-    drawn, keys, lr = trainer.draw(IDS, at, EPOCHS, 1, stream(1, 1, "train"))
-    all = trainer.train_all(model, Drawn(drawn, keys, lr))
+    drawn = trainer.draw(IDS, at, EPOCHS, 1, stream(1, 1, "train"))
+    all = trainer.train_all(model, drawn)
     count, steps = drawn.count.copy(), drawn.steps.copy()
     count[1] = steps[1] = 0
-    others = trainer.train_all(model, Drawn(batches.Batches(drawn.index, count, steps), keys, lr))
+    others = trainer.train_all(model, Batches(drawn.index, count, steps, drawn.keys, drawn.lr))
     assert np.asarray(all.norm)[1] > 0
     assert np.asarray(others.norm)[1] == 0
     for one, other in zip(jax.tree.leaves(all.delta), jax.tree.leaves(others.delta), strict=True):
@@ -285,14 +286,14 @@ def test_a_client_without_steps_may_stand_anywhere() -> None:
 @pytest.mark.parametrize("form", ["scan", "vmap"])
 def test_clients_that_will_not_be_used_are_not_trained(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make("floats", form)
-    seen: list[batches.Batches] = []
-    real = cohort.train
+    seen: list[Batches] = []
+    real = trainer.backend.train
 
     def spy(*args: Any, **settings: Any) -> Any:
-        seen.extend(arg for arg in args if isinstance(arg, batches.Batches))
+        seen.extend(arg for arg in args if isinstance(arg, Batches))
         return real(*args, **settings)
 
-    monkeypatch.setattr(cohort, "train", spy)
+    monkeypatch.setattr(trainer.backend, "train", spy)
     model = trainer.init(5)
     some = trainer.train(model, IDS, USED, EPOCHS, 1, stream(1, 1, "train"))
     at = np.flatnonzero(USED)
@@ -307,7 +308,7 @@ def test_clients_that_will_not_be_used_are_not_trained(form: str, monkeypatch: p
 
 def test_nobody_used_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make("floats", "vmap")
-    monkeypatch.setattr(cohort, "train", None)
+    monkeypatch.setattr(trainer.backend, "train", None)
     for ids in (IDS, IDS[:0]):
         updates = trainer.train(
             trainer.init(5), ids, np.zeros(len(ids), bool), EPOCHS[: len(ids)], 1, stream(1, 1, "t")
@@ -336,7 +337,7 @@ def test_nothing_is_compiled_again_for_fewer_clients_or_steps(form: str, caplog:
 
 def test_the_second_round_compiles_nothing(caplog: pytest.LogCaptureFixture) -> None:
     run = fp.Run(
-        fp.Uniform(3), fp.World(people("floats").clients, epochs=(1,)), seed=1, trainer=make("floats", "scan", batch=6)
+        fp.Uniform(3), fp.World(data_of("floats").clients, epochs=(1,)), seed=1, trainer=make("floats", "scan", batch=6)
     )
     with jax.log_compiles():
         next(run.rounds(2))
@@ -355,7 +356,7 @@ def test_the_second_round_compiles_nothing(caplog: pytest.LogCaptureFixture) -> 
 def test_a_bad_input_harms_only_the_clients_that_hold_it(example: int, form: str) -> None:
     """Example 0 too, which may stand where a batch has none."""
     value = np.nan if example else np.inf
-    good = people("floats").dataset
+    good = data_of("floats").dataset
     x = good.x.copy()
     x[example] = value
     owner = np.repeat(np.arange(len(SIZES)), SIZES)

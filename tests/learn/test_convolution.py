@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from twin import reference_features
 
-from fedpick.learn.convolution import features
+from fedpick.learn.jax.convolution import features
 
 
 @pytest.fixture(autouse=True)

@@ -9,16 +9,14 @@ import pytest
 import twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from people import BATCH, SIZES, people, same_bits, split
+from small_data import BATCH, SIZES, data_of, same_bits, split
 from test_cohort import EPOCHS, IDS, OPTIONS, USED, check
 
 from fedpick import learn
 from fedpick.core.errors import SettingError
 from fedpick.core.rng import stream
 from fedpick.data import Dataset, Federated
-from fedpick.learn import aggregation, dense, evaluation, loops, placement
-from fedpick.learn import trainer as trainers
-from fedpick.learn.batches import Batches, Drawn
+from fedpick.learn.jax import dense, forms, loops, placement
 from fedpick.learn.trainer import Trainer
 
 
@@ -36,7 +34,7 @@ def plain_start() -> Iterator[None]:
         return draw
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainers, "_initial", first)
+        patch.setattr(forms, "_initial", first)
         yield
 
 
@@ -64,7 +62,7 @@ def train(trainer: Trainer, model: Any = None) -> Any:
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("kind", ["floats", "images", "regression"])
 def test_every_option_is_the_twins(kind: str, option: str, hidden: tuple[int, ...]) -> None:
-    check(make(people(kind), hidden=hidden, **OPTIONS[option]), twin.Network())
+    check(make(data_of(kind), hidden=hidden, **OPTIONS[option]), twin.Network())
 
 
 @pytest.mark.parametrize("hidden", [(1,), (7,), (8,), (16, 3), (3, 17), (2, 9, 4), (5, 4, 3, 2)])
@@ -84,14 +82,14 @@ def test_any_number_of_inputs(inputs: int) -> None:
 
 @pytest.mark.parametrize("batch", [1, 4, 5, 6, 20, 50])
 def test_any_size_of_batches(batch: int) -> None:
-    check(make(people("floats"), batch=batch), twin.Network())
+    check(make(data_of("floats"), batch=batch), twin.Network())
 
 
 def test_inputs_of_several_dimensions_are_rows() -> None:
-    flat = people("floats").dataset
+    flat = data_of("floats").dataset
     cubes = split(Dataset("cubes", flat.x.reshape(50, 1, 3, 2), flat.y, classes=4), SIZES)
-    model = make(people("floats")).init(5)
-    assert same_bits(train(make(cubes), model), train(make(people("floats")), model))
+    model = make(data_of("floats")).init(5)
+    assert same_bits(train(make(cubes), model), train(make(data_of("floats")), model))
 
 
 # ---- the parts of a step
@@ -168,7 +166,7 @@ def test_an_output_that_is_no_number_gives_no_loss(bad: float, place: int) -> No
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e38])
 @pytest.mark.parametrize("kind", ["floats", "regression"])
 def test_bad_inputs_are_as_bad_as_in_the_other_forms(kind: str, value: float, hidden: tuple[int, ...]) -> None:
-    good = people(kind).dataset
+    good = data_of(kind).dataset
     x = good.x.copy()
     x[7] = value
     data = split(Dataset("bad", x, good.y, classes=good.classes), SIZES)
@@ -185,7 +183,7 @@ def test_bad_inputs_are_as_bad_as_in_the_other_forms(kind: str, value: float, hi
 
 @pytest.mark.parametrize("settings", [{"lr": 1e30, "steps": 4}, {}], ids=["rate", "weights"])
 def test_a_client_that_diverges_is_marked(settings: dict[str, Any]) -> None:
-    trainer = make(people("regression"), **settings)
+    trainer = make(data_of("regression"), **settings)
     model = trainer.init(5)
     if not settings:
         model["params"][0]["w"] = model["params"][0]["w"].copy()
@@ -202,16 +200,16 @@ def test_a_client_that_diverges_is_marked(settings: dict[str, Any]) -> None:
 def test_any_number_of_threads_gives_the_same_bits(
     hidden: tuple[int, ...], option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = make(people("floats"), hidden=hidden, **OPTIONS[option])
-    monkeypatch.setattr(alone, "devices", 1)
+    alone = make(data_of("floats"), hidden=hidden, **OPTIONS[option])
+    monkeypatch.setattr(alone.backend, "devices", 1)
     wanted = train(alone)
     used: list[int] = []
     pool = dense._pool
     monkeypatch.setattr(dense, "_pool", lambda threads: used.append(threads) or pool(threads))
     monkeypatch.setattr(dense, "SHARE", 1)
     for threads in (2, 3, 7):  # 7: more than clients
-        trainer = make(people("floats"), hidden=hidden, **OPTIONS[option])
-        monkeypatch.setattr(trainer, "devices", threads)
+        trainer = make(data_of("floats"), hidden=hidden, **OPTIONS[option])
+        monkeypatch.setattr(trainer.backend, "devices", threads)
         delta, *rest = train(trainer)
         slots = len(wanted[1])
         assert same_bits((jax.tree.map(lambda leaf: leaf[:slots], delta), rest), (wanted[0], wanted[1:]))  # noqa: B023
@@ -220,38 +218,36 @@ def test_any_number_of_threads_gives_the_same_bits(
 
 @pytest.mark.parametrize("hidden", [(), (7, 5)])
 def test_stacked_or_alone_grouped_or_not_the_bits_are_the_same(hidden: tuple[int, ...]) -> None:
-    trainer = make(people("floats"), hidden=hidden, **OPTIONS["all"])
+    trainer = make(data_of("floats"), hidden=hidden, **OPTIONS["all"])
     models = [trainer.init(seed)["params"] for seed in (1, 2)]
     drawn = trainer.draw(IDS, np.arange(len(IDS)), EPOCHS, 1, stream(1, 1, "train"))
     owner = np.array([1, 0, 0, 1, 1, 0][: len(drawn.lr)])
     both = trainer.train_all(jax.tree.map(lambda *leaves: np.stack(leaves), *models), drawn, owner)
     assert np.all(np.asarray(both.norm)[: len(IDS)] > 0)
     for client in range(len(IDS)):
-        parts = (part[client : client + 1] for part in drawn.batches.parts())
-        mine = Drawn(Batches(*parts), drawn.keys[client : client + 1], drawn.lr[client : client + 1])
-        alone = trainer.train_all(models[owner[client]], mine)
+        alone = trainer.train_all(models[owner[client]], drawn.part(slice(client, client + 1)))
         assert same_bits(jax.tree.map(lambda leaf, at=client: leaf[at : at + 1], both), alone)
 
 
 def test_one_compiled_program_serves_all() -> None:
-    train(make(people("floats")))
-    before = len(loops.trained.compiled.signatures)
-    train(make(people("regression"), **OPTIONS["all"]))
+    train(make(data_of("floats")))
+    before = len(loops.train_clients.compiled.signatures)
+    train(make(data_of("regression"), **OPTIONS["all"]))
     train(make(of_labels(5, 17), batch=3, hidden=(6, 5)))
-    train(make(people("images"), hidden=(6,)))
-    assert len(loops.trained.compiled.signatures) == before == 1
+    train(make(data_of("images"), hidden=(6,)))
+    assert len(loops.train_clients.compiled.signatures) == before == 1
 
 
 # ---- where it is used
 
 
 def test_it_is_what_auto_means_for_small_dense_networks_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, images = people("floats"), people("images")
+    data, images = data_of("floats"), data_of("images")
     one, two = learn.logistic((6,), 4), learn.mlp((6,), 4, hidden=(5,))
     own = learn.Model(one.init, one.apply)
-    for people_, model, options, form in (
+    for federated, model, options, form in (
         (data, one, {}, "loop"),
-        (people("regression"), learn.linear((6,)), {}, "loop"),
+        (data_of("regression"), learn.linear((6,)), {}, "loop"),
         (data, two, {}, "loop"),
         (images, learn.logistic((10, 9, 2), 4), {}, "loop"),
         (images, learn.mlp((10, 9, 2), 4, hidden=(30,)), {}, "loop"),
@@ -260,10 +256,10 @@ def test_it_is_what_auto_means_for_small_dense_networks_on_a_cpu(monkeypatch: py
         (data, own, {}, "scan"),
         (data, one, {"precision": "bfloat16"}, "scan"),
     ):
-        assert Trainer(people_, model, **options).form == form
+        assert Trainer(federated, model, **options).form == form
         if form == "scan":
             with pytest.raises(SettingError, match=r"form = 'loop', .* at most 6,000 weights, .*form='auto'"):
-                Trainer(people_, model, form="loop", **options)
+                Trainer(federated, model, form="loop", **options)
     monkeypatch.setattr(dense, "ROOM", 10)  # so many pixels as floats would fill the memory
     assert make(images, "auto").form == "scan"
     assert make(data, "auto").form == "loop"
@@ -271,7 +267,7 @@ def test_it_is_what_auto_means_for_small_dense_networks_on_a_cpu(monkeypatch: py
 
 def test_a_gpu_takes_the_other_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert make(people("floats"), "auto").form == "vmap"
+    assert make(data_of("floats"), "auto").form == "vmap"
 
 
 # ---- scores, and the mean of updates
@@ -281,7 +277,7 @@ def test_a_gpu_takes_the_other_form(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["floats", "images", "regression"])
 @pytest.mark.parametrize("count", [1, 7, 50])
 def test_scores_are_the_twins(kind: str, hidden: tuple[int, ...], count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = make(people(kind), hidden=hidden)
+    trainer = make(data_of(kind), hidden=hidden)
     index = np.random.default_rng(count).integers(0, 50, count)
     models = [trainer.init(seed)["params"] for seed in (1, 2)]
     dataset = trainer.data.dataset
@@ -305,7 +301,7 @@ def test_the_first_of_the_highest_outputs_is_the_answer_and_no_number_is_the_hig
     data = split(Dataset("ties", x, np.array([0, 1, 0, 1], np.int32), classes=3), np.array([4]))
     eye = [{"w": np.eye(3, dtype=np.float32), "b": np.zeros(3, np.float32)}]
     loss, hits = dense.scores(eye, dense.place(data.dataset, "train", 1), np.arange(4))
-    scan = evaluation.score(learn.logistic((3,), 3), eye, placement.place(data.dataset, "train", 1), np.arange(4))
+    scan = placement.place(data.dataset, "train", 1).launch(learn.logistic((3,), 3), eye, np.arange(4))()
     np.testing.assert_array_equal(hits[:3], scan[1][:3])
     np.testing.assert_allclose(loss, scan[0], rtol=1e-6)
     assert np.isfinite(loss).tolist() == [True, True, False, False]
@@ -335,11 +331,11 @@ def test_the_mean_of_updates(clients: int, spare: int, seed: int) -> None:
 
 
 def test_the_mean_of_updates_is_that_of_the_other_forms() -> None:
-    trainer = make(people("floats"), hidden=(7, 5))
+    trainer = make(data_of("floats"), hidden=(7, 5))
     model = trainer.init(1)
     delta, *_ = train(trainer, model)
     weights = np.zeros(len(delta[0]["b"]), np.float32)
     weights[:4] = 0.5, 0.2, 0.0, 0.3
-    slow, _ = aggregation.combine(None, model["params"], (), delta, weights)
+    slow, _ = forms.combine(None, model["params"], (), delta, weights)
     found = dense.plus(model["params"], dense.mean(delta, weights))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, slow)

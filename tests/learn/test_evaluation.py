@@ -7,7 +7,7 @@ import pytest
 import twin
 from hypothesis import given
 from hypothesis import strategies as st
-from people import BATCH, SIZES, model_of, people
+from small_data import BATCH, SIZES, data_of, model_of
 
 from fedpick import learn
 from fedpick.core.rng import stream
@@ -33,7 +33,7 @@ def small_chunks(kind: str) -> learn.Model:
 @pytest.mark.parametrize("held", [0, 2])
 @pytest.mark.parametrize("kind", ["floats", "images", "regression"])
 def test_evaluation(kind: str, held: int) -> None:
-    data = people(kind, held)
+    data = data_of(kind, held)
     trainer = Trainer(data, small_chunks(kind), evaluate_every=1)
     model, dataset = trainer.init(2), data.dataset
     found = trainer.evaluate(model, 1)
@@ -64,7 +64,7 @@ def test_the_worst_decile_of_many_clients() -> None:
 
 
 def test_without_a_test_set_the_clients_own_held_out_examples_are_it() -> None:
-    with_test = people("floats", 2)
+    with_test = data_of("floats", 2)
     data = Federated(
         Dataset("own", with_test.dataset.x, with_test.dataset.y, classes=4),
         with_test.examples,
@@ -79,7 +79,7 @@ def test_without_a_test_set_the_clients_own_held_out_examples_are_it() -> None:
 
 
 def test_rounds_of_evaluation() -> None:
-    trainer = Trainer(people("floats"), small_chunks("floats"), evaluate_every=2, spread_every=4)
+    trainer = Trainer(data_of("floats"), small_chunks("floats"), evaluate_every=2, spread_every=4)
     model = trainer.init(2)
     assert [sorted(trainer.evaluate(model, round)) for round in (1, 2, 3)] == [[], ["accuracy", "test_loss"], []]
     assert [trainer.accuracies(model, round) is None for round in (3, 4)] == [True, False]
@@ -88,7 +88,7 @@ def test_rounds_of_evaluation() -> None:
 
 @pytest.mark.parametrize("kind", ["floats", "images", "regression"])
 def test_a_probe_of_all_data(kind: str) -> None:
-    trainer = Trainer(people(kind), small_chunks(kind))
+    trainer = Trainer(data_of(kind), small_chunks(kind))
     model, dataset = trainer.init(3), trainer.data.dataset
     ids = np.array([6, 2, 0, 5])
     loss = each(trainer, model, dataset.x, dataset.y)[0]
@@ -97,7 +97,7 @@ def test_a_probe_of_all_data(kind: str) -> None:
 
 
 def test_a_probe_of_a_mini_batch() -> None:
-    trainer = Trainer(people("floats"), small_chunks("floats"))
+    trainer = Trainer(data_of("floats"), small_chunks("floats"))
     model, dataset = trainer.init(3), trainer.data.dataset
     ids = np.array([6, 2, 0, 5, 0])
     loss = each(trainer, model, dataset.x, dataset.y)[0]
@@ -109,7 +109,7 @@ def test_a_probe_of_a_mini_batch() -> None:
 
 
 def test_nobody_is_probed() -> None:
-    trainer = Trainer(people("floats"), small_chunks("floats"))
+    trainer = Trainer(data_of("floats"), small_chunks("floats"))
     for batch in (None, 4):
         assert trainer.probe(trainer.init(3), np.empty(0, np.int64), batch, stream(0, 1, "probe")).shape == (0,)
 

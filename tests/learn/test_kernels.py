@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twin import reference_features
 
-from fedpick.learn import kernels
-from fedpick.learn.convolution import features
+from fedpick.learn.jax import kernels
+from fedpick.learn.jax.convolution import features
 
 
 @pytest.fixture(autouse=True)

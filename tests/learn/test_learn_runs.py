@@ -11,7 +11,7 @@ import bits
 import jax
 import numpy as np
 import pytest
-from people import BATCH, SIZES, model_of, people, same_bits, split
+from small_data import BATCH, SIZES, data_of, model_of, same_bits, split
 
 import fedpick as fp
 from fedpick import data, learn, worlds
@@ -31,9 +31,9 @@ def still(clients: fp.Clients, **parts: Any) -> fp.World:
 
 
 def run_of(
-    policy: Any, people_: Federated | None = None, place: dict[str, Any] | None = None, **settings: Any
+    policy: Any, federated: Federated | None = None, place: dict[str, Any] | None = None, **settings: Any
 ) -> fp.Run:
-    federated = people("floats") if people_ is None else people_
+    federated = data_of("floats") if federated is None else federated
     chosen = {"lr": 0.1, "batch": BATCH, "evaluate_every": 2, "form": "vmap"} | settings
     trainer = Trainer(federated, chosen.pop("model", model_of("floats")), **chosen)
     return fp.Run(policy, still(federated.clients, **(place or {})), seed=1, trainer=trainer)
@@ -96,7 +96,7 @@ def test_horvitz_thompson_runs_with_a_policy_that_knows_its_chances() -> None:
 
 @pytest.mark.parametrize("form", ["scan", "vmap"])
 def test_a_client_whose_loss_is_not_finite_has_failed_and_the_run_goes_on(form: str) -> None:
-    good = people("floats").dataset
+    good = data_of("floats").dataset
     x = good.x.copy()
     federated = split(Dataset("bad", x, good.y, good.test_x, good.test_y, 4), SIZES)
     bad = int(np.flatnonzero([9 in federated.examples_of(k) for k in range(len(SIZES))])[0])
@@ -200,7 +200,7 @@ def test_any_number_of_devices_gives_the_same_bits(network: str) -> None:
 
 
 def seeds_together(count: int, **place: Any) -> list[fp.Run]:
-    federated = people("floats")
+    federated = data_of("floats")
     policies = [fp.Uniform(4), fp.SizeWeighted(3), fp.E3CS(2)]
     return [
         fp.Run(
@@ -252,7 +252,7 @@ def test_runs_that_cannot_be_played_together() -> None:
         next(play_together([one, other], until=1))
     stranger = run_of(
         fp.Uniform(3),
-        split(Dataset("other", people("floats").dataset.x + 1, people("floats").dataset.y, classes=4), SIZES),
+        split(Dataset("other", data_of("floats").dataset.x + 1, data_of("floats").dataset.y, classes=4), SIZES),
     )
     with pytest.raises(SettingError, match="must share one data set, but have Dataset"):
         next(play_together([one, stranger], until=1))

@@ -147,7 +147,7 @@ def test_functions_of_the_users_own():
 
     several.directions = {"low": "smaller", "high": "larger"}
     metrics = ("accuracy", "loss", score, several)
-    found = measures.measured(metrics, np.array([[0.0, 2.0], [1.0, 0.0]], np.float32), np.array([1, 1]))
+    found = measures.measure(metrics, np.array([[0.0, 2.0], [1.0, 0.0]], np.float32), np.array([1, 1]))
     assert found == {"score": 1.0, "low": 0.0, "high": 2.0}
     assert measures.declared(metrics) == {"low": "smaller", "high": "larger"}
     several.directions = {"low": "down"}
@@ -158,4 +158,4 @@ def test_functions_of_the_users_own():
     with pytest.raises(
         fp.ContractError, match="the metric wrong returned 'good' for 'wrong', but must return a number"
     ):
-        measures.measured((type("wrong", (), {"__call__": lambda *_: "good", "__name__": "wrong"})(),), [[1.0]], [0])
+        measures.measure((type("wrong", (), {"__call__": lambda *_: "good", "__name__": "wrong"})(),), [[1.0]], [0])

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from people import people
+from small_data import data_of
 
 from fedpick import learn
 from fedpick.core.errors import ContractError, FedpickError, SettingError, UnknownNameError
@@ -117,14 +117,14 @@ def test_an_unknown_name() -> None:
 
 def test_outputs_that_do_not_match_the_labels() -> None:
     with pytest.raises(SettingError) as caught:
-        Trainer(people("floats"), learn.mlp((6,), 3))
+        Trainer(data_of("floats"), learn.mlp((6,), 3))
     for part in ("'mlp 6-200-200-3'", "(2, 3)", "floats has 4 labels", "outputs=4"):
         assert part in str(caught.value)
 
 
 def test_outputs_that_do_not_match_a_target() -> None:
     with pytest.raises(SettingError, match=r"shape \(2, 2\) for 2 inputs, but regression has one target.*outputs=1"):
-        Trainer(people("regression"), learn.linear((6,), 2))
+        Trainer(data_of("regression"), learn.linear((6,), 2))
 
 
 @pytest.mark.parametrize("model", [learn.mlp((5,), 4), learn.cnn((28, 28, 1), 4)], ids=["mlp", "cnn"])
@@ -132,24 +132,24 @@ def test_inputs_of_another_shape(model: learn.Model) -> None:
     with pytest.raises(
         SettingError, match=r"cannot take the inputs of floats, of shape \(6,\).*make it for this shape"
     ):
-        Trainer(people("floats"), model)
+        Trainer(data_of("floats"), model)
 
 
 def test_images_of_another_size() -> None:
     with pytest.raises(SettingError, match=r"cannot take the inputs of images, of shape \(10, 9, 2\)"):
-        Trainer(people("images"), learn.cnn((12, 12, 2), 4, channels=(3,), kernel=3))
+        Trainer(data_of("images"), learn.cnn((12, 12, 2), 4, channels=(3,), kernel=3))
 
 
 def test_a_regression_may_give_one_number_without_an_axis() -> None:
     inner = learn.linear((6,))
     flat = learn.Model(inner.init, lambda params, x, key: inner.apply(params, x, key)[:, 0], "flat")
-    trainers = [Trainer(people("regression"), model, evaluate_every=1) for model in (inner, flat)]
+    trainers = [Trainer(data_of("regression"), model, evaluate_every=1) for model in (inner, flat)]
     one, other = (trainer.evaluate(trainer.init(1), 1) for trainer in trainers)
     assert one == pytest.approx(other)
 
 
 def test_a_client_without_examples() -> None:
-    data = Federated(people("floats").dataset, np.arange(3), np.array([0, 2, 2, 3]))
+    data = Federated(data_of("floats").dataset, np.arange(3), np.array([0, 2, 2, 3]))
     with pytest.raises(ContractError, match="client 1 has no examples; leave such clients out of the partition"):
         Trainer(data, learn.logistic((6,), 4))
 
@@ -175,7 +175,7 @@ def test_a_client_without_examples() -> None:
 )
 def test_settings_of_a_trainer_that_cannot_be(settings: dict[str, object], says: str) -> None:
     with pytest.raises(FedpickError) as caught:
-        Trainer(people("floats"), learn.logistic((6,), 4), **settings)  # type: ignore[arg-type]
+        Trainer(data_of("floats"), learn.logistic((6,), 4), **settings)  # type: ignore[arg-type]
     assert says in str(caught.value)
 
 

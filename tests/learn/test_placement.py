@@ -3,9 +3,9 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from people import people
+from small_data import data_of
 
-from fedpick.learn import placement
+from fedpick.learn.jax import placement
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 4))
@@ -19,7 +19,7 @@ def test_a_deal_is_an_order_and_nearly_even(steps: list[int], devices: int) -> N
 
 
 def test_data_is_placed_once_for_all_trainers_that_share_it() -> None:
-    dataset = people("pixels").dataset
+    dataset = data_of("pixels").dataset
     placed = placement.place(dataset, "train", 1)
     assert placement.place(dataset, "train", 1) is placed
     np.testing.assert_array_equal(placed.x, dataset.x)

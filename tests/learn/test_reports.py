@@ -4,15 +4,14 @@ import jax
 import numpy as np
 import pytest
 import twin
-from people import BATCH, SIZES, model_of, people
+from small_data import BATCH, SIZES, data_of, model_of
 
 import fedpick as fp
 from fedpick import learn
 from fedpick.core.rng import stream
 from fedpick.data import Dataset, Federated
 from fedpick.flower import reports as flower_reports
-from fedpick.learn import evaluation
-from fedpick.learn.reports import noise_of
+from fedpick.learn.jax.reports import noise_of
 from fedpick.simulate.round import _reported
 from fedpick.worlds import Always, PerClient, Reliable, World
 
@@ -23,7 +22,7 @@ EVERY = ("update_norm", "update", "sketch_5", "output_update", "squared_loss", "
 
 @pytest.fixture(scope="module")
 def trained():
-    trainer = learn.Trainer(people("floats"), model_of("floats"), batch=8, reports=EVERY)
+    trainer = learn.Trainer(data_of("floats"), model_of("floats"), batch=8, reports=EVERY)
     model, ids = trainer.init(0), np.array([4, 0, 1])
     used = np.array([True, False, True])
     updates = trainer.train(model, ids, used, np.ones(3), 1, np.random.default_rng(0))
@@ -47,14 +46,14 @@ def test_each_report_is_what_its_name_says(trained):
     assert updates.reports["output_update"].shape == (3, 4)  # one number per label
     for at, client in ((0, 4), (2, 1)):
         held = trainer.data.examples_of(client)
-        loss, right = evaluation.score(trainer.model, trainer.everywhere(model["params"]), trainer._arrays, held)
+        loss, right = trainer.scores(model["params"], held)
         assert updates.reports["squared_loss"][at] == pytest.approx(np.mean(loss**2))
         assert updates.reports["accuracy"][at] == pytest.approx(right.mean())
 
 
 def test_a_report_that_there_is_not_is_named():
     with pytest.raises(fp.UnknownNameError, match="unknown report 'sketch_0'; did you mean 'sketch_32'"):
-        learn.Trainer(people("floats"), model_of("floats"), reports=("sketch_0",))
+        learn.Trainer(data_of("floats"), model_of("floats"), reports=("sketch_0",))
 
 
 def test_reports_that_the_policy_asks_for_are_charged_and_others_are_not():
@@ -67,9 +66,13 @@ def test_reports_that_the_policy_asks_for_are_charged_and_others_are_not():
 
 
 def test_a_round_of_oort_is_charged_for_its_numbers():
-    trainer = learn.Trainer(people("floats"), model_of("floats"), batch=8, reports=("squared_loss",))
+    trainer = learn.Trainer(data_of("floats"), model_of("floats"), batch=8, reports=("squared_loss",))
     world = World(
-        people("floats").clients, availability=Always(), volatility=Reliable(), latency=PerClient(), model_megabytes=1.0
+        data_of("floats").clients,
+        availability=Always(),
+        volatility=Reliable(),
+        latency=PerClient(),
+        model_megabytes=1.0,
     )
     records = [next(iter(fp.Run(policy, world, 0, trainer).rounds(1))) for policy in (fp.Oort(3), fp.Uniform(3))]
     assert records[0].megabytes - records[1].megabytes == pytest.approx(3 * 4e-6)
@@ -86,7 +89,7 @@ def test_what_a_flower_client_tells_is_what_the_trainer_reports(trained):
         after.append(flat[start : start + leaf.size].reshape(leaf.shape))
         start += leaf.size
     held = trainer.data.examples_of(4)
-    loss, right = evaluation.score(trainer.model, trainer.everywhere(model["params"]), trainer._arrays, held)
+    loss, right = trainer.scores(model["params"], held)
     told = flower_reports(losses=loss, correct=right, before=before, after=after, sketch=5)
     assert sorted(told) == ["accuracy", "sketch_5", "squared_loss", "update_norm"]
     for name, value in told.items():
@@ -96,7 +99,7 @@ def test_what_a_flower_client_tells_is_what_the_trainer_reports(trained):
 def test_updates_and_embeddings_are_reported() -> None:
     """The update itself, flat; and the mean output of the local model on noise like the held-out inputs."""
     reports = ("update", "embedding")
-    trainer = learn.Trainer(people("images"), model_of("images"), lr=0.1, batch=BATCH, reports=reports)
+    trainer = learn.Trainer(data_of("images"), model_of("images"), lr=0.1, batch=BATCH, reports=reports)
     model = trainer.init(5)
     ids, used = np.array([4, 2, 0]), np.array([True, False, True])
     updates = trainer.train(model, ids, used, np.ones(3), 1, stream(1, 1, "train"))

@@ -1,7 +1,7 @@
 """A trainer from plain settings: each data set's own defaults, however its name is written."""
 
 import pytest
-from people import people
+from small_data import data_of
 
 from fedpick import data
 from fedpick.learn import settings
@@ -9,7 +9,7 @@ from fedpick.learn import settings
 
 @pytest.mark.parametrize("name", ["cifar10", "CIFAR-10", "Cifar_10"])
 def test_the_defaults_are_those_of_the_data_set(name):
-    trainer = settings.build_trainer(people("floats"), {"name": name}, {"model": "logistic"})
+    trainer = settings.build_trainer(data_of("floats"), {"name": name}, {"model": "logistic"})
     usual = settings.DEFAULTS["cifar10"]
     assert (trainer.lr, trainer.batch, trainer.momentum) == (usual["lr"], usual["batch"], usual["momentum"])
 

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from people import model_of, people
+from small_data import data_of, model_of
 
 import fedpick as fp
 from fedpick import learn
 from fedpick.core.types import Updates
-from fedpick.learn import evaluation
-from fedpick.learn.reports import judged, of_server, validation
+from fedpick.learn.evaluation import split_test
+from fedpick.learn.jax.reports import of_server
 from fedpick.simulate.round import _reported
 from fedpick.simulate.together import play_together
 from fedpick.worlds import Always, PerClient, Reliable, World
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("quick_start")
 
 
 def make(reports=("update_norm", "shapley"), **options):
-    return learn.Trainer(people("floats"), model_of("floats"), lr=0.3, batch=8, reports=reports, **options)
+    return learn.Trainer(data_of("floats"), model_of("floats"), lr=0.3, batch=8, reports=reports, **options)
 
 
 def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
@@ -31,7 +31,7 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
     updates = trainer.train(model, ids, used, np.ones(4), 1, np.random.default_rng(0))
     delta, at, slots = updates.payload
     data = trainer.data.dataset
-    valued = validation(trainer.reports, data)
+    valued, _ = split_test(trainer.reports, data)
 
     def value(members):
         params = model["params"]
@@ -39,7 +39,7 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
             sizes = trainer.data.sizes[ids[at[list(members)]]]
             for share, i in zip(sizes / sizes.sum(), members, strict=True):
                 params = jax.tree.map(lambda w, d, share=share, i=i: w + share * d[slots[i]], params, delta)
-        loss, _ = evaluation.score(trainer.model, trainer.everywhere(params), trainer._placed("test"), valued)
+        loss, _ = trainer.placed("test").launch(trainer.model, trainer.backend.everywhere(params), valued)()
         return -loss.mean()
 
     wanted = np.full(4, np.nan)
@@ -55,12 +55,12 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
 def test_what_it_values_on_is_not_what_it_is_tested_on():
     trainer, plain = make(), make(("update_norm",))
     data = trainer.data.dataset
-    tested, valued = judged(trainer.reports, data), validation(trainer.reports, data)
+    valued, tested = split_test(trainer.reports, data)
     assert set(tested) | set(valued) == set(range(11))
     assert not set(tested) & set(valued)
-    assert len(judged(plain.reports, data)) == 11
+    assert len(split_test(plain.reports, data)[1]) == 11
     model = trainer.init(0)
-    loss, right = evaluation.score(trainer.model, trainer.everywhere(model["params"]), trainer._placed("test"), tested)
+    loss, right = trainer.placed("test").launch(trainer.model, trainer.backend.everywhere(model["params"]), tested)()
     found = trainer.evaluate(model, 10)
     assert found["test_loss"] == pytest.approx(loss.mean())
     assert found["accuracy"] == pytest.approx(right.mean())
@@ -88,7 +88,7 @@ def test_nothing_is_valued_if_the_model_that_was_sent_has_no_loss():
 
 
 def runs():
-    data = people("floats")
+    data = data_of("floats")
     world = World(
         data.clients, availability=Always(), volatility=Reliable(), latency=PerClient(1.0), epochs=(1,), deadline=None
     )
@@ -110,7 +110,7 @@ def test_stacked_runs_value_as_runs_alone():
 def test_it_costs_no_message_and_is_missing_by_name():
     outcome = fp.Outcome([0, 0], np.ones(2), np.ones(2), {"shapley": [1.0, 2.0]})
     assert _reported(fp.GreedyFed(2), fp.Clients(np.ones(2)), outcome) == 0.0
-    data = people("floats")
+    data = data_of("floats")
     with pytest.raises(
         fp.MissingError, match="GreedyFed needs the report 'shapley', but this trainer reports update_n"
     ):

@@ -17,7 +17,7 @@ from fedpick.store.checkpoint import pack_run, unpack_run
 from fedpick.worlds import Always, PerClient, Reliable, World
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
-from people import SIZES, model_of, people
+from small_data import SIZES, data_of, model_of
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 
@@ -27,11 +27,11 @@ SEED = 3
 
 def world(rounds, **changes):
     parts = {"availability": Always(), "volatility": Reliable(), "latency": PerClient(TIMES), "epochs": (1,)}
-    return World(people("floats").clients, **{**parts, "deadline": 2.0, "late": rounds, **changes})
+    return World(data_of("floats").clients, **{**parts, "deadline": 2.0, "late": rounds, **changes})
 
 
 def trainer(**options):
-    return learn.Trainer(people("floats"), model_of("floats"), lr=0.3, batch=8, evaluate_every=100, **options)
+    return learn.Trainer(data_of("floats"), model_of("floats"), lr=0.3, batch=8, evaluate_every=100, **options)
 
 
 def flat(tree, row=None):

@@ -10,8 +10,9 @@ import pytest
 import fedpick as fp
 from fedpick import data
 from fedpick.core.errors import SettingError
-from fedpick.learn import evaluation, logistic
-from fedpick.learn.reports import vectors as real_vectors
+from fedpick.learn import logistic
+from fedpick.learn.jax import placement
+from fedpick.learn.jax.reports import vectors as real_vectors
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import together
 from fedpick.simulate.together import RunError, play_together
@@ -19,12 +20,12 @@ from fedpick.simulate.together import RunError, play_together
 pytestmark = pytest.mark.usefixtures("quick_start")
 
 
-def people(seed: int = 0) -> data.Federated:
+def small_data(seed: int = 0) -> data.Federated:
     return data.Synthetic(1.0, 1.0)(num_clients=8, rng=fp.rng.stream(seed, 0, "data"))
 
 
 def run(seed: int, policy: Any = None, federated: data.Federated | None = None, **settings: Any) -> fp.Run:
-    federated = people() if federated is None else federated
+    federated = small_data() if federated is None else federated
     trainer = Trainer(federated, logistic((60,), 10), batch=8, steps=2, evaluate_every=2, **settings)
     return fp.Run(policy or fp.Uniform(3), fp.World(federated.clients), seed=seed, trainer=trainer)
 
@@ -46,14 +47,14 @@ def test_data_made_twice_is_put_on_the_device_once() -> None:
 
 def test_models_are_evaluated_together_where_the_examples_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs 0 and 1 on the same examples; run 2 never on what the clients hold, run 3 with others held out."""
-    real, calls = evaluation.launch, []
+    real, calls = placement.Arrays.launch, []
 
-    def launch(model: Any, params: Any, arrays: Any, index: Any, several: bool = False) -> Any:
+    def launch(arrays: Any, model: Any, params: Any, index: Any, several: bool = False) -> Any:
         calls.append(len(jax.tree.leaves(params)[0]) if several else 1)
-        return real(model, params, arrays, index, several)
+        return real(arrays, model, params, index, several)
 
     def runs() -> list[fp.Run]:
-        made = people()
+        made = small_data()
         bare = replace(made.dataset, test_x=made.dataset.test_x[:0], test_y=made.dataset.test_y[:0])
         shared = replace(made, dataset=bare, held=np.arange(16), held_starts=np.arange(9) * 2)
         other = replace(shared, held=np.arange(16)[::-1].copy())
@@ -62,7 +63,7 @@ def test_models_are_evaluated_together_where_the_examples_are_the_same(monkeypat
         return [run(r, federated=partitions[r], form="vmap", **different[r]) for r in range(4)]  # on one device
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "launch", launch)
+        patch.setattr(placement.Arrays, "launch", launch)
         mine = [records[r].metrics for records in play_together(runs(), until=4) for r in range(4)]
     assert calls == [3, 3, 1] * 2  # own examples of 0, 1, 3; held-out ones of 0, 1, 2; those of 3
     wanted = [metrics for several in zip(*(r.rounds(until=4) for r in runs()), strict=True) for metrics in several]
@@ -74,7 +75,7 @@ def test_models_are_evaluated_together_where_the_examples_are_the_same(monkeypat
 
 @pytest.mark.parametrize("part", ["x", "y"])
 def test_data_that_differs_is_not_taken_for_the_same(part: str) -> None:
-    mine, other = people(), people()
+    mine, other = small_data(), small_data()
     getattr(other.dataset, part)[0] += 1 if part == "x" else -1 if other.dataset.y[0] else 1
     with pytest.raises(SettingError, match=r"must share one data set, but have Dataset\('synthetic"):
         next(play_together([run(0, federated=mine), run(1, federated=other)], until=1))

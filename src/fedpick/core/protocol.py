@@ -82,7 +82,7 @@ from fedpick.core.errors import ContractError
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Updates, View
 
 __all__ = [
-    *("Policy", "ReportSpec", "TrainerLike", "Traits"),
+    *("Policy", "ReportSpec", "Trainer", "Traits"),
     *("check_asked", "check_choice", "check_methods", "check_outcome", "check_reports", "fault", "traits"),
 ]
 
@@ -105,19 +105,19 @@ class Policy(Protocol[S]):
         ...
 
 
-class TrainerLike(Protocol):
-    """Trains the model: `fedpick.learn.Trainer`, or one of your own. A run without one simulates only the selection.
+class Trainer(Protocol):
+    """What trains the model: `fedpick.learn.Trainer`, or a class of yours. A run without one simulates only selection.
 
     Everything that a trainer keeps from round to round is in the model (also optimiser states): arrays in nested dicts,
     lists or tuples. These are saved in a run's checkpoints.
 
-    It may have more, which is used where it is there:
+    It may have more, which a run uses if it is there (`fedpick.simulate.abilities` has the types):
 
     - `directions`: which way is better, of metrics whose names do not tell: {"quality": "larger", "regret": "smaller"}.
       Names such as macro_f1, auroc, val_loss or perplexity do (`fedpick.core.metrics.direction`).
     - `client_scores(model, round)`: an array with a score for each client, NaN for one without; or None. Larger is
-      better, as of the accuracy on its own data. It is called after an evaluation that gave metrics, and gives the
-      columns worst_decile and spread; at the end of a run, it gives the clients' accuracy on the page.
+      better, as for an accuracy on the client's data. A run calls it after an evaluation that gave metrics, for the
+      columns worst_decile and spread, and at its end, for the clients' accuracies on the page.
     - `megabytes`: size of a message with the model, in units of 1e6 bytes. Without it, that of all arrays of the model.
     - `reports`: names of the reports that it gives; a policy that needs another is then refused before the first round.
     """

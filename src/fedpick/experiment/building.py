@@ -15,8 +15,9 @@ from fedpick._support.text import Makers, make
 from fedpick.core import rng as rngs
 from fedpick.core.errors import ConfigError, FedpickError, unknown_name
 from fedpick.core.metrics import check_directions
-from fedpick.core.protocol import TrainerLike
+from fedpick.core.protocol import Trainer
 from fedpick.core.types import Clients
+from fedpick.simulate.abilities import DirectedTrainer
 from fedpick.worlds import World
 
 __all__ = [
@@ -113,7 +114,7 @@ def _own_world(text: str, count: int | None) -> World:
 
 def build_trainer(
     people: Any, data: dict[str, Any] | None, settings: dict[str, Any], reports: tuple[str, ...]
-) -> TrainerLike:
+) -> Trainer:
     """fedpick's trainer, or one of the user's own: train = {"trainer": "loop.py:Trainer(lr=0.1)"}.
 
     Args:
@@ -142,7 +143,7 @@ def build_trainer(
     return _checked(made, text)
 
 
-def made_trainer(trainer: Any, people: Any, reports: tuple[str, ...]) -> TrainerLike:
+def made_trainer(trainer: Any, people: Any, reports: tuple[str, ...]) -> Trainer:
     """A trainer of the user's own: an object as it is, or what a class or a function makes for this data.
 
     Args:
@@ -173,14 +174,14 @@ def is_trainer(thing: Any) -> bool:
     return hasattr(thing, "train") and not isinstance(thing, type)
 
 
-def _checked(made: Any, name: str) -> TrainerLike:
+def _checked(made: Any, name: str) -> Trainer:
     lacking = [method for method in ("init", "probe", "train", "aggregate", "evaluate") if not hasattr(made, method)]
     if lacking:
         raise ConfigError(
-            f"{name}: has no method {lacking[0]}; see fedpick.core.protocol.TrainerLike for a trainer's methods"
+            f"{name}: has no method {lacking[0]}; see fedpick.core.protocol.Trainer for a trainer's methods"
         )
-    check_directions(getattr(made, "directions", None), name)
-    trainer: TrainerLike = made
+    check_directions(made.directions if isinstance(made, DirectedTrainer) else None, name)
+    trainer: Trainer = made
     return trainer
 
 

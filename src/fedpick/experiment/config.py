@@ -36,10 +36,11 @@ from fedpick._support import user_code
 from fedpick._version import __version__
 from fedpick.core.errors import ConfigError, FedpickError, bare_name
 from fedpick.core.metrics import check_directions, metrics_text
-from fedpick.core.protocol import TrainerLike, traits
+from fedpick.core.protocol import Trainer, traits
 from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, made_trainer, world_label
 from fedpick.experiment.code import Reader, named_references
 from fedpick.policies.text import canonical_policy
+from fedpick.simulate.abilities import DirectedTrainer, SizedTrainer
 from fedpick.simulate.run import Run, check_fit, megabytes_of, policy_for
 from fedpick.store.checkpoint import RunState
 from fedpick.worlds import WORLDS, World
@@ -228,7 +229,7 @@ class Config:
         try:
             if trainer is None or self._sized(world):
                 return Run(policy, world, self.seed, trainer)
-            if hasattr(trainer, "megabytes"):
+            if isinstance(trainer, SizedTrainer):
                 return Run(policy, replace(world, model_megabytes=trainer.megabytes), self.seed, trainer)
             check_fit(policy, world, trainer)
             model = trainer.init(self.seed)
@@ -247,7 +248,7 @@ class Config:
             "world" in self.made and world.model_megabytes != World.model_megabytes
         )
 
-    def _trainer(self, people: Any, reports: tuple[str, ...]) -> TrainerLike:
+    def _trainer(self, people: Any, reports: tuple[str, ...]) -> Trainer:
         try:
             if "trainer" in self.made:
                 return made_trainer(self.made["trainer"], people, reports)
@@ -282,7 +283,8 @@ class Config:
         """What a report needs to know about the run, so that it need not build it."""
         oracle = traits(run.policy).oracle
         said = {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
-        directions = check_directions(getattr(run.trainer, "directions", None), "the trainer")
+        declared = run.trainer.directions if isinstance(run.trainer, DirectedTrainer) else None
+        directions = check_directions(declared, "the trainer")
         return said | ({"directions": directions} if directions else {})
 
 

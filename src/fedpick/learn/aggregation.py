@@ -1,19 +1,44 @@
-"""From the clients' updates to the next model: weights of the mean, and the server's optimiser."""
+"""How updates are weighed in the mean of a round."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
-from fedpick._support.text import Makers
 from fedpick.core.errors import MissingError
 from fedpick.core.types import Bools, Choice, Floats, Ints
 
-__all__ = ["AGGREGATIONS", "SERVERS", "FedAU", "combine", "fedadam", "fedavgm", "fedyogi", "moved"]
+__all__ = ["AGGREGATIONS", "Aggregation", "FedAU", "Rule"]
+
+Memory = dict[str, Ints]
+
+
+class Aggregation(Protocol):
+    """Weights of a round's updates, and what it remembers of the rounds before; that is kept with the model."""
+
+    def init(self, clients: int) -> Memory:
+        """The memory before the first round; empty for an aggregation without one."""
+        ...
+
+    def apply(self, memory: Mapping[str, Any], choice: Choice, returned: Bools, sizes: Ints) -> tuple[Floats, Memory]:
+        """(weight of each chosen client's update, 0 for those that did not return; the memory after this round)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An aggregation without a memory: a function of the choice, of who returned, and of all clients' sizes."""
+
+    weights: Callable[[Choice, Bools, Ints], Floats]
+
+    def init(self, clients: int) -> Memory:
+        """Nothing."""
+        return {}
+
+    def apply(self, memory: Mapping[str, Any], choice: Choice, returned: Bools, sizes: Ints) -> tuple[Floats, Memory]:
+        """The weights, and nothing to remember."""
+        return self.weights(choice, returned, sizes), {}
 
 
 def fedavg(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
@@ -64,23 +89,23 @@ class FedAU:
 
     cutoff = 50
 
-    def init(self, clients: int) -> dict[str, Ints]:
+    def init(self, clients: int) -> Memory:
         """The memory before the first round."""
         return {name: np.zeros(clients, np.int32) for name in ("waited", "total", "intervals")}
 
-    def weights(self, memory: Mapping[str, Any], choice: Choice, returned: Bools, sizes: Ints) -> Floats:
-        """Weights of this round, given those before it; a client drawn twice has its weight dealt out to its copies."""
+    def apply(self, memory: Mapping[str, Any], choice: Choice, returned: Bools, sizes: Ints) -> tuple[Floats, Memory]:
+        """Weights of this round, and the next memory; a client drawn twice has its weight dealt out to its copies."""
         ids = choice.ids
         number, total = np.asarray(memory["intervals"])[ids], np.asarray(memory["total"])[ids]
         interval = np.where(number > 0, total / np.maximum(number, 1), 1.0)
         copies = np.bincount(ids[returned], minlength=len(sizes))[ids]
-        return np.where(returned, sizes[ids] / sizes.sum() * interval / np.maximum(copies, 1), 0.0)
+        weights = np.where(returned, sizes[ids] / sizes.sum() * interval / np.maximum(copies, 1), 0.0)
+        return weights, self._next(memory, ids[returned])
 
-    def learn(self, memory: Mapping[str, Any], choice: Choice, returned: Bools) -> dict[str, Ints]:
-        """The memory after a round in which these returned."""
+    def _next(self, memory: Mapping[str, Any], returned: Ints) -> Memory:
         waited = np.asarray(memory["waited"]) + 1
         took_part = np.zeros(len(waited), np.bool_)
-        took_part[choice.ids[returned]] = True
+        took_part[returned] = True
         ended = took_part | (waited == self.cutoff)
         total = np.asarray(memory["total"]) + np.where(ended, waited, 0)
         intervals = np.asarray(memory["intervals"]) + ended
@@ -88,53 +113,10 @@ class FedAU:
         return {name: values.astype(np.int32) for name, values in found.items()}
 
 
-AGGREGATIONS: dict[str, Callable[[Choice, Bools, Ints], Floats] | FedAU] = {
-    "fedavg": fedavg,
-    "mean": mean,
-    "o2": o2,
-    "horvitz-thompson": horvitz_thompson,
-    "fedau": FedAU(),  # has a memory
+AGGREGATIONS: dict[str, Aggregation] = {
+    "fedavg": Rule(fedavg),
+    "mean": Rule(mean),
+    "o2": Rule(o2),
+    "horvitz-thompson": Rule(horvitz_thompson),
+    "fedau": FedAU(),
 }
-
-
-def fedavgm(lr: float = 1.0, momentum: float = 0.9) -> optax.GradientTransformation:
-    """FedAvgM (Hsu et al. 2019): momentum on the server."""
-    return optax.sgd(lr, momentum)
-
-
-def fedadam(lr: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3) -> optax.GradientTransformation:
-    """FedAdam (Reddi et al. 2021) on the server, as optax has it: with bias correction."""
-    return optax.adam(lr, b1, b2, eps)
-
-
-def fedyogi(lr: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3) -> optax.GradientTransformation:
-    """FedYogi (Reddi et al. 2021) on the server, as optax has it: with bias correction."""
-    return optax.yogi(lr, b1, b2, eps)
-
-
-SERVERS: Makers = {"fedavgm": fedavgm, "fedadam": fedadam, "fedyogi": fedyogi}
-
-
-@partial(jax.jit, static_argnums=0)
-def combine(server: optax.GradientTransformation | None, params: Any, state: Any, delta: Any, weights: Any) -> Any:
-    """Parameters and the server's state after this round; updates of weight 0 may hold anything, NaN too."""
-
-    def total(leaf: jax.Array) -> jax.Array:
-        flat = jnp.where(weights[:, None] > 0, leaf.reshape(len(leaf), -1), 0.0)
-        if flat.shape[1] == 1:  # a plain dot product sums in an order that depends on its length, padding included
-            flat = jnp.repeat(flat, 2, axis=1)
-        summed = jnp.tensordot(weights, flat, axes=1, precision="highest")
-        return summed[: leaf[0].size].reshape(leaf.shape[1:])
-
-    return _moved(server, params, state, jax.tree.map(total, delta))
-
-
-def _moved(server: optax.GradientTransformation | None, params: Any, state: Any, step: Any) -> Any:
-    if server is None:
-        return jax.tree.map(jnp.add, params, step), state
-    # The pseudo-gradient of Reddi et al. (2021): minus the mean update.
-    changes, state = server.update(jax.tree.map(jnp.negative, step), state, params)
-    return optax.apply_updates(params, changes), state
-
-
-moved = jax.jit(_moved, static_argnums=0)  # the second half of `combine`, given the weighted sum of the updates

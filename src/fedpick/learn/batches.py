@@ -1,8 +1,8 @@
-"""Which examples each client sees, in which order: drawn on the host, from the run's own random stream."""
+"""Which examples each client sees, in which order: drawn on the host, from the run's random stream."""
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,47 +11,47 @@ from fedpick._support.native import Native
 from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Federated
 
-__all__ = ["Batches", "Drawn", "draw", "seen", "steps_of"]
+__all__ = ["Batches", "draw", "seen", "steps_of"]
 
 Int32s = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Indices of examples for C clients, at most S steps, at most B examples a step.
+    """What C clients train on: at most S steps each, at most B examples a step.
 
     Args:
-        index: (C, S, B) into the flat arrays; padding is one of the client's own examples.
+        index: (C, S, B) into the flat arrays; padding is one of the client's examples.
         count: (C, S) examples in each batch; 0 where the step is padding.
         steps: (C) local steps of each client.
+        keys: (C, 2) for dropout.
+        lr: (C) learning rates.
     """
 
     index: Int32s
     count: Int32s
     steps: Int32s
+    keys: NDArray[np.uint32]
+    lr: NDArray[np.float32]
 
     @classmethod
     def empty(cls, clients: int, steps: int, batch: int) -> "Batches":
         """For so many clients, none of whom has a step."""
-        return cls(*(np.zeros(shape, np.int32) for shape in ((clients, steps, batch), (clients, steps), clients)))
+        return cls(
+            index=np.zeros((clients, steps, batch), np.int32),
+            count=np.zeros((clients, steps), np.int32),
+            steps=np.zeros(clients, np.int32),
+            keys=np.zeros((clients, 2), np.uint32),
+            lr=np.zeros(clients, np.float32),
+        )
 
-    def parts(self) -> tuple[Int32s, Int32s, Int32s]:
+    def part(self, place: slice) -> "Batches":
+        """Those of some clients, without copying."""
+        return Batches(*(array[place] for array in self.parts()))
+
+    def parts(self) -> tuple[Any, ...]:
         """All arrays."""
-        return self.index, self.count, self.steps
-
-
-class Drawn(NamedTuple):
-    """What a cohort's local training needs besides the model, padded to a shape that stays the same."""
-
-    batches: Batches
-    keys: NDArray[np.uint32]  # (clients, 2), for dropout
-    lr: NDArray[np.float32]  # (clients)
-
-    @classmethod
-    def empty(cls, clients: int, steps: int, batch: int) -> "Drawn":
-        """For so many clients, of whom none trains yet."""
-        made = Batches.empty(clients, steps, batch)
-        return cls(made, np.zeros((clients, 2), np.uint32), np.zeros(clients, np.float32))
+        return self.index, self.count, self.steps, self.keys, self.lr
 
 
 def steps_of(sizes: Ints, epochs: Ints, batch: int, steps: int | None) -> Ints:
@@ -81,7 +81,7 @@ def _fill(
     drawn = 0
     for c in range(len(sizes)):
         size = sizes[c]
-        # Padding is one of the client's own examples: masked out, but a NaN from another client's would still spread.
+        # Padding is one of the client's examples: masked out, but a NaN from another client's would still spread.
         index[c] = examples[starts[c]]
         order = np.arange(size)
         at = 0
@@ -101,13 +101,7 @@ def _fill(
 
 
 def draw(
-    data: Federated,
-    ids: Ints,
-    epochs: Ints,
-    batch: int,
-    steps: int | None,
-    rng: np.random.Generator,
-    into: Batches,
+    data: Federated, ids: Ints, epochs: Ints, batch: int, steps: int | None, rng: np.random.Generator, into: Batches
 ) -> Batches:
     """Draw the batches of these clients.
 

@@ -1,90 +1,104 @@
-"""Loss and correctness of a model on each example, and the figures of a round that are made of them."""
+"""Figures of a model on test data and on the clients' data, and the part of a trainer that computes them."""
 
-from functools import lru_cache, partial
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.sharding import PartitionSpec
 
+from fedpick.core import rng as rngs
 from fedpick.core.types import Floats, Ints
-from fedpick.data.federated import Federated
-from fedpick.learn import dense
-from fedpick.learn.models import Model
-from fedpick.learn.objective import Affine, correct, losses, prepare
-from fedpick.learn.placement import Arrays, mesh
+from fedpick.data.federated import Dataset, Federated
+from fedpick.learn import measures
+from fedpick.learn.backend import Backend, Examples, Scores
+from fedpick.learn.jax.models import Model
+from fedpick.learn.measures import Metric
 
-__all__ = ["Scores", "by_client", "fetch", "figures", "launch", "outputs", "score", "segment_means"]
+__all__ = ["Evaluation", "by_client", "segment_means", "split_test"]
 
-WIDER = 16  # times the examples in one call on a GPU: there a call costs more than what it computes
-
-Scores = tuple[Floats, Floats]  # loss and hit (1 or 0) of examples
+VALIDATION = 1000  # test examples that the server values updates on, at most half of them
 
 
-@lru_cache
-def _compiled(model: Model, devices: int, several: bool) -> Any:
-    def scores(params: Any, affine: Affine, x: Any, y: Any, index: Any) -> Any:
-        outputs = model.apply(params, prepare(x[index], affine), None).astype(jnp.float32)
-        return losses(outputs, y[index]), correct(outputs, y[index])
+class Evaluation:
+    """The part of `fedpick.learn.Trainer` that evaluates its model."""
 
-    def of_each(params: Any, *rest: Any) -> Any:
-        return lax.map(lambda one: scores(one, *rest), params)
+    data: Federated
+    model: Model
+    evaluate_every: int
+    spread_every: int | None
+    metrics: tuple[Metric, ...]
+    reports: tuple[str, ...]
+    backend: Backend
 
-    if devices == 1:
-        return jax.jit(of_each if several else scores)
-    here, dealt = PartitionSpec(), PartitionSpec("core")
-    spread = partial(jax.shard_map, mesh=mesh(devices), out_specs=dealt, check_vma=False)
-    return jax.jit(spread(scores, in_specs=(here, here, here, here, dealt)))
+    def placed(self, part: str = "train") -> Examples:
+        """The "train" or "test" examples where they are computed with."""
+        return self.backend.place(self.data.dataset, part)
 
+    def scores(self, params: Any, index: Ints) -> Scores:
+        """Loss and hit (1 or 0) of each of these training examples."""
+        return self.placed().launch(self.model, self.backend.everywhere(params), index)()
 
-def launch(model: Model, params: Any, arrays: Arrays | dense.Rows, index: Ints, several: bool = False) -> list[Any]:
-    """Begin to score these examples on the device; `fetch` waits for it.
+    def evaluate(self, model: Any, round: int) -> dict[str, float]:
+        """Test loss and accuracy; global training loss, and the spread of accuracy over clients (worst decile)."""
+        params, due = self.backend.everywhere(model["params"]), self.examples(round)
+        under_way = {name: where.launch(self.model, params, index) for name, (where, index) in due.items()}
+        return self.figures({name: wait() for name, wait in under_way.items()}) | self.measured(model, round)
 
-    With `several`, on one device, params are those of several models, stacked along the first axis.
+    def examples(self, round: int) -> dict[str, tuple[Examples, Ints]]:
+        """The examples of this round's evaluation, if one is due: "own", which clients hold, and "test"."""
+        found: dict[str, tuple[Examples, Ints]] = {}
+        if round % self.evaluate_every:
+            return found
+        dataset = self.data.dataset
+        every = self.evaluate_every if self.spread_every is None else self.spread_every
+        if every and round % every == 0:
+            found["own"] = self.placed(), np.arange(len(dataset))
+        if len(dataset.test_x):
+            found["test"] = self.placed("test"), split_test(self.reports, dataset)[1]
+        elif len(self.data.held):
+            found["test"] = self.placed(), self.data.held
+        return found
 
-    One call per block, not a loop inside one call: in such a loop XLA 0.10 on several CPU devices gave wrong products.
-    """
-    if isinstance(arrays, dense.Rows):
-        return [dense.scores(params, arrays, index, several)]
-    block = model.chunk * (arrays.devices if jax.default_backend() == "cpu" else WIDER)
-    padded = np.zeros(-(-len(index) // block) * block, np.int32)
-    padded[: len(index)] = index
-    function = _compiled(model, arrays.devices, several)
-    return [function(params, arrays.affine, arrays.x, arrays.y, part) for part in padded.reshape(-1, block)]
+    def figures(self, scores: Mapping[str, Scores]) -> dict[str, float]:
+        """What an evaluation found, given the scores of `examples`; nothing if none was due."""
+        found: dict[str, float] = {}
+        own, test, classes = scores.get("own"), scores.get("test"), self.data.dataset.classes
+        if own is not None:
+            found["train_loss"] = float(own[0][self.data.examples].mean())
+        if test is not None and len(test[0]):
+            found["test_loss"] = float(test[0].mean())
+            if classes:
+                found["accuracy"] = float(test[1].mean())
+        if own is not None and classes:
+            each = by_client(self.data, own[1])
+            each = np.sort(each[np.isfinite(each)])
+            found["spread"] = float(each.std())
+            found["worst_decile"] = float(each[: max(1, len(each) // 10)].mean())
+        return found
 
+    def measured(self, model: Any, round: int) -> dict[str, float]:
+        """The metrics of `metrics` on the held-out examples; nothing if no evaluation was due."""
+        if not self.metrics or round % self.evaluate_every:
+            return {}
+        dataset, part = self.data.dataset, "test" if len(self.data.dataset.test_x) else "train"
+        index = split_test(self.reports, dataset)[1] if part == "test" else self.data.held
+        if not len(index):
+            return {}
+        outputs = self.backend.outputs(self.model, model["params"], dataset, part, index)
+        targets = (dataset.test_y if part == "test" else dataset.y)[index]
+        return measures.measure(self.metrics, outputs, targets)
 
-def fetch(launched: list[Any], count: int) -> Scores:
-    """What was launched, for so many examples; of several models, a row for each."""
-    # A CPU's memory is the host's: nothing has to be copied, which `device_get` prepares for every array.
-    out = jax.tree.map(np.asarray, launched) if jax.default_backend() == "cpu" else jax.device_get(launched)
-    loss, hits = (np.concatenate([pair[i] for pair in out], axis=-1)[..., :count] for i in (0, 1))
-    return loss.astype(np.float64), hits.astype(np.float64)
+    @property
+    def directions(self) -> dict[str, str]:
+        """Which way is better, as declared by the user's metric functions."""
+        return measures.declared(self.metrics)
 
-
-def score(model: Model, params: Any, arrays: Arrays | dense.Rows, index: Ints) -> Scores:
-    """Loss and hit (1 or 0) of each of these examples."""
-    return fetch(launch(model, params, arrays, index), len(index))
-
-
-@lru_cache
-def _compiled_outputs(model: Model) -> Any:
-    def outputs(params: Any, affine: Affine, x: Any, index: Any) -> Any:
-        return model.apply(params, prepare(x[index], affine), None).astype(jnp.float32)
-
-    return jax.jit(outputs)
-
-
-def outputs(model: Model, params: Any, arrays: Arrays, index: Ints) -> Floats:
-    """What the model gives for each of these examples, a row each, computed on one device."""
-    block = model.chunk if jax.default_backend() == "cpu" else model.chunk * WIDER
-    padded = np.zeros(-(-len(index) // block) * block, np.int32)
-    padded[: len(index)] = index
-    function = _compiled_outputs(model)
-    parts = [function(params, arrays.affine, arrays.x, part) for part in padded.reshape(-1, block)]
-    found: Floats = np.concatenate(jax.device_get(parts))[: len(index)]
-    return found
+    def accuracies(self, model: Any, round: int) -> Floats | None:
+        """Accuracy of each client, NaN without examples; None if no evaluation up to this round computes it."""
+        every = self.evaluate_every if self.spread_every is None else self.spread_every
+        if not every or round < every or not self.data.dataset.classes:
+            return None
+        return by_client(self.data, self.scores(model["params"], np.arange(len(self.data.dataset)))[1])
 
 
 def segment_means(values: Floats, starts: Ints) -> Floats:
@@ -101,7 +115,7 @@ def segment_means(values: Floats, starts: Ints) -> Floats:
 
 
 def by_client(data: Federated, hits: Floats) -> Floats:
-    """Accuracy of each client on its held-out examples, or where no client has any on its training examples.
+    """Accuracy of each client on its held-out examples; if no client has any, on its training examples.
 
     Args:
         data: of all clients.
@@ -111,24 +125,13 @@ def by_client(data: Federated, hits: Floats) -> Floats:
     return segment_means(hits[own], starts)
 
 
-def figures(data: Federated, own: Scores | None, test: Scores | None) -> dict[str, float]:
-    """What an evaluation found; nothing if none was due.
+def split_test(reports: Collection[str], dataset: Dataset) -> tuple[Ints, Ints]:
+    """Of the test examples, those on which the server values updates for these reports, and the others, for tests."""
+    return _split(len(dataset.test_x), "shapley" in reports)
 
-    Args:
-        data: of all clients.
-        own: scores of all examples of the data set, which the clients hold.
-        test: scores of those held out.
-    """
-    found: dict[str, float] = {}
-    if own is not None:
-        found["train_loss"] = float(own[0][data.examples].mean())
-    if test is not None and len(test[0]):
-        found["test_loss"] = float(test[0].mean())
-        if data.dataset.classes:
-            found["accuracy"] = float(test[1].mean())
-    if own is not None and data.dataset.classes:
-        each = by_client(data, own[1])
-        each = np.sort(each[np.isfinite(each)])
-        found["spread"] = float(each.std())
-        found["worst_decile"] = float(each[: max(1, len(each) // 10)].mean())
-    return found
+
+@lru_cache
+def _split(count: int, valued: bool) -> tuple[Ints, Ints]:
+    drawn = rngs.stream(0, 0, "validation").permutation(count)[: min(VALIDATION, count // 2) if valued else 0]
+    mine = np.sort(drawn).astype(np.int64)
+    return mine, np.setdiff1d(np.arange(count), mine)

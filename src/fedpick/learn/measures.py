@@ -15,7 +15,7 @@ from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Dataset
 
 __all__ = [
-    *("MEASURES", "Metric", "auroc", "balanced_accuracy", "check_metrics", "declared", "macro_f1", "mae", "measured"),
+    *("MEASURES", "Metric", "auroc", "balanced_accuracy", "check_metrics", "declared", "macro_f1", "mae", "measure"),
     *("perplexity", "rmse"),
 ]
 
@@ -139,7 +139,7 @@ def check_metrics(metrics: Sequence[Metric], dataset: Dataset) -> None:
 
 
 def declared(metrics: Sequence[Metric]) -> dict[str, str]:
-    """The directions that the user's own functions declare."""
+    """The directions that the user's functions declare."""
     found: dict[str, str] = {}
     for each in metrics:
         if not isinstance(each, str):
@@ -151,7 +151,7 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def measured(metrics: Sequence[Metric], outputs: Any, targets: Any) -> dict[str, float]:
+def measure(metrics: Sequence[Metric], outputs: Any, targets: Any) -> dict[str, float]:
     """These metrics of outputs, but for those that every evaluation has."""
     outputs = np.asarray(outputs, dtype=np.float64)
     found: dict[str, float] = {}

@@ -14,33 +14,28 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from fedpick import data
 from fedpick._support import user_code
 from fedpick._support.text import Makers, make
 from fedpick.core import schedules
 from fedpick.core.errors import ConfigError, unknown_name
 from fedpick.core.metrics import named_metrics
+from fedpick.data.federated import Federated
 from fedpick.data.settings import known_name
-from fedpick.learn.models import model
-from fedpick.learn.reports import gives
+from fedpick.learn.jax.models import model
+from fedpick.learn.jax.reports import gives
 from fedpick.learn.trainer import Trainer
 
 __all__ = ["DEFAULTS", "build_trainer"]
 
 _IMAGES = {"model": "mlp(hidden=(200, 200))", "lr": 0.05, "batch": 64, "steps": 30}
-# What is usual for data of the user's own: one pass an epoch, whatever the clients hold.
+# For data of the user: an epoch is one pass, whatever the clients hold.
 OWN: dict[str, Any] = {"model": "mlp(hidden=(64,))", "lr": 0.05, "batch": 32, "steps": 0}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "synthetic": {"model": "logistic", "lr": 0.05, "batch": 50, "steps": 30},  # Power-of-Choice, Fig. 4
     "fedgs-synthetic": {"model": "logistic", "lr": 0.1, "batch": 10, "steps": 10},  # FedGS, Table 2
     "linear-regression": {"model": "linear", "lr": 0.01, "batch": 20, "steps": 10},
     "quadratic": {"model": "linear", "lr": 0.001, "batch": 20, "steps": 2},
-    "digits": {
-        "model": "mlp(hidden=(64,))",
-        "lr": 0.1,
-        "batch": 16,
-        "steps": 5,
-    },
+    "digits": {"model": "mlp(hidden=(64,))", "lr": 0.1, "batch": 16, "steps": 5},
     "fashion-mnist": _IMAGES,
     "mnist": _IMAGES,
     "emnist-letters": _IMAGES,
@@ -56,7 +51,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 _WHOLE = ("batch", "steps", "spread_every", "evaluate_every")
-LARGEST = 10**6  # of those
+LARGEST = 10**6  # whole number in a setting
 _RATES: Makers = {
     "step": schedules.Step,
     "linear": schedules.Linear,
@@ -67,22 +62,22 @@ _RATES: Makers = {
 
 
 def build_trainer(
-    people: data.Federated, of: Mapping[str, Any] | None, settings: Mapping[str, Any], reports: tuple[str, ...] = ()
+    data: Federated, source: Mapping[str, Any] | None, settings: Mapping[str, Any], reports: tuple[str, ...] = ()
 ) -> Trainer:
     """A trainer for this data.
 
     Args:
-        people: who holds what.
-        of: the [data] settings it was made from, which decide the defaults; None: it was made by the user.
+        data: of all clients.
+        source: the [data] settings it was made from, which decide the defaults; None: it was made by the user.
         settings: the [train] settings.
-        reports: what the policy would hear from clients; those that this trainer cannot give are left out.
+        reports: names of the reports that the policy uses; those that this trainer cannot give are left out.
     """
     known = [entry.name for entry in fields(Trainer) if entry.init and entry.name not in ("data", "reports")]
     for key in settings:
         if key not in known:
             raise unknown_name("setting of [train]", key, known)
-    known_data = None if of is None else known_name(of)
-    chosen = {**DEFAULTS.get(known_data or "", OWN), **settings}
+    name = None if source is None else known_name(source)
+    chosen = {**DEFAULTS.get(name or "", OWN), **settings}
     text, rate, metrics = chosen.pop("model"), chosen.pop("lr"), chosen.pop("metrics", "")
     if not isinstance(text, str):
         raise ConfigError(f"[train] model = {text!r}, but must be a text such as 'mlp(hidden=(64, 30))'")
@@ -95,7 +90,7 @@ def build_trainer(
         if key in _WHOLE and not (float(value).is_integer() and 0 <= float(value) <= LARGEST):
             raise ConfigError(f"[train] {key} = {value!r}, but must be a whole number from 0 to {LARGEST:,}")
     chosen["steps"] = chosen["steps"] or None
-    network = model(text, people.dataset.inputs, people.dataset.classes or 1)
+    network = model(text, data.dataset.inputs, data.dataset.classes or 1)
     given = ("update_norm", *(name for name in reports if gives(name) and name != "update_norm"))
     measured = tuple(user_code.load(name) if user_code.is_reference(name) else name for name in named_metrics(metrics))
-    return Trainer(people, network, lr=rate, reports=given, metrics=measured, **chosen)
+    return Trainer(data, network, lr=rate, reports=given, metrics=measured, **chosen)

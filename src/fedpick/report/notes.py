@@ -230,7 +230,7 @@ def _lacking(groups: Sequence[Group]) -> list[str]:
     if any(user_trainer(group.block) and group.values("worst_decile") is None for group in trained):
         found.append(
             "no worst tenth of clients: the trainer gives no scores of single clients; give it a method "
-            "client_scores(model, round), see fedpick.core.protocol.TrainerLike"
+            "client_scores(model, round), see fp.Trainer"
         )
     for group in groups:
         for report, instead in dict(item for run in group.runs for item in run.info.lacking.items()).items():

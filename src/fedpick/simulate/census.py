@@ -1,4 +1,4 @@
-"""What is worth knowing of each client when the selections are read: its data, its class in the world."""
+"""What reports show of each client: its size and most frequent label, its success rate and typical seconds."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from fedpick.worlds import World
 
 __all__ = ["census"]
 
-MOST = 10_000  # clients whose success rate and typical seconds are told
+MOST = 10_000  # clients: of more, success rate and typical seconds are left out
 DRAWS = 8  # rounds from which typical seconds are taken
 
 

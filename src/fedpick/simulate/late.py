@@ -3,8 +3,8 @@
 They wait in the run's state as arrays whose first axis is the update: "client", "round" (in which it was sent), "due"
 (the clock when it arrives), and what the trainer keeps of it. Until then its client is busy, and not available.
 
-In a round of two phases, who is late with the length of its update cannot be drawn by it: it is asked for its update as
-with probability 1, which makes its base weight its share of the data of all who were asked and did not fail.
+In a round of two phases, a client whose norm comes late cannot be drawn by its norm. Its update is used as if it had
+been drawn with probability 1: its base weight is its share of the data of all who were asked and did not fail.
 """
 
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from fedpick.core import rng as rngs
-from fedpick.core.protocol import TrainerLike
+from fedpick.core.protocol import Trainer
 from fedpick.core.types import Bools, Choice, Floats, Ints, Status
+from fedpick.simulate.abilities import LateTrainer
 from fedpick.store.checkpoint import RunState
 from fedpick.worlds import Timing, World
 
@@ -31,7 +32,7 @@ def busy(state: RunState, clients: int) -> Bools:
 
 
 def behind(ids: Ints, asked: Timing, sizes: Floats) -> tuple[Choice, Timing]:
-    """Those of the first phase's clients who are late, as a choice with their times.
+    """The late clients of a first phase, as a choice with their times.
 
     Args:
         ids: of all who were asked.
@@ -46,7 +47,7 @@ def behind(ids: Ints, asked: Timing, sizes: Floats) -> tuple[Choice, Timing]:
 
 
 def train(
-    world: World, trainer: TrainerLike, state: RunState, seed: int, round: int, choice: Choice, timing: Timing
+    world: World, trainer: Trainer, state: RunState, seed: int, round: int, choice: Choice, timing: Timing
 ) -> Kept:
     """What arrives later of this round; its clients train from the model that they were sent: the present one."""
     late = timing.status == Status.LATE
@@ -55,7 +56,8 @@ def train(
     ids = choice.ids
     rng = rngs.stream(seed, round, "train late")
     updates = trainer.train(state.model, ids, late, state.world.epochs[ids], round, rng)
-    at, kept = trainer.keep(choice, updates)  # type: ignore[attr-defined]  # see check_fit
+    assert isinstance(trainer, LateTrainer)  # see check_fit
+    at, kept = trainer.keep(choice, updates)
     return {"client": ids[at], "round": np.full(len(at), round), "due": timing.arrives[at], **kept} if len(at) else {}
 
 
@@ -71,7 +73,7 @@ def take(world: World, state: RunState, round: int) -> Kept:
 
 
 def wait(state: RunState, more: Kept) -> None:
-    """Let these wait in the state."""
+    """Add these to the updates that wait in the state."""
     if more:
         held = state.late
         state.late = {name: np.concatenate([held[name], new]) if held else new for name, new in more.items()}

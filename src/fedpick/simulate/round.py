@@ -10,15 +10,16 @@ import numpy as np
 
 from fedpick.core import rng as rngs
 from fedpick.core.errors import ContractError, MissingError
-from fedpick.core.protocol import Policy, TrainerLike, check_asked, check_choice, check_reports, traits
+from fedpick.core.protocol import Policy, Trainer, check_asked, check_choice, check_reports, traits
 from fedpick.core.state import observe
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
 from fedpick.simulate import late
+from fedpick.simulate.abilities import LateTrainer, ScoringTrainer, TwoPhaseTrainer
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record, presence
 from fedpick.worlds import Draw, Timing, World, WorldState
 
-__all__ = ["Chosen", "Work", "choose", "delay", "evaluate", "judge", "over_clients", "play", "settle", "work"]
+__all__ = ["OpenRound", "Work", "choose", "delay", "evaluate", "judge", "over_clients", "play", "settle", "work"]
 
 
 @dataclass
@@ -28,12 +29,12 @@ class _Meter:
     world: World
     state: WorldState
     draw: Draw
-    trainer: TrainerLike
+    trainer: Trainer
     model: Any
     rng: np.random.Generator
     asked: int = 0
     seconds: float = 0.0
-    there: Bools | None = None  # who can be asked
+    there: Bools | None = None  # mask of the clients that can be asked
 
     def __call__(self, ids: Ints, /, *, batch: int | None = None) -> Floats:
         assert self.there is not None
@@ -46,12 +47,13 @@ class _Meter:
 
 @dataclass
 class _FirstPhase:
-    """Trains the clients that are asked for the length of their update; the chosen among them send it later."""
+    """Trains the clients that are asked for the norm of their update; those then chosen send the update."""
 
     world: World
     state: WorldState
     draw: Draw
-    trainer: TrainerLike
+    trainer: Trainer
+    split: TwoPhaseTrainer  # the same one
     model: Any
     rng: np.random.Generator
     there: Bools
@@ -74,7 +76,7 @@ class _FirstPhase:
         return np.where(asked.used & usable, np.asarray(norms), np.nan)
 
     def part(self, chosen: Ints) -> Updates:
-        """What the chosen, who were all asked, send."""
+        """The updates of the chosen, all of whom were asked."""
         assert self.ids is not None
         assert self.updates is not None
         where = {int(client): at for at, client in enumerate(self.ids)}
@@ -82,13 +84,12 @@ class _FirstPhase:
         if stranger is not None:
             raise ContractError(f"client {stranger} was chosen, but was not asked by view.norms: it has no update")
         positions = np.array([where[int(client)] for client in chosen], dtype=np.int64)
-        found: Updates = self.trainer.part(self.updates, positions)  # type: ignore[attr-defined]  # see check_fit
-        return found
+        return self.split.part(self.updates, positions)
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """A round whose clients are chosen and timed, but not yet trained."""
+class OpenRound:
+    """A round whose clients are chosen and timed, but have not trained."""
 
     round: int
     view: View
@@ -96,12 +97,13 @@ class Chosen:
     timing: Timing
     probes: int
     wall: float  # real seconds that the policy took
-    asked: int = 0  # how many trained and told the length of their update, in a round of two phases
-    sent: Updates | None = None  # then, what the chosen send
-    behind: tuple[Choice, Timing] | None = None  # then, those who were too late to be chosen, if their work is kept
+    # In a round of two phases:
+    asked: int = 0  # clients that trained for the norm of their update
+    sent: Updates | None = None  # by the chosen
+    behind: tuple[Choice, Timing] | None = None  # clients too late to be chosen, if late updates are kept
 
 
-def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None = None) -> Record:
+def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None = None) -> Record:
     """Play the next round; changes `state` in place."""
     chosen = choose(policy, world, state, seed, trainer)
     start = time.perf_counter()
@@ -113,20 +115,21 @@ def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer:
         delayed = delay(world, trainer, state, seed, chosen)
         arrived = late.take(world, state, chosen.round)
         if arrived:
-            state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates, arrived)  # type: ignore[call-arg]  # see check_fit
+            assert isinstance(trainer, LateTrainer)  # see check_fit
+            state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates, arrived)
         elif (outcome.status == Status.DONE).any():
             state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates)
         late.wait(state, delayed)
     return settle(policy, world, state, chosen, outcome, trainer, time.perf_counter() - start)
 
 
-def delay(world: World, trainer: TrainerLike, state: RunState, seed: int, chosen: Chosen) -> late.Kept:
+def delay(world: World, trainer: Trainer, state: RunState, seed: int, chosen: OpenRound) -> late.Kept:
     """The late updates of this round that are kept."""
     choice, timing = chosen.behind or (chosen.choice, chosen.timing)
     return late.train(world, trainer, state, seed, chosen.round, choice, timing)
 
 
-def choose(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: TrainerLike | None) -> Chosen:
+def choose(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None) -> OpenRound:
     """The first half of a round: availability, the policy's choice, and the clients' times."""
     round = state.round + 1
     draw = world.draw(state.world, seed, round)
@@ -141,8 +144,9 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
         meter.there = view.available
     about, first = traits(policy), None
     if trainer is not None and "norms" in about.needs:
+        assert isinstance(trainer, TwoPhaseTrainer)  # see check_fit
         train = rngs.stream(seed, round, "train")
-        first = _FirstPhase(world, state.world, draw, trainer, state.model, train, view.available)
+        first = _FirstPhase(world, state.world, draw, trainer, trainer, state.model, train, view.available)
         view = replace(view, norms=first)
 
     start = time.perf_counter()
@@ -157,18 +161,18 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
         state.world.clock += longer
         timing = replace(timing, seconds=timing.seconds + longer)
     if first is None or first.ids is None:
-        return Chosen(round, view, choice, timing, probes, wall)
+        return OpenRound(round, view, choice, timing, probes, wall)
     # The chosen have trained already, with all who were asked: the round lasts as long as those took.
     assert first.asked is not None
     longer = max(first.asked.seconds - timing.seconds, 0.0)
     state.world.clock += longer
     timing = replace(timing, seconds=timing.seconds + longer)
     behind = late.behind(first.ids, first.asked, world.clients.sizes) if world.late else None
-    return Chosen(round, view, choice, timing, probes, wall, len(first.ids), first.part(choice.ids), behind)
+    return OpenRound(round, view, choice, timing, probes, wall, len(first.ids), first.part(choice.ids), behind)
 
 
 class Work(NamedTuple):
-    """The arguments of `TrainerLike.train`."""
+    """The arguments of `Trainer.train`."""
 
     model: Any
     ids: Ints
@@ -178,14 +182,14 @@ class Work(NamedTuple):
     rng: np.random.Generator
 
 
-def work(chosen: Chosen, state: RunState, seed: int) -> Work:
+def work(chosen: OpenRound, state: RunState, seed: int) -> Work:
     """The local work of a round."""
     ids, round = chosen.choice.ids, chosen.round
     rng = rngs.stream(seed, round, "train")
     return Work(state.model, ids, chosen.timing.used, state.world.epochs[ids], round, rng)
 
 
-def judge(chosen: Chosen, updates: Updates) -> Outcome:
+def judge(chosen: OpenRound, updates: Updates) -> Outcome:
     """The outcome as the server sees it: an unusable update turns DONE into FAILED, but counts as time and message."""
     timing = chosen.timing
     usable = np.isfinite(updates.loss)
@@ -214,9 +218,9 @@ def settle(
     policy: Policy[Any],
     world: World,
     state: RunState,
-    chosen: Chosen,
+    chosen: OpenRound,
     outcome: Outcome,
-    trainer: TrainerLike | None,
+    trainer: Trainer | None,
     wall: float,
 ) -> Record:
     """The end of a round: the policy learns, the model is evaluated; changes `state` in place."""
@@ -265,11 +269,10 @@ def _lacking(policy: Policy[Any], clients: Clients, outcome: Outcome) -> tuple[t
     return tuple((each.name, each.instead) for each in lacking)
 
 
-def evaluate(trainer: TrainerLike, model: Any, round: int) -> Mapping[str, float]:
+def evaluate(trainer: Trainer, model: Any, round: int) -> Mapping[str, float]:
     """What the trainer's evaluation gives, and spread and worst tenth of its clients' scores if it has some."""
     found = trainer.evaluate(model, round)
-    tell = getattr(trainer, "client_scores", None)
-    each = tell(model, round) if found and tell is not None else None
+    each = trainer.client_scores(model, round) if found and isinstance(trainer, ScoringTrainer) else None
     return found if each is None else {**over_clients(np.asarray(each, dtype=np.float64)), **found}
 
 

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from fedpick.core.errors import ContractError, MissingError, SettingError, require
-from fedpick.core.protocol import Policy, TrainerLike, check_methods, traits
+from fedpick.core.protocol import Policy, Trainer, check_methods, traits
 from fedpick.core.types import Clients
 from fedpick.policies.text import policy as policy_from_text
+from fedpick.simulate.abilities import DataTrainer, LateTrainer, ReportingTrainer, TwoPhaseTrainer
 from fedpick.simulate.round import play
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
@@ -27,7 +28,7 @@ from fedpick.worlds import World
 __all__ = ["Run", "check_fit", "megabytes_of", "policy_for"]
 
 
-def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = None) -> None:
+def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None) -> None:
     """Raise a MissingError if the policy needs something that this world or trainer does not provide."""
     check_methods(policy)
     _check_clients(world, trainer)
@@ -41,12 +42,12 @@ def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = N
             "probe, such as rpow-d, or give a trainer"
         )
     if "norms" in about.needs:
-        if trainer is None or not hasattr(trainer, "part"):
+        if not isinstance(trainer, TwoPhaseTrainer):
             raise MissingError(
                 f"{name} needs rounds in two phases: a trainer that can give a part of its updates (a method "
                 "`part(updates, positions)`, as fedpick.learn.Trainer has); give one, or use another policy"
             )
-        if "update_norm" not in getattr(trainer, "reports", ("update_norm",)):
+        if isinstance(trainer, ReportingTrainer) and "update_norm" not in trainer.reports:
             raise MissingError(f"{name} needs the report 'update_norm'; make the trainer with it in reports=(...)")
     if "context" in about.needs:
         state = world.init(0)
@@ -65,7 +66,7 @@ def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = N
             "such as phones, volatile or fedgs-ln"
         )
     reports = [report.name for report in about.reports if report.name in about.needs]
-    given: tuple[str, ...] = getattr(trainer, "reports", tuple(reports))
+    given = trainer.reports if isinstance(trainer, ReportingTrainer) else reports
     lacking = [report for report in reports if report not in given]
     if lacking:
         raise MissingError(
@@ -79,34 +80,33 @@ def check_fit(policy: Policy[Any], world: World, trainer: TrainerLike | None = N
         )
 
 
-def _check_late(world: World, trainer: TrainerLike | None) -> None:
+def _check_late(world: World, trainer: Trainer | None) -> None:
     """Raise unless late updates, which this world keeps, can be aggregated."""
-    if trainer is None or not hasattr(trainer, "keep"):
+    if not isinstance(trainer, LateTrainer):
         raise MissingError(
             f"World: late = {world.late}, but there is no trainer that can keep late updates (with a method `keep`, as "
             "fedpick.learn.Trainer has); give one, or use late=0"
         )
-    rule = getattr(trainer, "aggregation", "fedavg")
-    if rule not in ("fedavg", "mean"):
+    if trainer.aggregation not in ("fedavg", "mean"):
         raise SettingError(
-            f"World: late = {world.late}, but the aggregation {rule!r} has no place for late updates; use 'fedavg' or "
-            "'mean', or late=0"
+            f"World: late = {world.late}, but the aggregation {trainer.aggregation!r} has no place for late updates; "
+            "use 'fedavg' or 'mean', or late=0"
         )
 
 
-def _check_clients(world: World, trainer: TrainerLike | None) -> None:
+def _check_clients(world: World, trainer: Trainer | None) -> None:
     """Raise if the clients of the trainer's data are not the world's."""
-    people = getattr(getattr(trainer, "data", None), "clients", None)
-    if not isinstance(people, Clients):
+    held = getattr(trainer.data, "clients", None) if isinstance(trainer, DataTrainer) else None
+    if not isinstance(held, Clients):
         return  # not known for a trainer of the user's own
-    fix = "make the world with clients=people.clients, the clients of the trainer's data"
-    if len(people) != len(world.clients):
-        raise ContractError(f"the world has {len(world.clients)} clients, but the trainer's data {len(people)}; {fix}")
-    other = np.flatnonzero(people.sizes != world.clients.sizes)
+    fix = "make the world with clients=data.clients, the clients of the trainer's data"
+    if len(held) != len(world.clients):
+        raise ContractError(f"the world has {len(world.clients)} clients, but the trainer's data {len(held)}; {fix}")
+    other = np.flatnonzero(held.sizes != world.clients.sizes)
     if len(other):
         k = other[0]
         raise ContractError(
-            f"client {k} has {world.clients.sizes[k]:g} examples in the world, but {people.sizes[k]:g} in the "
+            f"client {k} has {world.clients.sizes[k]:g} examples in the world, but {held.sizes[k]:g} in the "
             f"trainer's data; {fix}"
         )
 
@@ -155,7 +155,7 @@ class Run:
     policy: Policy[Any]
     world: World
     seed: int = 0
-    trainer: TrainerLike | None = None
+    trainer: Trainer | None = None
     state: RunState = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ Seeds, policies, partitions and worlds may differ; the data set, the model and t
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,18 +12,16 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedpick._support import devices
 from fedpick.core.errors import SettingError
 from fedpick.core.types import Choice, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Dataset
-from fedpick.learn import evaluation
-from fedpick.learn.batches import Drawn
-from fedpick.learn.dense import Rows
-from fedpick.learn.local import Trained
-from fedpick.learn.placement import Arrays
+from fedpick.learn.backend import Examples, LocalResults, Scores
+from fedpick.learn.batches import Batches
+from fedpick.learn.jax import payload
+from fedpick.learn.jax.reports import needs_vectors
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import late
 from fedpick.simulate.round import Work, choose, delay, judge, settle, work
@@ -102,7 +100,7 @@ def _kept_shape(trainer: Trainer, needed: tuple[int, int]) -> tuple[int, int]:
     """Lanes (clients) and steps of a stack: the last ones if large enough, else more, with padding for later rounds."""
     lanes, steps = _SHAPES.get(trainer, (0, 0))
     if needed[0] > lanes:
-        share = LANES * trainer.devices
+        share = LANES * trainer.backend.devices
         lanes = -(-int(needed[0] * SPARE) // share) * share
     _SHAPES[trainer] = found = lanes, max(steps, needed[1])
     return found
@@ -116,54 +114,32 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
     # The clients that train, run after run, in as many lanes as were ever needed: a new shape needs compilation.
     starts = np.concatenate([[0], np.cumsum([len(at) for at in ats])])
     longest = max(trainer.longest(at, job.epochs) for trainer, at, job in zip(trainers, ats, jobs, strict=True))
-    drawn = Drawn.empty(*_kept_shape(first, (max(int(starts[-1]), 1), longest)), first.batch)
+    drawn = Batches.empty(*_kept_shape(first, (max(int(starts[-1]), 1), longest)), first.batch)
     owner = np.zeros(len(drawn.keys), np.int32)
 
     def draw(r: int) -> None:
-        own, job = slice(starts[r], starts[r + 1]), jobs[r]
-        trainers[r].draw_into(drawn, own, job.ids, ats[r], job.epochs, job.round, job.rng)
-        owner[own] = r
+        place, job = slice(starts[r], starts[r + 1]), jobs[r]
+        trainers[r].draw_into(drawn.part(place), job.ids, ats[r], job.epochs, job.round, job.rng)
+        owner[place] = r
 
     with ThreadPoolExecutor(devices.cores()) as pool:  # each run has its own stream, and its own part of the arrays
         for _ in pool.map(draw, range(len(jobs))):
             pass
-    sent = _stack(tuple(job.model["params"] for job in jobs))
+    sent = first.backend.stack([job.model["params"] for job in jobs])
     trained = first.train_all(sent, drawn, owner)
-    loss, norm = jax.device_get((trained.loss, trained.norm))
+    loss, norm = np.asarray(trained.loss), np.asarray(trained.norm)
     found = []
     for r, (trainer, job, at) in enumerate(zip(trainers, jobs, ats, strict=True)):
         slots, delta = starts[r] + np.arange(len(at)), None
-        if trainer.needs_vectors:  # vectors of the run's own clients, padded to a constant shape
+        if needs_vectors(trainer.reports):  # vectors of the run's own clients, padded to a constant shape
             padded = np.zeros(len(job.ids), np.int64)
             padded[: len(at)] = slots
-            delta = _rows(trained.delta, padded)
-        mine = Trained(delta, loss[slots], norm[slots])
+            delta = trainer.backend.rows(trained.delta, padded)
+        mine = LocalResults(delta, loss[slots], norm[slots])
         updates = trainer.updates(job.model["params"], mine, at, len(job.ids), np.arange(len(at)))
-        updates = trainer.examined(job.model["params"], updates, job.ids, at, job.round) if len(at) else updates
+        updates = trainer.with_reports(job.model["params"], updates, job.ids, at, job.round) if len(at) else updates
         found.append(replace(updates, payload=(trained.delta, at, slots)))
     return found
-
-
-@jax.jit
-def _rows(delta: Any, slots: jax.Array) -> Any:
-    return jax.tree.map(lambda leaf: leaf[slots], delta)
-
-
-@jax.jit
-def _stack(models: tuple[Any, ...]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
-
-
-@jax.jit
-def _add(models: tuple[Any, ...], delta: Any, weights: jax.Array) -> tuple[Any, ...]:
-    """Each model plus its weighted sum of the updates; weights are (runs, clients)."""
-
-    def total(leaf: jax.Array) -> jax.Array:
-        used = weights.sum(axis=0).reshape((-1,) + (1,) * (leaf.ndim - 1)) > 0  # the others may hold NaN
-        return jnp.tensordot(weights, jnp.where(used, leaf, 0.0), axes=1, precision="highest")
-
-    steps = jax.tree.map(total, delta)
-    return tuple(jax.tree.map(lambda w, step, r=r: w + step[r], model, steps) for r, model in enumerate(models))
 
 
 def aggregate_together(
@@ -187,7 +163,9 @@ def aggregate_together(
         arrived: late updates of each run that have come; () if there are none.
     """
     done = [bool((outcome.status == Status.DONE).any()) for outcome in outcomes]
-    apart = {r for r, trainer in enumerate(trainers) if trainer.server is not None or trainer.remembers} | set(alone)
+    # A model with an optimiser's state, or a memory of its aggregation, is moved by its own trainer.
+    apart = {r for r, model in enumerate(models) if trainers[r].server is not None or "aggregation" in model}
+    apart |= set(alone)
     apart |= {r for r, came in enumerate(arrived) if came}
     together = [r for r in range(len(trainers)) if done[r] and r not in apart]
     found = list(models)
@@ -196,53 +174,56 @@ def aggregate_together(
         if (done[r] or came) and r not in together:
             found[r] = trainer.aggregate(models[r], choices[r], outcomes[r], updates[r], came or None)
     if together:
-        delta = updates[together[0]].payload[0]
-        weights = np.zeros((len(trainers), len(jax.tree.leaves(delta)[0])), np.float32)
+        rows = {}
         for r in together:
-            _, at, slots = updates[r].payload
-            weights[r, slots] = trainers[r].weights(choices[r], outcomes[r])[at]
-        added = _add(tuple(model["params"] for model in models), delta, weights)
+            each, _ = trainers[r].weights(models[r], choices[r], outcomes[r])
+            delta, rows[r] = payload.weighed(updates[r], each)
+        nothing = np.zeros_like(rows[together[0]])
+        weights = np.stack([rows.get(r, nothing) for r in range(len(trainers))])
+        added = trainers[0].backend.add([model["params"] for model in models], delta, weights)
         for r in together:
             found[r] = {"params": added[r], "server": models[r]["server"]}
     return found
 
 
 class _Test(NamedTuple):
-    """An evaluation of some runs' models on the same examples, under way on the device."""
+    """An evaluation of some runs' models on the same examples."""
 
     name: str  # of the examples, see `Trainer.examples`
-    arrays: Arrays | Rows
-    rows: Ints  # of the arrays
+    examples: Examples
+    rows: Ints  # of the data set
     runs: list[int]
-    launched: list[Any]
 
 
-def _launch(trainers: Sequence[Trainer], models: Sequence[Any], round: int) -> list[_Test]:
+Launched = list[tuple[_Test, Callable[[], Scores]]]
+
+
+def _launch(trainers: Sequence[Trainer], models: Sequence[Any], round: int) -> Launched:
     """Begin the evaluations that are due in this round, of many models in one call."""
     tests: list[_Test] = []
     for r, trainer in enumerate(trainers):
-        for name, (arrays, index) in trainer.examples(round).items():
+        for name, (examples, index) in trainer.examples(round).items():
             for test in tests:
-                several = arrays.devices == 1 or isinstance(arrays, Rows)
-                same = test.name == name and test.arrays is arrays and several
+                same = test.name == name and test.examples is examples and examples.stacks
                 if same and np.array_equal(test.rows, index):
                     test.runs.append(r)
                     break
             else:
-                tests.append(_Test(name, arrays, index, [r], []))
+                tests.append(_Test(name, examples, index, [r]))
+    launched = []
     for test in tests:
-        params = [models[r]["params"] for r in test.runs]
+        params, backend = [models[r]["params"] for r in test.runs], trainers[test.runs[0]].backend
         several = len(params) > 1
-        sent = _stack(tuple(params)) if several else trainers[test.runs[0]].everywhere(params[0])
-        test.launched.extend(evaluation.launch(trainers[0].model, sent, test.arrays, test.rows, several))
-    return tests
+        sent = backend.stack(params) if several else backend.everywhere(params[0])
+        launched.append((test, test.examples.launch(trainers[0].model, sent, test.rows, several)))
+    return launched
 
 
-def _fetch(tests: Sequence[_Test], runs: int) -> list[dict[str, evaluation.Scores]]:
+def _fetch(launched: Launched, runs: int) -> list[dict[str, Scores]]:
     """The scores of each run, by the name of the examples."""
-    found: list[dict[str, evaluation.Scores]] = [{} for _ in range(runs)]
-    for test in tests:
-        loss, hits = evaluation.fetch(test.launched, len(test.rows))
+    found: list[dict[str, Scores]] = [{} for _ in range(runs)]
+    for test, wait in launched:
+        loss, hits = wait()
         for r, *score in zip(test.runs, np.atleast_2d(loss), np.atleast_2d(hits), strict=True):
             found[r][test.name] = score[0], score[1]
     return found

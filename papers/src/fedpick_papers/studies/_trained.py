@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedpick import Choice, Clients, Outcome, Policy, Run, Status, data
+from fedpick import Choice, Clients, Outcome, Policy, Run, Status, Trainer, Updates, data
 from fedpick.core import rng as rngs
 from fedpick.core.errors import require
-from fedpick.core.protocol import TrainerLike
-from fedpick.core.types import Bools, Floats, Ints, Updates
+from fedpick.core.types import Bools, Floats, Ints
 from fedpick.worlds import World, availability, latency, volatility
 
 __all__ = ["NAMES", "Curves", "Halved", "dataset", "ideal_world", "play_trained", "reached", "split"]
@@ -57,7 +56,7 @@ class Curves:
 class _Timed:
     """A trainer with a stopwatch."""
 
-    trainer: TrainerLike
+    trainer: Trainer
     spent: dict[str, float] = field(default_factory=dict)
     saved: float = 0.0  # what working side by side would save
 
@@ -96,7 +95,7 @@ class _Timed:
         return found
 
 
-def play_trained(policy: Policy[Any], world: World, trainer: TrainerLike, rounds: int, seed: int) -> Curves:
+def play_trained(policy: Policy[Any], world: World, trainer: Trainer, rounds: int, seed: int) -> Curves:
     """Play a run and return its curves.
 
     Args:

@@ -12,6 +12,7 @@ import numpy as np
 from fedpick._support import devices
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors.stopping import Stop, patient
+from fedpick.simulate.abilities import AccuracyTrainer, ScoringTrainer
 from fedpick.simulate.census import census
 from fedpick.store import Folder, Record
 
@@ -106,8 +107,11 @@ class Seat:
 
     def measure(self) -> None:
         """Add each client's accuracy at the end to the table of clients, if the trainer computes it."""
-        tell = getattr(self.run.trainer, "accuracies", getattr(self.run.trainer, "client_scores", None))
-        each = None if tell is None else tell(self.run.state.model, self.round)
+        trainer, model, each = self.run.trainer, self.run.state.model, None
+        if isinstance(trainer, AccuracyTrainer):
+            each = trainer.accuracies(model, self.round)
+        elif isinstance(trainer, ScoringTrainer):
+            each = trainer.client_scores(model, self.round)
         if each is not None:
             found = census(self.run.world, self.run.seed) | {"accuracy": np.asarray(each, dtype=np.float32)}
             self.store.describe_clients(found, self.round)

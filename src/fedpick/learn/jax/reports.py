@@ -1,9 +1,8 @@
 """What clients report besides their loss, and what the server computes from their updates."""
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import replace
-from functools import lru_cache, partial
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,33 +12,26 @@ import numpy as np
 
 from fedpick.core import rng as rngs
 from fedpick.core.errors import SettingError
-from fedpick.core.types import Floats, Ints, Updates
+from fedpick.core.types import Bools, Floats, Ints, Updates
 from fedpick.data.federated import Dataset, Federated
 from fedpick.graph import sketch
-from fedpick.learn import dense, evaluation, late, placement, valuation
-from fedpick.learn.models import Model
-from fedpick.learn.objective import affine_of, prepare
+from fedpick.learn.backend import Scores
+from fedpick.learn.evaluation import segment_means, split_test
+from fedpick.learn.jax import payload, placement
+from fedpick.learn.jax.models import Model
+from fedpick.learn.jax.objective import affine_of, losses, prepare
 from fedpick.solvers import shapley
 
 __all__ = [
-    "OF_DATA",
-    "REPORTS",
-    "check_reports",
-    "gives",
-    "judged",
-    "needs_vectors",
-    "noise_of",
-    "of_data",
-    "of_server",
-    "validation",
-    "vectors",
+    *("OF_DATA", "REPORTS", "check_reports", "gives", "needs_vectors", "noise_of", "of_data", "of_server", "vectors")
 ]
 
 NOISE = 256  # number of random inputs for a functional embedding
 # All reports that a trainer can give; and "sketch_32" for a sketch of any width.
 REPORTS = ("update_norm", "embedding", "update", "output_update", "squared_loss", "accuracy", "shapley")
 OF_DATA = ("squared_loss", "accuracy")  # those that take a pass over the clients' data
-VALIDATION = 1000  # test examples that the server values updates on, at most half of them
+BLOCK = 8  # coalitions valued in one compiled call
+WORST = 1e6  # larger losses of clients' means, and those that are no number, count as this
 _SKETCH = re.compile(r"sketch_([1-9][0-9]{0,5})")
 
 
@@ -119,29 +111,20 @@ def noise_of(dataset: Dataset) -> jax.Array:
     return _NOISES[dataset]
 
 
-def of_data(
-    asked: Collection[str],
-    model: Model,
-    data: Federated,
-    arrays: placement.Arrays | dense.Rows,
-    params: Any,
-    ids: Ints,
-) -> dict[str, Floats]:
+def of_data(asked: Collection[str], data: Federated, score: Callable[[Ints], Scores], ids: Ints) -> dict[str, Floats]:
     """Reports that take a pass over these clients' data, with the model that they were sent.
 
     Args:
         asked: names of all reports.
-        model: that was trained.
         data: of all clients.
-        arrays: the data on the devices.
-        params: that were sent, on the same devices.
+        score: examples -> their scores under that model.
         ids: of the clients.
     """
     held = [data.examples_of(int(client)) for client in ids]
     starts = np.concatenate([[0], np.cumsum([len(part) for part in held])])
-    each, hits = evaluation.score(model, params, arrays, np.concatenate(held))
+    each, hits = score(np.concatenate(held))
     found = {"squared_loss": np.square(each), "accuracy": hits}
-    return {name: evaluation.segment_means(found[name], starts) for name in OF_DATA if name in asked}
+    return {name: segment_means(found[name], starts) for name in OF_DATA if name in asked}
 
 
 def of_server(
@@ -160,29 +143,54 @@ def of_server(
     """
     if "shapley" not in asked:
         return {}
-    at, slots = late.usable(updates)
-    kept, mine = placement.place(data.dataset, "test", 1), validation(asked, data.dataset)
+    at, slots = payload.usable(updates)
+    kept, mine = placement.place(data.dataset, "test", 1), split_test(asked, data.dataset)[0]
     sizes = data.sizes[ids[at]].astype(np.float64)
-    examples = replace(kept, x=kept.x[mine], y=kept.y[mine])
-    value = valuation.coalitions(model, sent, updates.payload[0], slots, sizes, examples)
+    value = _coalitions(model, sent, updates.payload[0], slots, sizes, (kept.affine, kept.x[mine], kept.y[mine]))
     found = np.full(len(ids), np.nan)
     found[at] = shapley(value, len(at), rngs.stream(0, round, "shapley"))  # one set of orders for all runs
     return {"shapley": found}
 
 
-@lru_cache
-def _split(count: int, valued: bool) -> tuple[Ints, Ints]:
-    """Of so many test examples: those on which the server values updates, and the others."""
-    drawn = rngs.stream(0, 0, "validation").permutation(count)[: min(VALIDATION, count // 2) if valued else 0]
-    mine = np.sort(drawn).astype(np.int64)
-    return mine, np.setdiff1d(np.arange(count), mine)
+@partial(jax.jit, static_argnums=0)
+def _losses(model: Model, sent: Any, delta: Any, weights: jax.Array, data: tuple[Any, ...]) -> jax.Array:
+    """Loss of the model sent plus each weighted sum of the updates; updates of weight 0 may hold NaN."""
+    affine, x, y = data
+
+    def one(row: jax.Array) -> jax.Array:
+        def moved(old: jax.Array, each: jax.Array) -> jax.Array:
+            used = jnp.where(row[:, None] > 0, each.reshape(len(each), -1), 0.0)
+            return old + jnp.tensordot(row, used, axes=1, precision="highest").reshape(old.shape)
+
+        outputs = model.apply(jax.tree.map(moved, sent, delta), prepare(x, affine), None)
+        return losses(outputs.astype(jnp.float32), y).mean()
+
+    return jax.lax.map(one, weights)
 
 
-def validation(asked: Collection[str], dataset: Dataset) -> Ints:
-    """Test examples on which the server values updates."""
-    return _split(len(dataset.test_x), "shapley" in asked)[0]
+def _coalitions(
+    model: Model, sent: Any, delta: Any, slots: Any, sizes: Floats, data: tuple[Any, ...]
+) -> Callable[[Bools], Floats]:
+    """The value of coalitions of clients: minus the validation loss of the mean of their models, weighted by size.
 
+    Args:
+        model: that was trained.
+        sent: parameters at the start of the round.
+        delta: (C, ...) updates.
+        slots: where among them those of the clients are.
+        sizes: of the clients.
+        data: scale and shift, inputs and targets for validation, on one device.
+    """
 
-def judged(asked: Collection[str], dataset: Dataset) -> Ints:
-    """Test examples that the model is tested on: the others."""
-    return _split(len(dataset.test_x), "shapley" in asked)[1]
+    def value(rows: Bools) -> Floats:
+        held = rows * sizes
+        weights = np.zeros((-(-len(rows) // BLOCK) * BLOCK, len(jax.tree.leaves(delta)[0])), np.float32)
+        weights[: len(rows), slots] = held / np.maximum(held.sum(axis=1, keepdims=True), 1e-300)
+        parts = [_losses(model, sent, delta, part, data) for part in weights.reshape(-1, BLOCK, weights.shape[1])]
+        found = np.concatenate(jax.device_get(parts))[: len(rows)].astype(np.float64)
+        # No client has a part in the model that was sent: if it has no loss, the updates have no value.
+        bad = np.where(rows.any(axis=1) | np.isfinite(found), WORST, np.nan)
+        worth: Floats = -np.where(np.abs(found) <= WORST, found, bad)
+        return worth
+
+    return value

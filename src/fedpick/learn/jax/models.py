@@ -21,7 +21,7 @@ from fedpick._support import user_code
 from fedpick._support.text import Makers, make
 from fedpick.core.errors import SettingError, require
 from fedpick.data.federated import Dataset
-from fedpick.learn import convolution
+from fedpick.learn.jax import convolution
 
 __all__ = ["MODELS", "Model", "check_outputs", "cnn", "linear", "logistic", "mlp", "model"]
 
@@ -39,7 +39,7 @@ class Model:
         chunk: examples evaluated in one call.
         dense: units of the inputs, the hidden layers and the outputs, if the parameters are [{"w": ..., "b": ...}, ...]
             and each layer gives inputs @ w + b, with ReLU between layers: a CPU can train small ones in a faster way
-            (`fedpick.learn.dense`).
+            (`fedpick.learn.jax.dense`).
     """
 
     init: Callable[[jax.Array], Params]

@@ -1,4 +1,4 @@
-"""Late updates: what is kept of them, and their weights beside those of the round that they come in (REFL)."""
+"""The updates of a cohort as a trainer holds them: a row for each client, and the positions of those that trained."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from fedpick.core.lateness import late_weights
 from fedpick.core.types import Bools, Choice, Floats, Ints, Updates
 
-__all__ = ["keep", "part", "usable", "with_late"]
+__all__ = ["join_late", "keep", "part", "usable", "weighed"]
 
 ROWS = 8  # updates are padded to a multiple of this: a new shape is compiled anew
 
@@ -20,6 +20,14 @@ def usable(updates: Updates) -> tuple[Ints, Ints]:
     _, at, slots = updates.payload
     good = np.isfinite(updates.loss[at]) & (True if updates.valid is None else updates.valid[at])
     return at[good], slots[good]
+
+
+def weighed(updates: Updates, weights: Floats) -> tuple[Any, Any]:
+    """(all rows of the updates, the weight of each: 0 for rows that are of no chosen client)."""
+    delta, at, slots = updates.payload
+    rows = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
+    rows[slots] = weights[at]
+    return delta, rows
 
 
 def keep(updates: Updates, base: Floats) -> tuple[Ints, dict[str, Any]]:
@@ -62,14 +70,8 @@ def _distances(delta: Any, weights: Any) -> Any:
     return sum(squared(leaf) for leaf in jax.tree.leaves(delta))
 
 
-def with_late(
-    params: Any,
-    updates: Updates,
-    base: Floats,
-    returned: Bools,
-    choice: Choice,
-    late: Mapping[str, Any],
-    beta: float,
+def join_late(
+    params: Any, updates: Updates, base: Floats, returned: Bools, choice: Choice, late: Mapping[str, Any], beta: float
 ) -> tuple[Any, Any]:
     """(the updates of a round and the late ones that came in it, their weights).
 

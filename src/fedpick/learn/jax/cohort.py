@@ -2,9 +2,9 @@
 
 Two forms of one computation, chosen for the machine:
 
-- "scan": clients one after another on each device, as many steps as each has, and nothing for places that are not
+- `one_by_one`: clients one after another on each device, as many steps as each has, and nothing for places that are not
   used. A CPU has one device per core (`_support.devices`), and the cohort is dealt out to them unless it is small.
-- "vmap": clients side by side in every product, padded steps masked out. For GPUs, where a loop whose length the device
+- `side_by_side`: all clients in every product, padded steps masked out. For GPUs, where a loop whose length the device
   has to compute would wait for the host. The steps are divided into a few stages, and a client that has finished is
   left out of the later ones.
 
@@ -23,24 +23,23 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
+from fedpick.learn.backend import LocalResults, LocalSGD, Params
 from fedpick.learn.batches import Batches
-from fedpick.learn.local import Local, Trained
-from fedpick.learn.models import Model
-from fedpick.learn.objective import Affine, losses, prepare
-from fedpick.learn.placement import Arrays, deal, mesh
+from fedpick.learn.jax.models import Model
+from fedpick.learn.jax.objective import Affine, losses, prepare
+from fedpick.learn.jax.placement import Arrays, deal, mesh
 
-__all__ = ["train"]
+__all__ = ["one_by_one", "side_by_side"]
 
 GATHERED = 1 << 18  # bytes of examples gathered at once on a CPU: they stay in its cache
 STAGES = (4, 3, 5, 2, 1)  # into how many the steps are divided: the first of these that divides their number
-LEAST = 32  # clients: narrower stages are not worth a compilation of their own
+LEAST = 32  # clients: narrower stages are not worth another compilation
 
 # Multiplications of a cohort, see `_multiplications`, below which it stays on one device. To deal a cohort out and to
 # put the results together takes 2 ms of one core, and on a busy machine one device waits for the other: workload
 # D of benchmarks/bench_train.py (73 million) was slower on two cores than on one, E (216 million) was not.
 WORTH = 100_000_000
 
-Params = Any
 Batch = tuple[jax.Array, jax.Array]  # examples and their labels, or targets
 Carry = tuple[Params, Params, jax.Array]  # the model, its velocity, the sum of losses
 Form = tuple[Any, tuple[jax.ShapeDtypeStruct, ...]]  # of a function's arguments: their tree, and each leaf's form
@@ -48,7 +47,7 @@ Form = tuple[Any, tuple[jax.ShapeDtypeStruct, ...]]  # of a function's arguments
 
 def _step(
     model: Model,
-    local: Local,
+    local: LocalSGD,
     exact: bool,
     affine: Affine,
     sent: Params,
@@ -87,7 +86,7 @@ def _step(
     return step
 
 
-def _start(local: Local, sent: Params) -> Carry:
+def _start(local: LocalSGD, sent: Params) -> Carry:
     return sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(())
 
 
@@ -100,7 +99,7 @@ def _result(sent: Params, carry: Carry, count: jax.Array) -> tuple[Params, jax.A
 
 def _client(
     model: Model,
-    local: Local,
+    local: LocalSGD,
     affine: Affine,
     x: jax.Array,
     y: jax.Array,
@@ -131,7 +130,7 @@ def _client(
 
 
 def _gathered(bytes_a_step: int, steps: int) -> int:
-    """Steps whose examples are gathered at once: XLA splits every gather over all threads, which costs more than it."""
+    """Steps whose examples are gathered in one go: XLA splits a gather over all threads, which takes longer than it."""
     return max(1, min(GATHERED // bytes_a_step, steps))
 
 
@@ -139,7 +138,7 @@ def _cast(params: Params, precision: str) -> Params:
     return params if precision == "float32" else jax.tree.map(lambda w: w.astype(precision), params)
 
 
-def _one_by_one(client: Callable[..., Any], clients: tuple[Any, ...], steps: jax.Array) -> Any:
+def _each(client: Callable[..., Any], clients: tuple[Any, ...], steps: jax.Array) -> Any:
     """The clients up to the last one that trains; zeros for those after it."""
 
     def pick(c: Any) -> list[Any]:
@@ -155,24 +154,20 @@ def _one_by_one(client: Callable[..., Any], clients: tuple[Any, ...], steps: jax
 
 
 @lru_cache  # one compiled function for all trainers with the same model and settings
-def _compiled(model: Model, local: Local, stacked: bool, devices: int) -> Callable[..., Any]:
+def _compiled(model: Model, local: LocalSGD, stacked: bool, devices: int) -> Callable[..., Any]:
     def cohort(sent: Params, affine: Affine, x: Any, y: Any, clients: tuple[Any, ...]) -> Any:
         def client(owner: Any, *rest: Any) -> Any:
             return _client(model, local, affine, x, y, _of(sent, owner, stacked), *rest)
 
         if jax.default_backend() != "cpu":
             return lax.map(lambda one: client(*one), clients)
-        return _one_by_one(client, clients, steps=clients[3])
+        return _each(client, clients, steps=clients[3])
 
     if devices == 1:
         return jax.jit(cohort)
     here, dealt = PartitionSpec(), PartitionSpec("core")
     spread = jax.shard_map(
-        cohort,
-        mesh=mesh(devices),
-        in_specs=(here, here, here, here, dealt),
-        out_specs=dealt,
-        check_vma=False,
+        cohort, mesh=mesh(devices), in_specs=(here, here, here, here, dealt), out_specs=dealt, check_vma=False
     )
     return jax.jit(spread)
 
@@ -186,7 +181,7 @@ def _of(sent: Params, owner: Any, stacked: bool) -> Params:
 
 
 @lru_cache
-def _ends(local: Local, stacked: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _ends(local: LocalSGD, stacked: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What is before the first stage and after the last one."""
 
     def begin(sent: Params, owners: Any) -> Carry:
@@ -199,7 +194,7 @@ def _ends(local: Local, stacked: bool) -> tuple[Callable[..., Any], Callable[...
 
 
 @lru_cache
-def _stage(model: Model, local: Local, stacked: bool, lanes: int, length: int, form: Form) -> Callable[..., Carry]:
+def _stage(model: Model, local: LocalSGD, stacked: bool, lanes: int, length: int, form: Form) -> Callable[..., Carry]:
     """So many steps, from step `first` on, of the first `lanes` clients; compiled for arguments of this form."""
 
     def stage(
@@ -223,7 +218,7 @@ def _stage(model: Model, local: Local, stacked: bool, lanes: int, length: int, f
 
 @lru_cache
 def _compiled_stages(
-    model: Model, local: Local, stacked: bool, widths: frozenset[int], length: int, form: Form
+    model: Model, local: LocalSGD, stacked: bool, widths: frozenset[int], length: int, form: Form
 ) -> dict[int, Callable[..., Carry]]:
     """A stage for each width; compiled side by side, since a large network takes most of a minute on a GPU."""
     with ThreadPoolExecutor() as pool:
@@ -253,12 +248,19 @@ def _stages(steps: Any, padded: int) -> tuple[int, list[int]]:
     return length, [min(-(-n // share) * share, len(steps)) for n in left]
 
 
-def _side_by_side(
-    model: Model, local: Local, arrays: Arrays, sent: Params, clients: tuple[Any, ...], stacked: bool
-) -> Trained:
-    steps = clients[3]
+def _clients(batches: Batches, owner: Any) -> tuple[Any, ...]:
+    """A cohort as arrays whose first axis is the client."""
+    owners = np.zeros(len(batches.keys), np.int32) if owner is None else np.asarray(owner, np.int32)
+    return owners, *batches.parts()
+
+
+def side_by_side(
+    model: Model, local: LocalSGD, arrays: Arrays, sent: Params, batches: Batches, owner: Any = None
+) -> LocalResults:
+    """Train a cohort on one device; see `fedpick.learn.backend.Backend.train`."""
+    steps, stacked = batches.steps, owner is not None
     order = np.argsort(-steps, kind="stable")
-    clients = jax.device_put(tuple(part[order] for part in clients))
+    clients = jax.device_put(tuple(part[order] for part in _clients(batches, owner)))
     begin, end = _ends(local, stacked)
     carry = begin(sent, clients[0])
     length, widths = _stages(steps[order], clients[1].shape[1])
@@ -270,65 +272,38 @@ def _side_by_side(
             carry = stages[lanes](carry, np.int32(k * length), *rest)
     out = end(sent, carry, clients[0], clients[2])
     back = np.argsort(order)
-    return Trained(*jax.tree.map(lambda leaf: leaf[back], out))
+    return LocalResults(*jax.tree.map(lambda leaf: leaf[back], out))
 
 
-def train(
-    model: Model,
-    local: Local,
-    form: str,
-    arrays: Arrays,
-    sent: Params,
-    batches: Batches,
-    keys: Any,
-    lr: Any,
-    owner: Any = None,
-) -> Trained:
-    """Train a cohort: C clients padded to a multiple of the devices.
+# ---- one by one, on each device
 
-    Args:
-        model: what is trained.
-        local: how.
-        form: "scan" or "vmap".
-        arrays: the data.
-        sent: the model that they start from; with an `owner`, several, stacked along the first axis.
-        batches: what each client sees.
-        keys: (C, 2) uint32 for dropout.
-        lr: (C) learning rates.
-        owner: (C) which of the stacked models each client starts from; None: there is one.
-    """
-    if _multiplications(sent, batches, owner is not None) < WORTH:
+
+def one_by_one(
+    model: Model, local: LocalSGD, arrays: Arrays, sent: Params, batches: Batches, owner: Any = None
+) -> LocalResults:
+    """Train a cohort, padded to a multiple of the devices; see `fedpick.learn.backend.Backend.train`."""
+    stacked, clients = owner is not None, _clients(batches, owner)
+    if _multiplications(sent, batches, stacked) < WORTH:
         arrays = arrays.first
-    devices, stacked = arrays.devices, owner is not None
-    clients = (
-        np.zeros(len(keys), np.int32) if owner is None else np.asarray(owner, np.int32),
-        batches.index,
-        batches.count,
-        batches.steps,
-        keys,
-        np.asarray(lr, np.float32),
-    )
-    if form == "vmap":
-        return _side_by_side(model, local, arrays, sent, clients, stacked)
-    function = _compiled(model, local, stacked, devices)
-    if devices == 1:
-        return Trained(*function(sent, arrays.affine, arrays.x, arrays.y, clients))
-    order = deal(batches.steps.astype(np.int64), devices)
+    function = _compiled(model, local, stacked, arrays.devices)
+    if arrays.devices == 1:
+        return LocalResults(*function(sent, arrays.affine, arrays.x, arrays.y, clients))
+    order = deal(batches.steps.astype(np.int64), arrays.devices)
     dealt = tuple(part[order] for part in clients)
-    # From and to the host's memory, which is the devices' own: placing arrays on them took 1 ms more of each round.
+    # From and to the host's memory, which is also the devices': placing arrays on them took 1 ms more of each round.
     out = function(jax.tree.map(np.asarray, sent), arrays.affine, arrays.x, arrays.y, dealt)
     # In the clients' order, so that sums are the same on any number of devices.
-    return Trained(*jax.tree.map(lambda leaf: _collect(leaf, order), out))
+    return LocalResults(*jax.tree.map(lambda leaf: _collect(leaf, order), out))
 
 
 def _multiplications(sent: Params, batches: Batches, stacked: bool) -> int:
-    """At least so many in one pass over all batches, padding included, so that it is the same in every round."""
+    """A lower bound for one pass over all batches; padding counts, so that it is the same in every round."""
     params = sum(int(np.prod(leaf.shape[1:] if stacked else leaf.shape)) for leaf in jax.tree.leaves(sent))
     return batches.index.size * params
 
 
 def _collect(dealt: jax.Array, order: Any) -> Any:
-    """The devices' shares in the clients' order; copied by the host, to which their memory belongs, too."""
+    """The devices' shares in the clients' order; copied by the host, which has the same memory."""
     shares = [np.asarray(shard.data) for shard in sorted(dealt.addressable_shards, key=lambda s: s.index[0].start)]
     together = np.empty(dealt.shape, dealt.dtype)
     for mine, share in zip(order.reshape(len(shares), -1), shares, strict=True):

@@ -1,10 +1,11 @@
 """Small dense networks on a CPU, in loops that Numba compiles: a cohort's local SGD, and the scores of examples.
 
-It computes what `fedpick.learn.cohort` and `fedpick.learn.evaluation` compute. XLA spends most of a step of so small a
-model on calling its parts, and compiles for every shape anew. Here one program serves all networks.
+It computes what `fedpick.learn.jax.cohort` and `fedpick.learn.jax.placement` compute. XLA spends most of a step of so
+small a model on calling its parts, and compiles for every shape anew. Here one program serves all networks.
 """
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,12 +18,12 @@ import numpy as np
 
 from fedpick.core.types import Ints
 from fedpick.data.federated import Dataset
+from fedpick.learn.backend import LocalResults, LocalSGD, Params, Scores
 from fedpick.learn.batches import Batches
-from fedpick.learn.local import Local, Trained
-from fedpick.learn.loops import LANES, Singles, room, scored, trained
-from fedpick.learn.models import Model
-from fedpick.learn.objective import affine_of
-from fedpick.learn.placement import deal
+from fedpick.learn.jax.loops import LANES, Singles, room, score_examples, train_clients
+from fedpick.learn.jax.models import Model
+from fedpick.learn.jax.objective import affine_of
+from fedpick.learn.jax.placement import deal
 
 __all__ = ["Rows", "mean", "place", "plus", "scores", "suits", "train"]
 
@@ -49,6 +50,12 @@ class Rows:
     y: Singles
     labels: bool
     devices: int  # threads
+    stacks = True
+
+    def launch(self, model: Model, params: Any, index: Ints, several: bool = False) -> Callable[[], Scores]:
+        """The scores of these examples, computed at once."""
+        loss, hits = (part.astype(np.float64) for part in scores(params, self, index, several))
+        return lambda: (loss, hits)
 
 
 _ROWS: WeakKeyDictionary[Dataset, dict[tuple[str, int], Rows]] = WeakKeyDictionary()
@@ -76,7 +83,7 @@ def _width(units: Any) -> Any:
 
 
 def _pack(params: Any, stacked: bool) -> tuple[Ints, Singles]:
-    """Units of each layer, and (models, layers, outputs, inputs) weights as `fedpick.learn.loops` has them."""
+    """Units of each layer, and (models, layers, outputs, inputs) weights as `fedpick.learn.jax.loops` has them."""
     layers = [(np.asarray(layer["w"]), np.asarray(layer["b"])) for layer in params]
     if not stacked:
         layers = [(w[None], b[None]) for w, b in layers]
@@ -101,28 +108,19 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-def train(rows: Rows, local: Local, sent: Any, batches: Batches, lr: Any, owner: Any = None) -> Trained:
-    """Train a cohort, as `fedpick.learn.cohort.train` does; results do not depend on the number of threads.
-
-    Args:
-        rows: training examples.
-        local: how.
-        sent: the model that they start from; with an `owner`, several, stacked along the first axis.
-        batches: what each client sees.
-        lr: (C) learning rates.
-        owner: (C) which of the stacked models each client starts from; None: there is one.
-    """
+def train(model: Model, local: LocalSGD, rows: Rows, sent: Params, batches: Batches, owner: Any = None) -> LocalResults:
+    """Train a cohort, as `Backend.train` says; results do not depend on the number of threads."""
     units, packed = _pack(sent, owner is not None)
-    index, count, steps = (np.ascontiguousarray(part) for part in batches.parts())
+    index, count, steps, _, lr = (np.ascontiguousarray(part) for part in batches.parts())
     owner = np.zeros(len(steps), np.int32) if owner is None else np.asarray(owner, np.int32)
     before = packed[owner]
     after, loss = before.copy(), np.zeros(len(steps), np.float32)
-    seen = index, count, steps, np.asarray(lr, np.float32)
     rates = (np.float32(rate) for rate in (local.momentum, local.weight_decay, local.prox))
-    how: tuple[Any, ...] = rows.x, rows.y, rows.labels, units, packed, owner, *seen, *rates, after, loss
+    seen = rows.x, rows.y, rows.labels, units, packed, owner, index, count, steps, lr
+    how: tuple[Any, ...] = *seen, *rates, after, loss
 
     def of(these: Ints) -> None:
-        call: Any = trained
+        call: Any = train_clients
         call(these, *how, *room(index.shape[2], units[-1]))
 
     busy = np.flatnonzero(steps)
@@ -135,10 +133,10 @@ def train(rows: Rows, local: Local, sent: Any, batches: Batches, lr: Any, owner:
         shares = even[deal(np.where(even < 0, 0, steps[even]), hands)].reshape(hands, -1)
         for _ in _pool(rows.devices).map(lambda share: of(share[share >= 0]), shares):
             pass
-    with np.errstate(invalid="ignore", over="ignore"):  # of clients that diverged, which are told by their norms
+    with np.errstate(invalid="ignore", over="ignore"):  # of clients that diverged: their norms show it
         after -= before
         norm = np.sqrt(np.square(after, dtype=np.float64).reshape(len(steps), -1).sum(axis=1)).astype(np.float32)
-    return Trained(_unpack(units, after), loss, norm)
+    return LocalResults(_unpack(units, after), loss, norm)
 
 
 def scores(params: Any, rows: Rows, index: Ints, several: bool = False) -> tuple[Singles, Singles]:
@@ -150,7 +148,7 @@ def scores(params: Any, rows: Rows, index: Ints, several: bool = False) -> tuple
     def of(task: tuple[int, int, int]) -> None:
         m, first, last = task
         how = index, rows.x, rows.y, rows.labels, units, packed[m], loss[m], hits[m]
-        scored(first, last, *how, *room(TESTED, units[-1]))
+        score_examples(first, last, *how, *room(TESTED, units[-1]))
 
     hands = min(rows.devices, max(len(index) * packed[0].size // SHARE, 1))
     cuts = np.linspace(0, -(-len(index) // TESTED), hands + 1).astype(np.int64) * TESTED

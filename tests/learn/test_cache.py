@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from fedpick.learn import compiled
+from fedpick.learn.jax import cache
 
 SETTINGS = (
     "jax_compilation_cache_dir",
@@ -30,63 +30,63 @@ def config(monkeypatch, tmp_path):
     """JAX as it is before anybody sets a cache; restored afterwards."""
     before = {name: getattr(jax.config, name) for name in SETTINGS}
     jax.config.update("jax_compilation_cache_dir", None)
-    monkeypatch.setenv(compiled.VARIABLE, str(tmp_path / "kept"))
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "kept"))
     yield monkeypatch
     for name, value in before.items():
         jax.config.update(name, value)
 
 
 def test_the_folder_is_the_named_one_with_one_place_for_each_kind_of_processor(config, tmp_path):
-    folder = compiled.keep_compiled()
+    folder = cache.keep_compiled()
     assert folder is not None
     assert folder.parent == tmp_path / "kept"
     assert jax.config.jax_compilation_cache_dir == str(folder)
-    assert jax.config.jax_compilation_cache_max_size == compiled.LARGEST
-    config.setattr(compiled, "_machine", lambda: "another")
+    assert jax.config.jax_compilation_cache_max_size == cache.LARGEST
+    config.setattr(cache, "_machine", lambda: "another")
     jax.config.update("jax_compilation_cache_dir", None)
-    assert compiled.keep_compiled() == tmp_path / "kept" / "another"
+    assert cache.keep_compiled() == tmp_path / "kept" / "another"
 
 
 def test_unless_named_it_is_in_the_users_cache_and_not_among_shared_data(config, tmp_path):
-    config.delenv(compiled.VARIABLE)
+    config.delenv(cache.VARIABLE)
     config.setenv("FEDPICK_DATA", str(tmp_path / "shared"))
-    config.setattr(compiled, "user_folder", lambda: tmp_path / "mine")
-    folder = compiled.keep_compiled()
+    config.setattr(cache, "user_folder", lambda: tmp_path / "mine")
+    folder = cache.keep_compiled()
     assert folder is not None
     assert folder.parent == tmp_path / "mine" / "compiled"
 
 
 @pytest.mark.parametrize("off", ["off", "0", " OFF "])
 def test_it_can_be_turned_off(config, off):
-    config.setenv(compiled.VARIABLE, off)
-    assert compiled.keep_compiled() is None
+    config.setenv(cache.VARIABLE, off)
+    assert cache.keep_compiled() is None
     assert jax.config.jax_compilation_cache_dir is None
 
 
 def test_a_cache_of_the_users_own_stays(config, tmp_path):
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
-    assert compiled.keep_compiled() is None
+    assert cache.keep_compiled() is None
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
 
 
 def test_a_folder_that_cannot_be_made_is_no_error(config, tmp_path):
     (tmp_path / "kept").write_text("in the way")
-    assert compiled.keep_compiled() is None
+    assert cache.keep_compiled() is None
     assert jax.config.jax_compilation_cache_dir is None
 
 
 def test_half_written_entries_go_and_whole_ones_stay(config):
-    folder = compiled.keep_compiled()
+    folder = cache.keep_compiled()
     for name in ("whole-cache", "whole-atime", "half-cache"):
         (folder / name).write_bytes(b"12345678")
     jax.config.update("jax_compilation_cache_dir", None)
-    compiled.keep_compiled()
+    cache.keep_compiled()
     assert sorted(path.name for path in folder.iterdir() if path.name[0] != ".") == ["whole-atime", "whole-cache"]
 
 
 @pytest.mark.slow
 def test_what_one_process_compiled_another_loads_and_two_may_write_at_once(tmp_path):
-    settings = os.environ | {compiled.VARIABLE: str(tmp_path), "JAX_PLATFORMS": "cpu"}
+    settings = os.environ | {cache.VARIABLE: str(tmp_path), "JAX_PLATFORMS": "cpu"}
     settings.pop("JAX_COMPILATION_CACHE_DIR", None)
 
     def start():

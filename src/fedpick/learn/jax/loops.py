@@ -1,4 +1,4 @@
-"""The compiled loops of `fedpick.learn.dense`: outputs, losses and slopes of dense layers with ReLU between them.
+"""The compiled loops of `fedpick.learn.jax.dense`: outputs, losses and slopes of dense layers with ReLU between them.
 
 Arrays are float32. Weights are (layers, outputs, inputs); the inputs of a layer are padded with zeros to a multiple of
 LANES after one that is always 1, whose weights are the biases. Numbers of layers, units and examples are no part of the
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedpick._support.native import Native
 from fedpick.core.types import Ints
 
-__all__ = ["LANES", "Singles", "room", "scored", "trained"]
+__all__ = ["LANES", "Singles", "room", "score_examples", "train_clients"]
 
 Singles = NDArray[np.float32]
 
@@ -39,7 +39,8 @@ BIAS, MANTISSA = np.int32(127), np.int32(23)  # of the bits of a float32
 def room(examples: int, outputs: int) -> tuple[NDArray[np.int32], Singles]:
     """Memory for powers of 2, one for each output of so many examples: integers, and the same memory as floats.
 
-    `trained` and `scored` need it, and take as many examples at a time. (Numba compiles such a view slowly.)
+    `train_clients` and `score_examples` need it for as many examples as they take at a time. (Numba compiles such a
+    view slowly.)
     """
     bits = np.empty(-(-examples // FIVE) * FIVE * outputs, np.int32)
     return bits, bits.view(np.float32)
@@ -188,7 +189,7 @@ def _backward(x: Singles, layer: int, n: int, z: Singles, w: Singles, inputs: in
 
 
 @_inner
-def trained(
+def train_clients(
     these: Ints,
     x: Singles,
     y: Singles,
@@ -279,7 +280,7 @@ def trained(
 
 
 @_inner
-def scored(
+def score_examples(
     first: int,
     last: int,
     index: Any,

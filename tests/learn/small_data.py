@@ -24,7 +24,7 @@ def split(dataset: Dataset, sizes: np.ndarray, seed: int = 0, held: int = 0) -> 
 
 
 @lru_cache
-def people(kind: str, held: int = 0) -> Federated:
+def data_of(kind: str, held: int = 0) -> Federated:
     rng = np.random.default_rng(7)
     if kind == "images":
         x = rng.integers(0, 256, (50, 10, 9, 2), dtype=np.uint8)
@@ -41,7 +41,7 @@ def people(kind: str, held: int = 0) -> Federated:
 
 
 def model_of(kind: str, dropout: float = 0.0) -> learn.Model:
-    return learn.mlp(people(kind).dataset.inputs, 1 if kind == "regression" else 4, hidden=(7, 5), dropout=dropout)
+    return learn.mlp(data_of(kind).dataset.inputs, 1 if kind == "regression" else 4, hidden=(7, 5), dropout=dropout)
 
 
 def same_bits(one: object, other: object) -> bool:

@@ -2,8 +2,9 @@
 
 On a CPU the batch is the last axis (C, H, W, N): a layer is one copy of its patches, in long runs, and matrix products,
 forward and back; `lax.conv` and its gradients inside a loop are 10x slower. On a GPU the batch is the first axis, and
-memory traffic is the bound: patches are read in place (`fedpick.learn.kernels`), or, on GPUs and for shapes that those
-kernels are not made for, run along the width only (all but the first layer), with one product per row of the kernel.
+memory traffic is the bound: patches are read in place (`fedpick.learn.jax.kernels`). On GPUs and for shapes that those
+kernels are not made for, they run along the width only (all but the first layer), with one product per row of the
+kernel.
 Where several inputs of a pool are the maximum, they share its gradient on a CPU; on a GPU the first of them gets it.
 """
 
@@ -95,7 +96,7 @@ def _pool(corners: list[jax.Array], b: jax.Array) -> tuple[jax.Array, jax.Array]
 
 def _in_place(kernel: int, depth: int, wide: int) -> ModuleType | None:
     """The kernels, if a convolution from `depth` to `wide` channels can read its patches in place."""
-    from fedpick.learn import kernels  # here, since Pallas takes a while to import, and a CPU never needs it
+    from fedpick.learn.jax import kernels  # here, since Pallas takes a while to import, and a CPU never needs it
 
     return kernels if kernels.usable() and kernels.fits(kernel, depth, wide) else None
 

@@ -1,0 +1,112 @@
+"""What a backend is: an object that places examples, trains cohorts and moves the model. Nothing here imports JAX."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from fedpick.core.types import Floats, Ints
+from fedpick.data.federated import Dataset
+from fedpick.learn.batches import Batches
+
+__all__ = ["Backend", "Examples", "LocalResults", "LocalSGD", "Params", "Scores"]
+
+Params = Any  # of a model: arrays in nested dicts, lists or tuples
+Scores = tuple[Floats, Floats]  # loss and hit (1 or 0) of examples
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """How a client trains.
+
+    Args:
+        momentum: of SGD, as in PyTorch: v = momentum v + gradient, w = w - lr v; v starts at 0 in each round.
+        weight_decay: times the weights, added to the gradient.
+        prox: FedProx's mu (E3CS's gamma): mu/2 |w - w_sent|^2 added to the loss.
+        precision: "float32", or "bfloat16" for activations over float32 weights.
+    """
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    prox: float = 0.0
+    precision: str = "float32"
+
+
+class LocalResults(NamedTuple):
+    """Results of C clients."""
+
+    delta: Params  # (C, ...) local model minus the model sent
+    loss: Any  # (C) mean training loss over all examples seen, each under the model that saw it
+    norm: Any  # (C) Euclidean length of delta
+
+
+class Examples(Protocol):
+    """Examples where a backend computes with them."""
+
+    @property
+    def stacks(self) -> bool:
+        """Whether several models can be scored in one call."""
+        ...
+
+    def launch(self, model: Any, params: Params, index: Ints, several: bool = False) -> Callable[[], Scores]:
+        """Begin to score these examples; what it returns waits for the scores: of several models, a row for each.
+
+        Args:
+            model: whose parameters they are.
+            params: of a model, or with `several` of several, stacked along the first axis.
+            index: of the examples.
+            several: whether there are several models.
+        """
+        ...
+
+
+class Backend(Protocol):
+    """How and where the clients of a trainer train; `fedpick.learn.jax.forms` has those that use JAX."""
+
+    devices: int  # that a cohort is dealt out to
+
+    def init(self, model: Any, server: Any, seed: int) -> dict[str, Any]:
+        """The first parameters, "params", and the state of the server's optimiser, "server"."""
+        ...
+
+    def place(self, dataset: Dataset, part: str) -> Examples:
+        """The "train" or "test" examples, placed once for all trainers that share the data set."""
+        ...
+
+    def everywhere(self, params: Params) -> Params:
+        """The parameters on all devices."""
+        ...
+
+    def train(
+        self, model: Any, local: LocalSGD, examples: Any, sent: Params, batches: Batches, owner: Any = None
+    ) -> LocalResults:
+        """Train a cohort of C clients.
+
+        Args:
+            model: what is trained.
+            local: how.
+            examples: for training, as `place` returned them.
+            sent: the parameters that they start from; with an `owner`, of several models, stacked along the first axis.
+            batches: what each client sees.
+            owner: (C) which of the stacked models each client starts from; None: there is one.
+        """
+        ...
+
+    def combine(self, server: Any, model: dict[str, Any], delta: Params, weights: Any) -> dict[str, Any]:
+        """Parameters and the server's state after a round; updates of weight 0 may hold anything, NaN too."""
+        ...
+
+    def outputs(self, model: Any, params: Params, dataset: Dataset, part: str, index: Ints) -> Floats:
+        """What the model gives for each of these examples, a row each."""
+        ...
+
+    def stack(self, models: Sequence[Params]) -> Params:
+        """Several models, stacked along the first axis."""
+        ...
+
+    def rows(self, delta: Params, slots: Ints) -> Params:
+        """Some of the updates."""
+        ...
+
+    def add(self, models: Sequence[Params], delta: Params, weights: Any) -> Sequence[Params]:
+        """Each model plus its weighted sum of the updates; weights are (models, clients)."""
+        ...
