@@ -20,7 +20,6 @@ from fedpick._version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imported when first used
     from fedpick import graph, sampling, solvers, theory, worlds
-    from fedpick.comparison import compare
     from fedpick.core import checks, errors, rng, schedules, state
     from fedpick.core.errors import (
         CheckError,
@@ -66,6 +65,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
         Uniform,
     )
     from fedpick.policies.text import policy, policy_names
+    from fedpick.report.comparison import compare
     from fedpick.report.results import Results, load
     from fedpick.report.trackers import track
     from fedpick.server import Session
@@ -84,7 +84,7 @@ _NAMES = {
     "GreedyFed Guard HiCS MinSeparation Oort OptimalSampling OverSelect PowerOfChoice SFedAvg SizeWeighted TiFL "
     "Uniform",
     "policies.text": "policy policy_names",
-    "comparison": "compare",
+    "report.comparison": "compare",
     "experiment": "Experiment",
     "protocol": "Policy ReportSpec traits",
     "report.results": "Results load",

@@ -28,7 +28,7 @@ from fedpick._support import atomic
 from fedpick.core.errors import ContractError, SettingError, StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
-from fedpick.experiment.playing import config_of
+from fedpick.experiment.files import config_of
 from fedpick.simulate.census import census
 from fedpick.simulate.round import Record, Updates
 from fedpick.simulate.run import Run
@@ -799,7 +799,7 @@ CHILD = """
 import json, sys
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
-from fedpick.experiment.playing import config_of
+from fedpick.experiment.files import config_of
 print("ready", flush=True)
 execute(Config(**json.loads(sys.argv[1])), sys.argv[2])
 print("finished", flush=True)

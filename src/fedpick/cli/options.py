@@ -1,21 +1,19 @@
 """Options shared by several commands, and the values that a shell completes."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 __all__ = [
-    "Device",
-    "Executor",
-    "Label",
-    "Target",
-    "Workers",
-    "complete_data",
-    "complete_policy",
-    "complete_study",
-    "complete_world",
+    *("Device", "Executor", "Label", "Target", "Workers"),
+    *("complete_data", "complete_policy", "complete_study", "complete_world", "count"),
 ]
+
+
+def count(*names: str, help: str) -> Any:
+    """An option that is a whole number >= 1."""
+    return typer.Option(*names, help=help, min=1, metavar="N")
 
 
 def _complete(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -49,7 +47,7 @@ def _studies() -> Iterable[str]:
 
 complete_policy, complete_world, complete_data, complete_study = map(_complete, (_policies, _worlds, _data, _studies))
 
-Workers = Annotated[int | None, typer.Option(help="Number of processes (default: one per core).", min=1, metavar="N")]
+Workers = Annotated[int | None, count(help="Number of processes (default: one per core).")]
 Executor = Annotated[
     str,
     typer.Option(

@@ -23,7 +23,7 @@ from fedpick._support import atomic, devices
 from fedpick._version import __version__
 from fedpick.core.errors import MissingError, StateError, StoreError
 from fedpick.experiment import executors
-from fedpick.experiment.executors.stopping import patient
+from fedpick.experiment.executors import patient
 from fedpick.store.manifest import MANIFEST
 from fedpick.store.tables import covers, reached
 from fedpick.studies import _kept

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedpick.core.types import Choice, Clients, Floats, Outcome, View
-from fedpick.experiment.building import build_trainer
+from fedpick.experiment.trainers import build_trainer
 from fedpick.policies import Uniform
 from fedpick.policies._common import ByValue, CountState
 from fedpick.studies._study import Finding, Item, Measurement, Result
