@@ -15,10 +15,8 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from fedpick.comparison import results_of
-from fedpick.demo import SCENES, Scene
-from fedpick.experiment.playing import carry_out, work_of
-from fedpick.experiment.shelf import Shelf
+from fedpick.cli.demo import SCENES, Scene
+from fedpick.report.comparison import make_results
 from fedpick.report.intervals import band
 from fedpick.report.plots import COLOURS
 from fedpick.report.results import Results
@@ -74,9 +72,8 @@ def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "fedpick-runs" / "figures")
     said = {}
     for scene in SCENES:
-        work = work_of(scene.experiment.only(seeds=range(SEEDS)), Shelf(folder / scene.name), "auto", "auto")
-        carry_out(work)
-        results = results_of(work, target=scene.target)
+        plan = scene.experiment.only(seeds=range(SEEDS))
+        results = make_results(plan, folder / scene.name, target=scene.target)
         said[scene.name] = textwrap.fill(
             f"{scene.title}. {scene.about} {scene.answer(results.data())}", 120, break_on_hyphens=False
         )

@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
     from fedpick import sampling as sampling
     from fedpick import solvers as solvers
     from fedpick import worlds as worlds
-    from fedpick.comparison import compare as compare
     from fedpick.core import checks as checks
     from fedpick.core import errors as errors
     from fedpick.core import rng as rng
@@ -59,6 +58,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
     from fedpick.policies import *  # noqa: F403  # all policies; see policies/__init__.pyi
     from fedpick.policies.text import policy as policy
     from fedpick.policies.text import policy_names as policy_names
+    from fedpick.report.comparison import compare as compare
     from fedpick.report.results import Results as Results
     from fedpick.report.results import load as load
     from fedpick.report.trackers import track as track
@@ -74,12 +74,12 @@ _ROOMS = (*_SHOWN, "experiment", "flower", "nvflare", "report", "server", "store
 _CORE = ("checks", "errors", "rng", "schedules", "state")
 _NAMES = {
     "core.checks": "check_policy",
-    "comparison": "compare",
     "core.errors": "CheckError ConfigError ContractError DataError FedpickError MissingError SettingError StateError "
     "StoreError UnknownNameError",
     "experiment": "Experiment",
     "policies.text": "policy policy_names",
     "core.protocol": "Policy ReportSpec Trainer traits",
+    "report.comparison": "compare",
     "report.results": "Results load",
     "report.trackers": "track",
     "server": "Session",

@@ -105,7 +105,7 @@ def test_a_wrong_name_shows_before_anything_is_fetched(call):
 
 
 def test_show_a_partition(call, tmp_path):
-    result = call("show", "digits", "--partition", "dirichlet(alpha=0.3)", "--clients", 10, "--out", "deep/p.png")
+    result = call("show", "digits", "--partition", "dirichlet(alpha=0.3)", "--num-clients", 10, "--out", "deep/p.png")
     assert "10 clients" in result.stdout
     assert result.stdout.splitlines()[-1] == "drawn to deep/p.png"
     assert (tmp_path / "deep" / "p.png").read_bytes().startswith(b"\x89PNG")
@@ -117,7 +117,7 @@ def test_show_a_partition(call, tmp_path):
 
 
 def test_show_a_generator(call, tmp_path):
-    call("show", "synthetic(1,", "1)", "--clients", 5, "--out", "p.svg")  # a shell may split it
+    call("show", "synthetic(1,", "1)", "--num-clients", 5, "--out", "p.svg")  # a shell may split it
     assert "<svg" in (tmp_path / "p.svg").read_text()
 
 

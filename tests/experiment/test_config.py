@@ -337,7 +337,7 @@ def test_a_configuration_survives_json_and_builds_the_same_run(config: Config) -
 def test_plain_data_is_not_the_configuration_itself() -> None:
     config = Config("uniform")
     config.as_dict()["world"]["name"] = "ideal"
-    assert config.world == {"name": "phones"}
+    assert config.world == {"name": "volatile"}
 
 
 def test_a_world_that_is_no_table_is_refused_in_python_too() -> None:

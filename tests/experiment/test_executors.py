@@ -17,7 +17,7 @@ from experiment.plays import children, configs, contents, ended, folders, jobs
 from fedpick._support import devices
 from fedpick.core.errors import ConfigError, FedpickError, MissingError, SettingError, StoreError, UnknownNameError
 from fedpick.experiment.config import Config
-from fedpick.experiment.executors import Job, Stopped, choosing, each, execute, play, processes, staying, stopping
+from fedpick.experiment.executors import Job, Stopped, assignment, each, execute, play, processes, signals, staying
 from fedpick.store import Folder, read_manifest, read_rounds
 
 
@@ -67,7 +67,7 @@ def die(x: int) -> int:
 def test_one_worker_stays_in_this_process_and_keeps_the_order() -> None:
     done: list[int] = []
     came: list[tuple[int, int]] = []
-    assert each(where, [1, 2], workers=1, on_done=done.append) == [os.getpid()] * 2
+    assert each(where, [1, 2], workers=1, on_result=lambda i, _: done.append(i)) == [os.getpid()] * 2
     assert each(square, [5, 6], executor="serial", on_result=lambda *pair: came.append(pair)) == [25, 36]
     assert came == [(0, 25), (1, 36)]
     assert each(square, range(5), workers=1) == [0, 1, 4, 9, 16]
@@ -85,7 +85,7 @@ def test_nothing_to_do_gives_nothing() -> None:
 def test_an_error_in_this_process_comes_out_as_it_is() -> None:
     done: list[int] = []
     with pytest.raises(ConfigError, match="two is too many; give one"):
-        each(fail_at_two, range(5), workers=1, on_done=done.append)
+        each(fail_at_two, range(5), workers=1, on_result=lambda i, _: done.append(i))
     assert done == [0, 1]
 
 
@@ -210,7 +210,7 @@ def test_ctrl_c_in_the_middle_of_a_round_loses_and_changes_nothing(
 ) -> None:
     handlers = lasting_handlers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stopping, "IMPATIENT", patience)
+        patch.setattr(signals, "IMPATIENT", patience)
         interrupt_in_round(patch, 37, numbers)
         with pytest.raises(Stopped) as stopped:
             execute(CHAINS, tmp_path / "run")
@@ -319,7 +319,7 @@ def test_a_process_that_was_killed_is_said() -> None:
 def test_what_is_written_in_processes_and_alone_is_the_same(tmp_path: Path) -> None:
     play(jobs(configs(), tmp_path / "serial"), executor="serial")
     told: dict[int, int] = {}
-    play(jobs(configs(), tmp_path / "parallel"), executor="local", workers=2, tell=told.__setitem__)
+    play(jobs(configs(), tmp_path / "parallel"), executor="processes", workers=2, tell=told.__setitem__)
     assert told == dict.fromkeys(range(6), 40)
     assert contents(folders(tmp_path / "parallel")) == contents(folders(tmp_path / "serial"))
 
@@ -430,8 +430,8 @@ def test_how_many_processes_are_started_ahead(
     monkeypatch.setattr(devices, "gpu_there", lambda: gpu)
     of = None if data is None else {"name": data}
     asked = [Config("uniform", cohort_size=2, rounds=2, seed=seed, data=of) for seed in range(runs)]
-    assert choosing.processes_for(asked, executor, device, workers) == count
+    assert assignment.processes_for(asked, executor, device, workers) == count
     if executor != "ray" and data is not None:
         made = [Job(config, tmp_path / str(config.seed)) for config in asked]
-        plans = choosing.deal_out(made, executor, device, workers)
+        plans = assignment.assign(made, executor, device, workers)
         assert count == sum(plan.workers for plan in plans if not plan.here and len(plan.batches) > 1)

@@ -296,14 +296,14 @@ def test_parts_of_worlds_worlds_and_data_of_ones_own(tmp_path):
 def test_on_another_machine_a_run_uses_the_code_that_was_sent(tmp_path):
     from fedpick._support import user_code
     from fedpick.experiment.executors import node
-    from fedpick.experiment.executors.alone import Job
+    from fedpick.experiment.executors.job import Job
 
     (tmp_path / "here").mkdir()
     (tmp_path / "here/eps.py").write_text(EPS)
     config = plan(policy=f"over-select({tmp_path}/here/eps.py:Eps, 1.2)").configs()[0]
-    node.unpack(tmp_path / "there" / node.OWN, user_code.sources(config.references()))
+    node.unpack(tmp_path / "there" / node.CODE, user_code.sources(config.references()))
     (tmp_path / "here/eps.py").unlink()
-    job = node._settled(Job(config, tmp_path / "elsewhere"), tmp_path / "there")
+    job = node._moved(Job(config, tmp_path / "elsewhere"), tmp_path / "there")
     assert job.config.key == config.key
     assert job.config.as_dict() == config.as_dict()
     assert job.config.build().policy.cohort_size == 5

@@ -25,11 +25,10 @@ import numpy as np
 import fedpick as fp
 from fedpick.core.errors import FedpickError
 from fedpick.core.state import pack
-from fedpick.experiment.building import PARTS
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
-from fedpick.experiment.files import load, load_experiment
-from fedpick.experiment.playing import config_of
+from fedpick.experiment.files import config_of, load, load_experiment
+from fedpick.experiment.worlds import PARTS
 from fedpick.policies.min_separation import Certificate
 from fedpick.policies.text import policy_names
 from fedpick.report.results import load as load_results

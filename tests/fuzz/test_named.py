@@ -8,6 +8,7 @@ import pytest
 import fedpick as fp
 from fedpick.cli import main
 from fedpick.experiment.config import Config
+from fedpick.report import files
 
 WORLD = {"name": "volatile", "num_clients": 12}
 
@@ -89,7 +90,7 @@ def test_a_constructor_that_raises(name, tmp_path, monkeypatch, capsys):
 def test_a_folder_s_name_with_what_looks_like_mathematics(tmp_path):
     root = tmp_path / "a$x_{$"
     results = fp.compare(["uniform", "e3cs"], data="none", rounds=3, seeds=1, out=root)
-    made, missed = fp.comparison.write(results, tmp_path / "b$x_{$", "results")
+    made, missed = files.write(results, tmp_path / "b$x_{$", "results")
     assert missed == []
     assert len(made) == 5
 

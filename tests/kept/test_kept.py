@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedpick.cli.app import app
 from fedpick.experiment.executors import execute
-from fedpick.experiment.playing import config_of
+from fedpick.experiment.files import config_of
 from fedpick.server import records
 from fedpick.store import read_rounds
 

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 import fedpick as fp
 from browsers import CHROMIUM, axe, opened, require
-from fedpick import comparison
 from fedpick.cli.app import app
 from fedpick.experiment import Experiment
+from fedpick.report import files
 from fedpick.report.intervals import interval
 from fedpick.report.page import command
 from fedpick.report.page.verdict import verdict
@@ -321,7 +321,7 @@ def repeated(text, file):
         return fp.experiment.load_experiment(file)
     plans = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedpick.cli.app._carry_out", lambda experiment, *_, **__: plans.append(experiment))
+        patch.setattr("fedpick.cli.compare.make_and_show", lambda experiment, *_, **__: plans.append(experiment))
         result = CliRunner().invoke(app, shlex.split(text)[1:])
     assert result.exit_code == 0, result.output
     return plans[0]
@@ -355,10 +355,10 @@ def test_report_writes_the_page_or_another_format_to_a_file(tmp_path, monkeypatc
     CliRunner().invoke(app, ["report", str(root), "-f", "csv", "-o", str(tmp_path / "odd.txt")])
     assert (tmp_path / "odd.txt").read_text().startswith("policy,")
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # drawing takes long
-    made, _ = comparison.write(fp.load(root), tmp_path / "folder.v2", "report")
+    made, _ = files.write(fp.load(root), tmp_path / "folder.v2", "report")
     assert made == ["report.json", "report.csv", "report.html"]
-    assert not comparison.is_file(tmp_path / "folder.v2")
-    assert not comparison.is_file(tmp_path / "quota-0.5")
+    assert not files.is_file(tmp_path / "folder.v2")
+    assert not files.is_file(tmp_path / "quota-0.5")
 
 
 def test_a_file_of_an_unknown_kind_is_refused_before_anything_is_read(tmp_path):
@@ -372,7 +372,7 @@ def test_a_page_that_cannot_be_written_says_why(tmp_path):
     root = study(tmp_path / "runs", seeds=2)
     (tmp_path / "file").write_text("")
     with pytest.raises(fp.FedpickError, match=r"cannot write page\.html .* the runs are intact"):
-        comparison.write_file(fp.load(root), tmp_path / "file" / "page.html")
+        files.write_file(fp.load(root), tmp_path / "file" / "page.html")
 
 
 def test_without_jinja_the_message_says_what_to_install(results, monkeypatch):

@@ -797,7 +797,7 @@ CHILD = """
 import json, sys
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
-from fedpick.experiment.playing import config_of
+from fedpick.experiment.files import config_of
 print("ready", flush=True)
 execute(Config(**json.loads(sys.argv[1])), sys.argv[2])
 print("finished", flush=True)

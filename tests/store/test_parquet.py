@@ -21,7 +21,7 @@ from fedpick.cli.app import app
 from fedpick.core.errors import StoreError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
-from fedpick.experiment.playing import config_of
+from fedpick.experiment.files import config_of
 from fedpick.store import Folder, parquet, read_rounds, read_selections
 from fedpick.store.manifest import identity, summed_json
 from fedpick.store.parquet import Label, read_sealed, write_sealed

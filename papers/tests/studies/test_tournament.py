@@ -10,7 +10,8 @@ import fedpick as fp
 from fedpick.policies.text import policy_names
 from fedpick_papers import studies
 from fedpick_papers.studies._study import Reproduction
-from fedpick_papers.studies.tournament import _guide, _play, table
+from fedpick_papers.studies.tournament import _play, table
+from fedpick_papers.studies.tournament import guide as guide_page
 
 STUDY = studies.STUDIES["tournament/synthetic"]
 SEEDS = np.linspace(-1.0, 1.0, 6)
@@ -44,7 +45,7 @@ def test_every_policy_takes_part_or_is_named_as_left_out():
     missing = [name for name in policy_names() if name not in aliases and not re.search(rf"\b{name}\b", texts)]
     assert all(f" {name}," in f" {_play.ABOUT}" for name in missing)
     assert len(_play.WORLDS) == 9
-    assert set(_guide.ASKED) == set(_play.WORLDS)
+    assert set(guide_page.ASKED) == set(_play.WORLDS)
 
 
 @pytest.mark.slow
@@ -87,7 +88,7 @@ def test_many_comparisons_need_wider_intervals():
 
 def advice(result):
     outcome = Reproduction(STUDY, {}, result, [])
-    return _guide.guide([outcome], {STUDY.id: "there.md"})
+    return guide_page.guide([outcome], {STUDY.id: "there.md"})
 
 
 def test_the_advice_follows_the_figures():
@@ -129,7 +130,7 @@ def test_the_guide_says_who_computes_what_a_policy_reads():
 
 def test_no_policy_is_named_twice_in_a_line_of_ranks():
     few, many = made_up(pow_d=5.0, oort=-5.0), made_up(pow_d=5.0, oort=-5.0)
-    (line,) = (line for line in _guide._overall(few, "A") if "final test accuracy" in line)
+    (line,) = (line for line in guide_page._overall(few, "A") if "final test accuracy" in line)
     assert line.count("uniform") == 1
     assert "last" not in line  # three are all best
     for i, name in enumerate(("cpow-d", "rpow-d", "tifl", "refl")):  # two more above uniform, two below
@@ -137,7 +138,7 @@ def test_no_policy_is_named_twice_in_a_line_of_ranks():
         for world in many["worlds"].values():
             cell = copy.deepcopy(world["policies"]["uniform"])
             world["policies"][name] = cell | {"accuracy": [x + (3, 2, -6, -7)[i] for x in cell["accuracy"]]}
-    (line,) = (line for line in _guide._overall(many, "A") if "final test accuracy" in line)
+    (line,) = (line for line in guide_page._overall(many, "A") if "final test accuracy" in line)
     assert (
         "best pow-d (1.0 ± 0.0), cpow-d (2.0 ± 0.0), rpow-d (3.0 ± 0.0); uniform 4.0 ± 0.0; last tifl (6.0), " in line
     )
@@ -165,7 +166,7 @@ def test_a_tournament_of_fewer_worlds_is_told_apart():
         Reproduction(studies.STUDIES[id], {}, result, [])
         for id, result in (("tournament/synthetic", made_up()), ("tournament/cifar10", small))
     )
-    page = _guide.guide([whole, part], {one.study.id: "there.md" for one in (whole, part)})
+    page = guide_page.guide([whole, part], {one.study.id: "there.md" for one in (whole, part)})
     assert "every policy in nine worlds, and on CIFAR-10 4 policies in 1 of these worlds, with the same" in page
     assert "of the 3 worlds and data sets here, about 0.2 would" in page
     assert "*CIFAR-10.* **pow-d** ends 5.0" in page

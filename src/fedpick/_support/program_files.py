@@ -1,4 +1,4 @@
-"""What a file of the user's own consists of: the local files that it imports, and the versions of installed packages.
+"""The parts of a program of the user's own: the local files that it imports, and the versions of installed packages.
 
 Nothing is imported for it: the source is read, and modules are searched for as Python would. Local is what is neither
 in Python's library nor among the installed packages: beside the file, in the working directory, on PYTHONPATH, or
@@ -87,16 +87,15 @@ def read_code(path: Path, name: str = "") -> Code:
         package = module if file.name == "__init__.py" else module.rpartition(".")[0]
         wanted, texts = _read(file.read_bytes(), file.name)
         code.data.update(found for text in texts for found in _data_file(text, file))
-        for level, said, names in wanted:
-            absolute = _absolute(package, level, said)
-            if absolute is None:
-                continue
-            todo += _follow(code, absolute, names, first)
+        for level, relative, names in wanted:
+            absolute = _absolute(package, level, relative)
+            if absolute is not None:
+                todo += _follow(code, absolute, names, first)
     return code
 
 
 def _follow(code: Code, name: str, names: tuple[str, ...], first: list[str]) -> Iterator[tuple[str, Path]]:
-    """The local modules of one import; the versions of others are written down."""
+    """The local modules of one import; of an installed package, the version is added to `code`."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top == _OURS:
         return
@@ -117,14 +116,14 @@ def _parents(name: str) -> list[str]:
     return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 
-def _absolute(package: str, level: int, said: str) -> str | None:
+def _absolute(package: str, level: int, name: str) -> str | None:
     """The name of a module that is imported by a relative name; None if the file is in no such package."""
     if level == 0:
-        return said
+        return name
     parts = package.split(".") if package else []
     if len(parts) < level:
         return None
-    return ".".join([*parts[: len(parts) - level + 1], *([said] if said else [])])
+    return ".".join([*parts[: len(parts) - level + 1], *([name] if name else [])])
 
 
 def _find(name: str, first: list[str]) -> ModuleSpec | None:
@@ -139,7 +138,7 @@ def _find(name: str, first: list[str]) -> ModuleSpec | None:
 
 
 def _otherwise(top: str) -> ModuleSpec | None:
-    """A package found by another way than a folder on the path, as some editable installations are."""
+    """A package that is not in a folder on the path, such as some editable installations."""
     try:
         return None if top in sys.modules else importlib.util.find_spec(top)
     except (ImportError, ValueError, AttributeError):
@@ -160,7 +159,7 @@ def _read(source: bytes, name: str) -> tuple[list[_Import], list[str]]:
     """The imports in a source, and its texts that may be paths of files that it reads."""
     try:
         tree = ast.parse(source, name)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # whoever imports it is told
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # importing it raises the error
         return [], []
     wanted: list[_Import] = []
     texts: list[str] = []
@@ -171,9 +170,9 @@ def _read(source: bytes, name: str) -> tuple[list[_Import], list[str]]:
         elif isinstance(node, ast.ImportFrom):
             wanted.append((node.level, node.module or "", tuple(each.name for each in node.names)))
         elif isinstance(node, ast.Call):
-            said = _first_text(node)
-            if said is not None and _called(node) in ("import_module", "__import__"):
-                wanted.append((len(said) - len(said.lstrip(".")), said.lstrip("."), ()))
+            text = _first_text(node)
+            if text is not None and _called(node) in ("import_module", "__import__"):
+                wanted.append((len(text) - len(text.lstrip(".")), text.lstrip("."), ()))
             elif _writes(node):
                 written.update(id(each) for each in ast.walk(node))
             elif _called(node) in ("join", "joinpath") and id(node) not in written:

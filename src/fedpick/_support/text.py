@@ -9,7 +9,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -19,19 +19,13 @@ from fedpick.core.errors import FedpickError, SettingError, bare_name, find_name
 __all__ = ["Makers", "canonical", "make"]
 
 Makers = Mapping[str, Callable[..., Any]]
+_QUOTED = r"('[^']*'|\"[^\"]*\")"
 
 
-@dataclass
-class _Parsed:
-    """A text parsed as a call, with placeholders for references to the user's code."""
-
-    call: ast.Call
-    own: dict[str, str] = field(default_factory=dict)  # placeholder -> reference
-
-
-def _parse(text: str, kind: str, example: str) -> _Parsed:
-    stand_ins = {reference: f"own{i}_" for i, reference in enumerate(user_code.references(text))}
-    quoted = re.split(r"('[^']*'|\"[^\"]*\")", user_code.replace_references(text.strip(), stand_ins))
+def _parse(text: str, kind: str, example: str) -> tuple[ast.Call, dict[str, str]]:
+    """A text as a call with placeholders for references to the user's code, and the references by placeholder."""
+    placeholders = {reference: f"own{i}_" for i, reference in enumerate(user_code.references(text))}
+    quoted = re.split(_QUOTED, user_code.replace_references(text.strip(), placeholders))
     source = "".join(  # hyphens in names are read as underscores
         part if i % 2 else re.sub(r"(?<=[A-Za-z0-9])-(?=[A-Za-z])", "_", part) for i, part in enumerate(quoted)
     )
@@ -43,7 +37,7 @@ def _parse(text: str, kind: str, example: str) -> _Parsed:
         node = ast.Call(node, [], [])
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
         raise SettingError(f"cannot read the {kind} {text!r}; write it like {example}")
-    return _Parsed(node, {name: reference for reference, name in stand_ins.items()})
+    return node, {name: reference for reference, name in placeholders.items()}
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,8 @@ class _Reader:
         if name not in self.own:
             return self.call(node, find_name(name if shown is None else shown, known, kind), shown or name)
         found = user_code.load(self.own[name])
-        if callable(found) and not _ready(found):
+        is_object = hasattr(found, "select") and not isinstance(found, type)  # not a class or function that makes one
+        if callable(found) and not is_object:
             return self.call(node, found, self.own[name], foreign=True)
         if node.args or node.keywords:
             raise SettingError(f"{self.own[name]} is already an object ({type(found).__name__}) and takes no settings")
@@ -80,9 +75,9 @@ class _Reader:
                 raise unknown_name(f"setting of {shown}", name, settings)
         if not foreign:
             _check_kinds(maker, {**dict(zip(settings, positional, strict=False)), **named}, shown)
-        said = (*settings[: len(positional)], *named)
+        given = (*settings[: len(positional)], *named)
         more = {**self.extra, **self.told(maker)}
-        extra = {name: value for name, value in more.items() if name in settings and name not in said}
+        extra = {name: value for name, value in more.items() if name in settings and name not in given}
         try:
             return maker(*positional, **named, **extra)
         except FedpickError:
@@ -112,10 +107,10 @@ _KINDS = {float: "a number", int: "a whole number", bool: "True or False", str: 
 
 
 def _check_kinds(maker: Callable[..., Any], given: Mapping[str, Any], shown: str) -> None:
-    """Raise where a value is not of the kind that the maker says it takes; bounds are its own to check."""
+    """Raise where a value is not of the type that the maker declares; the maker itself checks bounds."""
     try:
         hints = get_type_hints(vars(maker)["__init__"] if isinstance(maker, type) else getattr(maker, "func", maker))
-    except (NameError, TypeError, AttributeError, KeyError):  # it says nothing that can be read
+    except (NameError, TypeError, AttributeError, KeyError):  # its types cannot be read
         return
     for name, value in given.items():
         kinds = _options(hints.get(name, Any))
@@ -131,7 +126,7 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value can be of this kind; what is not known here is let through."""
+    """Whether a value can be of this type; types that are not known here fit everything."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind in (float, int):
         return number and (kind is float or math.isfinite(value))
@@ -150,15 +145,6 @@ def _text(node: ast.expr) -> str:
         return ast.unparse(node)[:80]
     except RecursionError:
         return "..."
-
-
-def _ready(found: Any) -> bool:
-    """Whether it is a policy object, not a class or function that makes one."""
-    return hasattr(found, "select") and not isinstance(found, type)
-
-
-def _head(text: str) -> str:
-    return text.strip().split("(")[0].strip()
 
 
 def make(
@@ -185,8 +171,8 @@ def make(
     >>> make("range(2, step=3)", "range", {"range": lambda stop, step: (stop, step)}, values={}, example="range(1)")
     (2, 3)
     """
-    parsed = _parse(text, kind, example)
-    return _Reader(values, extra, told, parsed.own).make(parsed.call, known, kind, _head(text))
+    call, references = _parse(text, kind, example)
+    return _Reader(values, extra, told, references).make(call, known, kind, text.split("(")[0].strip())
 
 
 def canonical(text: str, kind: str, known: Makers, *, values: Makers, example: str) -> str:
@@ -196,16 +182,16 @@ def canonical(text: str, kind: str, known: Makers, *, values: Makers, example: s
     >>> canonical("Over_Select( uniform,1.30 )", "policy", known, values={}, example="")
     'over-select(uniform, 1.3)'
     """
-    parsed = _parse(text, kind, example)
+    call, references = _parse(text, kind, example)
     names = {bare_name(name): name for name in [*values, *known]}
-    for node in ast.walk(parsed.call):
+    for node in ast.walk(call):
         if isinstance(node, ast.Call):
             node.keywords.sort(key=lambda keyword: str(keyword.arg))
-    plain = re.sub(r"\(\)", "", ast.unparse(parsed.call))
-    pieces = re.split(r"('[^']*'|\"[^\"]*\")", plain)
+    plain = re.sub(r"\(\)", "", ast.unparse(call))
+    pieces = re.split(_QUOTED, plain)
 
     def official(match: re.Match[str]) -> str:
-        return parsed.own.get(match[0]) or names.get(bare_name(match[0]), match[0])
+        return references.get(match[0]) or names.get(bare_name(match[0]), match[0])
 
     return "".join(
         piece if i % 2 else re.sub(r"\b[A-Za-z_]\w*\b(?!=)", official, piece) for i, piece in enumerate(pieces)

@@ -1,4 +1,4 @@
-"""Code of the user's own, referred to in a text like a built-in: "FILE.py:Name" and "package.module:Name".
+"""Code of the user's own, which a text names in place of a built-in: "FILE.py:Name" and "package.module:Name".
 
 A text, a configuration file or a manifest only contains such references; `load` imports the code, and only when the
 user asked for it. `fingerprint` tells which code a reference stood for when a run was made: the file, every local file
@@ -11,7 +11,7 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -20,10 +20,10 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from fedpick._support.program_files import Code, digest, is_local, read_code
-from fedpick.core.errors import ConfigError, unknown_name
+from fedpick.core.errors import ConfigError, FedpickError, unknown_name
 
 __all__ = [
-    *("described", "differences", "fingerprint", "is_reference", "load", "moved", "place"),
+    *("call", "described", "differences", "fingerprint", "is_reference", "load", "moved", "place"),
     *("references", "replace_references", "shown", "sources"),
 ]
 
@@ -99,14 +99,16 @@ def _source(reference: str) -> Path:
     return Path(spec.origin)
 
 
-def _code(reference: str) -> Code:
+def _program(reference: str) -> tuple[Code, Path]:
+    """The parts of a reference's program, and the file that it begins with."""
     where, _ = _split(reference)
-    return read_code(_source(reference), "" if where.endswith(".py") else where)
+    path = _source(reference)
+    return read_code(path, "" if where.endswith(".py") else where), path
 
 
 def fingerprint(reference: str) -> str:
     """The code of a reference: every local file with its hash, every installed package with its version."""
-    return described(_code(reference), _source(reference))
+    return described(*_program(reference))
 
 
 def described(code: Code, first: Path) -> str:
@@ -114,15 +116,15 @@ def described(code: Code, first: Path) -> str:
 
     Args:
         code: the program.
-        first: the file that it begins with; others are named by their way from its folder.
+        first: the file that it begins with; others are named by their paths from its folder.
     """
     files = {_shown_path(path, first): path for path in (*code.modules.values(), *code.data)}
-    said = [f"{name} {digest(path)}" for name, path in sorted(files.items())]
-    return ", ".join([*said, *(f"{name} {version}".strip() for name, version in sorted(code.packages.items()))])
+    parts = [f"{name} {digest(path)}" for name, path in sorted(files.items())]
+    return ", ".join([*parts, *(f"{name} {version}".strip() for name, version in sorted(code.packages.items()))])
 
 
 def _shown_path(path: Path, first: Path) -> str:
-    """A file's way from the folder of another, without folders that only this machine has."""
+    """A file's path from the folder of another; of one elsewhere, its name and its folder's."""
     folder, path = first.resolve().parent, path.resolve()
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else "/".join(path.parts[-2:])
 
@@ -145,12 +147,12 @@ def differences(before: str, after: str) -> list[str]:
 
 
 def sources(names: Iterable[str]) -> dict[str, bytes]:
-    """Contents of the local files of these references, by their places in one folder; installed ones are left out."""
+    """Contents of the local files of these references, by their paths in one folder; installed ones are left out."""
     found: dict[str, bytes] = {}
     for each in names:
         if not _split(each)[0].endswith(".py"):
             continue
-        for place, path in _places(_code(each), _source(each)):
+        for place, path in _places(*_program(each)):
             content = path.read_bytes()
             if found.setdefault(place, content) != content:
                 raise ConfigError(
@@ -161,7 +163,7 @@ def sources(names: Iterable[str]) -> dict[str, bytes]:
 
 
 def _places(code: Code, first: Path) -> Iterator[tuple[str, Path]]:
-    """Where each file of a program is to stand beside its first one, so that imports find it."""
+    """Each file of a program with its path in a folder, so that imports of the first file find the others."""
     for name, path in code.modules.items():
         end = "/__init__.py" if path.name == "__init__.py" else ".py"
         yield (name.replace(".", "/") + end if name else path.name), path
@@ -171,7 +173,7 @@ def _places(code: Code, first: Path) -> Iterator[tuple[str, Path]]:
 
 
 class _Fresh(SourceFileLoader):
-    """Compiles the file as it is; bytecode that Python keeps counts as current if time (in seconds) and size agree."""
+    """Compiles a file as it is now: Python would use old bytecode if the file's time (in seconds) and size agree."""
 
     def get_code(self, fullname: str) -> CodeType | None:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -202,7 +204,7 @@ class _Local(MetaPathFinder):
 
 
 def _is_current(module: ModuleType, path: Path) -> bool:
-    """Whether a module in memory is what its file says now."""
+    """Whether a module in memory was loaded from its file as it is now."""
     file = getattr(module, "__file__", None)
     if file is None or Path(file).resolve() != path.resolve():
         return False
@@ -218,16 +220,16 @@ def _is_current(module: ModuleType, path: Path) -> bool:
 
 @contextmanager
 def _importing(code: Code, folder: Path | None) -> Iterator[None]:
-    """While it lasts, imports find the local modules of this program as their files are now.
+    """In this block, imports find the local modules of a program as their files are now.
 
     Args:
         code: the program.
         folder: searched first, as when a file in it is run; None: none.
     """
     local = {name: path for name, path in code.modules.items() if name and is_local(path)}
-    there = {name: sys.modules[name] for name in local if name in sys.modules}
-    if not all(_is_current(module, local[name]) for name, module in there.items()):
-        for name in there:  # also those that did not change: they hold what they imported of the others
+    loaded = {name: sys.modules[name] for name in local if name in sys.modules}
+    if not all(_is_current(module, local[name]) for name, module in loaded.items()):
+        for name in loaded:  # also unchanged ones: they hold objects that they imported from the others
             del sys.modules[name]
     finder = _Local(local)
     sys.meta_path.insert(0, finder)
@@ -243,7 +245,8 @@ def _importing(code: Code, folder: Path | None) -> Iterator[None]:
 
 def _module(reference: str) -> ModuleType:
     where, _ = _split(reference)
-    code, path = _code(reference), _source(reference).resolve()
+    code, path = _program(reference)
+    path = path.resolve()
     if not where.endswith(".py"):
         with _importing(code, None):
             return importlib.import_module(where)
@@ -277,6 +280,21 @@ def load(reference: str) -> Any:
     if not hasattr(module, name):
         raise unknown_name(f"name in {where}", name, [each for each in vars(module) if not each.startswith("_")])
     return getattr(module, name)
+
+
+def call(name: str, function: Callable[[], Any]) -> Any:
+    """The result of code of the user's own, which can raise anything: a ConfigError says what, and where.
+
+    Args:
+        name: of the code, for the error.
+        function: that calls it.
+    """
+    try:
+        return function()
+    except FedpickError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{name}: {type(error).__name__}: {error}{place(error)}") from None
 
 
 def place(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from fedpick.core.errors import MissingError
 
 __all__ = ["main"]
 
-_LISTING = ("policies", "worlds", "check")  # commands that need neither experiments nor reports, which load slowly
+_LIGHT = ("policies", "worlds", "check")  # commands that need neither experiments nor reports, which load slowly
 
 
 def main() -> None:
@@ -21,8 +21,8 @@ def main() -> None:
         sys.stdout.write(f"{__version__}\n")
         return
     try:
-        if sys.argv[1:2] and sys.argv[1] in _LISTING:
-            from fedpick.cli.listing import app
+        if sys.argv[1:2] and sys.argv[1] in _LIGHT:
+            from fedpick.cli.catalogue import app
         else:
             shown = sys.stderr.isatty() and "_FEDPICK_COMPLETE" not in os.environ  # not for a shell
             if shown:

@@ -104,9 +104,7 @@ def show(
             "--partition", "-p", help="How to divide a data set, for example 'dirichlet(alpha=0.3)' (default: iid)."
         ),
     ] = None,
-    num_clients: Annotated[
-        int, typer.Option("--num-clients", "-k", "--clients", help="Number of clients.", min=1)
-    ] = 100,
+    num_clients: Annotated[int, typer.Option("--num-clients", "-k", help="Number of clients.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the partition.", min=0)] = 0,
     target: Annotated[Path, typer.Option("--out", help="Picture to write: .png, .svg or .pdf.")] = Path(
         "partition.png"

@@ -1,21 +1,19 @@
 """Options shared by several commands, and the values that a shell completes."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 __all__ = [
-    "Device",
-    "Executor",
-    "Label",
-    "Target",
-    "Workers",
-    "complete_data",
-    "complete_policy",
-    "complete_world",
-    "completing",
+    *("Device", "Executor", "Label", "Target", "Workers"),
+    *("complete_data", "complete_policy", "complete_world", "completing", "count"),
 ]
+
+
+def count(*names: str, help: str) -> Any:
+    """An option that is a whole number >= 1."""
+    return typer.Option(*names, help=help, min=1, metavar="N")
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -43,7 +41,7 @@ def _data() -> list[str]:
 
 complete_policy, complete_world, complete_data = map(completing, (_policies, _worlds, _data))
 
-Workers = Annotated[int | None, typer.Option(help="Number of processes (default: one per core).", min=1, metavar="N")]
+Workers = Annotated[int | None, count(help="Number of processes (default: one per core).")]
 Executor = Annotated[
     str,
     typer.Option(

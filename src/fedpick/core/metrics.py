@@ -15,15 +15,15 @@ __all__ = [
     *("named_metrics", "read_target"),
 ]
 
-LABELS = {  # of those that fedpick's own trainer always gives; others are called by their names
+LABELS = {  # of the metrics that fedpick's trainer always gives; other metrics are shown by their names
     "accuracy": "test accuracy",
     "test_loss": "test loss",
     "train_loss": "training loss",
     "worst_decile": "accuracy of the worst tenth of clients",
     "spread": "spread of accuracy over clients",
 }
-SIDES = ("worst_decile", "spread")  # of a model's scores over clients; never what decides
-# What fedpick's own trainer can measure by name, and those of them that every evaluation has, with their columns.
+SIDES = ("worst_decile", "spread")  # how a model's scores differ over clients; never the main metric
+# Metrics that fedpick's trainer can measure by name, and the columns of those that every evaluation has.
 MEASURED = ("accuracy", "macro_f1", "balanced_accuracy", "auroc", "loss", "perplexity", "mae", "rmse")
 ALWAYS = {"accuracy": "accuracy", "loss": "test_loss"}
 WAYS = ("larger", "smaller")
@@ -88,8 +88,8 @@ def check_directions(given: Any, whose: str) -> dict[str, str]:
     """The declared directions of metrics; raises unless each is "larger" or "smaller".
 
     Args:
-        given: by the attribute `directions` of a trainer or of a function; None: nothing.
-        whose: attribute it is.
+        given: the attribute `directions` of a trainer or of a function; None: nothing is declared.
+        whose: name of the trainer or the function, for errors.
     """
     if given is None:
         return {}
@@ -111,7 +111,7 @@ def is_loss(name: str) -> bool:
 
 
 def main_metric(names: Iterable[str], *, training: bool = False) -> str | None:
-    """The metric that decides: accuracy, else the first that is not a loss, else the first loss; None: there is none.
+    """The main metric: accuracy, else the first that is not a loss, else the first loss; None: there is none.
 
     Args:
         names: of the metrics, in the order in which they were first given.

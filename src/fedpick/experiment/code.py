@@ -1,14 +1,16 @@
-"""Which code and data of the user's own a run depends on: a part of its key, so that old results are never shown for
-new code.
+"""The code and data of the user's own that a run depends on: a part of its key, so that old results are never shown
+for new code.
 
-Code that a text names is read from its files (`user_code.fingerprint`). Of an object it is the file of its class with
-all that this imports; of a class from a script or a notebook, whose other lines may change, only what the class uses.
+Code that a text names is read from its files (`user_code.fingerprint`). The code of an object is the file of its class
+with all that this imports; for a class from a script or a notebook, whose other lines may change, only what the class
+uses.
 """
 
 import builtins
 import dis
 import hashlib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -37,7 +39,7 @@ def named_references(texts: Iterable[str]) -> list[str]:
 
 
 def named_files(texts: Iterable[str]) -> list[str]:
-    """What may be paths of data files in these texts: "mine.npz", and texts in quotes such as "trace('away.csv')".
+    """Texts that may be paths of data files: "mine.npz", and those in quotes, as in "trace('away.csv')".
 
     >>> named_files(["uniform", "mine.npz", "trace('away.csv', wrap=True)"])
     ['mine.npz', 'away.csv']
@@ -57,18 +59,16 @@ class Reader:
     def read(self, texts: Iterable[str]) -> dict[str, str]:
         """The code and the data files that these texts name, by name, as `user_code.fingerprint` describes them."""
         given = list(texts)
-        found = {user_code.shown(each): self._once(each, user_code.fingerprint) for each in named_references(given)}
-        files = [each for each in named_files(given) if Path(each).is_file()]  # whoever opens a missing one says so
-        return found | {each: self._once(each, _file) for each in files}
-
-    def _once(self, name: str, reading: Any) -> str:
-        if name not in self.known:
-            self.known[name] = reading(name)
-        return self.known[name]
-
-
-def _file(path: str) -> str:
-    return f"{Path(path).name} {digest(Path(path))}"
+        found = {}
+        for each in named_references(given):
+            if each not in self.known:
+                self.known[each] = user_code.fingerprint(each)
+            found[user_code.shown(each)] = self.known[each]
+        for each in filter(os.path.isfile, named_files(given)):  # opening a missing one raises the error
+            if each not in self.known:
+                self.known[each] = f"{Path(each).name} {digest(Path(each))}"
+            found[each] = self.known[each]
+        return found
 
 
 def code_of(thing: Any) -> str:
@@ -87,14 +87,10 @@ def _kinds(thing: Any) -> Iterator[Any]:
         yield thing
     elif not isinstance(thing, _PLAIN):
         yield type(thing)
-        given = [getattr(thing, each.name) for each in fields(thing)] if is_dataclass(thing) else _attributes(thing)
-        for value in given:
+        names = [each.name for each in fields(thing)] if is_dataclass(thing) else getattr(thing, "__dict__", {})
+        for value in [getattr(thing, name) for name in names]:
             if is_dataclass(value) or inspect.isroutine(value) or hasattr(value, "select"):
                 yield from _kinds(value)
-
-
-def _attributes(thing: Any) -> list[Any]:
-    return list(getattr(thing, "__dict__", {}).values())
 
 
 def _described(kind: Any) -> Iterator[str]:
@@ -158,7 +154,7 @@ def steps(code: CodeType) -> list[Any]:
 
 
 def _live(kind: Any, seen: set[int]) -> Iterator[str]:
-    """A class or a function of a script or a notebook, and what it uses of it: its source, and that of the rest."""
+    """The sources of a class or a function of a script or a notebook, and of what it uses there, each as a hash."""
     if id(kind) in seen:
         return
     seen.add(id(kind))
@@ -173,7 +169,7 @@ def _live(kind: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _used(name: str, value: Any, seen: set[int]) -> Iterator[str]:
-    """What code of a script uses under a name: a module, a class or a function, or a value."""
+    """The code or value that a script's code uses under a name: a module, a class, a function or a plain value."""
     if isinstance(value, ModuleType):
         file = getattr(value, "__file__", None)
         top = value.__name__.partition(".")[0]

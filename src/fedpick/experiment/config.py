@@ -26,7 +26,7 @@ lr = 0.05
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,20 +37,20 @@ from fedpick._version import __version__
 from fedpick.core.errors import ConfigError, FedpickError, bare_name
 from fedpick.core.metrics import check_directions, metrics_text
 from fedpick.core.protocol import Trainer, traits
-from fedpick.experiment.building import MISTAKES, build_trainer, build_world, current_names, made_trainer, world_label
 from fedpick.experiment.code import Reader, named_references
+from fedpick.experiment.trainers import build_trainer, made_trainer
+from fedpick.experiment.worlds import MISTAKES, Unnamed, base_world, named_world, whole_world, world_label
 from fedpick.policies.text import canonical_policy
 from fedpick.simulate.abilities import DirectedTrainer, SizedTrainer
 from fedpick.simulate.run import Run, check_fit, megabytes_of, policy_for
 from fedpick.store.checkpoint import RunState
 from fedpick.worlds import WORLDS, World
 
-__all__ = ["Config"]
+__all__ = ["Config", "texts_of"]
 
 LONGEST_NAME = 120  # characters of a folder's name
-MOST_ASKED = 100  # times the number of clients
-_COUNTS = ("num_clients", "clients")  # its name now, and before 0.2
-LARGEST = 999_999_999  # rounds: the names of parts have nine digits
+MOST_ASKED = 100  # clients that a policy may ask in a round, as a multiple of all clients
+MOST_ROUNDS = 999_999_999  # the names of parts have nine digits
 _LABELS = {"policy": "{}", "world": "{}", "cohort_size": "m{}", "data": "{}", "train": "{}", "seed": "seed{}"}
 
 
@@ -63,7 +63,7 @@ class Config:
         cohort_size: clients chosen per round.
         rounds: number of rounds.
         seed: of all random numbers.
-        world: settings of [world].
+        world: settings of [world]; without a name it is the world "volatile".
         checkpoint_every: rounds between checkpoints.
         data: settings of [data]; None: no training.
         train: settings of [train].
@@ -76,7 +76,7 @@ class Config:
     cohort_size: int = 20
     rounds: int = 500
     seed: int = 0
-    world: dict[str, Any] = field(default_factory=lambda: {"name": "phones"})
+    world: dict[str, Any] = field(default_factory=dict)
     checkpoint_every: int = 100
     data: dict[str, Any] | None = None
     train: dict[str, Any] = field(default_factory=dict)
@@ -88,8 +88,8 @@ class Config:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} = {value!r}, but must be a whole number >= 1")
-            if value > LARGEST:
-                raise ConfigError(f"{name} = {value!r}, but must be at most {LARGEST:,}")
+            if value > MOST_ROUNDS:
+                raise ConfigError(f"{name} = {value!r}, but must be at most {MOST_ROUNDS:,}")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed = {self.seed!r}, but must be a whole number >= 0 and below 2**63")
         if not isinstance(self.policy, str):
@@ -100,12 +100,13 @@ class Config:
             raise ConfigError(f"data = {self.data!r}, but must be a section: [data], then name = 'fashion-mnist'")
         if not isinstance(self.train, dict):
             raise ConfigError(f"train = {self.train!r}, but must be a section: [train], then lr = 0.05")
+        object.__setattr__(self, "world", named_world(self.world))
         object.__setattr__(self, "train", metrics_text(self.train))
         if self.train and self.data is None:
             raise ConfigError("[train] is given, but no [data] to train on; add [data], then name = 'fashion-mnist'")
         made = self.made.get("policy")
         if made is not None and not isinstance(made, type):
-            self._check_size(made)  # before its key is looked for, which does not tell sizes of objects apart
+            self._check_size(made)  # before its key is used, which is the same for objects of other sizes
         if self.code is None:
             object.__setattr__(self, "code", Reader().read(self.texts()))
 
@@ -120,28 +121,28 @@ class Config:
 
     def texts(self) -> list[str]:
         """The settings that are texts, which may name code and data of the user's own."""
-        return [self.policy, *_texts(self.world), *_texts(self.data or {}), *_texts(self.train)]
+        return texts_of(self.policy, self.world, self.data, self.train)
 
     def references(self) -> list[str]:
         """References to the user's own code ("FILE.py:Name") in the settings."""
         return named_references(self.texts())
 
-    def with_own_in(self, folder: Path) -> "Config":
+    def with_code_in(self, folder: Path) -> "Config":
         """The same run with the user's own files in this folder, for another machine."""
 
-        def there(settings: Mapping[str, Any]) -> dict[str, Any]:
-            return {key: here(value) if isinstance(value, str) else value for key, value in settings.items()}
+        def moved(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: moved(each) for key, each in value.items()}
+            here = isinstance(value, str) and user_code.references(value)
+            return user_code.moved(user_code.shown(value), folder) if here else value
 
-        def here(text: str) -> str:
-            return user_code.moved(user_code.shown(text), folder) if user_code.references(text) else text
-
-        data = None if self.data is None else there(self.data)
-        return replace(self, policy=here(self.policy), world=there(self.world), data=data, train=there(self.train))
+        return replace(self, **{name: moved(getattr(self, name)) for name in ("policy", "world", "data", "train")})
 
     def as_dict(self) -> dict[str, Any]:
         """The settings for a manifest, which names the user's own files without their folders."""
         found = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "made"}
-        found |= {"policy": user_code.shown(self.policy), "world": _shown(current_names(self.world))}
+        named = {key: value for key, value in self.world.items() if not isinstance(value, Unnamed)}
+        found |= {"policy": user_code.shown(self.policy), "world": _shown(named)}
         if self.data is None:
             del found["data"], found["train"]
         else:
@@ -170,18 +171,27 @@ class Config:
 
     def _world(self) -> dict[str, Any]:
         """The settings of [world], with the world's name spelled as in WORLDS."""
-        name = str(self.world.get("name", "phones"))
+        name = str(self.world["name"])
         listed = next((each for each in WORLDS if bare_name(each) == bare_name(name)), name)
-        return current_names({**self.world, "name": listed})
+        return {**self.world, "name": listed}
 
     @cached_property
     def key(self) -> str:
         """A hash of the settings that determine the records; rounds and checkpoint_every do not count."""
+        return self._hash()
+
+    @property
+    def combination(self) -> str:
+        """A hash that runs share if only their seeds differ."""
+        return self._hash(seed=0)
+
+    def _hash(self, **changes: Any) -> str:
         parts = {
             **self.labels,
             "world": _shown(self._world()),
             "code": self.code or {},
             "fedpick": __version__.split(".")[:2],  # a seed gives the same numbers within a minor version
+            **changes,
         }
         text = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
@@ -189,43 +199,32 @@ class Config:
     @property
     def folder_name(self) -> str:
         """A readable name for the run's folder: its labels, cut to a maximal length, then its key."""
-        said = [form.format(self.labels[name]) for name, form in _LABELS.items() if self.labels[name] not in (None, "")]
-        words = [re.sub(r"[^A-Za-z0-9.=_-]+", "-", each).strip("-.") for each in said]
+        parts = [
+            form.format(self.labels[name]) for name, form in _LABELS.items() if self.labels[name] not in (None, "")
+        ]
+        words = [re.sub(r"[^A-Za-z0-9.=_-]+", "-", each).strip("-.") for each in parts]
         return "_".join(words)[: LONGEST_NAME - 11].strip("-_.") + "_" + self.key
 
-    def build(self) -> Run:
-        """Build the run."""
-        people, world = self.made.get("data"), self.made.get("world")
-        if self.data is None:
-            world = world or build_world(self.world)
-        else:
-            from fedpick.data.settings import build_data  # training is an extra
+    def keep(self, run: Run) -> None:
+        """Keep the run that `build` made, for its next call in this process."""
+        vars(self)["_kept"] = run
 
-            if people is None:
-                plain = {key: self.world[key] for key in ("name", *_COUNTS) if key in self.world}
-                people = build_data(self.data, len((world or build_world(plain)).clients))
-            world = self._populated(world or build_world(self.world, people.clients), people)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
+    def build(self) -> Run:
+        """Build the run, or give the one that was kept."""
+        kept: Run | None = vars(self).pop("_kept", None)
+        if kept is not None:
+            return kept
+        world, federated = self._world_and_data()
         if self.cohort_size > len(world.clients):
             raise ConfigError(
                 f"cohort_size = {self.cohort_size}, but there are only {len(world.clients)} clients; reduce it, or "
                 "increase num_clients"
             )
-        try:
-            policy = self._policy(world)
-            asks = traits(policy).asks
-            if asks is not None and asks > MOST_ASKED * len(world.clients):  # some choose with replacement
-                raise ConfigError(
-                    f"policy = {self.policy!r}: asks {asks} of {len(world.clients)} clients; choose fewer"
-                )
-            self._check_size(policy)
-            reports = tuple(traits(policy).collect(world.clients))
-        except FedpickError:
-            raise
-        except MISTAKES as error:  # a setting whose type the policy did not expect
-            raise ConfigError(f"policy = {self.policy!r}: {error}; see fedpick policies for its settings") from None
-        trainer = None
-        if people is not None and self.data is not None:
-            trainer = self._trainer(people, reports)
+        policy, reports = self._policy(world)
+        trainer = None if federated is None else self._trainer(federated, reports)
         try:
             if trainer is None or self._sized(world):
                 return Run(policy, world, self.seed, trainer)
@@ -242,54 +241,78 @@ class Config:
             where = user_code.place(error)
             raise ConfigError(f"policy = {self.policy!r}: {type(error).__name__}: {error}{where}") from None
 
+    def _world_and_data(self) -> tuple[World, Any]:
+        """The world, with the clients of the data if there is some, and the data."""
+        made, federated = self.made.get("world"), self.made.get("data")
+        world = base_world(self.world) if made is None else made
+        if self.data is None:
+            return (whole_world(world, self.world) if made is None else world), None
+        if federated is None:
+            from fedpick.data.settings import build_data  # training is an extra
+
+            federated = build_data(self.data, len(world.clients))
+        if len(federated) != len(world.clients):
+            if made is not None or "num_clients" in self.world:
+                raise ConfigError(
+                    f"the data has {len(federated)} clients, but the world {len(world.clients)}; make the numbers "
+                    "equal, or leave num_clients out"
+                )
+            world = base_world({**self.world, "num_clients": len(federated)})
+        if made is not None:
+            return replace(world, clients=federated.clients), federated
+        return whole_world(world, self.world, federated.clients), federated
+
     def _sized(self, world: World) -> bool:
-        """Whether the user says how large a message with a model is."""
+        """Whether the settings say how large a message with a model is."""
         return "model_megabytes" in self.world or (
             "world" in self.made and world.model_megabytes != World.model_megabytes
         )
 
-    def _trainer(self, people: Any, reports: tuple[str, ...]) -> Trainer:
+    def _trainer(self, federated: Any, reports: tuple[str, ...]) -> Trainer:
         try:
             if "trainer" in self.made:
-                return made_trainer(self.made["trainer"], people, reports)
+                return made_trainer(self.made["trainer"], federated, reports)
             known = None if "data" in self.made else self.data
-            return build_trainer(people, known, self.train, reports)
+            return build_trainer(federated, known, self.train, reports)
         except FedpickError:
             raise
         except MISTAKES as error:
-            said = ", ".join(f"{key} = {value!r}" for key, value in self.train.items()) or "the defaults"
-            raise ConfigError(f"[train] {said}: {type(error).__name__}: {error}{user_code.place(error)}") from None
+            given = ", ".join(f"{key} = {value!r}" for key, value in self.train.items()) or "the defaults"
+            raise ConfigError(f"[train] {given}: {type(error).__name__}: {error}{user_code.place(error)}") from None
 
-    def _populated(self, world: World, people: Any) -> World:
-        """The world with the data's clients; their numbers must agree, unless num_clients is not given."""
-        if len(people) != len(world.clients):
-            if "world" in self.made or "num_clients" in current_names(self.world):
+    def _policy(self, world: World) -> tuple[Any, tuple[str, ...]]:
+        """The policy, and the names of the reports that it wants from clients."""
+        policy = self.made.get("policy")
+        try:
+            if policy is None:
+                policy = policy_for(self.policy, world, self.cohort_size, self.seed)
+            elif isinstance(policy, type) or not hasattr(policy, "select"):
+                policy = policy(cohort_size=self.cohort_size)
+            asks = traits(policy).asks
+            if asks is not None and asks > MOST_ASKED * len(world.clients):  # some choose with replacement
                 raise ConfigError(
-                    f"the data has {len(people)} clients, but the world {len(world.clients)}; make the numbers equal, "
-                    "or leave num_clients out"
+                    f"policy = {self.policy!r}: asks {asks} of {len(world.clients)} clients; choose fewer"
                 )
-            world = build_world({**self.world, "num_clients": len(people)}, people.clients)
-        return replace(world, clients=people.clients)
-
-    def _policy(self, world: Any) -> Any:
-        made = self.made.get("policy")
-        if made is None:
-            return policy_for(self.policy, world, self.cohort_size, self.seed)
-        if isinstance(made, type) or not hasattr(made, "select"):
-            return made(cohort_size=self.cohort_size)
-        return made
+            self._check_size(policy)
+            return policy, tuple(traits(policy).collect(world.clients))
+        except FedpickError:
+            raise
+        except MISTAKES as error:  # a setting whose type the policy did not expect
+            raise ConfigError(f"policy = {self.policy!r}: {error}; see fedpick policies for its settings") from None
 
     def about(self, run: Run) -> dict[str, Any]:
-        """What a report needs to know about the run, so that it need not build it."""
+        """The manifest's "about": what reports need, so that they build no run."""
         oracle = traits(run.policy).oracle
-        said = {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
+        about = {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
         declared = run.trainer.directions if isinstance(run.trainer, DirectedTrainer) else None
         directions = check_directions(declared, "the trainer")
-        return said | ({"directions": directions} if directions else {})
+        return about | ({"directions": directions} if directions else {})
 
 
-def _texts(settings: Mapping[str, Any]) -> Iterator[str]:
-    return (value for value in settings.values() if isinstance(value, str))
+def texts_of(policy: str, *sections: Mapping[str, Any] | None) -> list[str]:
+    """A policy's text, and all texts in the settings of [world], [data] and [train]."""
+    found = (value for settings in sections for value in (settings or {}).values())
+    return [policy, *(value for value in found if isinstance(value, str))]
 
 
 def _shown(settings: Mapping[str, Any]) -> dict[str, Any]:

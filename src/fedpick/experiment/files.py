@@ -1,26 +1,27 @@
-"""Read configurations and experiments from TOML files.
+"""Read configurations and experiments: from TOML files, and one run's from its folder.
 
 Paths in a file (a trace, a Python file) are relative to the file's folder.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from fedpick._support import user_code
-from fedpick.core.errors import ConfigError, FedpickError, unknown_name
+from fedpick.core.errors import ConfigError, FedpickError, StoreError, unknown_name
 from fedpick.core.metrics import metrics_text
-from fedpick.experiment.building import trace_beside
 from fedpick.experiment.config import Config
 from fedpick.experiment.plan import Experiment
+from fedpick.experiment.worlds import trace_beside
+from fedpick.store.manifest import read_manifest
 
-__all__ = ["experiment_from", "load", "load_experiment"]
+__all__ = ["config_of", "experiment_from", "load", "load_experiment"]
 
 DATA_FILES = (".npz", ".parquet")
-USUAL_DATA = "synthetic(1, 1)"  # the default data of a comparison
+DEFAULT_DATA = "synthetic(1, 1)"  # of a comparison without a file
 
 
 def _read(source: Path) -> dict[str, Any]:
@@ -63,10 +64,35 @@ def load(path: str | PathLike[str]) -> Config:
         if isinstance(data["policy"], list):
             raise ConfigError("policy is a list, but `fedpick run` makes one run; use `fedpick compare FILE.toml`")
         config = Config(**_here(data, source.parent))
-        config.build()  # shows every mistake before anything runs
+        config.keep(config.build())  # shows every mistake before anything runs
     except FedpickError as error:
         raise ConfigError(f"{source}: {error}") from None
     return config
+
+
+def config_of(folder: Path, named: Sequence[str] = ()) -> Config:
+    """The configuration of the run in a folder.
+
+    Args:
+        folder: of a run.
+        named: the user's own code that may be imported, as "FILE.py:Name".
+    """
+    stored = read_manifest(folder)["config"]
+    if "engine" in stored:
+        raise ConfigError(
+            f"{folder}: holds the records of a deployment ({stored['engine']}), which only its server can continue; "
+            f"fedpick report {folder} shows them"
+        )
+    try:
+        settings = {"code": {}, **stored, "seeds": [stored.get("seed", 0)]}
+        del settings["seed"]
+        return Experiment.stored(settings).naming(named).configs()[0]
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        if isinstance(error, FedpickError):
+            raise
+        raise StoreError(
+            f"{folder}: its manifest.json is not a run's ({type(error).__name__}: {error}); restore it from a backup"
+        ) from None
 
 
 def _varied(table: Any, name: str, vary: tuple[str, ...] | None) -> list[Any]:
@@ -118,9 +144,9 @@ def experiment_from(
         partition: of every data set.
         train: settings of [train].
     """
-    settings: dict[str, Any] = {"data": USUAL_DATA} if file is None else _read_experiment(file)
+    settings: dict[str, Any] = {"data": DEFAULT_DATA} if file is None else _read_experiment(file)
     settings |= given
-    said = "" if file is None else f"{file}: "
+    prefix = "" if file is None else f"{file}: "
     try:
         if "policy" not in settings:
             raise ConfigError("no policy is given; add -p uniform -p 'e3cs(quota=0.5)', or name policies in a file")
@@ -135,9 +161,9 @@ def experiment_from(
             settings["train"] = [{**each, **train} for each in (every if isinstance(every, list) else [every])]
         return Experiment(**settings)
     except FedpickError as error:
-        raise ConfigError(f"{said}{error}") from None
+        raise ConfigError(f"{prefix}{error}") from None
     except (TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{said}{error}; see fedpick compare --help, and docs/worlds.md for a file") from None
+        raise ConfigError(f"{prefix}{error}; see fedpick compare --help, and docs/worlds.md for a file") from None
 
 
 def _read_experiment(source: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which policy an object is: a text that differs wherever its choices may, so that no two share their runs."""
+"""The text of a policy object, which differs where its choices may differ, so that no two policies share runs."""
 
 import inspect
 from collections.abc import Mapping
@@ -28,17 +28,18 @@ def policy_text(policy: Any) -> str:
     """
     if isinstance(policy, str):
         return user_code.shown(canonical_policy(policy))
-    name, unsaid = label(policy), _unsaid(policy)
+    name, settings = label(policy), _unlabelled(policy)
     if isinstance(policy, partial):
         name = label(policy.func) if isinstance(policy.func, type) else policy.func.__name__
     elif inspect.isroutine(policy):
         name = policy.__name__
-    said = [f"{key}={value!r}" for key, value in unsaid.items() if isinstance(value, _PLAIN) and key[0] != "_"]
-    hidden = [(key, _told(value)) for key, value in unsaid.items() if not isinstance(value, _PLAIN) or key[0] == "_"]
-    return name + (f"({', '.join(said)})" if said else "") + (f"#{settings_hash(hidden)[:6]}" if hidden else "")
+    shown = {key: value for key, value in settings.items() if isinstance(value, _PLAIN) and key[0] != "_"}
+    text = ", ".join(f"{key}={value!r}" for key, value in shown.items())
+    hidden = [(key, _hashable(value)) for key, value in settings.items() if key not in shown]
+    return name + (f"({text})" if shown else "") + (f"#{settings_hash(hidden)[:6]}" if hidden else "")
 
 
-def _unsaid(policy: Any) -> Mapping[str, Any]:
+def _unlabelled(policy: Any) -> Mapping[str, Any]:
     """The settings that a policy's label leaves out; `cohort_size` has a place of its own."""
     if isinstance(policy, type):
         return {}
@@ -56,20 +57,20 @@ def _unsaid(policy: Any) -> Mapping[str, Any]:
         if entry.default_factory is not MISSING:
             default = entry.default_factory()
         if is_dataclass(value):
-            found |= {f"{entry.name}.{name}": inner for name, inner in _unsaid(value).items()}
+            found |= {f"{entry.name}.{name}": inner for name, inner in _unlabelled(value).items()}
         elif not isinstance(value, _PLAIN) and _hash(value) != _hash(default):
             found[entry.name] = value
     return found
 
 
 def _hash(value: Any) -> str:
-    return settings_hash([_told(value)])
+    return settings_hash([_hashable(value)])
 
 
-def _told(value: Any) -> Any:
-    """A setting for a hash; a function as what it does: two lambdas have the same name."""
+def _hashable(value: Any) -> Any:
+    """A setting for a hash; a function is described by its compiled code, because two lambdas have the same name."""
     if inspect.ismethod(value):
-        return [_told(value.__func__), value.__self__]
+        return [_hashable(value.__func__), value.__self__]
     if inspect.isfunction(value):
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         return [value.__qualname__, steps(value.__code__), value.__defaults__, value.__kwdefaults__, cells]

@@ -1,6 +1,6 @@
 """An experiment (also called a plan): policies x worlds x cohort sizes x data x training settings x seeds.
 
-It only says which runs should exist. Every run is a `Config`, and its key is a hash of its settings. So a plan with
+It lists the runs that should exist. Every run is a `Config`, and its key is a hash of its settings. So a plan with
 more runs executes only those that are missing, one with more rounds continues the existing runs, and two plans share
 the runs that both contain.
 """
@@ -12,18 +12,20 @@ import pickle
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from fedpick._support import user_code
-from fedpick.core.errors import ChangedError, ConfigError, bare_name
-from fedpick.core.metrics import metrics_text
-from fedpick.experiment.building import current_names, is_trainer, world_label, world_settings
+from fedpick.core.errors import ChangedError, ConfigError, bare_name, unknown_name
+from fedpick.core.metrics import ALWAYS, LABELS, MEASURED, metrics_text
 from fedpick.experiment.code import Reader, code_of, named_files, named_references
-from fedpick.experiment.config import Config
+from fedpick.experiment.config import Config, texts_of
 from fedpick.experiment.identity import policy_text
+from fedpick.experiment.trainers import is_trainer
+from fedpick.experiment.worlds import DEFAULT_WORLD, Unnamed, named_world, stored_world, world_settings
 from fedpick.worlds import World
 
-__all__ = ["Experiment", "distinct"]
+__all__ = ["Experiment", "with_metric"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Experiment:
     """
 
     policy: Any
-    world: Any = "volatile"
+    world: Any = DEFAULT_WORLD
     cohort_size: Any = 20
     data: Any = None
     train: Any = field(default_factory=dict)
@@ -67,74 +69,87 @@ class Experiment:
         for each in policies:
             _check_policy(each)
         texts = [policy_text(each) for each in policies]
-        for text in distinct(text for text in texts if texts.count(text) > 1):
+        for text in _distinct(text for text in texts if texts.count(text) > 1):
             warnings.warn(f"policy {text} is given more than once; its runs are made once", stacklevel=3)
-        put("policy", distinct(policies, policy_text))
-        put("world", distinct([_world(each) for each in _several(self.world)], _settings_text))
-        put("cohort_size", distinct(_several(self.cohort_size)))
-        put("data", distinct([_data(each) for each in _several(self.data)], _settings_text))
-        put("train", distinct([_train(each) for each in _several(self.train)], _settings_text))
+        put("policy", _distinct(policies, policy_text))
+        put("world", _distinct([_world(each) for each in _several(self.world)], _settings_text))
+        put("cohort_size", _distinct(_several(self.cohort_size)))
+        put("data", _distinct([_data(each) for each in _several(self.data)], _settings_text))
+        put("train", _distinct([_train(each) for each in _several(self.train)], _settings_text))
         for name in ("world", "cohort_size", "data", "train"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} = [], but must have at least one entry; leave it out for the default")
         seeds = range(self.seeds) if isinstance(self.seeds, int) else _several(self.seeds)
         if isinstance(self.seeds, bool) or not seeds:
             raise ConfigError(f"seeds = {self.seeds!r}, but must be a whole number >= 1, or a list of seeds")
-        put("seeds", distinct(seeds))
-        trains = [each for each in self.train if each]
-        if trains and all(each is None for each in self.data):
+        put("seeds", _distinct(seeds))
+        if any(self.train) and all(each is None for each in self.data):
             raise ConfigError("train is given, but no data to train on; add data, such as 'digits'")
+
+    @classmethod
+    def stored(cls, settings: Mapping[str, Any]) -> "Experiment":
+        """A plan from its settings in a plan's file or in manifests."""
+        return cls(**{**settings, "world": [stored_world(each) for each in _several(settings["world"])]})
 
     def configs(self) -> list[Config]:
         """All runs, without duplicates."""
+        return list(self._configs)
+
+    @cached_property
+    def _configs(self) -> list[Config]:
         found: dict[str, Config] = {}
         reader = Reader()
         for data, train, world, size, policy, seed in itertools.product(
             self.data, self.train, self.world, self.cohort_size, self.policy, self.seeds
         ):
-            made = {} if isinstance(policy, str) else {"policy": policy}
-            sides = {"world": world, "data": data or {}, "trainer": train}
-            made |= {name: each["made"] for name, each in sides.items() if "made" in each}
+            train = {} if data is None else train
+            objects = {"world": world, "data": data or {}, "trainer": train}
+            made = {name: each["made"] for name, each in objects.items() if "made" in each}
+            made |= {} if isinstance(policy, str) else {"policy": policy}
+            settings: dict[str, Any] = {
+                "policy": policy if isinstance(policy, str) else policy_text(policy),
+                "world": _plain(world),
+                "data": None if data is None else _plain(data),
+                "train": _plain(train),
+            }
             config = Config(
-                policy=policy if isinstance(policy, str) else policy_text(policy),
+                **settings,
                 cohort_size=size,
                 rounds=self.rounds,
                 seed=seed,
-                world=_plain(world),
                 checkpoint_every=self.checkpoint_every,
-                data=None if data is None else _plain(data),
-                train={} if data is None else _plain(train),
-                code={},
+                code=self._code(settings, made, reader),
                 made=made,
             )
-            config = replace(config, code=self._code(config, reader))
             found.setdefault(config.key, config)
         return list(found.values())
 
-    def _code(self, config: Config, reader: Reader) -> dict[str, str]:
+    def _code(self, settings: Mapping[str, Any], made: Mapping[str, Any], reader: Reader) -> dict[str, str]:
         """The code and the data of the user's own that a run depends on, by name."""
+        texts = texts_of(*settings.values())
         if self.code is not None:  # of all that the plan's file lists, what this run uses
-            used = [user_code.shown(each) for each in config.references()]
-            files = [each for each in named_files(config.texts()) if each in self.code]
+            used = [user_code.shown(each) for each in named_references(texts)]
+            files = [each for each in named_files(texts) if each in self.code]
             return {each: self.code.get(each, "") for each in (*used, *files)}
-        found = reader.read(config.texts())
-        for name, each in config.made.items():
+        found = reader.read(texts)
+        for name, each in made.items():
             text = code_of(each)
-            if text:
-                found[str(config.labels[name] if name != "trainer" else config.train[name])] = text
+            if text and name == "trainer":
+                found[str(settings["train"]["trainer"])] = text
+            elif text:
+                found[user_code.shown(settings["policy"] if name == "policy" else settings[name]["name"])] = text
         return found
 
     @property
     def has_objects(self) -> bool:
         """Whether it contains Python objects, which cannot be stored in a plan's file."""
-        sides = [*self.world, *self.train, *(each for each in self.data if each is not None)]
-        return not all(isinstance(each, str) for each in self.policy) or any("made" in each for each in sides)
+        sections = (each for each in (*self.world, *self.data, *self.train) if each)
+        return not all(isinstance(each, str) for each in self.policy) or any("made" in each for each in sections)
 
     def references(self) -> list[str]:
         """References to the user's own code ("FILE.py:Name", with paths) in the settings."""
-        sides = [{"policy": each} for each in self.policy if isinstance(each, str)]
-        sides += [each for each in (*self.world, *self.data, *self.train) if each]
-        return named_references(text for side in sides for text in side.values() if isinstance(text, str))
+        policies = [{"policy": each} for each in self.policy]
+        return named_references(texts_of("", *policies, *self.world, *self.data, *self.train))
 
     def naming(self, references: Sequence[str]) -> "Experiment":
         """This plan, read from a file, with the paths of the user's own code.
@@ -155,81 +170,66 @@ class Experiment:
 
         def named(value: Any) -> Any:
             if isinstance(value, str):
-                return user_code.replace_references(value, now)
+                return user_code.replace_references(value, now) if user_code.references(value) else value
             if isinstance(value, dict):
                 return {key: named(each) for key, each in value.items()}
             return value
 
-        sides: dict[str, Any] = {
-            name: [named(each) for each in getattr(self, name)] for name in ("policy", "world", "data", "train")
-        }
-        current = replace(self, **sides, code=None)
-        self._check_unchanged(current.hashes())
-        return current
-
-    def _check_unchanged(self, now: Mapping[str, str]) -> None:
-        """Raise if code or data of the user's own are not what they were when this plan was made."""
+        texts = {name: [named(each) for each in getattr(self, name)] for name in ("policy", "world", "data", "train")}
+        current = self.only(**texts, code=None)
+        after = current.fingerprints()
         for name, before in (self.code or {}).items():
-            if name in now and before and now[name] != before:
-                what = "; ".join(user_code.differences(before, now[name]))
+            if name in after and before and after[name] != before:
+                what = "; ".join(user_code.differences(before, after[name]))
                 raise ChangedError(
                     f"{name}: {what} since this plan was made, so results would not belong to the same run; restore "
                     "what it was, or start a new comparison: the same command of fedpick compare keeps both"
                 )
+        return current
 
-    def hashes(self) -> dict[str, str]:
+    def fingerprints(self) -> dict[str, str]:
         """The code and the data files of the user's own, see `user_code.fingerprint`."""
-        return {name: said for config in self.configs() for name, said in (config.code or {}).items()}
+        return {name: text for config in self.configs() for name, text in (config.code or {}).items()}
 
     def as_dict(self) -> dict[str, Any]:
         """The plan for a file, which names the user's own files without their folders."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, Mapping):
-                return {key: plain(each) for key, each in value.items() if key != "made"}
+                kept = {key: each for key, each in value.items() if key != "made" and not isinstance(each, Unnamed)}
+                return {key: plain(each) for key, each in kept.items()}
             if isinstance(value, list | tuple):
                 return [plain(each) for each in value]
             return user_code.shown(value) if isinstance(value, str) else value
 
         policies = [user_code.shown(each) if isinstance(each, str) else policy_text(each) for each in self.policy]
-        rest = {
-            entry.name: plain(getattr(self, entry.name))
-            for entry in fields(self)
-            if entry.name not in ("policy", "code")
-        }
-        code = self.hashes()
-        return {"policy": policies, **rest} | ({"code": code} if code else {})
+        rest = [entry.name for entry in fields(self) if entry.name not in ("policy", "code")]
+        code = self.fingerprints()
+        return {"policy": policies, **{name: plain(getattr(self, name)) for name in rest}} | (
+            {"code": code} if code else {}
+        )
 
     def within(self, other: "Experiment") -> bool:
         """Whether another plan contains all runs of this one, with at least as many rounds."""
         mine, theirs = self.as_dict(), other.as_dict()
-        sides = ("policy", "world", "cohort_size", "data", "train", "seeds")
-        code, known = mine.get("code", {}), theirs.get("code", {})
-        same = all(known.get(name) == said for name, said in code.items())
-        return (
-            same
-            and self.rounds <= other.rounds
-            and all(
-                {_settings_text(each) for each in mine[name]} <= {_settings_text(each) for each in theirs[name]}
-                for name in sides
-            )
-        )
+        if self.rounds > other.rounds or not mine.get("code", {}).items() <= theirs.get("code", {}).items():
+            return False
+        lists = ("policy", "world", "cohort_size", "data", "train", "seeds")
+        return all(set(map(_settings_text, mine[name])) <= set(map(_settings_text, theirs[name])) for name in lists)
 
-    @property
-    def title(self) -> str:
-        """A short description, for plots."""
-        data = [str(each["name"]) for each in self.data if each is not None]
-        sizes = ", ".join(map(str, self.cohort_size))
-        where = ", ".join(map(world_label, map(_plain, self.world)))
-        many = f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
-        return f"{where}{' with ' + ', '.join(data) if data else ''}: {sizes} clients a round, {many}"
+    def measuring(self, metric: str | None) -> tuple["Experiment", str | None]:
+        """The same plan with this metric measured in all its runs, and the metric's name in results."""
+        if metric is None:
+            return self, None
+        found = [with_metric(train, metric) for train in self.train]
+        return self.only(train=[train for train, _ in found]), found[0][1]
 
     def only(self, **changes: Any) -> "Experiment":
         """The same plan with these settings changed."""
         return replace(self, **changes)
 
 
-def distinct(values: Iterable[Any], name: Any = None) -> list[Any]:
+def _distinct(values: Iterable[Any], name: Any = None) -> list[Any]:
     """The values without duplicates, in the order of first occurrence; values with equal `name(value)` are equal."""
     found: dict[Any, Any] = {}
     for value in values:
@@ -242,7 +242,7 @@ def _several(value: Any) -> Sequence[Any]:
 
 
 def _check_policy(policy: Any) -> None:
-    """Raise unless it is a text, a policy, or what makes one."""
+    """Raise unless it is a text, a policy, or a class or function that makes one."""
     makes = callable(policy) if not isinstance(policy, type) else hasattr(policy, "select")
     if not (isinstance(policy, str) or makes or hasattr(policy, "select")):
         raise ConfigError(
@@ -259,7 +259,7 @@ def _world(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         return world_settings(value)
     if isinstance(value, Mapping):
-        return current_names(dict(value))
+        return named_world(value)
     if not isinstance(value, World):
         raise ConfigError(
             f"world = {value!r:.80}, but must be a text such as 'volatile', settings such as {{'name': 'volatile'}}, "
@@ -303,6 +303,30 @@ def _train(value: Any) -> dict[str, Any]:
         )
     name = f"{type(trainer).__name__}-{_fingerprint(trainer)}" if is_trainer(trainer) else policy_text(trainer)
     return {"trainer": name, "made": trainer}
+
+
+def with_metric(train: Mapping[str, Any], metric: str) -> tuple[dict[str, Any], str]:
+    """Settings of [train] with which a metric is measured, and its name in results.
+
+    Args:
+        train: settings of [train].
+        metric: a name, or a function of the user's own: "my.py:score".
+
+    >>> with_metric({"lr": 0.1}, "macro_f1")
+    ({'lr': 0.1, 'metrics': 'macro_f1'}, 'macro_f1')
+    >>> with_metric({"trainer": "loop.py:Trainer"}, "quality")
+    ({'trainer': 'loop.py:Trainer'}, 'quality')
+    """
+    settings = metrics_text(train)
+    name = metric.rpartition(":")[2] if user_code.is_reference(metric) else metric
+    if "trainer" in settings or metric in LABELS:
+        return settings, name
+    if metric in ALWAYS:
+        return settings, ALWAYS[metric]
+    if metric not in MEASURED and not user_code.is_reference(metric):
+        raise unknown_name("metric", metric, [*MEASURED, "my.py:score"])
+    before = settings.get("metrics")
+    return metrics_text({**settings, "metrics": [before, metric] if before else metric}), name
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from fedpick.store.manifest import LABELS, checked_json, read_manifest, summed_j
 __all__ = ["Entry", "Shelf"]
 
 RUNS, PLANS = "runs", "plans"
-_SIDES = ("cohort_size", "rounds", "checkpoint_every", "world", "data")  # settings of a run besides policy and seed
+_SHARED = ("cohort_size", "rounds", "checkpoint_every", "data")  # settings that the runs of one plan have in common
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,13 @@ class Shelf:
         return (Path(path) / RUNS).is_dir() or (Path(path) / PLANS).is_dir()
 
     def check(self) -> None:
-        """Raise unless the folder is ours, or free to be."""
+        """Raise unless the folder holds comparisons, is empty, or does not exist."""
         try:
             self.path.exists()
         except OSError as error:
             raise ConfigError(
                 f"{str(self.path)[:200]}: cannot be looked at ({error.strerror}); choose another folder with --out"
             ) from None
-        if (self.path / "compare.json").is_file() and not self.is_one(self.path):
-            raise ConfigError(
-                f"{self.path}: holds a comparison of fedpick before 0.2, which cannot be extended; `fedpick report "
-                f"{self.path}` still shows it. Choose another folder with --out"
-            )
         if (self.path / "manifest.json").is_file():
             raise ConfigError(f"{self.path}: is the folder of one run; choose another with --out")
         if self.path.exists() and not self.path.is_dir():
@@ -83,15 +79,11 @@ class Shelf:
 
     def folder(self, config: Config) -> Path:
         """A run's folder, which need not exist yet; an existing one is found by its key."""
-        there = sorted((self.path / RUNS).glob(f"*_{config.key}"))
-        return there[0] if there else self.path / RUNS / config.folder_name
-
-    def reached(self, config: Config) -> int:
-        """The last round of a run in its tables; 0 if it has not begun."""
-        return _reached(self.folder(config))
+        existing = sorted((self.path / RUNS).glob(f"*_{config.key}"))
+        return existing[0] if existing else self.path / RUNS / config.folder_name
 
     def missing(self, configs: Iterable[Config]) -> list[Config]:
-        """Those of these runs that do not exist, have too few rounds, or whose files are not complete."""
+        """The runs that do not exist, have too few rounds, or whose files are not complete."""
         from fedpick.store.tables import is_over  # Parquet is an extra
 
         return [config for config in configs if not is_over(self.folder(config), config.rounds)]
@@ -107,7 +99,7 @@ class Shelf:
         text = summed_json(plan)
         digest = hashlib.blake2b(json.dumps(plan["experiment"], sort_keys=True).encode(), digest_size=5).hexdigest()
         target = self.path / PLANS / f"{len(keys)}-runs-{experiment.rounds}-rounds_{digest}.json"
-        try:
+        with self._writing():
             for name in (PLANS, RUNS):
                 atomic.make_folder(self.path / name)
             atomic.tidy(target.parent, older=3600.0)
@@ -115,13 +107,9 @@ class Shelf:
             for path, other in plans.items():
                 if path != target and other.within(experiment):
                     path.unlink(missing_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"{self.path}: cannot be written ({error.strerror}); choose another folder with --out"
-            ) from None
 
     def label(self, names: Mapping[str, str]) -> None:
-        """Keep names of policies for reports, besides those kept before.
+        """Write names of policies for reports, besides those written before.
 
         Args:
             names: policy -> name.
@@ -131,9 +119,14 @@ class Shelf:
             kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         except ValueError:  # damaged; only names are lost
             kept = {}
-        try:
+        with self._writing():
             atomic.make_folder(self.path)
             atomic.write_text(path, json.dumps({**kept, **names}, indent=1) + "\n")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise ConfigError(
                 f"{self.path}: cannot be written ({error.strerror}); choose another folder with --out"
@@ -144,7 +137,7 @@ class Shelf:
         found = {}
         for path in sorted((self.path / PLANS).glob("*.json")):
             try:
-                found[path] = Experiment(**checked_json(path.read_bytes())["experiment"])
+                found[path] = Experiment.stored(checked_json(path.read_bytes())["experiment"])
             except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, FedpickError):
                 continue
         return found
@@ -158,19 +151,19 @@ class Shelf:
         grids: dict[str, dict[str, Any]] = {}
         for folder in self._runs():
             try:
-                said = read_manifest(folder)["config"]
-                rest = {key: said.get(key) for key in _SIDES} | {"train": said.get("train") or {}}
-                rest["code"] = said.get("code") or {}
-                grid = grids.setdefault(json.dumps(rest, sort_keys=True), {**rest, "of": {}})
-                grid["of"].setdefault(str(said["policy"]), []).append(int(said["seed"]))
+                config = read_manifest(folder)["config"]
+                rest = {key: config.get(key) for key in _SHARED} | {"train": config.get("train") or {}}
+                rest |= {"world": dict(config["world"]), "code": config.get("code") or {}}
+                grid = grids.setdefault(json.dumps(rest, sort_keys=True), {**rest, "seeds_of": {}})
+                grid["seeds_of"].setdefault(str(config["policy"]), []).append(int(config["seed"]))
             except (KeyError, TypeError, ValueError, StoreError):
                 continue
         found = []
         for grid in grids.values():
-            seeds_of: dict[tuple[int, ...], list[str]] = {}
-            for policy, seeds in grid.pop("of").items():
-                seeds_of.setdefault(tuple(sorted(seeds)), []).append(policy)
-            found += [Experiment(policy=policies, seeds=seeds, **grid) for seeds, policies in seeds_of.items()]
+            policies_of: dict[tuple[int, ...], list[str]] = {}
+            for policy, seeds in grid.pop("seeds_of").items():
+                policies_of.setdefault(tuple(sorted(seeds)), []).append(policy)
+            found += [Experiment.stored({**grid, "policy": p, "seeds": s}) for s, p in policies_of.items()]
         return found
 
     def _runs(self) -> list[Path]:
@@ -184,14 +177,16 @@ class Shelf:
                 named.setdefault(key, []).append(path.stem)
         found = []
         for folder in self._runs():
-            said = read_manifest(folder)["config"]
-            size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-            key = folder.name.rsplit("_", 1)[-1]
-            plans = tuple(named.get(key, ()))
+            config = read_manifest(folder)["config"]
             entry = Entry(
-                folder, str(said.get("policy")), int(said.get("seed", 0)), _reached(folder),
-                int(said.get("rounds", 0)), size, plans,
-            )  # fmt: skip
+                folder=folder,
+                label=str(config.get("policy")),
+                seed=int(config.get("seed", 0)),
+                reached=_reached(folder),
+                rounds=int(config.get("rounds", 0)),
+                size=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+                plans=tuple(named.get(folder.name.rsplit("_", 1)[-1], ())),
+            )
             found.append(entry)
         return found
 

@@ -11,9 +11,7 @@ from rich.text import Text
 
 from fedpick.report.layout import printable
 
-__all__ = ["BUILDING", "progress_of", "terminal"]
-
-BUILDING = "finding existing runs, and building missing ones"
+__all__ = ["progress_of", "terminal"]
 
 
 def terminal() -> Console | None:

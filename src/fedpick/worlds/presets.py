@@ -77,7 +77,7 @@ def volatile(num_clients: int = 100) -> World:
 
 
 def phone_fleet(num_clients: int = 100) -> World:
-    """The default world: phones that charge at night in eight time zones, log-normal speeds and links."""
+    """Phones that charge at night in eight time zones, log-normal speeds and links."""
     return World(phone_clients(num_clients))
 
 

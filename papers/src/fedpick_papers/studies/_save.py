@@ -98,7 +98,7 @@ def save_guide(outcomes: Sequence[Reproduction], folder: Path, page: str | os.Pa
         folder: with the studies' pages.
         page: to write.
     """
-    from fedpick_papers.studies.tournament._guide import guide
+    from fedpick_papers.studies.tournament.guide import guide
 
     # With one seed there is no interval: the page would say "no policy is better" whatever the result.
     there = [one for one in outcomes if one.study.id.startswith("tournament/") and one.result["seeds"] > 1]

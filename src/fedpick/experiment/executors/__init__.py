@@ -12,41 +12,24 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fedpick._support import devices
-from fedpick._support.devices import DEVICES, cores
+from fedpick._support.devices import cores
 from fedpick.core.errors import FedpickError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import cluster, processes
-from fedpick.experiment.executors.alone import Job, Listener, execute
-from fedpick.experiment.executors.batch import Batch, play_batch
-from fedpick.experiment.executors.choosing import (
-    EXECUTORS,
-    check_names,
-    deal_out,
-    kind_of_device,
-    processes_for,
-    take_device,
-)
+from fedpick.experiment.executors.assignment import assign, check_names, kind_of_device, processes_for, take_device
+from fedpick.experiment.executors.batch import Batch, execute, play_batch
+from fedpick.experiment.executors.job import Job, Listener
 from fedpick.experiment.executors.processes import staying
-from fedpick.experiment.executors.stopping import Stop, Stopped, patient
+from fedpick.experiment.executors.signals import Stop, Stopped, patient
 
-__all__ = [
-    "DEVICES",
-    "EXECUTORS",
-    "Job",
-    "Stopped",
-    "check_names",
-    "cores",
-    "each",
-    "execute",
-    "get_ready",
-    "kind_of_device",
-    "patient",
-    "play",
-    "staying",
-    "take_device",
-]
+__all__ = ["Job", "Stopped", "check_names", "cores", "each", "execute", "get_ready", "kind_of_device", "patient"]
+__all__ += ["play", "staying", "take_device"]
 
 AHEAD = ("fedpick.learn.settings", "fedpick.data.settings", "fedpick.store", "numba")  # what runs that train import
+KILLED = (
+    "was killed before its work was done, perhaps because memory ran out; files written before are intact. Continue "
+    "with fewer workers"
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,9 +40,8 @@ def each(
     items: Sequence[T],
     *,
     workers: int | None = None,
-    executor: str = "local",
+    executor: str = "processes",
     on_result: Callable[[int, R], None] | None = None,
-    on_done: Callable[[int], None] | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> list[R]:
     """The results of function(item), in order, computed in parallel processes.
@@ -70,21 +52,18 @@ def each(
         function: defined at the top level of a module, so that other processes can import it.
         items: one call each.
         workers: number of processes; None: one per core; 1: this process.
-        executor: "processes" (or "local"), "serial" (this process), or "ray" (the running Ray cluster, else a local
+        executor: "processes", "serial" (this process), or "ray" (the running Ray cluster, else a local
             one); other executors behave as "processes".
         on_result: called in this process with the index and the result of each item as soon as it is done.
-        on_done: called with the index only.
         variables: for the environment of processes on this machine.
     """
-    executor = check_names(executor, workers=workers)
+    check_names(executor, workers=workers)
     results: dict[int, R] = {}
 
     def done(index: int, result: R) -> None:
         results[index] = result
         if on_result:
             on_result(index, result)
-        if on_done:
-            on_done(index)
 
     count = min(workers or devices.cores(), len(items))
     if executor == "ray":
@@ -95,22 +74,16 @@ def each(
             done(i, function(item))
     else:
         with patient() as stop:
-            call = partial(_plainly, function)
+            call = partial(_call, function)
             around = devices.environment() | dict(variables or {})
             for i, result in processes.in_processes(call, items, count, stop, _nothing, around):
-                if not isinstance(result, processes.Failed):
-                    done(i, result)
-                elif result.error is not None:
-                    raise result.error
-                else:
-                    raise FedpickError(
-                        f"one of {count} processes was killed before its work was done, perhaps because memory ran "
-                        "out; files written before are intact. Continue with fewer workers"
-                    )
+                if isinstance(result, processes.Failed):
+                    raise result.error or FedpickError(f"one of {count} processes {KILLED}")
+                done(i, result)
     return [results[i] for i in range(len(items))]
 
 
-def _plainly(function: Callable[[T], R], item: T, tell: Any) -> R:
+def _call(function: Callable[[T], R], item: T, tell: Any) -> R:
     return function(item)
 
 
@@ -141,19 +114,19 @@ def play(
             "auto" a run continues on the kind of device that it was begun on.
         tell: called in this process with a job's index and its last round, from time to time and at the end.
     """
-    executor = check_names(executor, device, workers)
+    check_names(executor, device, workers)
     errors: dict[int, Exception] = {}
     listen = Listener(tell or _nothing)
     with patient() as stop:
         if executor == "ray":
             errors = cluster.play_on_ray(jobs, device, workers, stop, listen)
         else:
-            for plan in deal_out(jobs, executor, device, workers):
-                if plan.here:
-                    for batch in plan.batches:
+            for part in assign(jobs, executor, device, workers):
+                if part.here:
+                    for batch in part.batches:
                         errors |= play_batch(batch, stop, listen)
                 else:
-                    errors |= _elsewhere(plan.batches, plan.workers, stop, listen)
+                    errors |= _elsewhere(part.batches, part.workers, stop, listen)
         stop.obey()
     if errors:
         first = min(errors)
@@ -162,7 +135,7 @@ def play(
 
 def get_ready(configs: Sequence[Config], executor: str, workers: int | None, device: str) -> None:
     """In a block of `staying`, start the processes that will play these runs: they import what they need meanwhile."""
-    count = processes_for(configs, check_names(executor), device, workers)
+    count = processes_for(configs, executor, device, workers)
     if count:
         processes.hire_ahead(count, devices.environment(), AHEAD)
 
@@ -178,10 +151,7 @@ def _elsewhere(batches: Sequence[Batch], count: int, stop: Stop, listen: Listene
         if not isinstance(result, processes.Failed):
             errors |= result
             continue
-        error = result.error or FedpickError(
-            "its process was killed before its work was done, perhaps because memory ran out; files written before "
-            "are intact. Continue with fewer workers"
-        )
+        error = result.error or FedpickError(f"its process {KILLED}")
         errors |= {number: error for number, _ in batches[i].jobs}
     return errors
 

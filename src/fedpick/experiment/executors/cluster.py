@@ -18,11 +18,11 @@ from fedpick._support import devices, user_code
 from fedpick._support.archive import read_archive
 from fedpick.core.errors import FedpickError, MissingError
 from fedpick.experiment.executors import node
-from fedpick.experiment.executors.alone import Job, Listener
+from fedpick.experiment.executors.assignment import device_of
 from fedpick.experiment.executors.batch import Batch
-from fedpick.experiment.executors.choosing import device_of
+from fedpick.experiment.executors.job import Job, Listener
 from fedpick.experiment.executors.processes import PATIENCE
-from fedpick.experiment.executors.stopping import Stop
+from fedpick.experiment.executors.signals import Stop
 from fedpick.store import Folder
 
 __all__ = ["each_on_ray", "play_on_ray"]
@@ -83,12 +83,12 @@ def play_on_ray(
     After a signal to stop, it returns when the checkpoints of the current runs have arrived.
     """
     with _ray() as ray:
-        there = ray.cluster_resources()
-        gpus = int(there.get("GPU", 0))
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0))
         if device == "gpu" and not gpus:
             raise MissingError("--device gpu, but no node of the Ray cluster has a GPU; use --device cpu")
         batches = _batches(jobs, device, gpus)
-        driver = _Driver(ray, batches, workers or max(8, 2 * int(there.get("CPU", 1))), stop, listen)
+        driver = _Driver(ray, batches, workers or max(8, 2 * int(resources.get("CPU", 1))), stop, listen)
         driver.play()
         return driver.errors
 
@@ -123,14 +123,14 @@ class _Driver:
 
     def play(self) -> None:
         """Work until all runs are complete, or have stopped after a signal."""
-        told = 0.0
+        stopped = 0.0  # when the tasks were told to stop
         try:
             while self.waiting or self.running:
-                if self.stop.came is not None and not told:
-                    told = time.monotonic()
+                if self.stop.signal is not None and not stopped:
+                    stopped = time.monotonic()
                     self.waiting.clear()
                     self._stop_all()
-                if told and time.monotonic() - told > PATIENCE:
+                if stopped and time.monotonic() - stopped > PATIENCE:
                     break
                 while self.waiting and len(self.running) < self.room:
                     self._submit(self.waiting.popleft())
@@ -205,7 +205,7 @@ class _Driver:
             self.at[number] = parcel.round
 
     def _finish(self, reference: Any) -> None:
-        """Handle the end of a task; runs that are not complete continue in another task."""
+        """Handle the end of a task; its runs that are not complete continue in another task."""
         batch, errors = self.running[reference], {}
         try:
             errors = self.ray.get(reference)
@@ -225,7 +225,7 @@ class _Driver:
                 self.stores[number].join(self.at[number])
                 self._close(number)
                 self.listen.tick(number, self.at[number])
-            elif self.stop.came is not None:
+            elif self.stop.signal is not None:
                 self._close(number)
             elif self.tries[number] < TRIES:
                 lost.append((number, job))

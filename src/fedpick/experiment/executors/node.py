@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from fedpick._support import atomic
-from fedpick.experiment.executors.alone import Job, Listener
 from fedpick.experiment.executors.batch import Batch, play_batch
+from fedpick.experiment.executors.job import Job, Listener
 from fedpick.experiment.executors.processes import portable
-from fedpick.experiment.executors.stopping import Stop, Stopped
+from fedpick.experiment.executors.signals import Stop, Stopped
 
 __all__ = ["CHECKPOINT", "Mailbox", "Parcel", "pack", "play_on_node", "unpack"]
 
 CHECKPOINT = "checkpoint.npz"
 _WHOLE = ("rounds.parquet", "selections.parquet")
-OWN = "own"  # folder with the user's code, in the run's folder
+CODE = "own"  # folder with the user's code, in the run's folder
 ASK = 0.5  # seconds between two checks whether to stop
 
 
@@ -34,14 +34,14 @@ class Parcel:
         after: the round of the checkpoint that the files follow; 0: they are complete.
         round: of the checkpoint among the files.
         files: by name.
-        own: files with the user's own code, by name.
+        code: files with the user's own code, by name.
     """
 
     attempt: int
     after: int
     round: int
     files: dict[str, bytes]
-    own: dict[str, bytes] = field(default_factory=dict)
+    code: dict[str, bytes] = field(default_factory=dict)
 
 
 def pack(folder: Path, after: int = 0) -> dict[str, bytes]:
@@ -119,10 +119,10 @@ class _Courier:
             self.stop.tell(signal.SIGTERM)
 
 
-def _settled(job: Job, folder: Path) -> Job:
+def _moved(job: Job, folder: Path) -> Job:
     """A job with its folder and the user's own code on this node."""
-    own = folder / OWN
-    return replace(job, folder=folder, config=job.config.with_own_in(own) if own.is_dir() else job.config)
+    code = folder / CODE
+    return replace(job, folder=folder, config=job.config.with_code_in(code) if code.is_dir() else job.config)
 
 
 def play_on_node(batch: Batch, sent: Mapping[int, Parcel], mailbox: Any) -> dict[int, Exception]:
@@ -134,13 +134,12 @@ def play_on_node(batch: Batch, sent: Mapping[int, Parcel], mailbox: Any) -> dict
         courier.report([])
         for number, parcel in sent.items():
             unpack(folders[number], parcel.files)
-            if parcel.own:
-                unpack(folders[number] / OWN, parcel.own)
-        jobs = tuple((number, _settled(job, folders[number])) for number, job in batch.jobs)
-        errors: dict[int, Exception] = {}
+            if parcel.code:
+                unpack(folders[number] / CODE, parcel.code)
+        jobs = tuple((number, _moved(job, folders[number])) for number, job in batch.jobs)
         try:
             stop.obey()
             errors = play_batch(Batch(jobs, batch.stacked), stop, Listener(courier.tick, courier.saved))
         except Stopped:
-            pass
+            return {}
         return {number: portable(error) for number, error in errors.items()}

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from fedpick.core.errors import FedpickError
-from fedpick.experiment.executors.stopping import Stop, Stopped
+from fedpick.experiment.executors.signals import Stop, Stopped
 
 __all__ = ["Failed", "hire_ahead", "in_processes", "portable", "staying"]
 
@@ -45,7 +45,7 @@ class Failed:
 class _Worker:
     process: Any
     pipe: connection.Connection
-    surroundings: tuple[Mapping[str, str], bool]  # its environment, and whether it imported the script
+    start: tuple[Mapping[str, str], bool]  # its environment, and whether it imported the script
     at: int | None = None  # index of its current item
 
 
@@ -54,7 +54,7 @@ _IDLE: ContextVar[list[_Worker] | None] = ContextVar("idle", default=None)
 
 @contextmanager
 def staying() -> Iterator[None]:
-    """Processes that are started in this block stay for its later calls, and end with it; so in blocks within it.
+    """Processes that are started in this block are used again by its later calls, and end with the outermost block.
 
     A process takes seconds to start and to load compiled code.
     """
@@ -67,7 +67,7 @@ def staying() -> Iterator[None]:
         yield
     finally:
         _IDLE.reset(token)
-        _end(idle, patience=0.0)  # they have nothing left to write; to unload what they imported takes them a second
+        _end(idle, patience=0.0)  # they have nothing left to write, and would need a second to exit
 
 
 def hire_ahead(count: int, variables: Mapping[str, str], modules: Sequence[str]) -> None:
@@ -102,19 +102,19 @@ def in_processes(
         items: one call each.
         count: number of processes.
         stop: knows whether to stop.
-        tell: called in this process with an item's index and the value that its function told.
+        tell: called in this process with an item's index and the value that its function gave to `tell`.
         variables: for the environment of the processes.
     """
     waiting = deque(enumerate(items))
     with_main = any(b"__main__" in bytes(ForkingPickler.dumps((function, item))) for item in items)
     crew: list[_Worker] = []
     idle = _IDLE.get()
-    told = 0.0  # when the processes were told to stop
+    stopped = 0.0  # when the processes were told to stop
     over = False
     try:
         while True:
-            if stop.came is not None and not told:
-                told = time.monotonic()
+            if stop.signal is not None and not stopped:
+                stopped = time.monotonic()
                 waiting.clear()
                 _terminate(crew)
             for worker in crew:
@@ -124,7 +124,7 @@ def in_processes(
                 crew.append(_recall(idle, (variables, with_main)) or _hire(variables, with_main))
                 _hand(crew[-1], function, waiting)
             over = all(worker.at is None for worker in crew)
-            if over or (told and time.monotonic() - told > PATIENCE):
+            if over or (stopped and time.monotonic() - stopped > PATIENCE):
                 break
             for pipe in connection.wait([worker.pipe for worker in crew], timeout=0.1):
                 worker = next(worker for worker in crew if worker.pipe is pipe)
@@ -134,8 +134,8 @@ def in_processes(
                 except (EOFError, OSError):  # it ended
                     crew.remove(worker)
                     _end([worker], patience=1.0)
-                    what, value = ("stopped", None) if told else ("result", Failed(None))
-                if what == "told" and index is not None:
+                    what, value = ("stopped", None) if stopped else ("result", Failed(None))
+                if what == "value" and index is not None:
                     tell(index, value)
                 elif what == "result" and index is not None:
                     worker.at = None
@@ -144,20 +144,19 @@ def in_processes(
     finally:
         if not over:
             _terminate(crew)
-        if over and not told and idle is not None:
+        if over and not stopped and idle is not None:
             idle += crew
         else:
-            _end(crew, patience=0.0 if told else PATIENCE)  # after a stop they have had their time
+            _end(crew, patience=0.0 if stopped else PATIENCE)  # after a stop they have had this time already
 
 
-def _recall(idle: list[_Worker] | None, surroundings: tuple[Mapping[str, str], bool]) -> _Worker | None:
-    """A process that has stayed and is alive, if there is one with these surroundings."""
-    for worker in idle or ():
-        if worker.surroundings == surroundings and worker.process.is_alive():
-            assert idle is not None
-            idle.remove(worker)
-            return worker
-    return None
+def _recall(idle: list[_Worker] | None, start: tuple[Mapping[str, str], bool]) -> _Worker | None:
+    """A process that has stayed and is alive, if there is one that was started this way."""
+    found = [worker for worker in idle or () if worker.start == start and worker.process.is_alive()]
+    if not found or idle is None:
+        return None
+    idle.remove(found[0])
+    return found[0]
 
 
 def _hire(variables: Mapping[str, str], with_main: bool, modules: Sequence[str] = ()) -> _Worker:
@@ -262,7 +261,7 @@ def _attempt(pipe: connection.Connection) -> Any:
     data = pipe.recv_bytes()
     try:
         function, item = pickle.loads(data)
-        result = function(item, lambda value: pipe.send(("told", value)))
+        result = function(item, lambda value: pipe.send(("value", value)))
         return ForkingPickler.dumps(("result", result))
     except Exception as error:
         return ForkingPickler.dumps(("result", Failed(portable(error))))

@@ -11,8 +11,8 @@ import jax
 
 from fedpick._support import devices
 from fedpick.core.errors import FedpickError
-from fedpick.experiment.executors.alone import Job, Listener, Seat
-from fedpick.experiment.executors.stopping import Stop
+from fedpick.experiment.executors.job import Job, Listener, OpenRun
+from fedpick.experiment.executors.signals import Stop
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate.together import RunError, blame, difference, play_together
 
@@ -26,69 +26,69 @@ def play_stacked(jobs: Sequence[tuple[int, Job]], stop: Stop, listen: Listener) 
     """Execute numbered jobs, stacked where possible; returns the errors by number."""
     errors: Errors = {}
     for start in range(0, len(jobs), OPEN):
-        seats: list[Seat] = []
+        runs: list[OpenRun] = []
         try:
             for number, job in jobs[start : start + OPEN]:
-                _sit(number, job, stop, listen, seats, errors)
-            for group in _groups(seats):
+                _open(number, job, stop, listen, runs, errors)
+            for group in _groups(runs):
                 _play_group(group, stop, listen, errors)
         finally:
-            for seat in seats:
-                seat.store.close()
+            for run in runs:
+                run.store.close()
     return errors
 
 
-def _sit(number: int, job: Job, stop: Stop, listen: Listener, seats: list[Seat], errors: Errors) -> None:
+def _open(number: int, job: Job, stop: Stop, listen: Listener, runs: list[OpenRun], errors: Errors) -> None:
     try:
-        seats.append(Seat(number, job, stop, listen))
+        runs.append(OpenRun(number, job, stop, listen))
     except Exception as error:
         errors[number] = error
 
 
-def _groups(seats: Sequence[Seat]) -> list[list[Seat]]:
+def _groups(runs: Sequence[OpenRun]) -> list[list[OpenRun]]:
     """Group runs that can be stacked; the others form groups of one."""
-    groups: list[list[Seat]] = []
-    for seat in seats:
-        trainer = seat.run.trainer
+    groups: list[list[OpenRun]] = []
+    for run in runs:
+        trainer = run.simulation.trainer
         for group in groups:
-            other = group[0].run.trainer
+            other = group[0].simulation.trainer
             if isinstance(trainer, Trainer) and isinstance(other, Trainer) and difference(other, trainer) is None:
-                group.append(seat)
+                group.append(run)
                 break
         else:
-            groups.append([seat])
+            groups.append([run])
     return groups
 
 
-def _play_group(seats: Sequence[Seat], stop: Stop, listen: Listener, errors: Errors) -> None:
-    limit, going = len(seats), list(seats)
+def _play_group(runs: Sequence[OpenRun], stop: Stop, listen: Listener, errors: Errors) -> None:
+    limit, going = len(runs), list(runs)
     try:
         while going:
             stack, until = _next(going, limit)
-            again: list[Seat] = []
+            again: list[OpenRun] = []
             try:
                 _play_stack(stack, until, stop, listen)
-                again = [seat for seat in stack if seat.round < seat.job.config.rounds]
-                going = [seat for seat in going if seat not in stack or seat in again]
+                again = [run for run in stack if run.round < run.job.config.rounds]
+                going = [run for run in going if run not in stack or run in again]
                 continue
             except RunError as error:  # of one run; the others were interrupted in the middle of the round
                 errors[stack[error.index].number] = error.error
-                again = [seat for i, seat in enumerate(stack) if i != error.index]
+                again = [run for i, run in enumerate(stack) if i != error.index]
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" in str(error) and len(stack) > 1:
                     limit, again = (len(stack) + 1) // 2, stack
                 else:
-                    errors |= {seat.number: _explained(error) for seat in stack}
+                    errors |= {run.number: _explained(error) for run in stack}
             except Exception as error:
-                errors |= {seat.number: error for seat in stack}
-            for seat in stack:
-                going.remove(seat)
-                seat.store.close()
-            for seat in again:  # from its last checkpoint; later rounds were not written
-                _sit(seat.number, seat.job, stop, listen, going, errors)
+                errors |= {run.number: error for run in stack}
+            for run in stack:
+                going.remove(run)
+                run.store.close()
+            for run in again:  # from its last checkpoint; later rounds were not written
+                _open(run.number, run.job, stop, listen, going, errors)
     finally:
-        for seat in going:
-            seat.store.close()
+        for run in going:
+            run.store.close()
 
 
 def _explained(error: Exception) -> Exception:
@@ -100,36 +100,36 @@ def _explained(error: Exception) -> Exception:
     )
 
 
-def _next(seats: Sequence[Seat], limit: int) -> tuple[list[Seat], int]:
+def _next(runs: Sequence[OpenRun], limit: int) -> tuple[list[OpenRun], int]:
     """The runs to execute next, and until which round: the end of one of them, or the round of other runs."""
-    least = min(seat.round for seat in seats)
-    stack = [seat for seat in seats if seat.round == least][:limit]
-    until = min(seat.job.config.rounds for seat in stack)
-    ahead = [seat.round for seat in seats if seat.round > least]
+    least = min(run.round for run in runs)
+    stack = [run for run in runs if run.round == least][:limit]
+    until = min(run.job.config.rounds for run in stack)
+    ahead = [run.round for run in runs if run.round > least]
     return stack, min([until, *ahead]) if len(stack) < limit else until
 
 
-def _play_stack(stack: Sequence[Seat], until: int, stop: Stop, listen: Listener) -> None:
+def _play_stack(stack: Sequence[OpenRun], until: int, stop: Stop, listen: Listener) -> None:
     """Execute runs that are in the same round until round `until`; write the final files of complete ones."""
-    for seat in stack:
-        if seat.round < until:
-            seat.note("stacked" if len(stack) > 1 else "alone")
-            listen.tick(seat.number, seat.round)  # the first round compiles, which may take seconds
-    runs = [seat.run for seat in stack]
-    rounds = ([record] for record in runs[0].rounds(until)) if len(runs) == 1 else play_together(runs, until)
+    for run in stack:
+        if run.round < until:
+            run.note("stacked" if len(stack) > 1 else "alone")
+            listen.tick(run.number, run.round)  # the first round compiles, which may take seconds
+    first, *others = [run.simulation for run in stack]
+    rounds = play_together([first, *others], until) if others else ([record] for record in first.rounds(until))
     with ThreadPoolExecutor(devices.cores()) as pool:
         for records in rounds:
-            for i, (seat, record) in enumerate(zip(stack, records, strict=True)):
+            for i, (run, record) in enumerate(zip(stack, records, strict=True)):
                 with blame(i):
-                    seat.store.add(record)
-            _write(pool, stack, [i for i, seat in enumerate(stack) if seat.store.due])
-            if stop.came is not None:
+                    run.store.add(record)
+            _write(pool, stack, [i for i, run in enumerate(stack) if run.store.due])
+            if stop.signal is not None:
                 break
             if listen.due():
-                for seat in stack:
-                    listen.tick(seat.number, seat.round)
+                for run in stack:
+                    listen.tick(run.number, run.round)
         _write(pool, stack, range(len(stack)))  # other runs may be next
-        over = [i for i, seat in enumerate(stack) if seat.round >= seat.job.config.rounds]
+        over = [i for i, run in enumerate(stack) if run.round >= run.job.config.rounds]
         for i in over:
             with blame(i):
                 stack[i].measure()
@@ -139,9 +139,9 @@ def _play_stack(stack: Sequence[Seat], until: int, stop: Stop, listen: Listener)
     stop.obey()
 
 
-def _write(pool: Executor, stack: Sequence[Seat], some: Sequence[int]) -> None:
+def _write(pool: Executor, stack: Sequence[OpenRun], some: Sequence[int]) -> None:
     """Write checkpoints of these runs."""
-    _each(pool, some, lambda i: stack[i].store.flush(stack[i].run.state))
+    _each(pool, some, lambda i: stack[i].store.flush(stack[i].simulation.state))
     for i in some:
         with blame(i):
             stack[i].tell()

@@ -35,7 +35,7 @@ def repeat_command(groups: Sequence[Group]) -> str | None:
             "cohort_size": rest["cohort_size"],
             "rounds": max(run.info.rounds or len(run.all_rounds) for group in groups for run in group.runs),
             "seeds": len(seeds) if seeds == list(range(len(seeds))) else seeds,
-            "world": rest.get("world") or {"name": "phones"},
+            "world": {"name": "phones", **(rest.get("world") or {})},  # the default before 0.2
             **{name: rest[name] for name in ("data", "train") if rest.get(name)},
         }
         return _line(found) or _file(found)

@@ -6,14 +6,24 @@ Each scene has a sentence that is made from its numbers, whatever they are, and 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from fedpick.experiment.plan import Experiment
+import typer
+from rich.markup import escape
+
+from fedpick.cli import console
+from fedpick.cli.options import Device, Executor, Workers
+from fedpick.experiment import Experiment, executors
+from fedpick.report.comparison import make_results
+from fedpick.report.files import write
 from fedpick.report.formats import Table
 from fedpick.report.layout import Cell, Row, Sheet
 from fedpick.report.tables import number
 
-__all__ = ["SCENES", "Scene"]
+__all__ = ["SCENES", "Scene", "app"]
+
+app = typer.Typer()
 
 _DIGITS = {"name": "digits", "partition": "labels-per-client(2)"}
 
@@ -66,14 +76,10 @@ def _cell(score: Mapping[str, Any] | None, digits: int, times: float) -> Cell:
     return Cell(number(times * score["mean"], half, digits) + ("*" if clear else " "))
 
 
-def _row(data: Mapping[str, Any], policy: str) -> Mapping[str, Any]:
-    rows: Sequence[Mapping[str, Any]] = data["rows"]
-    return next(row for row in rows if row["policy"] == policy)
-
-
 def _pair(data: Mapping[str, Any], policy: str, score: str, digits: int, unit: str = "", times: float = 1.0) -> str:
     """The means of a policy and of the reference, and what the seeds say about the difference; `times` as much."""
-    mine, theirs = (_row(data, name)["scores"].get(score) for name in (policy, data["reference"]))
+    scores = {row["policy"]: row["scores"].get(score) for row in data["rows"]}
+    mine, theirs = scores[policy], scores[data["reference"]]
     if not mine or not theirs or mine["mean"] is None or theirs["mean"] is None:
         return "not known"  # for instance a target that was not reached
     means = f"{times * mine['mean']:.{digits}f} against {times * theirs['mean']:.{digits}f}{unit}"
@@ -142,3 +148,31 @@ SCENES = (
         _slow,
     ),
 )
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Folder to write to.")] = Path("fedpick-runs/demo"),
+    workers: Workers = None,
+    executor: Executor = "auto",
+    device: Device = "auto",
+) -> None:
+    """Show in two short comparisons what selection can gain, and what it costs."""
+    with executors.staying():
+        pages = []
+        for number, scene in enumerate(SCENES, start=1):
+            console.out.print(f"\n[bold]{number}. {escape(scene.title)}[/]\n")
+            where = folder / scene.name
+            how: dict[str, Any] = {"executor": executor, "workers": workers, "device": device}
+            with console.stoppable(where):
+                results = make_results(scene.experiment, where, target=scene.target, console=console.err, **how)
+            results.titled(scene.title, scene.about)
+            console.out.print(escape(scene.answer(results.data())), "", highlight=False, sep="\n")
+            console.out.print(scene.table(results.data()))
+            made, missed = write(results, where, "results")
+            console.missed(missed)
+            pages += [where / file for file in made if file.endswith(".html")]
+    lines = ["", "Charts and all scores are on these pages:", *(f"  {page}" for page in pages)] if pages else []
+    lines += ["", "Next, compare a policy of your own:"]
+    lines += ["  fedpick compare -p uniform -p examples/my_policy.py:RoundRobin --data digits"]
+    console.out.print(console.plain("\n".join(lines)), markup=False, highlight=False, soft_wrap=True)

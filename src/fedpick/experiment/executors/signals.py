@@ -36,20 +36,20 @@ class Stopped(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether a signal to stop came; `came` is its number, `when` its time."""
+    """A request to stop: the signal's number, None until there is one, and its time."""
 
     def __init__(self) -> None:
-        self.came: int | None = None
-        self.when = 0.0
+        self.signal: int | None = None
+        self.time = 0.0
         self._now = False
 
     def tell(self, number: int) -> None:
         """Take a signal: the first stops at the next `obey`, a second one (after IMPATIENT seconds) at once."""
-        if self.came is None:
-            self.came, self.when = int(number), time.monotonic()
+        if self.signal is None:
+            self.signal, self.time = int(number), time.monotonic()
             if self._now:
                 raise Stopped(number)
-        elif time.monotonic() - self.when > IMPATIENT:
+        elif time.monotonic() - self.time > IMPATIENT:
             raise Stopped(number)
 
     @contextmanager
@@ -64,17 +64,17 @@ class Stop:
 
     def obey(self) -> None:
         """Raise Stopped if a signal came; call it where everything is written."""
-        if self.came is not None:
-            raise Stopped(self.came)
+        if self.signal is not None:
+            raise Stopped(self.signal)
 
 
 @dataclass(frozen=True)
-class _Deaf:
-    """What handles signals after a stop: nothing happens until a time, so that a copy of the first signal ends nothing.
+class _Ignore:
+    """A handler that ignores signals for a while after a stop, because the same signal may be sent more than once.
 
     Args:
-        until: on the clock `time.monotonic`.
-        before: what handles signals after that.
+        until: when it ends, on the clock `time.monotonic`.
+        before: the handler after that.
     """
 
     until: float
@@ -87,18 +87,18 @@ class _Deaf:
 
 
 @atexit.register
-def _stay_deaf() -> None:
-    """While Python exits it forgets handlers, and a copy of the signal would kill it; what is ignored stays ignored."""
+def _ignore_at_exit() -> None:
+    """Ignore copies of the signal while Python exits: it drops handlers then, and a copy would kill it."""
     for number in STOPPING:
-        if isinstance(signal.getsignal(number), _Deaf):
+        if isinstance(signal.getsignal(number), _Ignore):
             signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def patient() -> Iterator[Stop]:
-    """During the block, Ctrl-C and SIGTERM only set `Stop`, which the block checks.
+    """In this block, Ctrl-C and SIGTERM only set `Stop`, which the block checks.
 
-    After a stop, copies of the signal still do nothing until IMPATIENT seconds after the first, nor while Python exits.
+    After a stop, copies of the signal are ignored until IMPATIENT seconds after the first, and while Python exits.
     """
     stop = Stop()
 
@@ -110,15 +110,15 @@ def patient() -> Iterator[Stop]:
         for number in STOPPING:
             handler = signal.getsignal(number)
             if handler not in (signal.SIG_IGN, None):
-                before[number] = handler.before if isinstance(handler, _Deaf) else handler
+                before[number] = handler.before if isinstance(handler, _Ignore) else handler
                 signal.signal(number, note)
     try:
         yield stop
     finally:
         for number, handler in before.items():
             within = signal.getsignal(number)  # a block within this one may have been stopped
-            if isinstance(within, _Deaf):
-                handler = _Deaf(within.until, handler)
-            elif stop.came is not None:
-                handler = _Deaf(stop.when + IMPATIENT, handler)
+            if isinstance(within, _Ignore):
+                handler = _Ignore(within.until, handler)
+            elif stop.signal is not None:
+                handler = _Ignore(stop.time + IMPATIENT, handler)
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Decide where each run is executed: by executor, by device, and by the device that it was begun on."""
+"""Where each run is executed: by executor, by device, and by the device that it was begun on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,30 +6,22 @@ from dataclasses import dataclass
 from fedpick._support import devices
 from fedpick.core.errors import MissingError, SettingError, StoreError, require, unknown_name
 from fedpick.experiment.config import Config
-from fedpick.experiment.executors.alone import Job
 from fedpick.experiment.executors.batch import Batch
+from fedpick.experiment.executors.job import Job
 from fedpick.store.manifest import MANIFEST, last_entry, read_manifest
 from fedpick.store.parquet import covers
 
 __all__ = [
-    "EXECUTORS",
-    "Plan",
-    "begun_on",
-    "check_names",
-    "deal_out",
-    "device_of",
-    "kind_of_device",
-    "processes_for",
+    *("EXECUTORS", "Assignment", "assign", "begun_on", "check_names", "device_of", "kind_of_device", "processes_for"),
     "take_device",
 ]
 
 EXECUTORS = ("auto", "serial", "processes", "stacked", "ray")
 SMALL = 50_000  # rounds times clients, without training: done before another process has started
-_OLD = {"local": "processes"}  # names before 0.2
 
 
 @dataclass(frozen=True)
-class Plan:
+class Assignment:
     """Batches, and whether this process executes them or `workers` others."""
 
     batches: tuple[Batch, ...]
@@ -38,8 +30,7 @@ class Plan:
 
 
 def check_names(executor: str, device: str = "auto", workers: int | None = None) -> str:
-    """The executor's current name; raises for unknown names and invalid numbers."""
-    executor = _OLD.get(executor, executor)
+    """The executor's name; raises for unknown names and invalid numbers."""
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, list(EXECUTORS))
     if device not in devices.DEVICES:
@@ -82,11 +73,11 @@ def begun_on(job: Job) -> str | None:
     if job.config.data is None or not (job.folder / MANIFEST).is_file():
         return None
     whole = job.folder / "rounds.parquet"
-    over = whole.is_file() and covers(whole) >= job.config.rounds
-    if over or not (job.folder / "checkpoint.npz").is_file():
+    finished = whole.is_file() and covers(whole) >= job.config.rounds
+    if finished or not (job.folder / "checkpoint.npz").is_file():
         return None
-    said = read_manifest(job.folder).get("about", {}).get("device")
-    return last_entry(said).partition(":")[0] if isinstance(said, str) else None
+    device = read_manifest(job.folder).get("about", {}).get("device")
+    return last_entry(device).partition(":")[0] if isinstance(device, str) else None
 
 
 def device_of(job: Job, device: str, usual: str, gpu: bool) -> str:
@@ -111,7 +102,7 @@ def device_of(job: Job, device: str, usual: str, gpu: bool) -> str:
     return begun if begun in ("cpu", "gpu") else usual
 
 
-def deal_out(jobs: Sequence[Job], executor: str, device: str, workers: int | None) -> list[Plan]:
+def assign(jobs: Sequence[Job], executor: str, device: str, workers: int | None) -> list[Assignment]:
     """Distribute jobs over the devices and processes of this machine."""
     gpu = devices.gpu_there()
     if device == "gpu" and not gpu:
@@ -126,21 +117,21 @@ def deal_out(jobs: Sequence[Job], executor: str, device: str, workers: int | Non
     on_gpu = tuple((i, job) for i, job in enumerate(jobs) if places[i] == "gpu")
     train = tuple((i, job) for i, job in enumerate(jobs) if places[i] == "cpu" and job.config.data is not None)
     others = tuple((i, job) for i, job in enumerate(jobs) if job.config.data is None)
-    plans = []
+    found = []
     if train and executor == "stacked":
-        plans.append(_on_cpu([Batch(train, stacked=True)], 1, apart=gpu))
+        found.append(_on_cpu([Batch(train, stacked=True)], 1, apart=gpu))
         train = ()
     rest = [Batch((pair,)) for pair in (*train, *others)]
     if rest:
         count = 1 if executor == "serial" else min(workers or devices.cores(), len(rest))
-        plans.append(_on_cpu(rest, count, apart=gpu and bool(train)))
+        found.append(_on_cpu(rest, count, apart=gpu and bool(train)))
     if on_gpu:
-        plans.append(Plan((Batch(on_gpu, stacked=executor != "serial"),), here=True))
-    return plans
+        found.append(Assignment((Batch(on_gpu, stacked=executor != "serial"),), here=True))
+    return found
 
 
 def processes_for(configs: Sequence[Config], executor: str, device: str, workers: int | None) -> int:
-    """How many processes `deal_out` will use for runs that train, where that can be told without looking at each."""
+    """How many processes `assign` will use for runs that train; 0 if that depends on each run."""
     gpu = device != "cpu" and executor != "processes" and devices.gpu_there()
     if gpu or executor not in ("auto", "processes") or not any(config.data is not None for config in configs):
         return 0
@@ -154,6 +145,6 @@ def _is_small(jobs: Sequence[Job]) -> bool:
     return all(job.config.data is None for job in jobs) and sum(sizes) <= SMALL
 
 
-def _on_cpu(batches: Sequence[Batch], count: int, apart: bool) -> Plan:
+def _on_cpu(batches: Sequence[Batch], count: int, apart: bool) -> Assignment:
     """Batches on CPU cores; `apart`: not in this process, because JAX would use a GPU in it."""
-    return Plan(tuple(batches), here=count <= 1 and not apart, workers=max(count, 1))
+    return Assignment(tuple(batches), here=count <= 1 and not apart, workers=max(count, 1))

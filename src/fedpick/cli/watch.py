@@ -11,7 +11,6 @@ import typer
 from fedpick.cli import console
 from fedpick.cli.options import Target
 from fedpick.core.errors import StoreError
-from fedpick.core.metrics import Target as Goal
 from fedpick.report import trackers as tracking
 from fedpick.report.live import LivePage, serve
 from fedpick.report.trackers import TRACKERS
@@ -20,7 +19,7 @@ __all__ = ["app", "beside"]
 
 app = typer.Typer()
 
-LINGER = 10.0  # seconds for an open page to fetch the end
+LINGER = 10.0  # seconds for an open page to fetch the last rounds
 
 
 @app.command()
@@ -48,8 +47,7 @@ def watch(
         raise StoreError(f"{folder}: there is no such folder; give the folder of a run, a comparison or a deployment")
     with serve(LivePage(folder, reference=reference, target=target), host, port, token) as server:
         shown = server.url + ("?token=..., with the token in place of the dots" if token else "")
-        said = f"{folder} is shown on {shown}\nEnd with Ctrl-C"
-        console.out.print(console.plain(said), markup=False, soft_wrap=True)
+        console.line(f"{folder} is shown on {shown}\nEnd with Ctrl-C")
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
@@ -75,31 +73,27 @@ def track(
     """
 
     def tell(name: str, rounds: int) -> None:
-        console.out.print(console.plain(f"{name}: {rounds:,} rounds"), markup=False, soft_wrap=True)
+        console.line(f"{name}: {rounds:,} rounds")
 
     try:
         total = tracking.track(folder, to, where, project=project, follow=follow, tell=tell)
     except KeyboardInterrupt:
         console.out.print("\nended; the same command goes on from here")
         return
-    console.out.print(f"{total:,} new rounds are in {to}", markup=False, soft_wrap=True)
+    console.line(f"{total:,} new rounds are in {to}")
 
 
 @contextmanager
-def beside(folder: Path, target: Goal | None, metric: str | None, wanted: bool) -> Iterator[None]:
+def beside(folder: Path, target: str | None, metric: str | None) -> Iterator[None]:
     """Show a folder as a page while something else works in it.
 
     Args:
         folder: to show; it need not exist yet.
         target: as for `fedpick compare`.
         metric: the main one.
-        wanted: False does nothing.
     """
-    if not wanted:
-        yield
-        return
     page = LivePage(folder, target=target, metric=metric)
     with serve(page, "127.0.0.1", None, None) as server:
-        console.err.print(f"watch it on {server.url}", markup=False, soft_wrap=True)
+        console.line(f"watch it on {server.url}", console.err)
         yield
         page.settle(LINGER)

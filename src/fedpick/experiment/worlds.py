@@ -1,7 +1,6 @@
-"""Build worlds and trainers from plain settings, as they stand in a configuration file."""
+"""Worlds from plain settings, as they stand in [world] of a configuration file."""
 
 import ast
-import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,17 +13,15 @@ from fedpick._support import user_code
 from fedpick._support.text import Makers, make
 from fedpick.core import rng as rngs
 from fedpick.core.errors import ConfigError, FedpickError, unknown_name
-from fedpick.core.metrics import check_directions
-from fedpick.core.protocol import Trainer
 from fedpick.core.types import Clients
-from fedpick.simulate.abilities import DirectedTrainer
 from fedpick.worlds import World
 
 __all__ = [
-    *("PARTS", "build_trainer", "build_world", "current_names", "is_trainer", "made_trainer", "trace_beside"),
-    *("world_label", "world_settings"),
+    *("DEFAULT_WORLD", "PARTS", "Unnamed", "base_world", "build_world", "named_world", "stored_world", "trace_beside"),
+    *("whole_world", "world_label", "world_settings"),
 ]
 
+DEFAULT_WORLD = "volatile"  # of every run whose settings name none
 PARTS: dict[str, Makers] = {
     "availability": {
         "always": worlds.Always,
@@ -59,23 +56,36 @@ PARTS: dict[str, Makers] = {
 MISTAKES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 MOST_CLIENTS = 10**8  # what a large machine's memory holds
 _NUMBERS = ("deadline", "epochs", "probe_share", "model_megabytes", "wait", "late")
+_PART_NAMES: Makers = {name: maker for makers in PARTS.values() for name, maker in makers.items()}
 
 
-PART_NAMES: Makers = {name: maker for makers in PARTS.values() for name, maker in makers.items()}
+class Unnamed(str):
+    """The name that a stored world lacks: "phones", the default before 0.2. It is not written, to keep a run's hash."""
 
 
-def build_world(settings: dict[str, Any], clients: Clients | None = None) -> World:
-    """Build a world from its settings: a name, a number of clients, and parts that replace the named world's.
+def named_world(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of [world] with a name: the given one, or the default."""
+    return {"name": DEFAULT_WORLD, **settings}
 
-    Args:
-        settings: of [world].
-        clients: those of the data, which replace the named world's if there are as many.
+
+def stored_world(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of [world] from a manifest or a plan's file under today's names: `num_clients` was once `clients`."""
+    named = {("num_clients" if key == "clients" else key): value for key, value in settings.items()}
+    return {"name": Unnamed("phones"), **named}
+
+
+def build_world(settings: Mapping[str, Any]) -> World:
+    """Build a world from settings of [world]: a name, a number of clients, and parts that replace the named world's.
 
     >>> build_world({"name": "volatile", "num_clients": 50, "deadline": 9.0}).deadline
     9.0
     """
+    return whole_world(base_world(settings), settings)
+
+
+def base_world(settings: Mapping[str, Any]) -> World:
+    """The world of this name with this number of clients, before its parts are replaced; unknown settings raise."""
     known = ["name", "num_clients", *PARTS, *_NUMBERS]
-    settings = current_names(settings)
     for key in settings:
         if key not in known:
             raise unknown_name("setting of [world]", key, known)
@@ -84,105 +94,32 @@ def build_world(settings: dict[str, Any], clients: Clients | None = None) -> Wor
         raise ConfigError(f"[world] num_clients = {count!r}, but must be a whole number >= 1")
     if count is not None and count > MOST_CLIENTS:
         raise ConfigError(f"[world] num_clients = {count}, but must be at most {MOST_CLIENTS:,}")
-    name = settings.get("name", "phones")
+    name = named_world(settings)["name"]
     if not isinstance(name, str):
         raise ConfigError(f"[world] name = {name!r}, but must be a text such as 'volatile'")
-    world = _own_world(name, count) if user_code.is_reference(name) else worlds.named(name, count)
-    if clients is not None and len(clients) == len(world.clients):
-        world = replace(world, clients=clients)
-    changes = {key: _number(key, settings[key]) for key in _NUMBERS if key in settings}
+    return _user_world(name, count) if user_code.is_reference(name) else worlds.named(name, count)
+
+
+def whole_world(world: World, settings: Mapping[str, Any], clients: Clients | None = None) -> World:
+    """A world of `base_world` with the parts that its settings name, and the data's clients."""
+    present = world.clients if clients is None else clients
+    changes: dict[str, Any] = {} if clients is None else {"clients": clients}
+    changes |= {key: _number(key, settings[key]) for key in _NUMBERS if key in settings}
     for part, makers in PARTS.items():
         if part in settings:
-            changes[part] = _part(part, settings[part], makers, world)
-    return replace(world, **changes)
+            changes[part] = _part(part, settings[part], makers, present)
+    return replace(world, **changes) if changes else world
 
 
-def _own_world(text: str, count: int | None) -> World:
-    extra: dict[str, Any] = {} if count is None else {"num_clients": count}
-    try:
-        made = make(text, "world", {}, values=PART_NAMES, example="my_world.py:hospital(num_clients=30)", **extra)
-    except FedpickError:
-        raise
-    except Exception as error:  # the user's code can raise anything
-        raise ConfigError(f"{text}: {type(error).__name__}: {error}") from None
+def _user_world(text: str, count: int | None) -> World:
+    given: dict[str, Any] = {} if count is None else {"num_clients": count}
+    example = "my_world.py:hospital(num_clients=30)"
+    made = user_code.call(text, lambda: make(text, "world", {}, values=_PART_NAMES, example=example, **given))
     if not isinstance(made, World):
         raise ConfigError(f"{text}: returns {type(made).__name__}, but must return an fp.World")
     if count is not None and len(made.clients) != count:
         raise ConfigError(f"{text}: has {len(made.clients)} clients, but num_clients = {count}; leave one of them out")
     return made
-
-
-def build_trainer(
-    people: Any, data: dict[str, Any] | None, settings: dict[str, Any], reports: tuple[str, ...]
-) -> Trainer:
-    """fedpick's trainer, or one of the user's own: train = {"trainer": "loop.py:Trainer(lr=0.1)"}.
-
-    Args:
-        people: the clients' data; a trainer of the user's own gets it as `data`.
-        data: settings of [data], which decide the defaults; None: the data is an object of the user's.
-        settings: of [train].
-        reports: names of the reports that the policy wants from clients; a trainer of the user's own gets them if it
-            has such an argument.
-    """
-    text = settings.get("trainer")
-    if text is None:
-        from fedpick.learn.settings import build_trainer as make_trainer  # JAX is an extra
-
-        return make_trainer(people, data, settings, reports)
-    if not user_code.is_reference(text) or len(settings) > 1:
-        raise ConfigError(
-            f"[train] trainer = {text!r} with {len(settings) - 1} other settings, but must name a trainer in a file of "
-            "yours, with all its settings in brackets: trainer = 'loop.py:Trainer(lr=0.1)'"
-        )
-    try:
-        made = make(text, "trainer", {}, values={}, example="loop.py:Trainer(lr=0.1)", data=people, reports=reports)
-    except FedpickError:
-        raise
-    except Exception as error:  # the user's code can raise anything
-        raise ConfigError(f"{text}: {type(error).__name__}: {error}") from None
-    return _checked(made, text)
-
-
-def made_trainer(trainer: Any, people: Any, reports: tuple[str, ...]) -> Trainer:
-    """A trainer of the user's own: an object as it is, or what a class or a function makes for this data.
-
-    Args:
-        trainer: the object, the class or the function.
-        people: the clients' data, given as `data` if there is such an argument.
-        reports: names of the reports that the policy wants, given as `reports` if there is such an argument.
-    """
-    name = getattr(trainer, "__name__", type(trainer).__name__)
-    if is_trainer(trainer):
-        return _checked(trainer, name)
-    try:
-        known: Mapping[str, inspect.Parameter] = inspect.signature(trainer).parameters
-    except (TypeError, ValueError):  # it cannot be looked into
-        known = {}
-    anything = any(each.kind is each.VAR_KEYWORD for each in known.values())
-    given = {"data": people, "reports": reports}
-    try:
-        made = trainer(**{key: value for key, value in given.items() if key in known or anything})
-    except FedpickError:
-        raise
-    except Exception as error:  # the user's code can raise anything
-        raise ConfigError(f"{name}: {type(error).__name__}: {error}{user_code.place(error)}") from None
-    return _checked(made, name)
-
-
-def is_trainer(thing: Any) -> bool:
-    """Whether it is a trainer, not a class or a function that makes one."""
-    return hasattr(thing, "train") and not isinstance(thing, type)
-
-
-def _checked(made: Any, name: str) -> Trainer:
-    lacking = [method for method in ("init", "probe", "train", "aggregate", "evaluate") if not hasattr(made, method)]
-    if lacking:
-        raise ConfigError(
-            f"{name}: has no method {lacking[0]}; see fedpick.core.protocol.Trainer for a trainer's methods"
-        )
-    check_directions(made.directions if isinstance(made, DirectedTrainer) else None, name)
-    trainer: Trainer = made
-    return trainer
 
 
 def world_settings(text: str) -> dict[str, Any]:
@@ -212,21 +149,13 @@ def _named_settings(
     wait: float | None = None,
     late: int | None = None,
 ) -> dict[str, Any]:
-    said = {key: value for key, value in locals().items() if value is not None}
-    return said
+    return {key: value for key, value in locals().items() if value is not None}
 
 
-def world_label(settings: dict[str, Any]) -> str:
+def world_label(settings: Mapping[str, Any]) -> str:
     """A world's label in tables: its name, and the settings that were changed."""
     rest = [f"{key}={value!r}" for key, value in sorted(settings.items()) if key != "name"]
-    return user_code.shown(str(settings.get("name", "phones"))) + (f"({', '.join(rest)})" if rest else "")
-
-
-def current_names(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of [world] under today's names: before 0.2, num_clients was called clients."""
-    if "clients" not in settings or "num_clients" in settings:
-        return settings
-    return {("num_clients" if key == "clients" else key): value for key, value in settings.items()}
+    return user_code.shown(str(settings["name"])) + (f"({', '.join(rest)})" if rest else "")
 
 
 def _whole(value: object) -> bool:
@@ -249,14 +178,14 @@ def _number(key: str, value: Any) -> Any:
     return value
 
 
-def _part(part: str, text: Any, makers: Makers, world: World) -> Any:
-    """Build a part of a world from its text; raises if it does not fit the world's clients."""
+def _part(part: str, text: Any, makers: Makers, clients: Clients) -> Any:
+    """Build a part of a world from its text; raises if it does not fit the clients."""
     example = f'{part} = "{next(iter(makers))}"'
     if not isinstance(text, str):
         raise ConfigError(f"[world] {part} = {text!r}, but must be a text such as {example}")
     try:
         made = make(text, part, makers, values={}, example=example)
-        made.init(world.clients, rngs.stream(0, 0, "check"))  # reads a trace, checks shapes
+        made.init(clients, rngs.stream(0, 0, "check"))  # reads a trace, checks shapes
     except FedpickError:
         raise
     except MISTAKES as error:

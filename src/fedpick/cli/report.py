@@ -8,11 +8,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedpick import comparison as comparing
 from fedpick.cli import console
 from fedpick.cli.options import Label, Target
 from fedpick.core.errors import ConfigError
 from fedpick.experiment.shelf import Shelf
+from fedpick.report.comparison import OUT
+from fedpick.report.files import is_file, write, write_file
 from fedpick.report.formats import FORMATS
 from fedpick.report.results import load
 from fedpick.store.records import ROUND_COLUMNS
@@ -55,13 +56,13 @@ def report(
     Example: `fedpick report fedpick-runs/flower`, `fedpick report fedpick-runs/compare -o page.html`; for a paper
     `-o fig.pdf --size column`, `-o table.tex`, `-f methods`, `-o refs.bib`
     """
-    to_file = out is not None and comparing.is_file(out)  # refuses others before anything is read
+    to_file = out is not None and is_file(out)  # refuses others before anything is read
     main = None if metric in (*ROUND_COLUMNS, "cep") else metric
     results = load(*folders, target=target, reference=reference, metric=main, label=label)
     if out is not None and to_file:
         figure = {"metric": metric, "size": size, "over": over}
-        comparing.write_file(results, out, None if format in ("table", "rich") else format, **figure)
-        console.out.print(f"written to {out}", markup=False, soft_wrap=True)
+        write_file(results, out, None if format in ("table", "rich") else format, **figure)
+        console.line(f"written to {out}")
         return
     if format in ("table", "rich"):  # "rich" is the name in Python
         console.out.print(results.table())
@@ -70,13 +71,13 @@ def report(
     else:
         sys.stdout.write(results.table(format))
     if out is not None:
-        made, missed = comparing.write(results, out, "report")
+        made, missed = write(results, out, "report")
         console.written(out, made, missed)
 
 
 @app.command()
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Folder of comparisons.")] = comparing.OUT,
+    folder: Annotated[Path, typer.Argument(help="Folder of comparisons.")] = OUT,
     prune: Annotated[bool, typer.Option("--prune", help="Delete the runs that no plan in FOLDER/plans uses.")] = False,
 ) -> None:
     """List the runs in a folder of comparisons: rounds, sizes, and how many plans (one per comparison) use each."""

@@ -1,4 +1,4 @@
-"""`fedpick verify`: whether what was written is still what is there."""
+"""`fedpick verify`: whether files are still as they were written."""
 
 from pathlib import Path
 from typing import Annotated

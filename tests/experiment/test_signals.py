@@ -15,7 +15,7 @@ import pytest
 from experiment.plays import children, configs, contents, ended
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import Stopped, execute
-from fedpick.experiment.executors.stopping import IMPATIENT, patient
+from fedpick.experiment.executors.signals import IMPATIENT, patient
 from fedpick.store import read_rounds
 
 PARENT = """
@@ -134,8 +134,8 @@ def test_after_a_stop_copies_do_nothing_for_a_while_then_all_is_as_before(
     assert handled == []
     with patient() as again:  # the work goes on: it can be stopped again, at once
         signal.raise_signal(signal.SIGINT)
-        assert again.came == signal.SIGINT
-    monkeypatch.setattr(time, "monotonic", lambda: again.when + IMPATIENT + 0.1)
+        assert again.signal == signal.SIGINT
+    monkeypatch.setattr(time, "monotonic", lambda: again.time + IMPATIENT + 0.1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
         signal.raise_signal(number)
     assert handled == [signal.SIGTERM, signal.SIGINT, signal.SIGTERM]

@@ -14,8 +14,9 @@ import pytest
 
 import fedpick as fp
 from fedpick.experiment import Experiment
-from fedpick.experiment.playing import carry_out, work_of
 from fedpick.experiment.shelf import Shelf
+from fedpick.experiment.work import work_of
+from fedpick.report.comparison import make_results
 
 SMALL = {"data": None, "cohort_size": 5, "seeds": 2, "rounds": 15, "executor": "serial"}
 
@@ -140,7 +141,7 @@ def test_it_finds_what_is_there(tmp_path, monkeypatch):
 def test_what_python_asks_for_is_what_a_file_asks_for(tmp_path):
     fp.compare(["uniform", "e3cs"], out=tmp_path, **SMALL)
     (tmp_path / "study.toml").write_text("policy = ['e3cs', 'uniform']\ncohort_size = 5\nseeds = 2\nrounds = 15\n")
-    assert work_of(fp.experiment.load_experiment(tmp_path / "study.toml"), Shelf(tmp_path)).missing == []
+    assert work_of(fp.experiment.load_experiment(tmp_path / "study.toml"), Shelf(tmp_path)).jobs == []
 
 
 def test_fewer_rounds_are_a_narrower_view(tmp_path):
@@ -154,7 +155,7 @@ def test_fewer_rounds_are_a_narrower_view(tmp_path):
 def test_two_plans_share_what_both_name_and_pruning_keeps_it(tmp_path):
     shelf = Shelf(tmp_path)
     for policies, seeds in ((["uniform", "e3cs"], 2), (["uniform", "bsfl"], 3)):
-        carry_out(work_of(Experiment(policies, cohort_size=5, seeds=seeds, rounds=10), shelf), executor="serial")
+        make_results(Experiment(policies, cohort_size=5, seeds=seeds, rounds=10), tmp_path, executor="serial")
     assert len(shelf.entries()) == 4 + 6 - 2
     assert len(shelf.plans()) == 2
     shared = [entry for entry in shelf.entries() if len(entry.plans) == 2]
@@ -172,7 +173,7 @@ def test_two_plans_share_what_both_name_and_pruning_keeps_it(tmp_path):
 def test_a_plan_that_a_wider_one_contains_is_dropped(tmp_path):
     shelf = Shelf(tmp_path)
     for seeds in (1, 2, 1):
-        carry_out(work_of(Experiment("uniform", cohort_size=5, seeds=seeds, rounds=5), shelf), executor="serial")
+        make_results(Experiment("uniform", cohort_size=5, seeds=seeds, rounds=5), tmp_path, executor="serial")
     assert [plan.seeds for plan in shelf.plans()] == [(0, 1)]
 
 
@@ -180,7 +181,7 @@ def test_a_full_disk_at_the_end_is_one_line_and_the_runs_are_whole(tmp_path, mon
     import errno
     from contextlib import contextmanager
 
-    from fedpick import comparison
+    from fedpick.report import files
 
     results = fp.compare(["uniform"], out=tmp_path, **SMALL)
 
@@ -189,9 +190,9 @@ def test_a_full_disk_at_the_end_is_one_line_and_the_runs_are_whole(tmp_path, mon
         yield path.with_name("x.tmp")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(comparison.atomic, "replacing", full)
+    monkeypatch.setattr(files.atomic, "replacing", full)
     with pytest.raises(fp.ConfigError, match=r"No space left on device\); the runs are intact"):
-        comparison.write(results, tmp_path, "results")
+        files.write(results, tmp_path, "results")
 
 
 def test_a_run_that_was_killed_between_its_two_joined_files_is_ended(tmp_path, monkeypatch):

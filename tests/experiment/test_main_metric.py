@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import fedpick as fp
 from fedpick.cli.app import app
 from fedpick.experiment import load_experiment
-from fedpick.experiment.measured import measuring
+from fedpick.experiment.plan import with_metric
 
 pytestmark = pytest.mark.usefixtures("quick_start")
 
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.usefixtures("quick_start")
 @pytest.mark.parametrize(
     ("metric", "train", "name"),
     [
-        (None, {"lr": 0.1}, None),
         ("accuracy", {"lr": 0.1}, "accuracy"),
         ("loss", {"lr": 0.1}, "test_loss"),
         ("train_loss", {"lr": 0.1}, "train_loss"),
@@ -26,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("quick_start")
     ],
 )
 def test_what_is_measured_for_it(metric, train, name):
-    assert measuring({"lr": 0.1}, metric) == (train, name)
+    assert with_metric({"lr": 0.1}, metric) == (train, name)
 
 
 def test_it_is_added_once():
-    assert measuring({"metrics": ["macro_f1"]}, "auroc")[0] == {"metrics": "macro_f1, auroc"}
-    assert measuring({"metrics": ["macro_f1"]}, "macro_f1")[0] == {"metrics": "macro_f1"}
+    assert with_metric({"metrics": ["macro_f1"]}, "auroc")[0] == {"metrics": "macro_f1, auroc"}
+    assert with_metric({"metrics": ["macro_f1"]}, "macro_f1")[0] == {"metrics": "macro_f1"}
     with pytest.raises(fp.FedpickError, match=r"macrof1.*macro_f1"):
-        measuring({}, "macrof1")
+        with_metric({}, "macrof1")
 
 
 def test_a_list_of_metrics_in_a_file_is_one_setting(tmp_path):

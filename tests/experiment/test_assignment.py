@@ -11,7 +11,7 @@ import pytest
 from fedpick._support import devices
 from fedpick.core.errors import MissingError, SettingError, StoreError, UnknownNameError
 from fedpick.experiment.config import Config
-from fedpick.experiment.executors import DEVICES, EXECUTORS, Job, choosing, execute, play
+from fedpick.experiment.executors import Job, assignment, execute, play
 from fedpick.experiment.executors.cluster import _batches
 from fedpick.store import Folder, read_manifest, read_rounds
 
@@ -28,7 +28,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plans(jobs: list[Job], executor: str = "auto", device: str = "auto", workers: int | None = None) -> list[Any]:
     """(where, processes, (stacked, numbers)...) of each plan."""
-    found = choosing.deal_out(jobs, executor, device, workers)
+    found = assignment.assign(jobs, executor, device, workers)
     return [
         (
             "here" if plan.here else plan.workers,
@@ -59,7 +59,7 @@ def test_what_is_done_before_a_process_has_started_is_done_here(
     jobs = [Job(PLAIN, tmp_path / "0"), Job(PLAIN, tmp_path / "1")]
     assert plans(jobs) == [("here", (False, [0]), (False, [1]))]
     assert plans(jobs, workers=2) == plans(jobs, "processes") == [(2, (False, [0]), (False, [1]))]
-    rounds = choosing.SMALL // 12 // 2
+    rounds = assignment.SMALL // 12 // 2
     edge = [Job(Config("uniform", 3, rounds + more, 0, WORLD), tmp_path / str(more)) for more in (0, 1)]
     assert plans([edge[0], edge[0]])[0][0] == "here"
     assert plans([edge[1], edge[1]])[0][0] == 2
@@ -103,24 +103,24 @@ def test_a_run_goes_on_where_it_was_begun(tmp_path: Path, monkeypatch: pytest.Mo
     play(jobs[1:2], device="cpu")  # asked for, and said in the manifest
     assert read_rounds(tmp_path / "1").num_rows == 4
     assert read_manifest(tmp_path / "1")["about"]["device"] == "gpu: NVIDIA H200, then cpu"
-    assert choosing.begun_on(Job(Config(**{**TRAINS.as_dict(), "rounds": 9}), tmp_path / "1")) == "cpu"
+    assert assignment.begun_on(Job(Config(**{**TRAINS.as_dict(), "rounds": 9}), tmp_path / "1")) == "cpu"
 
 
 def test_a_run_that_is_over_or_was_never_begun_can_be_anywhere(tmp_path: Path) -> None:
-    assert choosing.begun_on(begun(tmp_path / "over", "gpu: NVIDIA H200", rounds=4)) is None
-    assert choosing.begun_on(Job(TRAINS, tmp_path / "none")) is None
+    assert assignment.begun_on(begun(tmp_path / "over", "gpu: NVIDIA H200", rounds=4)) is None
+    assert assignment.begun_on(Job(TRAINS, tmp_path / "none")) is None
     execute(PLAIN, tmp_path / "plain")
-    assert choosing.begun_on(Job(Config(**{**PLAIN.as_dict(), "rounds": 9}), tmp_path / "plain")) is None
+    assert assignment.begun_on(Job(Config(**{**PLAIN.as_dict(), "rounds": 9}), tmp_path / "plain")) is None
     old = begun(tmp_path / "old", "gpu: NVIDIA H200")
     content = json.loads((old.folder / "manifest.json").read_text())
     del content["about"], content["sum"], content["run"]  # as before 0.2
     (old.folder / "manifest.json").write_text(json.dumps(content))
-    assert choosing.begun_on(old) is None
+    assert assignment.begun_on(old) is None
 
 
 def test_names_that_are_not_there() -> None:
-    assert EXECUTORS == ("auto", "serial", "processes", "stacked", "ray")
-    assert DEVICES == ("auto", "cpu", "gpu")
+    assert assignment.EXECUTORS == ("auto", "serial", "processes", "stacked", "ray")
+    assert devices.DEVICES == ("auto", "cpu", "gpu")
     with pytest.raises(UnknownNameError, match="unknown device 'gpus'; did you mean 'gpu'"):
         play([], device="gpus")
     with pytest.raises(UnknownNameError, match="unknown executor 'stack'; did you mean 'stacked'"):

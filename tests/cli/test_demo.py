@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from fedpick import cli, demo
-from fedpick.cli import console
+from fedpick import cli
+from fedpick.cli import console, demo
 
 
 def score(mean, gap=None, half=0.01, clear=True):

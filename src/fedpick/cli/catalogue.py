@@ -1,17 +1,18 @@
 """Commands that list policies and worlds, and that check a user's own policy."""
 
 import inspect
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from fedpick import policy_names
+from fedpick._support import user_code
 from fedpick.cli import console
-from fedpick.cli.options import complete_policy
+from fedpick.cli.options import complete_policy, count
 from fedpick.core import checks
-from fedpick.core.errors import CheckError, ConfigError, FedpickError
+from fedpick.core.errors import CheckError, ConfigError
 from fedpick.policies.text import find_policy, installed_policies
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.worlds import WORLDS
@@ -19,7 +20,6 @@ from fedpick.worlds import WORLDS
 __all__ = ["app"]
 
 app = typer.Typer()
-Cohort = Annotated[int, typer.Option("--cohort-size", "-m", help="Clients chosen per round.", min=1, metavar="N")]
 
 
 @app.command()
@@ -34,9 +34,8 @@ def policies(
         console.out.print(escape(inspect.getdoc(getattr(made, "func", made)) or ""))
         return
     table = Table(title="write a policy like e3cs(quota=0.5); fedpick policies NAME shows details")
-    table.add_column("policy")
-    table.add_column("what it does")
-    table.add_column("settings")
+    for heading in ("policy", "what it does", "settings"):
+        table.add_column(heading)
     for text, maker in policy_names().items():
         target = getattr(maker, "func", maker)
         line = (inspect.getdoc(target) or "").splitlines()[0]
@@ -54,8 +53,8 @@ def worlds() -> None:
     from fedpick.experiment import PARTS  # slow to import
 
     table = Table(title=escape("worlds: fedpick compare --world NAME, or name = in [world] of a configuration"))
-    table.add_column("world")
-    table.add_column("what it is")
+    for heading in ("world", "what it is"):
+        table.add_column(heading)
     for name, maker in WORLDS.items():
         table.add_row(name, escape((maker.__doc__ or "").splitlines()[0]))
     console.out.print(table)
@@ -71,15 +70,15 @@ def worlds() -> None:
 @app.command()
 def check(
     target: Annotated[
-        str,
-        typer.Argument(metavar="FILE.py:POLICY", help="A file and a policy's name in it, or a built-in policy."),
+        str, typer.Argument(metavar="FILE.py:POLICY", help="A file and a policy's name in it, or a built-in policy.")
     ],
-    cohort_size: Cohort = 5,
+    cohort_size: Annotated[int, count("--cohort-size", "-m", help="Clients chosen per round.")] = 5,
 ) -> None:
     """Check whether a policy follows the rules that fedpick relies on."""
     if target.endswith(".py"):
         raise ConfigError(f"{target!r} names no policy; write it like examples/my_policy.py:RoundRobin")
-    policy = _policy(target, cohort_size)
+    given = f"{target} with cohort_size={cohort_size}"
+    policy = user_code.call(given, lambda: policy_from_text(target, cohort_size=cohort_size))
     try:
         for rule in checks.check_policy(policy):
             console.out.print(f"[green]keeps[/]  {rule}")
@@ -87,12 +86,3 @@ def check(
         console.out.print(escape(str(error)))
         raise typer.Exit(1) from None
     console.out.print(f"{type(policy).__name__} keeps all rules")
-
-
-def _policy(text: str, cohort_size: int) -> Any:
-    try:
-        return policy_from_text(text, cohort_size=cohort_size)
-    except FedpickError:
-        raise
-    except Exception as error:  # the user's constructor can raise anything
-        raise ConfigError(f"{text} with cohort_size={cohort_size}: {type(error).__name__}: {error}") from None
