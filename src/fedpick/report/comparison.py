@@ -127,17 +127,24 @@ def make_results(
     experiment, metric = experiment.measuring(metric)
     goal = read_target(target, metric)  # before the runs, which may take hours
     names, shelf = _labels(experiment, label), Shelf(folder)
-    with _stopped_in(shelf.path), executors.staying():
-        with nullcontext() if console is None else console.status("finding existing runs, and building missing ones"):
-            work = work_of(experiment, shelf, executor, device, workers)
-        if names:
-            shelf.label(names)
-        found = len(work.configs) - len(work.jobs)
-        if console is not None and found and work.jobs:
-            console.print(f"{found} of {len(work.configs)} runs exist; {len(work.jobs)} are to be made or continued")
-        with _shown(work.jobs, console, tell) as tell:
-            if work.jobs:
-                executors.play(work.jobs, executor=work.executor, workers=workers, device=device, tell=tell)
+    try:
+        with executors.staying():
+            with (
+                nullcontext() if console is None else console.status("finding existing runs, and building missing ones")
+            ):
+                work = work_of(experiment, shelf, executor, device, workers)
+            if names:
+                shelf.label(names)
+            found = len(work.configs) - len(work.jobs)
+            if console is not None and found and work.jobs:
+                console.print(
+                    f"{found} of {len(work.configs)} runs exist; {len(work.jobs)} are to be made or continued"
+                )
+            with _shown(work.jobs, console, tell) as tell:
+                if work.jobs:
+                    executors.play(work.jobs, executor=work.executor, workers=workers, device=device, tell=tell)
+    except KeyboardInterrupt as stop:
+        raise executors.Stopped(getattr(stop, "signal", signal.SIGINT), shelf.path) from None
     known = {config.labels["policy"] for config in work.configs}
     stored = {policy: name for policy, name in stored_labels(shelf.path).items() if policy in known}
     return Results(work.folders, rounds=experiment.rounds, target=goal, metric=metric, label=stored)
@@ -153,18 +160,9 @@ def make_run(config: Config, folder: Path, *, device: str = "auto", console: "Co
         console: shows the progress; None shows nothing.
     """
     jobs = [executors.Job(config, folder)]
-    with _stopped_in(folder), _shown(jobs, console) as tell:
+    with _shown(jobs, console) as tell:
         executors.play(jobs, executor="serial", device=device, tell=tell)
     return Results([folder])
-
-
-@contextmanager
-def _stopped_in(folder: Path) -> Iterator[None]:
-    """After a signal to stop in this block, raise an error that says where the runs are."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        raise executors.Stopped(getattr(stop, "signal", signal.SIGINT), folder) from None
 
 
 @contextmanager
