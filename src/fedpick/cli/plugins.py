@@ -31,10 +31,12 @@ def add_commands(app: typer.Typer) -> None:
         app.add_typer(commands)
         found |= {each.name or each.callback.__name__ for each in commands.registered_commands if each.callback}
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    absent = typer.Typer()  # an app of their own, so that they are listed last
     for name, summary in PAPERS.items():
         if name not in found:
             help = f"{summary} Needs the package fedpick-papers: {INSTALL}."
-            app.command(name, help=help, context_settings=anything)(_absent(name))
+            absent.command(name, help=help, context_settings=anything)(_absent(name))
+    app.add_typer(absent)
 
 
 def _absent(name: str) -> Callable[[], None]:
