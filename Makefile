@@ -12,7 +12,7 @@ OURSELVES := $(INSTALL) --no-build-isolation --editable .
 PAPERS := $(INSTALL) --no-build-isolation --editable ./papers
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup setup-demo demo test test-slow test-flower test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge policies docs figures lock clean
+.PHONY: audit help setup setup-demo demo test test-slow test-flower test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge policies docs house figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -155,6 +155,9 @@ policies: $(READY)  ## write what the repository keeps of the table of policies:
 
 docs: $(READY)  ## build the documentation as a web site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+house: $(READY)  ## write the list of rooms and modules on the page about the architecture
+	$(BIN)/python docs/_hooks/house.py
 
 figures: $(READY)  ## draw the figures of the front page and of the README, and write the sentences under them
 	$(BIN)/python docs/_hooks/figures.py

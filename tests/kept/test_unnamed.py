@@ -20,8 +20,7 @@ HERE = Path(__file__).parent / "unnamed"
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("fedpick.experiment.config.__version__", "0.1.0")  # a part of a run's key
+def kept(tmp_path: Path) -> Path:
     return Path(shutil.copytree(HERE, tmp_path / "kept"))
 
 

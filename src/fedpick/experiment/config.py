@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpick._support import user_code
-from fedpick._version import __version__
+from fedpick._version import NUMBERS
 from fedpick.core.errors import ConfigError, FedpickError, bare_name
 from fedpick.core.metrics import check_directions, metrics_text
 from fedpick.core.protocol import Trainer, traits
@@ -190,7 +190,7 @@ class Config:
             **self.labels,
             "world": _shown(self._world()),
             "code": self.code or {},
-            "fedpick": __version__.split(".")[:2],  # a seed gives the same numbers within a minor version
+            "fedpick": NUMBERS.split("."),
             **changes,
         }
         text = json.dumps(parts, sort_keys=True, default=str)
