@@ -184,6 +184,7 @@ def test_a_file_that_is_no_certificate_is_said(tmp_path):
 
 
 def test_a_certificate_of_a_run_s_folder(tmp_path):
+    pytest.importorskip("pyarrow")  # the core alone has no folders of runs
     from fedpick import store
 
     session = fp.Session(fp.MinSeparation(fp.Uniform(2), 3), records=tmp_path / "run")
