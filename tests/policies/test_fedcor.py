@@ -213,8 +213,8 @@ def test_the_authors_fault_a_leave_one_out_sum_over_groups_misses_the_clients():
 
 
 def test_what_was_probed_survives_in_the_journal(tmp_path):
-    pytest.importorskip("filelock")  # the core alone has no session
     """A server that was killed learns the same changes again from its journal."""
+    pytest.importorskip("filelock")  # the core alone has no session
     policy = fp.FedCor(2, warmup=2, interval=2, samples=3, dimension=2)
     names = [f"c{i}" for i in range(5)]
     states = []
