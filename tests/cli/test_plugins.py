@@ -35,7 +35,7 @@ def test_without_the_papers_their_commands_say_in_one_line_what_to_install(call,
     code, out, err = call([], *arguments)
     assert code == 2
     assert err.count("\n") == 1
-    assert f"error: `fedpick {arguments[0]}` is a command of the package fedpick-papers: pip install" in err
+    assert f"error: `fedpick {arguments[0]}` is a command of the package fedpick-papers: in a clone" in err
     assert "Traceback" not in out + err
 
 
@@ -44,7 +44,7 @@ def test_without_the_papers_their_commands_are_listed(call):
     assert code == 0
     assert "Rerun the papers' experiments and compare our results with the printed ones. Needs the package" in out
     said = " ".join(call([], "judge", "--help")[1].split())
-    assert "Needs the package fedpick-papers: pip install fedpick-papers, or in a clone" in said
+    assert "Needs the package fedpick-papers: in a clone of the repository, pip install" in said
 
 
 added = typer.Typer()

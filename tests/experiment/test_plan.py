@@ -316,3 +316,18 @@ def test_a_world_whose_clients_are_not_the_datas_is_refused():
         fp.Run(fp.Uniform(3), fp.worlds.named("ideal", 40), trainer=trainer)
     with pytest.raises(fp.ContractError, match="client 0 has 500 examples in the world, but"):
         fp.Run(fp.Uniform(3), fp.worlds.named("ideal", 12), trainer=trainer)
+
+
+@pytest.mark.parametrize(
+    ("world", "before"),
+    [
+        (lambda: fp.World(), "World-5d87e652"),
+        (lambda: fp.World(clients=fp.worlds.phone_clients(30)), "World-83e8c810"),
+        (lambda: fp.worlds.named("volatile", 20), "World-604b36d0"),
+        (lambda: fp.worlds.named("fedgs-ymf", 20), "World-3b9440c7"),
+    ],
+)
+def test_a_world_that_is_an_object_is_called_as_in_0_1(world, before):
+    """Its name is a part of its runs' keys; `Clients`, which it holds, was in fedpick.types then."""
+    plan = Experiment("uniform", world(), 5, None)
+    assert [config.labels["world"] for config in plan.configs()] == [before] * 5

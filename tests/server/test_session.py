@@ -711,3 +711,10 @@ def test_settings_that_belong_together_are_objects_with_defaults() -> None:
     for late in (3, fp.server.Lateness(3)):
         kept = fp.Session(fp.Uniform(2), late=late).late
         assert (kept.rounds, kept.beta) == (3, 0.35)
+
+
+def test_limits_that_are_no_limits_are_refused():
+    with pytest.raises(
+        fp.SettingError, match=r"Session: limits = 3, but must be a fedpick.server.Limits, such as Limits"
+    ):
+        fp.Session(fp.Uniform(2), limits=3)

@@ -578,13 +578,19 @@ def test_a_folder_that_was_refused_is_not_left_locked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [config("uniform"), config(deadline=3.0), Config(**{**config().as_dict(), "seed": 8})]
+    ("other", "changed"),
+    [
+        (config("uniform"), ""),
+        (config(deadline=3.0), "; world was {was} and is {now}"),
+        (Config(**{**config().as_dict(), "seed": 8}), ""),
+    ],
 )
-def test_a_folder_of_another_configuration_is_refused(other: Config, tmp_path: Path) -> None:
+def test_a_folder_of_another_configuration_is_refused(other: Config, changed: str, tmp_path: Path) -> None:
     play_to(tmp_path, config(), 12)
+    changed = changed.format(was=f"{config().world!r:.60}", now=f"{other.world!r:.60}")
     text = (
-        f"{tmp_path}: holds a run of another configuration (e3cs(quota=0.5), seed 7); choose another folder, or remove "
-        "this one"
+        f"{tmp_path}: holds a run of another configuration (e3cs(quota=0.5), seed 7{changed}); choose another folder, "
+        "or remove this one"
     )
     refused(lambda: execute(other, tmp_path), text, tmp_path)
 

@@ -1,5 +1,6 @@
 """The consoles of the command line."""
 
+import os
 import shlex
 import sys
 import warnings
@@ -57,7 +58,10 @@ def stoppable(folder: object, references: Sequence[str] = ()) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stop:
         command = shlex.join(["fedpick", "resume", str(folder), *(w for each in references for w in ("-p", each))])
-        line(f"\nstopped; nothing is lost. Continue with: {command}", err)
+        begun = os.path.isdir(str(folder))
+        line(
+            f"\nstopped; nothing is lost. Continue with: {command}" if begun else "\nstopped before the first run", err
+        )
         raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
 
 

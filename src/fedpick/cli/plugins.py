@@ -16,7 +16,7 @@ PAPERS = {
     "reproduce": "Rerun the papers' experiments and compare our results with the printed ones.",
     "judge": "Judge the stored results of `fedpick reproduce` anew and write the index of all papers.",
 }
-INSTALL = "pip install fedpick-papers, or in a clone of the repository pip install ./papers"
+INSTALL = "in a clone of the repository, pip install ./papers"
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -6,6 +6,7 @@ the runs that both contain.
 """
 
 import hashlib
+import io
 import itertools
 import json
 import pickle
@@ -13,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from fedpick._support import user_code
 from fedpick.core.errors import ChangedError, ConfigError, bare_name, unknown_name
@@ -334,9 +335,25 @@ def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key != "made"}
 
 
+class _Pickler(pickle._Pickler):  # the one in Python: that in C cannot write another name
+    """Pickles without the room `core` in the names of classes: modules that moved there in 0.2 left no key behind."""
+
+    def save_global(self, obj: Any, name: str | None = None) -> None:
+        module, this, usual = getattr(obj, "__module__", None) or "", cast(Any, self), cast(Any, super())
+        if not module.startswith("fedpick.core."):
+            usual.save_global(obj, name)
+            return
+        this.save(module.replace("fedpick.core.", "fedpick."))
+        this.save(obj.__qualname__)
+        this.write(pickle.STACK_GLOBAL)
+        this.memoize(obj)
+
+
 def _fingerprint(value: Any) -> str:
+    written = io.BytesIO()
     try:
-        return hashlib.blake2b(pickle.dumps(value, protocol=5), digest_size=4).hexdigest()
+        _Pickler(written, protocol=5).dump(value)
+        return hashlib.blake2b(written.getvalue(), digest_size=4).hexdigest()
     except Exception as error:
         raise ConfigError(
             f"{type(value).__name__} cannot be pickled, so it cannot be identified ({error}); put it into a file and "

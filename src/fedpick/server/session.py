@@ -110,6 +110,8 @@ class Session:
         where = "None without state=, because a model is kept with the state of its round"
         require(model is None or state is not None, f"{owner}: model", model, where)
         require(seed >= 0, f"{owner}: seed", seed, "an integer >= 0")
+        wanted = "a fedpick.server.Limits, such as Limits(most_clients=1000)"
+        require(isinstance(self.limits, Limits), f"{owner}: limits", limits, wanted)
         self.limits.check(owner)
         lateness.check(owner)
         check_methods(policy)

@@ -192,6 +192,11 @@ def work(chosen: OpenRound, state: RunState, seed: int) -> Work:
 def judge(chosen: OpenRound, updates: Updates) -> Outcome:
     """The outcome as the server sees it: an unusable update turns DONE into FAILED, but counts as time and message."""
     timing = chosen.timing
+    if not isinstance(updates, Updates):
+        raise ContractError(
+            f"Trainer.train returned {type(updates).__name__}, but must return fp.Updates: the losses, and what "
+            "Trainer.aggregate needs"
+        )
     usable = np.isfinite(updates.loss)
     if updates.valid is not None:
         usable = usable & updates.valid

@@ -209,7 +209,9 @@ class Tables:
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What changed in the user's code between two configurations; "" if nothing."""
+    """The sections and the lines of the user's code in which two configurations differ; "" if in none."""
     old, new = (each.get("code") or {} for each in (before, after))
     changes = [f"{name}: {what}" for name in old if name in new for what in user_code.differences(old[name], new[name])]
+    pairs = [(name, before.get(name), after.get(name)) for name in ("cohort_size", "world", "data", "train")]
+    changes += [f"{name} was {was!r:.60} and is {now!r:.60}" for name, was, now in pairs if was != now]
     return "".join(f"; {each}" for each in changes)
