@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
-from fedpick.report.layout import printable
+from fedpick.core.errors import printable
 
 __all__ = ["progress_of", "terminal"]
 
