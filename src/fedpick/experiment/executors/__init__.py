@@ -77,7 +77,7 @@ def each(
             call = partial(_call, function)
             around = devices.environment() | dict(variables or {})
             for i, result in processes.in_processes(call, items, count, stop, _nothing, around):
-                if isinstance(result, processes.Failed):
+                if isinstance(result, processes.Failure):
                     raise result.error or FedpickError(f"one of {count} processes {KILLED}")
                 done(i, result)
     return [results[i] for i in range(len(items))]
@@ -148,7 +148,7 @@ def _elsewhere(batches: Sequence[Batch], count: int, stop: Stop, listen: Listene
 
     variables = devices.environment()
     for i, result in processes.in_processes(_batch_in_process, batches, count, stop, tell, variables):
-        if not isinstance(result, processes.Failed):
+        if not isinstance(result, processes.Failure):
             errors |= result
             continue
         error = result.error or FedpickError(f"its process {KILLED}")
