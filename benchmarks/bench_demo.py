@@ -40,10 +40,10 @@ import json, sys, tempfile, time
 import numpy as np
 from fedpick.data.settings import build_data
 started = time.process_time()
-people = build_data({"name": sys.argv[1]}, 100)
+federated = build_data({"name": sys.argv[1]}, 100)
 made = time.process_time() - started
-data = people.dataset
-arrays = [data.x, data.y, data.test_x, data.test_y, people.examples, people.starts]
+data = federated.dataset
+arrays = [data.x, data.y, data.test_x, data.test_y, federated.examples, federated.starts]
 with tempfile.TemporaryFile() as file:
     for array in arrays:
         np.save(file, array)

@@ -308,13 +308,13 @@ def show_learning(path, rounds=60):
     for precision in ("float32", "bfloat16"):
         runs = []
         for seed in range(3):
-            people = fp.data.PrimaryLabel(share=0.8, size=200)(dataset, 100, fp.rng.stream(seed, 0, "partition"))
+            federated = fp.data.PrimaryLabel(share=0.8, size=200)(dataset, 100, fp.rng.stream(seed, 0, "partition"))
             trainer = fp.learn.Trainer(
-                people, make_model("cnn"), lr=0.01, batch=40, steps=20, momentum=0.9, precision=precision,
+                federated, make_model("cnn"), lr=0.01, batch=40, steps=20, momentum=0.9, precision=precision,
                 evaluate_every=5, spread_every=0,
             )  # fmt: skip
             world = fp.World(
-                people.clients, fp.worlds.Always(), fp.worlds.Reliable(), fp.worlds.PerClient(), None, (1,)
+                federated.clients, fp.worlds.Always(), fp.worlds.Reliable(), fp.worlds.PerClient(), None, (1,)
             )
             runs.append(fp.Run(fp.Uniform(20), world, seed=seed, trainer=trainer))
         curves = [[], [], []]

@@ -4,7 +4,7 @@
 
 FOLDER has the data, the first weights and every round's batches, as bench_gpu.py wrote them. FORM:
 
-    loop                                client by client, step by step, as most people write it
+    loop                                client by client, step by step, as it is usually written
     vmap                                torch.func: all clients' parameters stacked, one step of all at a time
     vmap, unfolded                      the same, convolutions as products of patches (unfold)
     vmap, compiled                      vmap with torch.compile; ends with "max-autotune": in that mode
@@ -102,7 +102,7 @@ class Peer:
 
 
 class Loop(Peer):
-    """The loop that most people write."""
+    """The usual loop."""
 
     def train(self, index: torch.Tensor) -> torch.Tensor:
         """Clients one after another."""

@@ -47,12 +47,12 @@ class Loop:
         x, y = task.x.reshape(-1, *work.inputs), task.y.reshape(-1)
         starts = np.concatenate([[0], np.cumsum(work.sizes)])
         held = np.concatenate([c * work.held + np.arange(size) for c, size in enumerate(work.sizes)])
-        people = data.Federated(data.Dataset(work.title, x, y, classes=work.classes), held, starts)
+        federated = data.Federated(data.Dataset(work.title, x, y, classes=work.classes), held, starts)
         if work.filters:
             model = learn.cnn(work.inputs, work.classes, channels=work.filters, hidden=work.hidden)
         else:
             model = learn.mlp(work.inputs, work.classes, hidden=work.hidden)
-        self.trainer = Planned(people, model, lr=work.lr, batch=work.batch, steps=work.steps or None)
+        self.trainer = Planned(federated, model, lr=work.lr, batch=work.batch, steps=work.steps or None)
         self.reset()
 
     def reset(self) -> None:

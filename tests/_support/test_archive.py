@@ -37,6 +37,14 @@ def test_a_member_that_is_missing_is_noticed(tmp_path):
             read_archive(path)
 
 
+def test_a_file_that_does_not_list_its_members_is_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("fedpick.json", '{"format": 1}')
+    with pytest.raises(StateError, match="members"):
+        read_archive(path)
+
+
 def test_compressed_and_encrypted_members_are_refused_before_they_are_unpacked(tmp_path):
     path = tmp_path / "a.npz"
     file = io.BytesIO()

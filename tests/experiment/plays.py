@@ -1,10 +1,13 @@
 """Runs and processes that the tests of the executors share."""
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fedpick.experiment.config import Config
-from fedpick.experiment.executors import Job
+from fedpick.experiment.executors import Job, environment, patient, processes
 
 
 def configs(rounds: int = 40) -> list[Config]:
@@ -56,3 +59,26 @@ def children(pid: int) -> list[int]:
             if int(fields[1]) == pid and b"spawn_main" in command:
                 found.append(int(entry.name))
     return found
+
+
+def called(function: Callable[[Any], Any], item: Any, tell: Callable[[Any], None]) -> Any:
+    return function(item)
+
+
+def in_two(
+    function: Callable[[Any], Any],
+    items: Sequence[Any],
+    on_result: Callable[[int, Any], None] = lambda index, result: None,
+    variables: Mapping[str, str] | None = None,
+) -> list[Any]:
+    """The results of function(item) in order, computed in two processes; the first error is raised."""
+    results: dict[int, Any] = {}
+    with patient() as stop:
+        around = environment() | dict(variables or {})
+        call = partial(called, function)
+        for i, result in processes.in_processes(call, items, 2, stop, lambda index, value: None, around):
+            if isinstance(result, processes.Failure):
+                raise result.error or ProcessLookupError("killed")
+            results[i] = result
+            on_result(i, result)
+    return [results[i] for i in range(len(items))]

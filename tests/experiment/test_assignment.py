@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from experiment.plays import in_two
 from fedpick._support import devices
 from fedpick.core.errors import MissingError, SettingError, StoreError, UnknownNameError
 from fedpick.experiment.config import Config
@@ -177,9 +178,7 @@ def platform(_: int) -> tuple[str | None, int]:
 
 @pytest.mark.slow
 def test_processes_have_one_device_each_and_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedpick.experiment.executors import each
-
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     before = dict(os.environ)
-    assert each(platform, [0, 1], workers=2) == [("cpu", 1)] * 2
+    assert in_two(platform, [0, 1]) == [("cpu", 1)] * 2
     assert dict(os.environ) == before

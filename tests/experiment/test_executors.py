@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from experiment.plays import children, configs, contents, ended, folders, jobs
+from experiment.plays import children, configs, contents, ended, folders, in_two, jobs
 from fedpick._support import devices
-from fedpick.core.errors import ConfigError, FedpickError, MissingError, SettingError, StoreError, UnknownNameError
+from fedpick.core.errors import ConfigError, FedpickError, MissingError, StoreError
 from fedpick.experiment.config import Config
-from fedpick.experiment.executors import Job, Stopped, assignment, each, execute, play, processes, signals, staying
+from fedpick.experiment.executors import Job, Stopped, assignment, execute, play, processes, signals, staying
 from fedpick.store import Folder, read_manifest, read_rounds
 
 
@@ -27,10 +27,6 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
-
-
-def square(x: int) -> int:
-    return x * x
 
 
 def slow_first(x: int) -> int:
@@ -61,52 +57,10 @@ def die(x: int) -> int:
     return x
 
 
-# --- each ---
-
-
-def test_one_worker_stays_in_this_process_and_keeps_the_order() -> None:
-    done: list[int] = []
-    came: list[tuple[int, int]] = []
-    assert each(where, [1, 2], workers=1, on_result=lambda i, _: done.append(i)) == [os.getpid()] * 2
-    assert each(square, [5, 6], executor="serial", on_result=lambda *pair: came.append(pair)) == [25, 36]
-    assert came == [(0, 25), (1, 36)]
-    assert each(square, range(5), workers=1) == [0, 1, 4, 9, 16]
-    assert done == [0, 1]
-
-
-def test_one_item_starts_no_process() -> None:
-    assert each(where, [1], workers=4) == [os.getpid()]
-
-
-def test_nothing_to_do_gives_nothing() -> None:
-    assert each(square, [], workers=4) == each(square, []) == []
-
-
-def test_an_error_in_this_process_comes_out_as_it_is() -> None:
-    done: list[int] = []
-    with pytest.raises(ConfigError, match="two is too many; give one"):
-        each(fail_at_two, range(5), workers=1, on_result=lambda i, _: done.append(i))
-    assert done == [0, 1]
-
-
-def test_an_unknown_executor_is_said_with_those_there_are() -> None:
-    with pytest.raises(
-        UnknownNameError, match=re.escape("unknown executor 'rai'; did you mean 'ray'? There are: auto, processes")
-    ):
-        each(square, [1], executor="rai")
-
-
-@pytest.mark.parametrize("workers", [0, -1])
-def test_fewer_workers_than_one_are_refused(workers: int) -> None:
-    text = f"workers = {workers}, but must be a number of processes >= 1; None is one per core"
-    with pytest.raises(SettingError, match=re.escape(text)):
-        each(square, [1], workers=workers)
-
-
-def test_ray_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingError, match=re.escape("--executor ray needs Ray: pip install ray")):
-        each(square, [1], executor="ray")
+        play(jobs(configs()[:1], tmp_path), executor="ray")
 
 
 # --- execute and play in this process ---
@@ -282,16 +236,16 @@ def test_an_error_in_a_round_keeps_what_was_written(tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 def test_processes_keep_the_order_whoever_is_done_first() -> None:
     came: list[tuple[int, int]] = []
-    assert each(slow_first, [0, 1, 2, 3], workers=2, on_result=lambda *pair: came.append(pair)) == [0, 1, 2, 3]
+    assert in_two(slow_first, [0, 1, 2, 3], on_result=lambda *pair: came.append(pair)) == [0, 1, 2, 3]
     assert sorted(came) == [(i, i) for i in range(4)]
     assert came[-1] == (0, 0)
-    assert os.getpid() not in each(where, [1, 2, 3], workers=2)
+    assert os.getpid() not in in_two(where, [1, 2, 3])
 
 
 @pytest.mark.slow
 def test_processes_get_the_variables_that_are_given_beside_their_own() -> None:
     names = ["FEDPICK_TOLD", "JAX_PLATFORMS"]
-    assert each(os.getenv, names, workers=2, variables={"FEDPICK_TOLD": "so"}) == ["so", "cpu"]
+    assert in_two(os.getenv, names, variables={"FEDPICK_TOLD": "so"}) == ["so", "cpu"]
     assert "FEDPICK_TOLD" not in os.environ
 
 
@@ -299,19 +253,15 @@ def test_processes_get_the_variables_that_are_given_beside_their_own() -> None:
 def test_an_error_in_a_process_comes_out_and_ends_the_others() -> None:
     began = time.monotonic()
     with pytest.raises(ConfigError, match="zero is too few; give one"):
-        each(fail_or_wait, [0, 1, 2], workers=2)
+        in_two(fail_or_wait, [0, 1, 2])
     assert time.monotonic() - began < 120  # the others would have slept for 300 s
     assert children(os.getpid()) == []
 
 
 @pytest.mark.slow
-def test_a_process_that_was_killed_is_said() -> None:
-    text = (
-        "one of 2 processes was killed before its work was done, perhaps because memory ran out; files written "
-        "before are intact. Continue with fewer workers"
-    )
-    with pytest.raises(FedpickError, match=re.escape(text)):
-        each(die, [0, 1, 2], workers=2)
+def test_a_process_that_was_killed_is_a_failure_without_an_error() -> None:
+    with pytest.raises(ProcessLookupError, match="killed"):
+        in_two(die, [0, 1, 2])
     assert children(os.getpid()) == []
 
 
@@ -357,21 +307,25 @@ def test_processes_do_not_begin_the_users_script_again(tmp_path: Path) -> None:
     """A script without `if __name__ == "__main__"`, which many people write."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from fedpick.experiment.executors import each\nprint('begun')\nprint(each(str, [1, 2, 3], workers=2))\n"
+        "from fedpick.experiment.config import Config\nfrom fedpick.experiment.executors import Job, play\n"
+        "print('begun')\nworld = {'name': 'volatile', 'num_clients': 20}\n"
+        "runs = [Job(Config('uniform', 4, 5, seed, world), f'run {seed}') for seed in range(3)]\n"
+        "play(runs, executor='processes', workers=2)\nprint('done')\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["begun", "['1', '2', '3']"]
+    assert done.stdout.splitlines() == ["begun", "done"]
+    assert len(list(tmp_path.glob("run ?/rounds.parquet"))) == 3
 
 
 def test_processes_stay_for_later_calls_and_end_with_the_block() -> None:
     with staying():
-        first = set(each(where, range(4), workers=2))
-        assert set(each(where, range(4), workers=2)) == first
+        first = set(in_two(where, range(4)))
+        assert set(in_two(where, range(4))) == first
         killed = first.pop()
         os.kill(killed, signal.SIGKILL)
         os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)  # all of its threads have ended
-        later = set(each(where, range(4), workers=2))
+        later = set(in_two(where, range(4)))
         assert first < later
         assert killed not in later
     assert all(ended(process) for process in later)
@@ -381,8 +335,8 @@ def test_processes_stay_for_later_calls_and_end_with_the_block() -> None:
 def test_after_an_error_processes_that_stay_are_replaced() -> None:
     with staying():
         with pytest.raises(ConfigError, match="two is too many"):
-            each(fail_at_two, [1, 2], workers=2)
-        assert each(fail_at_two, [0, 1, 3], workers=2) == [0, 1, 3]
+            in_two(fail_at_two, [1, 2])
+        assert in_two(fail_at_two, [0, 1, 3]) == [0, 1, 3]
 
 
 def test_processes_that_were_started_ahead_are_the_ones_that_work() -> None:
@@ -392,8 +346,8 @@ def test_processes_that_were_started_ahead_are_the_ones_that_work() -> None:
         assert len(early) == 2
         processes.hire_ahead(2, devices.environment(), ())  # they are there
         with staying():  # within the other
-            assert set(each(where, range(4), workers=2)) == early
-        assert set(each(where, range(4), workers=2)) == early
+            assert set(in_two(where, range(4))) == early
+        assert set(in_two(where, range(4))) == early
     assert all(ended(process) for process in early)
     processes.hire_ahead(2, devices.environment(), ())  # nobody would end them
     assert processes._IDLE.get() is None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedpick.core.errors import ContractError, SettingError
-from fedpick.graph import BestEdges, EdgeScores, edge_scores, sweep
+from fedpick.graph import EdgeScores, edge_scores
 
 TENTHS = st.integers(0, 10).map(lambda n: n / 10)
 
@@ -40,16 +40,6 @@ def test_scores_equal_the_loop(both, epsilon, oracle_epsilon):
     assert edge_scores(*both, epsilon, oracle_epsilon) == pytest.approx(expected)
 
 
-@given(both=two_matrices(), epsilons=st.lists(TENTHS, min_size=1, max_size=5))
-@settings(max_examples=60, deadline=None)
-def test_sweep_is_the_best_of_its_thresholds(both, epsilons):
-    best = sweep(*both, epsilons, oracle_epsilon=0.3)
-    scores = [edge_scores(*both, e, 0.3) for e in epsilons]
-    assert best.scores.f1 == max(s.f1 for s in scores)
-    first = [s.f1 for s in scores].index(best.scores.f1)
-    assert best == BestEdges(epsilons[first], scores[first])
-
-
 def test_the_empty_cases():
     none, all_edges = np.eye(3), np.ones((3, 3))
     assert edge_scores(none, none, 0.1) == EdgeScores(1.0, 1.0, 1.0)  # they agree
@@ -58,15 +48,10 @@ def test_the_empty_cases():
     assert edge_scores(np.eye(1), np.eye(1), 0.1) == EdgeScores(1.0, 1.0, 1.0)  # one client: no pairs
 
 
-def test_the_defaults_are_the_papers():
+def test_the_oracles_threshold_is_the_papers():
     oracle = np.array([[1.0, 0.11, 0.1], [0.11, 1.0, 0.5], [0.1, 0.5, 1.0]])  # above 0.1: two edges
-    found = np.array([[1.0, 0.06, 0.049], [0.06, 1.0, 0.7], [0.049, 0.7, 1.0]])  # only 0.05 parts them
-    assert sweep(found, oracle) == BestEdges(0.05, EdgeScores(1.0, 1.0, 1.0))
-
-
-def test_a_graph_without_an_edge_finds_none_at_any_threshold():
-    oracle = np.ones((20, 20))
-    assert sweep(np.eye(20), oracle).scores == EdgeScores(0.0, 0.0, 0.0)
+    found = np.array([[1.0, 0.06, 0.049], [0.06, 1.0, 0.7], [0.049, 0.7, 1.0]])
+    assert edge_scores(found, oracle, 0.05) == EdgeScores(1.0, 1.0, 1.0)
 
 
 def test_refusals():
@@ -79,5 +64,3 @@ def test_refusals():
         edge_scores(v, np.eye(3), 0.1)
     with pytest.raises(ContractError, match=r"oracle has shape \(2, 3\), but must be square"):
         edge_scores(v, np.ones((2, 3)), 0.1)
-    with pytest.raises(SettingError, match=r"epsilons = \[\], but must be at least one threshold"):
-        sweep(v, v, [])

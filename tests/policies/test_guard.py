@@ -178,19 +178,6 @@ def test_nobody_waits_for_failures_that_everybody_has(seed, fails):
     assert (state.until > 0).sum() <= (0 if fails == 1.0 else 3)  # of 32, each with a probability of about 0.005
 
 
-def test_a_state_without_the_mark_of_the_never_chosen_counts_them_as_sound(tmp_path):
-    """As saved by 0.1.0: 0 failures also for who was never chosen."""
-    people, policy = fp.Clients(np.ones(30)), fp.Guard(fp.Uniform(3))
-    old = policy.init(people)
-    old.failures[:] = 0
-    fp.save_state(policy, old, tmp_path / "state.npz")
-    state, _ = fp.load_state(policy, tmp_path / "state.npz", people)
-    for round in (1, 2):  # one of 30 fails: q = 2/32, two failures in a row are enough
-        seen = fp.View(round, np.ones(30, dtype=bool), people)
-        state = policy.observe(state, seen, fp.Choice([0, 1, 2]), fp.Outcome([FAILED, DONE, DONE], *np.ones((2, 3))))
-        assert (state.until[0] > 0) == (round == 2)
-
-
 def test_a_fresh_state_and_everyone_reliable_leave_the_policy_as_it_is():
     people = fp.Clients(np.ones(30))
     for bare in (fp.Uniform(5), fp.E3CS(5, quota=0.5)):

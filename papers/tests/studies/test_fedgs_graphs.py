@@ -97,6 +97,20 @@ def test_loops_count_as_edges_as_in_the_authors_program():
     assert table3.counted(np.zeros((4, 4)), np.ones((4, 4)), [0.5], 0.1)[1:3] == (1.0, 0.4)
 
 
+def test_the_best_threshold_is_the_first_with_the_highest_f1():
+    oracle = np.array([[1.0, 0.11, 0.1], [0.11, 1.0, 0.5], [0.1, 0.5, 1.0]])  # above 0.1: two edges
+    found = np.array([[1.0, 0.06, 0.049], [0.06, 1.0, 0.7], [0.049, 0.7, 1.0]])  # only 0.05 parts them
+    epsilons = (0.0, 0.01, 0.05, 0.055, 0.1, 0.5)
+    assert table3.best_edges(found, oracle, epsilons, 0.1) == (0.05, graph.EdgeScores(1.0, 1.0, 1.0))
+    assert table3.best_edges(np.eye(20), np.ones((20, 20)), epsilons, 0.1) == (0.0, graph.EdgeScores(0.0, 0.0, 0.0))
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        both = [np.maximum(x, x.T) for x in rng.integers(0, 11, (2, 6, 6)) / 10]
+        scores = [graph.edge_scores(*both, epsilon, 0.3) for epsilon in epsilons]
+        best = int(np.argmax([score.f1 for score in scores]))
+        assert table3.best_edges(*both, epsilons, 0.3) == (epsilons[best], scores[best])
+
+
 def test_cosines_in_groups_are_those_of_all():
     rows = np.random.default_rng(2).standard_normal((7, 30)).astype(np.float32)
     np.testing.assert_allclose(table3._cosines([rows[:3], rows[3:]]), graph.from_updates(rows), atol=1e-5)

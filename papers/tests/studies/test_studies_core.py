@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from fedpick.core.errors import StoreError, UnknownNameError
-from fedpick.experiment import executors
 from fedpick_papers import studies
 from fedpick_papers.studies import _save
 from fedpick_papers.studies._index import PAPERS, summary
@@ -417,7 +416,7 @@ def test_studies_that_share_jobs_are_not_run_side_by_side(monkeypatch, tmp_path)
             given.append(item[0])
             on_result(i, [(id, {"seeds": 1}, {}, [], 2.0) for id in item[0]])
 
-    monkeypatch.setattr(executors, "each", each)
+    monkeypatch.setattr(studies, "call_each", each)
     ids = ["power-of-choice/fig1", "e3cs/table3-non-iid", "tournament/synthetic", "e3cs/fig7"]
     told = []
     outcomes = studies.reproduce_quickly(ids, tmp_path, done=lambda outcome, seconds: told.append(seconds))

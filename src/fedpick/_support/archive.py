@@ -128,7 +128,7 @@ def read_archive(
             if not isinstance(meta, dict) or "format" not in meta:
                 raise KeyError("format")
             names = [name for name in entries if name != META]
-            if MEMBERS in meta and [f"{name}.npy" for name in meta.pop(MEMBERS)] != names:
+            if [f"{name}.npy" for name in meta.pop(MEMBERS)] != names:
                 raise ValueError("a member is missing, or there is one too many")
             arrays = {name.removesuffix(".npy"): read_npy(_member(archive, entries[name], size)) for name in names}
     except BROKEN as error:

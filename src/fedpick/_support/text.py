@@ -46,7 +46,7 @@ class _Reader:
 
     values: Makers  # names allowed as values of settings
     extra: Mapping[str, Any]  # settings for every object that has them and does not set them
-    told: Callable[[Callable[..., Any]], Mapping[str, Any]]  # further settings for one maker
+    further: Callable[[Callable[..., Any]], Mapping[str, Any]]  # more settings for one maker
     own: Mapping[str, str]  # placeholder -> reference
 
     def make(self, node: ast.Call, known: Makers, kind: str, shown: str | None = None) -> Any:
@@ -76,7 +76,7 @@ class _Reader:
         if not foreign:
             _check_kinds(maker, {**dict(zip(settings, positional, strict=False)), **named}, shown)
         given = (*settings[: len(positional)], *named)
-        more = {**self.extra, **self.told(maker)}
+        more = {**self.extra, **self.further(maker)}
         extra = {name: value for name, value in more.items() if name in settings and name not in given}
         try:
             return maker(*positional, **named, **extra)
@@ -154,7 +154,7 @@ def make(
     *,
     values: Makers,
     example: str,
-    told: Callable[[Callable[..., Any]], Mapping[str, Any]] = lambda maker: {},
+    further: Callable[[Callable[..., Any]], Mapping[str, Any]] = lambda maker: {},
     **extra: Any,
 ) -> Any:
     """Make what the text names, such as "e3cs(quota=0.5)" or "my_policy.py:EpsGreedy(eps=0.1)".
@@ -165,14 +165,14 @@ def make(
         known: names that the text may begin with, and their makers.
         values: names that are allowed as values of settings.
         example: a correct text, for errors.
-        told: maker -> further settings for it.
+        further: maker -> more settings for it.
         extra: settings for every object that has them; settings in the text have priority.
 
     >>> make("range(2, step=3)", "range", {"range": lambda stop, step: (stop, step)}, values={}, example="range(1)")
     (2, 3)
     """
     call, references = _parse(text, kind, example)
-    return _Reader(values, extra, told, references).make(call, known, kind, text.split("(")[0].strip())
+    return _Reader(values, extra, further, references).make(call, known, kind, text.split("(")[0].strip())
 
 
 def canonical(text: str, kind: str, known: Makers, *, values: Makers, example: str) -> str:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fedpick.core.errors import FedpickError
+from fedpick.core.errors import FedpickError, printable
 
 __all__ = ["err", "line", "missed", "out", "plain", "run", "stoppable", "written"]
 
@@ -21,12 +21,8 @@ err = Console(stderr=True, emoji=False)
 
 
 def plain(text: object) -> str:
-    """A text without control characters: names of files and clients may hold codes that move a terminal's cursor.
-
-    >>> plain("run\\x1b[2J, and\\na second line")
-    'run?[2J, and\\na second line'
-    """
-    return "".join(char if char.isprintable() or char == "\n" else "?" for char in str(text))
+    """A text without control characters, in lines."""
+    return printable(text, keep="\n")
 
 
 def line(text: object, console: Console | None = None) -> None:

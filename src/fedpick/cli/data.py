@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from fedpick.cli import console
-from fedpick.core.errors import MissingError, SettingError
+from fedpick.core.errors import SettingError
 from fedpick.core.rng import stream
 from fedpick.data import Federated, sources
 from fedpick.data.sources.cache import cache_folder
@@ -119,10 +119,7 @@ def show(
     target = target if target.suffix else target.with_suffix(".png")
     title, federated = _federated(" ".join(text), partition, num_clients, seed)
     console.out.print(escape(picture.describe(federated)), highlight=False, soft_wrap=True)
-    try:
-        figure = picture.draw(federated, title)
-    except ModuleNotFoundError as error:
-        raise MissingError(f"a picture needs {error.name}: pip install 'fedpick[report]'") from None
+    figure = picture.draw(federated, title)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=130)

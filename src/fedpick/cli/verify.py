@@ -60,7 +60,7 @@ def _show(folder: Path, headings: list[str], lines: list[tuple[str, bool, str]])
     table = Table(title=escape(console.plain(f"in {folder}")))
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    for name, whole, said in lines:
+    for name, whole, status in lines:
         mark = Text("whole", "green") if whole else Text("NOT", "bold red")
-        table.add_row(Text(console.plain(name)), mark, Text(console.plain(said)))
+        table.add_row(Text(console.plain(name)), mark, Text(console.plain(status)))
     console.out.print(table)

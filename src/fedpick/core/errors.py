@@ -28,7 +28,7 @@ T = TypeVar("T")
 __all__ = [
     *("ChangedError", "CheckError", "ConfigError", "ContractError", "DamagedError", "DataError", "FedpickError"),
     *("MissingError", "SettingError", "StateError", "StoreError", "UnknownNameError"),
-    *("bare_name", "find_name", "require", "unknown_name"),
+    *("bare_name", "find_name", "printable", "require", "unknown_name"),
 ]
 
 
@@ -39,11 +39,21 @@ class FedpickError(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(_plain(each) if isinstance(each, str) else each for each in args))
+        super().__init__(*(printable(each, keep="\n") if isinstance(each, str) else each for each in args))
 
 
-def _plain(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+def printable(text: object, keep: str = "", instead: str = "?") -> str:
+    """A text without control characters: names of files and clients may hold codes that move a terminal's cursor.
+
+    Args:
+        text: or an object with one.
+        keep: control characters that stay.
+        instead: replaces each of the others.
+
+    >>> printable("run\\x1b[2J, and\\na second line", keep="\\n")
+    'run?[2J, and\\na second line'
+    """
+    return "".join(char if char.isprintable() or char in keep else instead for char in str(text))
 
 
 class SettingError(FedpickError, ValueError):

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpick._support.archive import LARGEST, MOST_DENSE, read_arrays
-from fedpick.core.errors import DamagedError, DataError, FedpickError, MissingError
+from fedpick._support.extras import needed
+from fedpick.core.errors import DamagedError, DataError, FedpickError
 from fedpick.data.federated import Dataset, Federated
 
 __all__ = ["ENDINGS", "from_clients", "load_file"]
@@ -77,10 +78,7 @@ def _fits(source: Path, rows: int, columns: int) -> None:
 
 
 def _parquet(source: Path) -> dict[str, NDArray[Any]]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingError(f"{source}: reading Parquet needs pyarrow: pip install 'fedpick[cli]'") from None
+    pq = needed("pyarrow.parquet", f"{source}: reading Parquet", "cli")
     with pq.ParquetFile(source) as file:
         _fits(source, file.metadata.num_rows, file.metadata.num_columns)
         table = file.read()

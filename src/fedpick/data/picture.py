@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpick.core.errors import MissingError
+from fedpick._support.extras import needed
 from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Federated
 
@@ -128,13 +128,10 @@ def draw(federated: Federated, title: str) -> "Figure":
     >>> len(figure.axes)
     4
     """
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
-    except ImportError:
-        raise MissingError("drawing a split needs matplotlib: pip install 'fedpick[report]'") from None
+    matplotlib = needed("matplotlib", "drawing a split", "report")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     sizes, labels = federated.sizes, federated.labels
     few = len(federated) <= _MOST_BARS

@@ -3,7 +3,6 @@
 FedGS (https://arxiv.org/abs/2211.13975), Table 3.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from fedpick.core.errors import ContractError, require
 from fedpick.core.types import Bools
 from fedpick.graph._arrays import square
 
-__all__ = ["BestEdges", "EdgeScores", "edge_scores", "sweep"]
+__all__ = ["EdgeScores", "edge_scores"]
 
 
 class EdgeScores(NamedTuple):
@@ -25,13 +24,6 @@ class EdgeScores(NamedTuple):
     precision: float  # share of the edges found that are correct
     recall: float  # share of the oracle's edges that were found
     f1: float  # harmonic mean of the two
-
-
-class BestEdges(NamedTuple):
-    """The threshold with the best F1, and its scores."""
-
-    epsilon: float
-    scores: EdgeScores
 
 
 def edge_scores(similarity: ArrayLike, oracle: ArrayLike, epsilon: float, oracle_epsilon: float = 0.1) -> EdgeScores:
@@ -58,24 +50,6 @@ def edge_scores(similarity: ArrayLike, oracle: ArrayLike, epsilon: float, oracle
         same = float(found == there == 0)
         return EdgeScores(same, same, same)
     return EdgeScores(right / found, right / there, 2 * right / (found + there))
-
-
-def sweep(
-    similarity: ArrayLike,
-    oracle: ArrayLike,
-    epsilons: Sequence[float] = (0.0, 0.01, 0.05, 0.1, 0.5),
-    oracle_epsilon: float = 0.1,
-) -> BestEdges:
-    """The threshold with the highest F1, the first if several are equal; Table 3 uses these five.
-
-    >>> truth = [[1, 0.5, 0.5], [0.5, 1, 0], [0.5, 0, 1]]
-    >>> found = [[1, 0.9, 0.2], [0.9, 1, 0.001], [0.2, 0.001, 1]]
-    >>> sweep(found, truth)
-    BestEdges(epsilon=0.01, scores=EdgeScores(precision=1.0, recall=1.0, f1=1.0))
-    """
-    require(len(epsilons) > 0, "epsilons", epsilons, "at least one threshold")
-    results = [BestEdges(epsilon, edge_scores(similarity, oracle, epsilon, oracle_epsilon)) for epsilon in epsilons]
-    return max(results, key=lambda result: result.scores.f1)  # max keeps the first of equals
 
 
 def _edges(what: str, similarity: ArrayLike, epsilon: float) -> Bools:

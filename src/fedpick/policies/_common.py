@@ -70,7 +70,7 @@ class CountState:
     counts: Ints
 
 
-class Counting(ByValue):
+class CountingPolicy(ByValue):
     """A policy that learns nothing and counts how often each client was chosen."""
 
     replace = False

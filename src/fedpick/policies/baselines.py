@@ -15,7 +15,7 @@ from fedpick.core.errors import SettingError
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import ByValue, Counting, CountState, Truth, nobody, places, present, truth
+from fedpick.policies._common import ByValue, CountingPolicy, CountState, Truth, nobody, places, present, truth
 from fedpick.policies.about import About, Paper
 from fedpick.policies.rbcsf import PAPER as HUANG
 
@@ -41,7 +41,7 @@ LI = Paper(
 
 
 @dataclass(frozen=True, eq=False)
-class Uniform(Counting):
+class Uniform(CountingPolicy):
     """Every available client with the same probability, without replacement.
 
     >>> import fedpick as fp
@@ -66,7 +66,7 @@ class Uniform(Counting):
 
 
 @dataclass(frozen=True, eq=False)
-class SizeWeighted(Counting):
+class SizeWeighted(CountingPolicy):
     """Clients with probability proportional to their data size.
 
     Args:

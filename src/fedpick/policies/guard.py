@@ -31,11 +31,7 @@ FENCE = 4.0  # times (median - lower quartile) above the median, which is 2.7 si
 
 @dataclass
 class GuardState(Generic[S]):
-    """The state of the policy inside; for each client the places used beyond its share, and its failures in a row.
-
-    States saved by fedpick 0.1.0 hold 0 failures for clients that were never chosen. They are read as they are: such a
-    client counts as one that did not fail until it is chosen, and a probation that has begun ends as it was set.
-    """
+    """The state of the policy inside; for each client the places used beyond its share, and its failures in a row."""
 
     inner: S
     used: Floats  # places taken minus `cap` equal shares for each round; never below 0

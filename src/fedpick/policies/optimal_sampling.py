@@ -19,7 +19,7 @@ from fedpick import sampling
 from fedpick.core.errors import MissingError
 from fedpick.core.types import LOSS_LIMIT, Choice, Floats, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import Counting, CountState, answers, nobody, present
+from fedpick.policies._common import CountingPolicy, CountState, answers, nobody, present
 from fedpick.policies.about import About, Paper
 
 __all__ = ["OptimalSampling", "approximate", "optimal"]
@@ -72,7 +72,7 @@ def approximate(lengths: Floats, m: int, steps: int) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class OptimalSampling(Counting):
+class OptimalSampling(CountingPolicy):
     """Clients with probability proportional to size times length of their update, in two phases, unbiased.
 
     Args:

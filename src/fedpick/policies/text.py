@@ -116,7 +116,7 @@ def policy(text: str, *, truth: Callable[[], Mapping[str, Any]] | None = None, *
             return {}
         return {name: value for name, value in truth().items() if name in truths}
 
-    return make(text, "policy", known, values=_values(known), example=_EXAMPLE, told=truths_of, **settings)
+    return make(text, "policy", known, values=_values(known), example=_EXAMPLE, further=truths_of, **settings)
 
 
 def example(listed: type[Any], cohort_size: int, truth: Any, **settings: Any) -> Any:

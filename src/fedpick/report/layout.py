@@ -5,18 +5,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["SAME", "Cell", "Line", "Row", "Sheet", "fold", "lay", "listed", "printable", "short"]
+__all__ = ["SAME", "Cell", "Line", "Row", "Sheet", "fold", "lay", "listed", "short"]
 
 Line = list[tuple[str, str]]  # pieces of text with their styles: "", "bold", "dim"
 GAP = 2  # blanks between columns
 MOST_LINES = 3  # lines of a heading, at most
 LONGER = 1.6  # a table with names beside the numbers may have so many times the lines of one with names above
 SAME = "same"  # a difference of 0; a column of such differences is left out
-
-
-def printable(text: str) -> str:
-    """Text without control characters, which names of clients and manifests may contain."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def short(text: str, most: int) -> str:

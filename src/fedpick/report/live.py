@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fedpick._support.web import Answer, Server, is_loopback
-from fedpick.core.errors import ConfigError, FedpickError
+from fedpick.core.errors import ConfigError, FedpickError, printable
 from fedpick.core.metrics import read_target
-from fedpick.report.layout import printable
 from fedpick.report.page import Content, Live, make_news, make_page
 from fedpick.report.results import Results
 from fedpick.report.runs import RunInfo, planned_runs, readable_runs

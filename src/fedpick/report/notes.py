@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from fedpick.core.errors import printable
 from fedpick.core.metrics import LABELS, Target, main_metric
 from fedpick.report import scores
 from fedpick.report.groups import Group, direction_of, evaluated, span
-from fedpick.report.layout import printable
 from fedpick.report.run_data import RunData
 from fedpick.report.runs import RunInfo
 from fedpick.report.summaries import Summary, shown_metrics, user_trainer

@@ -10,10 +10,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedpick._support.extras import needed
 from fedpick.core import metrics
 from fedpick.core.errors import unknown_name
 from fedpick.core.types import Floats, Ints
-from fedpick.report._extras import needed
 from fedpick.report.formats import latex_text
 from fedpick.report.intervals import band
 from fedpick.report.layout import short

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
-from fedpick.report.layout import printable
+from fedpick.core.errors import printable
 
 __all__ = ["progress_of", "terminal"]
 
@@ -27,7 +27,7 @@ class _Speed(ProgressColumn):
         return Text("" if not speed else f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s", no_wrap=True)
 
 
-class _Left(ProgressColumn):
+class _TimeLeft(ProgressColumn):
     """The time left, or until it is known the time so far."""
 
     max_refresh = 0.5
@@ -47,7 +47,7 @@ def progress_of(
     name = TextColumn(
         "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
     )
-    columns = (name, BarColumn(bar_width=12), MofNCompleteColumn(), _Speed(), _Left())
+    columns = (name, BarColumn(bar_width=12), MofNCompleteColumn(), _Speed(), _TimeLeft())
     bars = Progress(*columns, console=console, transient=True, expand=console.width < 100)
     whole = bars.add_task(f"{len(names)} runs, rounds", total=sum(rounds), completed=sum(begun))
     reached = list(begun)

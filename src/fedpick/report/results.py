@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedpick.core.errors import StoreError, require, unknown_name
+from fedpick._support.extras import needed
+from fedpick.core.errors import StoreError, printable, require, unknown_name
 from fedpick.core.metrics import Target, read_target
 from fedpick.report import citations, methods, plots, tables
-from fedpick.report._extras import needed
 from fedpick.report.formats import format_table
 from fedpick.report.groups import Group, reference_policy, span
 from fedpick.report.labels import labelled, read_labels, with_versions
-from fedpick.report.layout import Sheet, printable
+from fedpick.report.layout import Sheet
 from fedpick.report.notes import row_notes, run_notes
 from fedpick.report.run_data import RunData, read_runs
 from fedpick.report.runs import RunInfo, find_runs, planned_runs, read_info

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedpick._support.extras import needed
 from fedpick.core.errors import StoreError
 from fedpick.core.types import Ints
 from fedpick.report import scores
-from fedpick.report._extras import needed
 from fedpick.report.runs import RunInfo
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from fedpick.core.errors import printable
 from fedpick.core.metrics import LABELS
 from fedpick.report.formats import Table
 from fedpick.report.groups import Group, span
 from fedpick.report.intervals import Interval
-from fedpick.report.layout import SAME, Cell, Row, Sheet, printable
+from fedpick.report.layout import SAME, Cell, Row, Sheet
 from fedpick.report.notes import legend
 from fedpick.report.summaries import Score, Summary, shown_metrics
 

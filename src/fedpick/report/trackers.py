@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from fedpick._support import atomic
-from fedpick.core.errors import StoreError, unknown_name
-from fedpick.report._extras import needed
-from fedpick.report.layout import printable
+from fedpick._support.extras import needed
+from fedpick.core.errors import StoreError, printable, unknown_name
 from fedpick.report.results import Results
 from fedpick.report.run_data import RunData, read_runs
 from fedpick.report.runs import RunInfo, find_runs, planned_runs, readable_runs

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedpick.core import errors
 from fedpick.core.errors import MissingError
 from fedpick.core.types import Clients, Floats
 
@@ -50,7 +51,7 @@ def printable(text: object) -> str:
     >>> printable("first line\\n\\x1b[2J")
     'first line  [2J'
     """
-    return "".join(char if char.isprintable() else " " for char in str(text)[:300])
+    return errors.printable(str(text)[:300], instead=" ")
 
 
 def loss_of(metrics: Mapping[str, Any]) -> tuple[float | None, str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpick.core.errors import StoreError, unknown_name
-from fedpick.experiment import executors
+from fedpick_papers.studies._each import call_each
 from fedpick_papers.studies._jobs import conduct, runs_of
 from fedpick_papers.studies._progress import Progress
 from fedpick_papers.studies._save import (
@@ -238,7 +238,7 @@ def reproduce_quickly(
 
     # Threads of a matrix product wait for one another where the cores are busy: a fit took ten times as long.
     one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    executors.each(_quickly, work, workers=workers, executor="processes", on_result=keep, variables=one)
+    call_each(_quickly, work, workers=workers, executor="processes", on_result=keep, variables=one)
     return [found[id] for id in ids]
 
 

@@ -23,6 +23,7 @@ from fedpick import store
 from fedpick.core.errors import StateError, StoreError
 from fedpick.experiment import executors
 from fedpick_papers.studies import _storage
+from fedpick_papers.studies._each import call_each
 from fedpick_papers.studies._progress import Estimate, Progress
 from fedpick_papers.studies._runs import Played
 from fedpick_papers.studies._storage import ARCHIVE, FILE, JOBS
@@ -234,7 +235,7 @@ def _call(ledger: _Ledger, job: Job, executor: str) -> None:
     if todo:
         work = [(job, ledger.items[i], str(ledger.folders[i]), ledger.kind) for i in todo]
         how = "serial" if gpu else executor
-        executors.each(_timed, work, workers=ledger.workers, executor=how, on_result=keep)
+        call_each(_timed, work, workers=ledger.workers, executor=how, on_result=keep)
 
 
 def _timed(work: tuple[Job, Item, str, str]) -> tuple[float, Measurement]:

@@ -12,7 +12,7 @@ from fedpick.adapters.presence import Connection
 from fedpick.core.errors import ContractError
 from fedpick.server.late_updates import LateUpdates
 
-__all__ = ["Gated", "Restricted", "Watched", "connections", "exchange", "expire", "unwrapped"]
+__all__ = ["GatedGrid", "RestrictedGrid", "WatchedGrid", "connections", "exchange", "expire", "unwrapped"]
 
 
 def _inside(name: str) -> Any:
@@ -20,7 +20,7 @@ def _inside(name: str) -> Any:
     return property(lambda self: getattr(self.grid, name))
 
 
-class _Around(Grid):
+class _GridWrapper(Grid):
     """A grid that forwards every call to another."""
 
     def __init__(self, grid: Grid) -> None:
@@ -39,7 +39,7 @@ class _Around(Grid):
 
 def unwrapped(grid: Any) -> Any:
     """Flower's grid, without our wrappers."""
-    while isinstance(grid, _Around):
+    while isinstance(grid, _GridWrapper):
         grid = grid.grid
     return grid
 
@@ -50,7 +50,7 @@ def connections(grid: Grid) -> list[Connection[int]]:
     return [Connection(node.node_id, node.public_key, node.name, str(node.registered_at), node) for node in nodes]
 
 
-class Restricted(_Around):
+class RestrictedGrid(_GridWrapper):
     """A grid that shows only these nodes, even if one of them disconnects."""
 
     def __init__(self, grid: Grid, node_ids: Collection[int]) -> None:
@@ -67,7 +67,7 @@ class Restricted(_Around):
         return [node for node in self.grid.get_nodes() if node.node_id in shown]
 
 
-class Gated(_Around):
+class GatedGrid(_GridWrapper):
     """A grid through which messages reach only the nodes that `allowed` returns, whatever the base strategy does."""
 
     def __init__(self, grid: Grid, allowed: Callable[[], Set[int]]) -> None:
@@ -126,7 +126,7 @@ def exchange(
     return [reply for reply, _ in found.values()]
 
 
-class Watched(_Around):
+class WatchedGrid(_GridWrapper):
     """A grid that notes when replies arrive, and stops waiting at the deadline (seconds)."""
 
     def __init__(self, grid: Grid, deadline: float | None, late: LateUpdates | None = None) -> None:

@@ -16,7 +16,7 @@ from fedpick.adapters.aggregation import Aggregation
 from fedpick.adapters.arrivals import Arrivals, earliest
 from fedpick.adapters.flower.base import Base
 from fedpick.adapters.flower.exchange import Exchange, Reply, numbers, read_reply
-from fedpick.adapters.flower.grids import Gated, Restricted, Watched, connections, expire, unwrapped
+from fedpick.adapters.flower.grids import GatedGrid, RestrictedGrid, WatchedGrid, connections, expire, unwrapped
 from fedpick.adapters.flower.logs import FRACTIONS, ROUND, SAMPLED, corrected, log
 from fedpick.adapters.flower.messages import ask_descriptions, ask_losses
 from fedpick.adapters.flower.models import INITIAL, arrays_of, check_kept, check_like, given, record_of
@@ -149,7 +149,7 @@ class Selected(Strategy):
         """Run the rounds with the base's start(); after a restart, num_rounds more, from the kept model."""
         if note := untested(version("flwr")):
             log.warning(note)
-        watched = Watched(self._gated(grid), self.session.deadline, self.session.late)
+        watched = WatchedGrid(self._gated(grid), self.session.deadline, self.session.late)
         bound = signature(self.base.start).bind(watched, *args, **options)  # a base may override start()
         self._timeout = options.get("timeout", bound.arguments.get("timeout", TIMEOUT))
         named = given(bound, "evaluate_fn")
@@ -180,9 +180,9 @@ class Selected(Strategy):
 
     def _gated(self, grid: Grid) -> Grid:
         """The grid, through which only those that may be asked are sent messages."""
-        if self.eligible is None or isinstance(grid, Watched):  # which has one inside
+        if self.eligible is None or isinstance(grid, WatchedGrid):  # which has one inside
             return grid
-        return Gated(grid, lambda: self._allowed if self._allowed is not None else set(self._there(grid).values()))
+        return GatedGrid(grid, lambda: self._allowed if self._allowed is not None else set(self._there(grid).values()))
 
     def _there(self, grid: Grid, limit: float | None = None) -> dict[str, int]:
         """The connected nodes that may be asked, by name."""
@@ -212,7 +212,7 @@ class Selected(Strategy):
     ) -> Iterable[Message]:
         """Let the policy choose the cohort, and the base configure its training."""
         deadline = self.session.deadline
-        arrivals = grid.begin() if isinstance(grid, Watched) else Arrivals(limit=deadline)
+        arrivals = grid.begin() if isinstance(grid, WatchedGrid) else Arrivals(limit=deadline)
         if self.session.current is not None:
             self.session.current.abandon()  # aggregate_train was not called for it
         limit = earliest(self._timeout, deadline)
@@ -235,7 +235,7 @@ class Selected(Strategy):
             shown = {SAMPLED: lambda asked, of: (SAMPLED, asked, len(found))}
             with corrected(shown), self._base.at_most(len(nodes), fraction_train=1.0):
                 configure = self._base.original("configure_train")
-                messages = list(configure(round.number, arrays, config, Restricted(self._gated(grid), list(nodes))))
+                messages = list(configure(round.number, arrays, config, RestrictedGrid(self._gated(grid), list(nodes))))
             by_node = {message.metadata.dst_node_id: message for message in messages}
             strange = by_node.keys() - nodes.keys()
             if strange or len(by_node) < len(messages):
@@ -305,8 +305,8 @@ class Selected(Strategy):
         gated = self._gated(grid)
         with self._base.at_most(len(nodes)):
             configure = self._base.original("configure_evaluate")
-            messages = list(configure(max(self.round, 1), arrays, config, Restricted(gated, nodes)))
-        return gated.check(messages) if isinstance(gated, Gated) else messages
+            messages = list(configure(max(self.round, 1), arrays, config, RestrictedGrid(gated, nodes)))
+        return gated.check(messages) if isinstance(gated, GatedGrid) else messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As the base, without the replies that cannot be aggregated."""

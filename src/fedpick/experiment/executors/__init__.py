@@ -1,18 +1,16 @@
 """Execute runs: in this process one after another, in processes, stacked on one device, or on a Ray cluster.
 
-`each` maps a function over items; `execute` makes one run in this process; `play` makes many runs, each in its folder.
+`execute` makes one run in this process; `play` makes many runs, each in its folder.
 On a CPU all executors give the same bytes, except "stacked", which sums products in a different order: while the runs
 choose the same clients, losses after a dozen rounds agree to a relative 1e-4 (float32) with those of single runs. Such
 a difference can make a policy that reads losses choose differently, as can another machine.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from fedpick._support import devices
-from fedpick._support.devices import cores
+from fedpick._support.devices import cores, environment
 from fedpick.core.errors import FedpickError
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import cluster, processes
@@ -22,69 +20,14 @@ from fedpick.experiment.executors.job import Job, Listener
 from fedpick.experiment.executors.processes import staying
 from fedpick.experiment.executors.signals import Stop, Stopped, patient
 
-__all__ = ["Job", "Stopped", "check_names", "cores", "each", "execute", "get_ready", "kind_of_device", "patient"]
-__all__ += ["play", "staying", "take_device"]
+__all__ = ["Job", "Stopped", "check_names", "cores", "environment", "execute", "get_ready", "kind_of_device"]
+__all__ += ["patient", "play", "staying", "take_device"]
 
 AHEAD = ("fedpick.learn.settings", "fedpick.data.settings", "fedpick.store", "numba")  # what runs that train import
 KILLED = (
     "was killed before its work was done, perhaps because memory ran out; files written before are intact. Continue "
     "with fewer workers"
 )
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-def each(
-    function: Callable[[T], R],
-    items: Sequence[T],
-    *,
-    workers: int | None = None,
-    executor: str = "processes",
-    on_result: Callable[[int, R], None] | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> list[R]:
-    """The results of function(item), in order, computed in parallel processes.
-
-    After a signal to stop, it raises Stopped when the processes have ended; `on_result` has got all results until then.
-
-    Args:
-        function: defined at the top level of a module, so that other processes can import it.
-        items: one call each.
-        workers: number of processes; None: one per core; 1: this process.
-        executor: "processes", "serial" (this process), or "ray" (the running Ray cluster, else a local
-            one); other executors behave as "processes".
-        on_result: called in this process with the index and the result of each item as soon as it is done.
-        variables: for the environment of processes on this machine.
-    """
-    check_names(executor, workers=workers)
-    results: dict[int, R] = {}
-
-    def done(index: int, result: R) -> None:
-        results[index] = result
-        if on_result:
-            on_result(index, result)
-
-    count = min(workers or devices.cores(), len(items))
-    if executor == "ray":
-        with patient() as stop:
-            cluster.each_on_ray(function, items, stop, done)
-    elif count <= 1 or executor == "serial":
-        for i, item in enumerate(items):
-            done(i, function(item))
-    else:
-        with patient() as stop:
-            call = partial(_call, function)
-            around = devices.environment() | dict(variables or {})
-            for i, result in processes.in_processes(call, items, count, stop, _nothing, around):
-                if isinstance(result, processes.Failed):
-                    raise result.error or FedpickError(f"one of {count} processes {KILLED}")
-                done(i, result)
-    return [results[i] for i in range(len(items))]
-
-
-def _call(function: Callable[[T], R], item: T, tell: Any) -> R:
-    return function(item)
 
 
 def _nothing(index: int, value: Any) -> None:
@@ -137,7 +80,7 @@ def get_ready(configs: Sequence[Config], executor: str, workers: int | None, dev
     """In a block of `staying`, start the processes that will play these runs: they import what they need meanwhile."""
     count = processes_for(configs, executor, device, workers)
     if count:
-        processes.hire_ahead(count, devices.environment(), AHEAD)
+        processes.hire_ahead(count, environment(), AHEAD)
 
 
 def _elsewhere(batches: Sequence[Batch], count: int, stop: Stop, listen: Listener) -> dict[int, Exception]:
@@ -146,9 +89,9 @@ def _elsewhere(batches: Sequence[Batch], count: int, stop: Stop, listen: Listene
     def tell(_: int, value: tuple[int, int]) -> None:
         listen.tick(*value)
 
-    variables = devices.environment()
+    variables = environment()
     for i, result in processes.in_processes(_batch_in_process, batches, count, stop, tell, variables):
-        if not isinstance(result, processes.Failed):
+        if not isinstance(result, processes.Failure):
             errors |= result
             continue
         error = result.error or FedpickError(f"its process {KILLED}")

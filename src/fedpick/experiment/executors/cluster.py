@@ -1,4 +1,4 @@
-"""Ray: map a function over items, and execute runs on the nodes of a cluster.
+"""Ray: execute runs on the nodes of a cluster.
 
 A running cluster is used (RAY_ADDRESS, or one on this machine), else a local one with this machine's cores is started.
 Nodes need fedpick installed, but no shared file system. `node` is the code that runs on the nodes.
@@ -10,9 +10,9 @@ import signal
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from fedpick._support import devices, user_code
 from fedpick._support.archive import read_archive
@@ -25,15 +25,13 @@ from fedpick.experiment.executors.processes import PATIENCE
 from fedpick.experiment.executors.signals import Stop
 from fedpick.store import Folder
 
-__all__ = ["each_on_ray", "play_on_ray"]
+__all__ = ["TRIES", "connected_ray", "play_on_ray"]
 
-T = TypeVar("T")
-R = TypeVar("R")
 TRIES = 4  # attempts for work whose process or node died
 
 
 @contextmanager
-def _ray() -> Iterator[Any]:
+def connected_ray() -> Iterator[Any]:
     """Ray, connected to the running cluster (RAY_ADDRESS, or one on this machine), else to a new local one."""
     try:
         import ray
@@ -55,26 +53,6 @@ def _ray() -> Iterator[Any]:
             ray.shutdown()
 
 
-def each_on_ray(function: Callable[[T], R], items: Sequence[T], stop: Stop, done: Callable[[int, R], None]) -> None:
-    """Call `done` with the index and result of each function(item) when it is there; lost calls are repeated."""
-    with _ray() as ray:
-        one = {"env_vars": devices.environment()}  # the tasks share the cores
-        remote = ray.remote(num_cpus=1, max_retries=TRIES - 1, runtime_env=one)(function)
-        order = {remote.remote(item): i for i, item in enumerate(items)}
-        pending = list(order)
-        try:
-            while pending:
-                stop.obey()
-                ready, pending = ray.wait(pending, timeout=0.2)
-                for reference in ready:
-                    done(order[reference], ray.get(reference))
-        except ray.exceptions.RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, FedpickError) else error) from None
-        finally:
-            for reference in pending:
-                ray.cancel(reference, force=True)
-
-
 def play_on_ray(
     jobs: Sequence[Job], device: str, workers: int | None, stop: Stop, listen: Listener
 ) -> dict[int, Exception]:
@@ -82,7 +60,7 @@ def play_on_ray(
 
     After a signal to stop, it returns when the checkpoints of the current runs have arrived.
     """
-    with _ray() as ray:
+    with connected_ray() as ray:
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
         if device == "gpu" and not gpus:

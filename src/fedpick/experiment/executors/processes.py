@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from fedpick.core.errors import FedpickError
 from fedpick.experiment.executors.signals import Stop, Stopped
 
-__all__ = ["Failed", "hire_ahead", "in_processes", "portable", "staying"]
+__all__ = ["Failure", "hire_ahead", "in_processes", "portable", "staying"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -31,7 +31,7 @@ Tell = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
-class Failed:
+class Failure:
     """An item without a result.
 
     Args:
@@ -90,7 +90,7 @@ def in_processes(
     stop: Stop,
     tell: Callable[[int, Any], None],
     variables: Mapping[str, str],
-) -> Iterator[tuple[int, R | Failed]]:
+) -> Iterator[tuple[int, R | Failure]]:
     """Yield (index, result) of function(item, tell) as soon as each is there; raises Stopped after a signal to stop.
 
     To stop, processes get SIGTERM, which ends them at once or, during a run, at the end of the round. Results until
@@ -134,7 +134,7 @@ def in_processes(
                 except (EOFError, OSError):  # it ended
                     crew.remove(worker)
                     _end([worker], patience=1.0)
-                    what, value = ("stopped", None) if stopped else ("result", Failed(None))
+                    what, value = ("stopped", None) if stopped else ("result", Failure(None))
                 if what == "value" and index is not None:
                     tell(index, value)
                 elif what == "result" and index is not None:
@@ -264,7 +264,7 @@ def _attempt(pipe: connection.Connection) -> Any:
         result = function(item, lambda value: pipe.send(("value", value)))
         return ForkingPickler.dumps(("result", result))
     except Exception as error:
-        return ForkingPickler.dumps(("result", Failed(portable(error))))
+        return ForkingPickler.dumps(("result", Failure(portable(error))))
 
 
 def portable(error: Exception) -> Exception:

@@ -26,10 +26,10 @@ OFF = ("off", "0", "no", "none")
 
 def keep_compiled() -> Path | None:
     """Let JAX keep what it compiles in this process; gives the folder, None if it keeps nothing."""
-    said = os.environ.get(VARIABLE, "").strip()
-    if said.lower() in OFF or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+    setting = os.environ.get(VARIABLE, "").strip()
+    if setting.lower() in OFF or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         return None
-    folder = (Path(said).expanduser().absolute() if said else user_folder() / "compiled") / _machine()
+    folder = (Path(setting).expanduser().absolute() if setting else user_folder() / "compiled") / _machine()
     try:
         import filelock  # with which JAX lets several processes write
 

@@ -13,8 +13,8 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
+from fedpick._support.extras import needed
 from fedpick._version import __version__
-from fedpick.report._extras import needed
 from fedpick.report.layout import Sheet
 from fedpick.report.page.charts import setting
 from fedpick.report.page.command import repeat_command

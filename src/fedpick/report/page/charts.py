@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.errors import printable
 from fedpick.core.types import Floats, Ints, Status
 from fedpick.report.groups import Group
-from fedpick.report.layout import printable
 from fedpick.report.page import client_charts
 from fedpick.report.page.client_charts import over_seeds, rounded
 from fedpick.report.page.clients import ClientRecords, NameLists, client_records

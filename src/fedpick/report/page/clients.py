@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.errors import printable
 from fedpick.core.types import Floats
-from fedpick.report.layout import printable, short
+from fedpick.report.layout import short
 from fedpick.report.run_data import RunData
 
 __all__ = ["ClientRecords", "NameLists", "Presence", "client_records"]

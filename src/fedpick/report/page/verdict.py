@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from fedpick.core.errors import printable
 from fedpick.core.metrics import LABELS
 from fedpick.report.groups import direction_of
 from fedpick.report.intervals import Interval
-from fedpick.report.layout import listed, printable, short
+from fedpick.report.layout import listed, short
 from fedpick.report.summaries import Summary
 from fedpick.report.tables import Units, cell_of, columns_of, fitting, group_name, metric_columns
 
