@@ -67,10 +67,10 @@ def test_an_accuracy_is_a_share(wrong):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ("macro_f1=much", "target = 'macro_f1=much', but must be a number, or such as 'macro_f1=0.8'"),
+        ("macro_f1=much", "target = 'macro_f1=much', but must be a number, or a text such as 'macro_f1=0.8'"),
         ({"mae": 1, "rmse": 2}, "but must be one metric and its value; write {'macro_f1': 0.8}"),
         ({"mae": math.inf}, "but must be a finite number"),
-        ({"mae": "low"}, "but must be a number, or such as"),
+        ({"mae": "low"}, "but must be a number, or a text such as"),
         (85, "name another metric: 'perplexity=20'"),
     ],
 )

@@ -40,7 +40,7 @@ def test_a_reference_may_be_a_label(folder):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["fedgs=X"], "policy to label among these.*fedgs"),
+        (["fedgs=X"], "policy in a label.*fedgs"),
         (["uniform"], "label = 'uniform', but must be a policy and its name: 'my.py:X=Ours'"),
         (["uniform= "], "label: ' ' for uniform, but must be a text to be shown"),
         (["uniform=Ours", "fedcs=Ours"], "would both be called 'Ours'; give another"),
@@ -67,7 +67,7 @@ def test_those_of_a_comparison_are_kept_with_its_runs(tmp_path):
     assert {run.folder for run in results.runs} == {run.folder for run in first.runs}  # no other run's key
     assert [row["policy"] for row in results.data()["rows"]] == ["uniform", "Ours"]
     assert [run.name for run in fp.load(tmp_path).runs] == ["uniform", "Ours"]
-    with pytest.raises(fp.FedpickError, match="policy to label among these"):
+    with pytest.raises(fp.FedpickError, match="policy in a label"):
         fp.compare(["uniform"], label={"e3cs": "Ours"}, **settings)
     assert [run.name for run in fp.compare(["uniform"], **settings).runs] == ["uniform"]
     by_class = fp.compare([fp.Uniform, fp.E3CS], label={fp.E3CS: "The class"}, **settings)

@@ -260,6 +260,17 @@ def test_a_trainer_that_gives_too_few_losses_is_told_what_to_give() -> None:
         first(Spy(2), fleet([1.0, 1.0]), Short())
 
 
+def test_a_trainer_that_returns_no_updates_is_told_what_to_return() -> None:
+    class Bare(Fake):
+        def train(self, *args: Any) -> Any:
+            return np.zeros(2)
+
+    with pytest.raises(
+        ContractError, match=r"Trainer.train returned ndarray, but must return fp.Updates: the losses, and"
+    ):
+        first(Spy(2), fleet([1.0, 1.0]), Bare())
+
+
 def test_probes_are_charged_to_the_clock_the_messages_and_the_megabytes() -> None:
     world = fleet([1.0, 2.0, 30.0, 4.0], probe_share=0.5, model_megabytes=7.0)
     trainer = Fake()

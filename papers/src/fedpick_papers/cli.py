@@ -160,7 +160,8 @@ def _show(outcome: "Reproduction", folder: Path, quick: bool, seconds: float, ho
 def judge(
     folder: Annotated[Path, typer.Option("--out", help="Folder with the results.")] = Path("fedpick-studies"),
     page: Annotated[
-        Path | None, typer.Option("--page", help="A page with the marks studies:begin and studies:end for the numbers.")
+        Path | None,
+        typer.Option("--page", help="A page; the numbers are written between its marks studies:begin and studies:end."),
     ] = None,
     guide: Annotated[
         Path | None, typer.Option("--guide", help="The page that advises on policies, from the tournament's results.")

@@ -62,7 +62,7 @@ def compare(
         list[str] | None,
         typer.Option(
             *("--data", "-d"),
-            help="Data set (default: 'synthetic(1, 1)', of a file none); 'none': no training; repeatable.",
+            help="Data set (default: 'synthetic(1, 1)', or what the file says); 'none': no training; repeatable.",
             autocompletion=options.complete_data,
         ),
     ] = None,

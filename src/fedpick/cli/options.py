@@ -55,8 +55,8 @@ Device = Annotated[
 Target = Annotated[
     str | None,
     typer.Option(
-        help="Test accuracy, or such as 'macro_f1=0.8': the table shows rounds and hours until it is reached (default: "
-        "95% of the reference's main metric)."
+        help="A test accuracy such as 0.85, or 'macro_f1=0.8': the table shows rounds and hours until it is reached "
+        "(default: 95% of the reference's main metric)."
     ),
 ]
 Label = Annotated[

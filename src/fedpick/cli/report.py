@@ -33,8 +33,8 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help="A file to write, by its end: .html (a page with charts), a table (.md, .tex, .csv, .json, .txt), a "
-            "figure (.pdf, .pgf, .png, .svg), .bib; or a folder for all.",
+            help="A file to write; its ending decides what: .html (a page with charts), a table (.md, .tex, .csv, "
+            ".json, .txt), a figure (.pdf, .pgf, .png, .svg), .bib; or a folder for all.",
         ),
     ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help=f"table, {', '.join(FORMATS[1:])}.")] = "table",
@@ -43,11 +43,11 @@ def report(
         str | None, typer.Option(help="Policy that others are compared with (default: the first).")
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="The main metric, such as macro_f1; of a figure any column of the rounds.")
+        str | None, typer.Option(help="The main metric, such as macro_f1; for a figure, any column of the rounds.")
     ] = None,
     label: Label = None,
     size: Annotated[str, typer.Option(help="Of a figure: screen, or for a paper: column, text.")] = "screen",
-    over: Annotated[str, typer.Option(help="Of a figure for a paper: rounds, time, bytes.")] = "rounds",
+    over: Annotated[str, typer.Option(help="What a paper's figure is drawn over: rounds, time or bytes.")] = "rounds",
 ) -> None:
     """Show results of simulated runs, comparisons, and deployments (`records=` of a session or of Flower's `Selected`).
 

@@ -21,10 +21,10 @@ app = typer.Typer()
 def verify_folder(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of runs, comparisons, or a server's state.")],
 ) -> None:
-    """Read every file of runs, comparisons or a server's state, and say what is whole.
+    """Read every file of runs, comparisons or a server's state, and say which are undamaged.
 
-    Of several runs, only those with problems are listed. Ends with exit code 1 if something is not whole. Nothing is
-    changed.
+    If there are several runs, only those with problems are listed. The exit code is 1 if a file is damaged or missing.
+    Nothing is changed.
     """
     found = verify(folder, verify_journal)
     folders: dict[Path, list[Finding]] = {}

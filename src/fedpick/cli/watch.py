@@ -24,13 +24,18 @@ LINGER = 10.0  # seconds for an open page to fetch the last rounds
 
 @app.command()
 def watch(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run, comparisons, or a deployment's records.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a run, of comparisons, or of a deployment's records.")
+    ],
     port: Annotated[
         int | None, typer.Option(help="Port (default: 8642, or any free one if it is taken).", min=0, max=65535)
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; beyond 127.0.0.1 a token is needed.")] = "127.0.0.1",
     token: Annotated[
-        str | None, typer.Option(envvar="FEDPICK_TOKEN", help="Readers must know it; 16 characters or more.")
+        str | None,
+        typer.Option(
+            envvar="FEDPICK_TOKEN", help="A password of 16 characters or more that readers of the page must give."
+        ),
     ] = None,
     reference: Annotated[
         str | None, typer.Option(help="Policy that others are compared with (default: the first).")
@@ -56,14 +61,16 @@ def watch(
 
 @app.command()
 def track(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a run, comparisons, or a deployment's records.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a run, of comparisons, or of a deployment's records.")
+    ],
     to: Annotated[str, typer.Option("--to", help=f"{', '.join(TRACKERS[:-1])} or {TRACKERS[-1]}.")],
     where: Annotated[
         str | None,
-        typer.Option(help="A folder; of mlflow a store, as sqlite:///mlflow.db (default: in fedpick-tracked/)."),
+        typer.Option(help="A folder; for mlflow a store such as sqlite:///mlflow.db (default: in fedpick-tracked/)."),
     ] = None,
     project: Annotated[str, typer.Option(help="Name of the experiment or project in the tracker.")] = "fedpick",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on while the runs go on.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep copying until the runs have ended.")] = False,
 ) -> None:
     """Copy the rounds of runs into TensorBoard, MLflow, or Weights & Biases (offline).
 

@@ -166,7 +166,7 @@ def read_target(given: Any, metric: str | None = None) -> Target | None:
         try:
             value = float(value)
         except ValueError:
-            raise SettingError(f"target = {given!r}, but must be a number, or such as 'macro_f1=0.8'") from None
+            raise SettingError(f"target = {given!r}, but must be a number, or a text such as 'macro_f1=0.8'") from None
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if name is None or name == "accuracy":
         more = "" if name else "; name another metric: 'perplexity=20'"

@@ -167,7 +167,7 @@ class GenieState:
 
 @dataclass(frozen=True, eq=False)
 class Genie(ByValue):
-    """As BSFL, but it knows the mean speeds (6).
+    """As BSFL, but with the true mean speeds of eq. (6), which no server knows.
 
     Args:
         cohort_size: m.

@@ -143,7 +143,7 @@ def reference_policy(wanted: str | None, runs: Sequence[RunInfo]) -> str:
                 return run.policy
             if same(run.name):
                 return run.name
-    raise unknown_name("reference among the policies of these runs", wanted, list({run.name: 0 for run in runs}))
+    raise unknown_name("reference", wanted, list({run.name: 0 for run in runs}))
 
 
 def base_of(group: Group, groups: Sequence[Group], reference: str) -> Group | None:

@@ -49,7 +49,7 @@ def _match(wanted: str, known: Sequence[str]) -> str:
     same = [policy for policy in known if policy == wanted]
     same += [policy for policy in known if bare_name(policy) == bare_name(wanted)]
     if not same:
-        raise unknown_name("policy to label among these", wanted, list(known))
+        raise unknown_name("policy in a label", wanted, list(known))
     return same[0]
 
 
