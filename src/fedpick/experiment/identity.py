@@ -1,17 +1,21 @@
-"""The text of a policy object, which differs where its choices may differ, so that no two policies share runs."""
+"""The names of objects in keys: they differ where results may differ, so that no two policies or worlds share runs."""
 
+import hashlib
 import inspect
+import io
+import pickle
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from fedpick._support import user_code
+from fedpick.core.errors import ConfigError
 from fedpick.core.state import settings_hash
 from fedpick.experiment.code import steps
 from fedpick.policies.text import canonical_policy, label
 
-__all__ = ["policy_text"]
+__all__ = ["fingerprint", "policy_text"]
 
 _PLAIN = str | int | float
 
@@ -75,3 +79,30 @@ def _hashable(value: Any) -> Any:
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         return [value.__qualname__, steps(value.__code__), value.__defaults__, value.__kwdefaults__, cells]
     return value
+
+
+class _Pickler(pickle._Pickler):  # the one in Python: that in C cannot write another name
+    """Pickles without the room `core` in the names of classes: modules that moved there in 0.2 left no key behind."""
+
+    def save_global(self, obj: Any, name: str | None = None) -> None:
+        module, this, usual = getattr(obj, "__module__", None) or "", cast(Any, self), cast(Any, super())
+        if not module.startswith("fedpick.core."):
+            usual.save_global(obj, name)
+            return
+        this.save(module.replace("fedpick.core.", "fedpick."))
+        this.save(obj.__qualname__)
+        this.write(pickle.STACK_GLOBAL)
+        this.memoize(obj)
+
+
+def fingerprint(value: Any) -> str:
+    """A hash of an object that is a world or data, by what it holds."""
+    written = io.BytesIO()
+    try:
+        _Pickler(written, protocol=5).dump(value)
+        return hashlib.blake2b(written.getvalue(), digest_size=4).hexdigest()
+    except Exception as error:
+        raise ConfigError(
+            f"{type(value).__name__} cannot be pickled, so it cannot be identified ({error}); put it into a file and "
+            "name it: 'my_file.py:name'"
+        ) from None

@@ -5,23 +5,20 @@ more runs executes only those that are missing, one with more rounds continues t
 the runs that both contain.
 """
 
-import hashlib
-import io
 import itertools
 import json
-import pickle
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from fedpick._support import user_code
 from fedpick.core.errors import ChangedError, ConfigError, bare_name, unknown_name
 from fedpick.core.metrics import ALWAYS, LABELS, MEASURED, metrics_text
 from fedpick.experiment.code import Reader, code_of, named_files, named_references
 from fedpick.experiment.config import Config, texts_of
-from fedpick.experiment.identity import policy_text
+from fedpick.experiment.identity import fingerprint, policy_text
 from fedpick.experiment.trainers import is_trainer
 from fedpick.experiment.worlds import DEFAULT_WORLD, Unnamed, named_world, stored_world, world_settings
 from fedpick.worlds import World
@@ -266,7 +263,7 @@ def _world(value: Any) -> dict[str, Any]:
             f"world = {value!r:.80}, but must be a text such as 'volatile', settings such as {{'name': 'volatile'}}, "
             "or an fp.World"
         )
-    return {"name": f"World-{_fingerprint(value)}", "made": value}
+    return {"name": f"World-{fingerprint(value)}", "made": value}
 
 
 def _data(value: Any) -> dict[str, Any] | None:
@@ -282,7 +279,7 @@ def _data(value: Any) -> dict[str, Any] | None:
             f"data = {value!r:.80}, but must be a text such as 'digits' or 'mine.npz', settings such as {{'name': "
             "'digits'}, an fp.data.Federated, or None for no training"
         )
-    return {"name": f"{name}-{_fingerprint(value)}", "made": value}
+    return {"name": f"{name}-{fingerprint(value)}", "made": value}
 
 
 def _train(value: Any) -> dict[str, Any]:
@@ -302,7 +299,7 @@ def _train(value: Any) -> dict[str, Any]:
             f"train: {', '.join(sorted(set(found) - {'trainer'}))} beside a trainer of your own, which has its own "
             "settings; use functools.partial(MyTrainer, lr=0.1)"
         )
-    name = f"{type(trainer).__name__}-{_fingerprint(trainer)}" if is_trainer(trainer) else policy_text(trainer)
+    name = f"{type(trainer).__name__}-{fingerprint(trainer)}" if is_trainer(trainer) else policy_text(trainer)
     return {"trainer": name, "made": trainer}
 
 
@@ -333,29 +330,3 @@ def with_metric(train: Mapping[str, Any], metric: str) -> tuple[dict[str, Any], 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings without the object that they stand for."""
     return {key: value for key, value in settings.items() if key != "made"}
-
-
-class _Pickler(pickle._Pickler):  # the one in Python: that in C cannot write another name
-    """Pickles without the room `core` in the names of classes: modules that moved there in 0.2 left no key behind."""
-
-    def save_global(self, obj: Any, name: str | None = None) -> None:
-        module, this, usual = getattr(obj, "__module__", None) or "", cast(Any, self), cast(Any, super())
-        if not module.startswith("fedpick.core."):
-            usual.save_global(obj, name)
-            return
-        this.save(module.replace("fedpick.core.", "fedpick."))
-        this.save(obj.__qualname__)
-        this.write(pickle.STACK_GLOBAL)
-        this.memoize(obj)
-
-
-def _fingerprint(value: Any) -> str:
-    written = io.BytesIO()
-    try:
-        _Pickler(written, protocol=5).dump(value)
-        return hashlib.blake2b(written.getvalue(), digest_size=4).hexdigest()
-    except Exception as error:
-        raise ConfigError(
-            f"{type(value).__name__} cannot be pickled, so it cannot be identified ({error}); put it into a file and "
-            "name it: 'my_file.py:name'"
-        ) from None
