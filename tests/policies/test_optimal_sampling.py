@@ -139,6 +139,7 @@ def test_what_is_missing_is_said():
 
 @pytest.fixture(scope="module")
 def scene():
+    pytest.importorskip("jax")  # the core alone trains nothing
     from fedpick import learn
 
     people = fp.data.Synthetic(1.0, 1.0)(num_clients=12, rng=fp.rng.stream(0, 0, "data"))
