@@ -41,7 +41,7 @@ class Status(IntEnum):
     DONE = 0  # answered in time, its update is used
     LATE = 1  # did not answer by the deadline; its update is dropped, or with `late=` used in a later round
     FAILED = 2  # never answered, or answered something unusable
-    SURPLUS = 3  # answered in time, but enough others had: a success for the policy, unused by the aggregator
+    SURPLUS = 3  # enough others had answered: not used, and no failure; it may have answered since, or still be working
 
 
 _FIRST, _LAST = int(min(Status)), int(max(Status))  # computed once: min(Status) takes longer than all of an Outcome
@@ -147,12 +147,22 @@ class View:
 
     Args:
         round: number of the round, from 1.
-        available: mask of length K, True for clients that could train now.
+        available: mask of length K, True for clients that may be chosen now.
         clients: the K enrolled clients.
         context: (K, d) array with the quantities that predict each client's time; RBCSF reads it.
         probe: asks clients for their loss; Power-of-Choice calls it.
         norms: lets clients train, and returns the Euclidean length of each one's update, NaN for those that failed;
             only these clients can then be chosen, and send the update that they have. OptimalSampling calls it once.
+        there: mask of the clients that are there, also those that may not be chosen now: they are busy, or a wrapper
+            lets them pause. A policy that learns who is there how often reads this. None: those available.
+        busy: mask of the clients that still work on an earlier task. None: nobody.
+        held: mask of the clients whose update has come and is not used yet. None: nobody.
+        wanted: how many clients are to be asked now; None: as many as the policy chooses.
+        version: of the model, the number of its changes so far; None: one for each earlier round.
+
+    >>> view = View(1, np.array([True, False]), Clients([10, 20]), there=np.array([True, True]))
+    >>> view.there.tolist(), view.busy.tolist(), view.version
+    ([True, True], [False, False], 0)
     """
 
     round: int
@@ -161,22 +171,36 @@ class View:
     context: Floats | None = None
     probe: Probe | None = None
     norms: Callable[[Ints], ArrayLike] | None = None
+    there: Bools = None  # type: ignore[assignment]
+    busy: Bools = None  # type: ignore[assignment]
+    held: Bools = None  # type: ignore[assignment]
+    wanted: int | None = None
+    version: int = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.round < 1:
             raise ContractError(f"View.round = {self.round}, but rounds start at 1")
-        mask = np.asarray(self.available)
-        if mask.dtype != np.bool_ or mask.ndim != 1:
-            raise ContractError(
-                f"View.available is {mask.dtype} of shape {mask.shape}, but must be a boolean mask with one entry per "
-                "client; from indices, use np.isin(np.arange(K), ids)"
-            )
-        _same_length("View.available", mask, len(self.clients), "clients")
-        object.__setattr__(self, "available", mask)
+        self._set_mask("available", self.available)
+        self._set_mask("there", self.available if self.there is None else self.there)
+        nobody = np.broadcast_to(np.False_, len(self.clients))
+        self._set_mask("busy", nobody if self.busy is None else self.busy)
+        self._set_mask("held", nobody if self.held is None else self.held)
+        if self.version is None:
+            object.__setattr__(self, "version", self.round - 1)
         if self.context is not None:
             context = _floats("View.context", self.context, 2)
             _same_length("View.context", context, len(self.clients), "clients")
             object.__setattr__(self, "context", context)
+
+    def _set_mask(self, name: str, values: Bools) -> None:
+        mask = np.asarray(values)
+        if mask.dtype != np.bool_ or mask.ndim != 1:
+            raise ContractError(
+                f"View.{name} is {mask.dtype} of shape {mask.shape}, but must be a boolean mask with one entry per "
+                "client; from indices, use np.isin(np.arange(K), ids)"
+            )
+        _same_length(f"View.{name}", mask, len(self.clients), "clients")
+        object.__setattr__(self, name, mask)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -308,8 +332,21 @@ class Outcome:
 
     @property
     def succeeded(self) -> Bools:
-        """Mask of the clients that answered in time (DONE or SURPLUS)."""
+        """Mask of the clients that did not fail (DONE or SURPLUS); about those not `known`, nothing was learned."""
         mask: Bools = (self.status == Status.DONE) | (self.status == Status.SURPLUS)
+        return mask
+
+    @property
+    def known(self) -> Bools:
+        """Mask of the clients about which the round tells something: all but SURPLUS clients that had not answered.
+
+        Such a client was still working when the round was closed, because enough others had answered. It has neither
+        duration nor loss, which is no news: neither a success nor a failure.
+
+        >>> Outcome([Status.DONE, Status.SURPLUS, Status.SURPLUS], [1.0, 2.0, np.nan], [0.5, np.nan, np.nan]).known
+        array([ True,  True, False])
+        """
+        mask: Bools = (self.status != Status.SURPLUS) | ~(np.isnan(self.duration) & np.isnan(self.loss))
         return mask
 
 
