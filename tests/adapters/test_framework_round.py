@@ -6,7 +6,7 @@ import pytest
 import fedpick as fp
 from fedpick.adapters.round import FrameworkRound
 from fedpick.adapters.updates import Update
-from fedpick.core.lateness import late_weights
+from fedpick.engine.weights import late_weights
 
 SENT = {"w": np.zeros(2)}
 
@@ -56,6 +56,8 @@ def test_what_cannot_be_used_late_is_dropped_and_its_client_is_free(update):
 def test_models_of_changing_size_are_no_part_of_the_mean():
     session = fp.Session(fp.Uniform(3), late=1)
     first = begin(session, "ada", "bob", "cyd")
+    first.take("ada", trained(1.0, 1.0))
+    first.take("bob", trained(1.0, 1.0))
     first.round.close()
     first.take("cyd", trained(1.0, 1.0, 1.0))
     second = begin(session, "ada", "bob")

@@ -8,7 +8,7 @@ from fake_flower import FakeGrid, content, model
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
 import fedpick as fp
-from fedpick.core.lateness import late_weights
+from fedpick.engine.weights import late_weights
 from fedpick.flower import Selected
 from fedpick.server import Lateness
 

@@ -25,7 +25,7 @@ class Told:
 
     @property
     def cohort_size(self):
-        return len(set(self.ids))
+        return len(self.ids)
 
     def init(self, clients):
         return CountState(np.zeros(len(clients), dtype=np.int64))

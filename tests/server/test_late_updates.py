@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick.core.lateness import late_weights
+from fedpick.engine.weights import late_weights
 from fedpick.server import Lateness
 
 
@@ -55,14 +55,15 @@ def test_late_updates_count_with_the_weight_of_the_formula():
     wanted = {("ada", 0): 1 / total, ("bob", 0): 2 / total, ("cyd", 1): 3 * factor / total}
     assert {key: weight for key, (_, weight) in second.items()} == pytest.approx(wanted)
     assert session.keep("dan", np.array([0.0, 0.0]), round=1) == fp.Status.LATE  # two rounds late
-    assert session.keep("dan", np.array([9.0, 0.0]), round=2) == fp.Status.LATE
+    assert session.keep("dan", np.array([9.0, 0.0]), round=2) is None  # it was busy, and not asked in round 2
+    assert session.keep("cyd", np.array([9.0, 0.0]), round=2) == fp.Status.LATE  # its update was there before round 2
     third = play(session, {"ada": np.array([1.0, 1.0])})
     fresh = np.array([1.0, 1.0])
     apart = np.array([np.sum((v - fresh) ** 2) for v in (np.zeros(2), np.array([9.0, 0.0]))])
     factors = late_weights(np.array([2, 1]), apart, 0.35)
-    total = 1 + 4 * factors.sum()
+    total = 1 + 4 * factors[0] + 3 * factors[1]
     assert third[("dan", 2)][1] == pytest.approx(4 * factors[0] / total)
-    assert third[("dan", 1)][1] == pytest.approx(4 * factors[1] / total)
+    assert third[("cyd", 1)][1] == pytest.approx(3 * factors[1] / total)
     assert ("cyd", 2) not in third  # used in round 2
 
 
@@ -71,9 +72,9 @@ def test_a_policys_weights_are_the_base_and_stand_as_they_are_if_it_says_so():
         session = fp.Session(Own([0.1, 0.2, 0.3, 0.4], normalise), late=Lateness(1, beta=0.0))
         play(session, {"ada": 0})
         session.keep("dan", 0, round=1)
-        found = play(session, {"ada": 0, "bob": 0})
-        total = 0.1 + 0.2 + 0.4 / 2 if normalise else 1.0
-        wanted = {("ada", 0): 0.1 / total, ("bob", 0): 0.2 / total, ("dan", 1): 0.2 / total}
+        found = play(session, {"ada": 0, "dan": 0})
+        total = 0.1 + 0.4 + 0.4 / 2 if normalise else 1.0
+        wanted = {("ada", 0): 0.1 / total, ("dan", 0): 0.4 / total, ("dan", 1): 0.2 / total}
         assert {key: weight for key, (_, weight) in found.items()} == pytest.approx(wanted)
 
 
@@ -90,6 +91,8 @@ def test_only_who_owes_an_update_may_send_one_late_and_only_so_many_rounds():
     assert session.keep("dan", np.ones(2), round=7) is None
     play(session, {}, sizes(ada=1))
     play(session, {}, sizes(ada=1))
+    assert session.last.status.tolist() == []  # ada still worked on round 2: nobody was asked
+    session.free([])
     assert session.keep("dan", np.ones(2), round=1) is None  # it would be three rounds late
     assert session.keep("ada", np.ones(2), round=2) == fp.Status.LATE
 
@@ -160,17 +163,30 @@ def test_examples_that_a_client_says_take_the_place_of_its_size_but_not_of_a_pol
         assert found == pytest.approx({name: count / sum(counts.values()) for name, count in counts.items()})
 
 
-def test_who_still_owes_an_update_is_not_free_unless_nobody_is():
+def test_who_still_owes_an_update_is_not_asked_even_if_nobody_else_is_there():
     session = fp.Session(fp.Uniform(4), late=2)
     assert session.free(PEOPLE) == list(PEOPLE)
     play(session, {"ada": np.ones(2)})
     assert session.free(PEOPLE) == ["ada"]
-    assert session.free(["bob", "cyd"]) == ["bob", "cyd"]
+    assert session.free(["bob", "cyd"]) == []
     session.keep("bob", np.ones(2), round=1)
     assert session.free(PEOPLE) == ["ada", "bob"]
+    with session.round(sizes(cyd=3, dan=4)) as r:
+        assert r.chosen == ()
+        assert (r.view.there.sum(), r.view.busy.sum(), r.view.available.sum()) == (2, 2, 0)
+        assert [part.name for part in r.parts()] == ["bob"]  # what has come is used all the same
     play(session, {}, sizes(ada=1))
-    play(session, {"ada": np.ones(2)}, sizes(ada=1))
-    assert session.free(PEOPLE) == ["bob", "cyd", "dan"]  # of round 1 nothing is awaited any more, of round 2 ada's
+    assert session.free(PEOPLE) == ["bob", "cyd", "dan"]  # of round 1 nothing is awaited any more, of round 3 ada's
+
+
+def test_with_nobody_chosen_a_late_weight_that_stands_as_it_is_does_so():
+    """F3AST's late update of weight .0047 became the whole step."""
+    session = fp.Session(Own([0.0047, 0.2, 0.3, 0.4], normalise=False), late=Lateness(2, beta=0.0))
+    play(session, {}, sizes(ada=1))
+    session.keep("ada", 0, round=1)
+    session.policy.weights = np.zeros(0)
+    session.policy.select = lambda state, view, rng: fp.Choice([])
+    assert play(session, {}, sizes(ada=1)) == {("ada", 1): (0, pytest.approx(0.0047 / 2))}
 
 
 def test_answers_are_of_use_for_as_many_deadlines_as_rounds():

@@ -10,11 +10,10 @@ import pytest
 
 import fedpick as fp
 from fedpick import learn
-from fedpick.core.lateness import late_weights
-from fedpick.simulate import late
+from fedpick.engine.weights import late_weights
 from fedpick.simulate.together import play_together
 from fedpick.store.checkpoint import pack_run, unpack_run
-from fedpick.worlds import Always, PerClient, Reliable, World
+from fedpick.worlds import Always, PerClient, Reliable, ReplayedFlags, World
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 from small_data import SIZES, data_of, model_of
@@ -23,6 +22,13 @@ pytestmark = pytest.mark.usefixtures("quick_start")
 
 TIMES = np.array([1.0, 1.0, 2.5, 1.0, 2.5, 5.5, 9.5])  # with a deadline of 2: in time, or 1, 2 and 4 rounds late
 SEED = 3
+
+
+class OnceThere(Always):
+    """All are there in the first round, and nobody after it."""
+
+    def mask(self, memory, drawn, clients, round, clock):
+        return np.full(len(clients), round == 1)
 
 
 def world(rounds, **changes):
@@ -91,28 +97,58 @@ def test_without_it_late_updates_are_dropped_and_with_it_the_others_train_as_bef
     np.testing.assert_array_equal(one.status, other.status)
     np.testing.assert_array_equal(flat(plain.state.model["params"]), flat(kept.state.model["params"]))
     assert plain.state.late == {}
-    assert kept.state.late["client"].tolist() == [2, 4, 5, 6]
-    assert kept.state.late["due"].tolist() == [2.5, 2.5, 5.5, 9.5]
+    assert plain.state.flight.busy == []
+    flight = kept.state.flight.pack()
+    assert flight["client"].tolist() == [2, 4, 5, 6]
+    assert flight["due"].tolist() == [2.5, 2.5, 5.5, 9.5]
+    assert kept.state.late["task"].tolist() == flight["id"].tolist() == [2, 4, 5, 6]
     second = next(kept.rounds(until=2))
     assert second.ids.tolist() == [0, 1, 3]  # the others are busy
-    assert kept.state.late["client"].tolist() == [5, 6]
+    assert second.messages == 3 + 3 + 2  # clients 2 and 4 have sent theirs, too
+    assert kept.state.flight.busy == [5, 6]
     for _ in kept.rounds(until=5):
         pass
-    assert (kept.state.late["round"] >= 1).all()
+    assert sorted(kept.state.flight.ids) == sorted(kept.state.late["task"].tolist())
 
 
-def test_what_comes_later_than_the_limit_is_dropped_and_its_client_busy_until_then():
+def test_what_comes_later_than_the_limit_is_not_awaited_and_its_client_is_free_again():
     run = fp.Run(fp.Uniform(7), world(2), SEED, trainer())
-    next(run.rounds(until=1))
-    state = run.state
-    state.world.clock = 5.9
-    taken = late.take(run.world, state, 3)
-    assert taken["client"].tolist() == [2, 4, 5]  # 1 and 2 rounds late
-    assert late.busy(state, 7).tolist() == [False] * 6 + [True]
-    state.world.clock = 9.5
-    assert late.take(run.world, state, 5) == {}  # 4 rounds late
-    assert state.late == {}
-    assert not late.busy(state, 7).any()
+    records = list(run.rounds(until=4))
+    assert [record.ids.tolist() for record in records[:3]] == [list(range(7)), [0, 1, 3], [0, 1, 2, 3, 4]]
+    # The update of client 6, sent in round 1, would come at 9.5: in round 4 it is three rounds late.
+    assert 6 in records[3].ids
+    assert records[3].clock < 9.5
+
+
+def test_a_client_that_fails_is_awaited_like_one_that_is_slow():
+    silent = world(2, volatility=ReplayedFlags([[1, 1, 1, 1, 1, 1, 0]]))
+    run = fp.Run(fp.Uniform(7), silent, SEED, trainer())
+    records = list(run.rounds(until=4))
+    assert records[0].status[6] == fp.Status.LATE
+    assert [6 in record.ids for record in records] == [True, False, False, True]
+
+
+def test_nobody_there_and_one_busy_waits_no_longer_than_the_wait():
+    """The round lasted until the busy client answered: 1,930 s in place of 60."""
+    away = world(5, latency=PerClient(np.full(7, 1930.0)), availability=OnceThere(), wait=60.0)
+    run = fp.Run(fp.Uniform(7), away, SEED, trainer())
+    assert [record.seconds for record in run.rounds(until=3)] == [2.0, 60.0, 60.0]
+
+
+def test_with_the_mean_late_updates_of_weights_that_stand_as_they_are_are_divided_too():
+    """The weights added up to 10.5."""
+
+    class AsTheyAre(fp.Uniform):
+        def select(self, state, view, rng):
+            ids = np.flatnonzero(view.available)
+            return fp.Choice(ids, weights=np.full(len(ids), 3.0), normalise=False)
+
+    one, other = fp.Uniform(7), AsTheyAre(7)
+    runs = [fp.Run(each, world(5), SEED, trainer(aggregation="mean")) for each in (one, other)]
+    for run in runs:
+        for _ in run.rounds(until=4):
+            pass
+    np.testing.assert_array_equal(*(flat(run.state.model["params"]) for run in runs))
 
 
 @pytest.mark.slow
@@ -146,7 +182,7 @@ def test_stacked_runs_keep_late_updates_too():
         np.testing.assert_allclose(
             flat(one.state.model["params"]), flat(other.state.model["params"]), rtol=1e-4, atol=1e-5
         )
-        assert len(one.state.late.get("client", ())) == len(other.state.late.get("client", ()))
+        assert one.state.flight.pack()["client"].tolist() == other.state.flight.pack()["client"].tolist()
 
 
 def test_a_round_of_late_updates_alone_moves_the_model():
@@ -166,11 +202,11 @@ def test_in_two_phases_who_is_late_with_its_length_counts_with_its_share_when_it
     run = fp.Run(fp.OptimalSampling(7), world(5), SEED, trainer(reports=("update_norm",)))
     first = next(run.rounds(until=1))
     assert first.ids.tolist() == [0, 1, 3]
-    assert run.state.late["client"].tolist() == [2, 4, 5, 6]
+    assert run.state.flight.busy == [2, 4, 5, 6]
     np.testing.assert_allclose(run.state.late["base"], SIZES[[2, 4, 5, 6]] / SIZES.sum())
-    # Seven are told the model and tell a length; three are asked for their update, and four will send theirs.
-    assert first.messages == 2 * 7 + 3 + 3 + 4
-    assert first.megabytes == pytest.approx(run.world.model_megabytes * (7 + 3 + 4) + 4e-6 * 7)
+    # Seven are told the model and tell a length; three are asked for their update. Four send theirs later.
+    assert first.messages == 2 * 7 + 3 + 3
+    assert first.megabytes == pytest.approx(run.world.model_megabytes * (7 + 3) + 4e-6 * 7)
     before, held = flat(run.state.model["params"]), dict(run.state.late)
     own = trainer(reports=("update_norm",))
     ids = np.array([0, 1, 3])
@@ -180,7 +216,8 @@ def test_in_two_phases_who_is_late_with_its_length_counts_with_its_share_when_it
     share = SIZES[ids] / SIZES[ids].sum()
     parts = [flat(trained.payload[0], slot) for slot in trained.payload[2]]
     mean = share @ parts
-    came = [np.concatenate([held[f"delta/{i}"][row].ravel() for i in range(len(held) - 4)]) for row in (0, 1)]
+    leaves = len([name for name in held if name.startswith("delta/")])
+    came = [np.concatenate([held[f"delta/{i}"][row].ravel() for i in range(leaves)]) for row in (0, 1)]
     weights = late_weights(np.ones(2), np.array([np.sum((v - mean) ** 2) for v in came]), 0.35)
     wanted = before + mean + sum(w * b * v for w, b, v in zip(weights, held["base"], came, strict=False))
     np.testing.assert_allclose(flat(run.state.model["params"]), wanted, rtol=2e-4, atol=2e-5)

@@ -80,7 +80,8 @@ def test_the_cold_start_is_paid_exactly_by_those_who_sat_out_the_last_round():
         cold = world.view(state, draw).context[:, 1]
         assert [k for k in range(COUNT) if cold[k] == 0] == sorted(last)
         assert set(cold) <= {0.0, 1.0}
-        world.close(state, draw, fp.Choice(np.array(chosen, dtype=np.int64)))
+        state.idle[:] = True
+        state.idle[chosen] = False
         last = set(chosen)
 
 

@@ -174,8 +174,7 @@ def test_phones_at_home_are_interesting():
     statuses = np.concatenate([r.status for r in fp.Run(fp.Uniform(20), World(), 0).rounds(300)])
     shares = np.bincount(statuses, minlength=4) / len(statuses)
     assert shares[fp.Status.DONE] > 0.5
-    assert shares[fp.Status.LATE] > 0.01
-    assert shares[fp.Status.FAILED] > 0.01
+    assert shares[fp.Status.LATE] > 0.02  # slow ones and silent failures, which a server cannot tell apart
 
 
 @pytest.mark.parametrize(

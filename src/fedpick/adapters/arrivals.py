@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic, sleep
-from typing import TypeVar
+from typing import Any, TypeVar
 
 __all__ = ["LONGEST", "Arrivals", "earliest", "poll"]
 
@@ -18,6 +18,7 @@ class Arrivals:
     took: dict[str, float] = field(default_factory=dict)  # seconds until the reply, by message
     refused: set[str] = field(default_factory=set)  # messages that the framework did not send
     limit: float | None = None  # seconds that were allowed
+    enough: Callable[[Any], bool] | None = None  # gets each reply as it comes: whether no more are needed
 
 
 def earliest(*limits: float | None) -> float | None:
@@ -40,24 +41,31 @@ def poll(
 
     `send` returns the messages that will be answered; `pull` maps messages to the replies that are there, each with the
     message that it answers. `limit` is in seconds. `longest` is the pause between two looks for replies, at most 1 s.
-    `noted` gets the limit and the seconds.
+    `noted` gets the limit and the seconds; its `enough` may end the wait.
     """
     found: dict[str, tuple[Reply, float]] = {}
+    noted = noted or Arrivals()
     begun = looked = monotonic()
-    waiting, longest = set(send()), min(longest, LONGEST)
+    waiting, longest = dict.fromkeys(send()), min(longest, LONGEST)
     pause = min(SHORTEST, longest)
     while waiting:
         before, looked = looked, monotonic()
+        pulled: dict[str, Reply] = {}
         for name, reply in pull(set(waiting)):
-            if name in waiting:  # the first reply counts
-                waiting.discard(name)
-                found[name] = reply, (before + looked) / 2.0 - begun  # it came somewhere between two looks
+            pulled.setdefault(name, reply)  # the first reply counts
+        enough = False
+        for name in [name for name in waiting if name in pulled]:  # of one look, in the order in which they were sent
+            del waiting[name]
+            found[name] = pulled[name], (before + looked) / 2.0 - begun  # it came somewhere between two looks
+            noted.took[name] = found[name][1]
+            if noted.enough is not None and noted.enough(pulled[name]):
+                enough = True
+        if enough:
+            break
         left = float("inf") if limit is None else limit - (monotonic() - begun)
         if not waiting or left <= 0:
             break
         sleep(min(pause, left))
         pause = min(LONGER * pause, longest)
-    if noted is not None:
-        noted.limit = limit
-        noted.took |= {name: took for name, (_, took) in found.items()}
+    noted.limit = limit
     return found

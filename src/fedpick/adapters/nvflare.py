@@ -13,6 +13,7 @@ from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.workflows.fedavg import FedAvg
 
 from fedpick._support.user_code import is_reference, load
+from fedpick.adapters.quorum import Quorum
 from fedpick.adapters.round import FrameworkRound
 from fedpick.adapters.updates import Arrays, Update, moves, onto
 from fedpick.core.errors import ContractError, MissingError, require
@@ -140,11 +141,17 @@ class Selected(FedAvg):  # type: ignore[misc]
                 f"none of {len(there)} connected sites is eligible, so that none is sent a task; approve some, or see "
                 f"that eligible() knows sites by their names, such as {there[0]!r}"
             )
-        self._round = self._session.round(self._session.free(may))
-        if not self._round.chosen:  # NVFlare would send to all sites
+        while True:
+            self._round = self._session.round(may)
+            if self._round.chosen:
+                return list(self._round.chosen)
             number = self._round.number
-            raise MissingError(f"round {number}: none of {len(there)} connected sites was chosen; connect more")
-        return list(self._round.chosen)
+            if not self._round.view.busy.any():  # NVFlare would send to all sites
+                raise MissingError(f"round {number}: none of {len(there)} connected sites was chosen; connect more")
+            # Everyone still works on an earlier round: a round in which nobody is asked passes.
+            self.logger.info(f"round {number}: all of {len(may)} sites are busy, nobody is asked")
+            Quorum(self._session, "smaller", "").wait_for_late()
+            self._round.close()
 
     def send_model(self, *args: Any, **kwargs: Any) -> None:
         """As FedAvg, with a check of each answer; late ones are taken until they are of no use any more."""
@@ -164,7 +171,7 @@ class Selected(FedAvg):  # type: ignore[misc]
     def get_num_standing_tasks(self) -> int:
         """FedAvg's loop waits until this is 0: all have answered or are gone, or the deadline has passed."""
         there = [name for name in self._round.waiting if not self.get_client_disconnect_time(name)]
-        return len(there) if self._round.seconds < self.deadline else 0
+        return len(there) if self._round.seconds < self.deadline and not self._round.cohort.complete else 0
 
     def _receive(self, result: Any, asked: _Round) -> bool:
         """Pass the answer to FedAvg unless it is invalid, surplus (OverSelect) or late; returns whether it was used."""

@@ -32,7 +32,7 @@ class Quorum:
         self._settled: int | None = None  # clients that were connected when the last wait ended
 
     def wait_for(self, wait: float, find: Callable[[], dict[str, Node]]) -> dict[str, Node]:
-        """The connected clients by name, without those that still work on an earlier round.
+        """The connected clients by name; the session asks none that still works on an earlier round.
 
         `find` returns all that are connected now; it is called until they are enough, or `wait` seconds have passed. If
         there are some, but none that may be asked, there is a warning, and none is returned.
@@ -67,4 +67,12 @@ class Quorum:
             text = "%d clients connected after %g s, %d wanted: a smaller cohort"
             self.session.log.warning(text, len(found), wait, want)
         self._settled = len(found)
-        return {name: found[name] for name in self.session.free(found)}
+        return found
+
+    def wait_for_late(self) -> None:
+        """Wait until a late update comes, or as long as the pace says: for a round in which everyone is busy."""
+        begun, late = monotonic(), self.session.late
+        late.fetch()
+        while not late.waiting and (left := self.session.pace.wait - (monotonic() - begun)) > 0:
+            sleep(min(1.0, left))
+            late.fetch()

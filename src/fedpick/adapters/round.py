@@ -139,7 +139,8 @@ class FrameworkRound:
     @property
     def times(self) -> float:
         """The sum of the policy's weights where they are used as they are, by which the framework divides; else 1."""
-        weights = self.round.weights
-        if weights is None or self.round.choice.normalise or self.weight is None:
+        in_time = {} if self.round.choice.normalise else self.round.weights or {}
+        as_they_are = [base for late, base in self.late if not late.task.relative]
+        if self.weight is None or not (in_time or as_they_are):
             return 1.0
-        return sum(weights.values()) + sum(base for _, base in self.late)
+        return sum(in_time.values()) + sum(as_they_are)

@@ -217,6 +217,8 @@ class Choice:
             unbiased methods need it (the weights of a full round, n_k over all examples, sum to 1).
         probed: losses that `view.probe` returned while the policy chose, for all K clients and NaN for those not asked;
             `observe` can learn from them. None: it does not.
+        copies: how often each client was drawn, where a policy draws with replacement; set when the choice is asked
+            (`fedpick.engine`), so that each client is in it once. None: once each.
 
     >>> len(Choice([4, 7]))
     2
@@ -227,6 +229,7 @@ class Choice:
     weights: Floats | None = None
     normalise: bool = True
     probed: Floats | None = None
+    copies: Ints | None = None
 
     def __init__(
         self,
@@ -236,6 +239,7 @@ class Choice:
         *,
         normalise: bool = True,
         probed: ArrayLike | None = None,
+        copies: Ints | None = None,
     ) -> None:
         index = np.asarray(ids)
         if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
@@ -255,15 +259,23 @@ class Choice:
             raise ContractError("Choice.normalise is False, but there are no weights to use as they are; give weights")
         object.__setattr__(self, "normalise", bool(normalise))
         object.__setattr__(self, "probed", None if probed is None else _floats("Choice.probed", probed, 1))
+        object.__setattr__(self, "copies", copies)
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def times(self) -> Ints:
+        """How often each client was drawn: `copies`, or once each."""
+        return np.ones(len(self), dtype=np.int64) if self.copies is None else self.copies
+
     def take(self, index: ArrayLike) -> "Choice":
         """The part of the choice at these positions (indices, or a mask)."""
         at = np.asarray(index)
-        parts = (None if part is None else part[at] for part in (self.inclusion, self.weights))
-        return Choice(self.ids[at], *parts, normalise=self.normalise, probed=self.probed)
+        inclusion, weights, copies = (
+            None if part is None else part[at] for part in (self.inclusion, self.weights, self.copies)
+        )
+        return Choice(self.ids[at], inclusion, weights, normalise=self.normalise, probed=self.probed, copies=copies)
 
     def shares(self, returned: Bools) -> Floats | None:
         """The factor of each client's update in the model's change, 0 for clients that did not return.

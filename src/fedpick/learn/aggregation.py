@@ -46,19 +46,20 @@ def fedavg(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
     shares = choice.shares(returned)
     if shares is not None:
         return shares
-    held = np.where(returned, sizes[choice.ids], 0.0)
+    held = np.where(returned, sizes[choice.ids] * choice.times, 0.0)
     weights: Floats = held / max(held.sum(), np.finfo(np.float64).tiny)
     return weights
 
 
 def mean(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
     """The same for all that returned: Power-of-Choice. A client drawn twice counts twice."""
-    return np.where(returned, 1.0 / np.count_nonzero(returned), 0.0)
+    drawn = np.where(returned, choice.times, 0)
+    return drawn * (1.0 / max(drawn.sum(), 1))
 
 
 def o2(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
     """n_k over all K clients' examples: the old model stands in for all who did not return (E3CS, section III)."""
-    return np.where(returned, sizes[choice.ids] / sizes.sum(), 0.0)
+    return np.where(returned, sizes[choice.ids] * choice.times / sizes.sum(), 0.0)
 
 
 def horvitz_thompson(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
@@ -73,7 +74,7 @@ def horvitz_thompson(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
             "aggregation 'horvitz-thompson' divides by Choice.inclusion, but this policy does not know it; use one "
             "that does, such as e3cs(sampler='pivotal'), or another aggregation"
         )
-    return np.where(returned, sizes[choice.ids] / sizes.sum() / choice.inclusion, 0.0)
+    return np.where(returned, sizes[choice.ids] / sizes.sum() / choice.inclusion * choice.times, 0.0)
 
 
 class FedAU:

@@ -11,6 +11,7 @@ from fedpick._support.text import make
 from fedpick.core.errors import ContractError, require, unknown_name
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
+from fedpick.engine.weights import bases
 from fedpick.learn import batches
 from fedpick.learn.aggregation import AGGREGATIONS, Memory
 from fedpick.learn.backend import LocalResults, LocalSGD
@@ -207,13 +208,17 @@ class Trainer(Evaluation):
 
     def keep(self, choice: Choice, updates: Updates) -> tuple[Ints, dict[str, Any]]:
         """(positions of usable updates, arrays to keep of them, a row each), for `aggregate` in a later round."""
-        return payload.keep(updates, self._base(choice))
+        return payload.keep(updates, self._base(choice), self._relative(choice))
 
     def _base(self, choice: Choice) -> Floats:
         """The weight of each chosen client's update, before weights are divided by their sum."""
         if self.aggregation == "mean":
-            return np.ones(len(choice))
-        return self.data.sizes[choice.ids].astype(np.float64) if choice.weights is None else choice.weights
+            return choice.times.astype(np.float64)
+        return bases(choice, self.data.clients)
+
+    def _relative(self, choice: Choice) -> bool:
+        """Whether weights are divided by their sum: the mean does not use the policy's, which may be as they are."""
+        return self.aggregation == "mean" or choice.normalise
 
     def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates, delayed: Any = None) -> Any:
         """The next model, from the clients that are DONE.
@@ -231,9 +236,8 @@ class Trainer(Evaluation):
             delta, weights = payload.weighed(updates, each)
         else:
             memory, returned = model.get("aggregation", {}), np.asarray(outcome.status) == Status.DONE
-            delta, weights = payload.join_late(
-                model["params"], updates, self._base(choice), returned, choice, delayed, self.late_beta
-            )
+            base, relative, beta = self._base(choice), self._relative(choice), delayed.get("beta", self.late_beta)
+            delta, weights = payload.join_late(model["params"], updates, base, returned, relative, delayed, beta)
         return {**self.backend.combine(self.server, model, delta, weights), **_memory(memory)}
 
 

@@ -44,11 +44,16 @@ class Turn:
     record: Record
     newcomers: list[Newcomers] = field(default_factory=list)  # in the order of their enrolment
     model: Mark | None = None  # of the model after the round
+    tasks: int = 0  # given to clients so far
 
     def pack(self, widths: dict[str, int], settings: str) -> bytes:
         """The body of an entry, with the widths of the reports so far and the hash of the policy's settings."""
         arrays: dict[str, Any] = {"available": np.packbits(self.view.available), "record/ids": self.record.ids}
-        for name in ("ids", "inclusion", "weights", "probed"):
+        masks = {"there": self.view.available, "busy": np.False_, "held": np.False_}  # and what each is by default
+        for name, usual in masks.items():
+            if (getattr(self.view, name) != usual).any():
+                arrays[f"view/{name}"] = np.packbits(getattr(self.view, name))
+        for name in ("ids", "inclusion", "weights", "probed", "copies"):
             arrays[f"choice/{name}"] = getattr(self.choice, name)
         for name in ("status", "duration", "loss"):
             arrays[f"outcome/{name}"] = getattr(self.outcome, name)
@@ -70,6 +75,7 @@ class Turn:
             "normalise": self.choice.normalise,
             "model": self.model,
             "fresh": FRESH in self.record.metrics,
+            "tasks": self.tasks,
         }
         file = io.BytesIO()
         dump_archive(file, {name: values for name, values in arrays.items() if values is not None}, meta)
@@ -91,6 +97,15 @@ def mark_of(stored: Any) -> Mark | None:
     return round, crc
 
 
+def _view(number: int, arrays: dict[str, Any], clients: Clients) -> View:
+    """The view of an entry's round."""
+    masks = {"available": arrays["available"], **under(arrays, "view/")}
+    seen: dict[str, Any] = {
+        name: np.unpackbits(bits, count=len(clients)).astype(np.bool_) for name, bits in masks.items()
+    }
+    return View(round=number, clients=clients, context=arrays.get("context"), **seen)
+
+
 def _result(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome]:
     """The choice and the outcome of an entry's round."""
     choice = Choice(**under(arrays, "choice/"), normalise=bool(meta["normalise"]))
@@ -101,8 +116,7 @@ def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
     """The record of an entry's round, without its metrics but for the note that the model began again."""
     choice, outcome = _result(arrays, meta)
     numbers = dict(meta["record"])
-    available = np.unpackbits(arrays["available"], count=int(meta["enrolled"])).astype(np.bool_)
-    view = View(int(numbers.pop("round")), available, Clients(np.ones(len(available))))
+    view = _view(int(numbers.pop("round")), arrays, Clients(np.ones(int(meta["enrolled"]))))
     there = arrays["record/there"].tobytes() if "record/there" in arrays else None
     metrics = {FRESH: 1.0} if meta.get("fresh") else {}
     record = Record.of(view, choice, outcome, **numbers)
@@ -122,8 +136,8 @@ def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None
     if meta["enrolled"] != len(roster.names):
         raise ValueError(f"{meta['enrolled']} clients were enrolled, but {len(roster.names)} are known")
     assert roster.clients is not None
-    available = np.unpackbits(arrays["available"], count=len(roster.names)).astype(np.bool_)
-    roster.learn(View(number, available, roster.clients, arrays.get("context")), *_result(arrays, meta))
+    roster.learn(_view(number, arrays, roster.clients), *_result(arrays, meta))
+    roster.tasks = int(meta.get("tasks", 0))  # entries of before 0.3 have none
     roster.clock = float(meta["record"]["clock"])
     roster.widths = {str(name): int(width) for name, width in meta["widths"].items()}
     roster.model = mark_of(meta.get("model"))

@@ -1,7 +1,7 @@
 """Late updates of a session: what comes after its round was closed is kept, and weighed in a later one (REFL)."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,27 +9,38 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick.core.errors import ContractError
-from fedpick.core.lateness import late_weights
-from fedpick.core.types import Choice, Clients, Floats, Outcome, Status, View
-from fedpick.server.settings import Lateness
+from fedpick.core.types import Floats, Status
+from fedpick.engine.cohort import Cohort
+from fedpick.engine.flight import Flight, Task
+from fedpick.engine.paces import Rounds
+from fedpick.engine.weights import late_weights, weigh
 from fedpick.server.validation import printable, size_or
 
 if TYPE_CHECKING:
     from fedpick.server.round import Round
 
-__all__ = ["LateUpdate", "LateUpdates", "Mean", "Part", "base_weights", "flat", "parts", "weighed"]
+__all__ = ["LateUpdate", "LateUpdates", "Mean", "Part", "flat", "parts", "weighed"]
 
 MOST = 10_000  # updates that wait to be used: they are models, and a server's memory is finite
 
 
 @dataclass(frozen=True, eq=False)
 class LateUpdate:
-    """A late update, the round in which its client was chosen, and what it would have counted for in time."""
+    """A late update, its task, and what it would have counted for in time."""
 
-    name: str
+    task: Task
     update: Any
-    round: int
     base: float
+
+    @property
+    def name(self) -> str:
+        """Of the client."""
+        return str(self.task.client)
+
+    @property
+    def round(self) -> int:
+        """In which the client was chosen."""
+        return self.task.round
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +56,15 @@ class Part:
 class LateUpdates:
     """The clients that still owe an update of the last rounds, and the late updates that have come."""
 
-    def __init__(self, lateness: Lateness, log: logging.Logger, owner: str) -> None:
-        self.rounds, self.beta, self._log, self._owner = lateness.rounds, lateness.beta, log, owner
-        # round -> name -> what its update would have counted for, and whether that is a weight of the policy
-        self._owed: dict[int, dict[str, tuple[float, bool]]] = {}
-        self.waiting: list[LateUpdate] = []
+    def __init__(self, pace: Rounds, flight: Flight, log: logging.Logger, owner: str) -> None:
+        self.rounds, self.beta, self._flight, self._log, self._owner = pace.late, pace.beta, flight, log, owner
+        self._updates: dict[int, tuple[Any, float]] = {}  # that have come, and what each counts for; by task
         self._pulls: list[Callable[[], bool]] = []
+
+    @property
+    def waiting(self) -> list[str]:
+        """Names of the clients whose updates have come and wait to be used."""
+        return [str(name) for name in self._flight.held]
 
     def watch(self, pull: Callable[[], bool]) -> None:
         """Let `fetch` call this function, which takes a closed round's updates and returns whether more may come."""
@@ -61,15 +75,18 @@ class LateUpdates:
         """Take the updates of closed rounds that have come, where a framework does not hand them over by itself."""
         self._pulls = [pull for pull in self._pulls if pull()]
 
-    def note(self, view: View, choice: Choice, outcome: Outcome, names: Sequence[str]) -> None:
-        """Note which clients of a round that ends are late."""
-        if not self.rounds:
-            return
-        base, weighted = base_weights(choice, view.clients), choice.weights is not None
-        slow = choice.ids[np.asarray(outcome.status) == Status.LATE]
-        self._owed[view.round] = {names[k]: (base[k], weighted) for k in slow.tolist()}
-        self._owed = {t: owed for t, owed in self._owed.items() if view.round - t < self.rounds}
-        self.waiting = [each for each in self.waiting if view.round - each.round < self.rounds]
+    def begin(self, round: int) -> None:
+        """Before a round is opened: what is too old to be used in it is given up."""
+        self._flight.give_up(round, self.rounds)
+
+    def note(self, round: int, cohort: Cohort, base: Floats, names: Sequence[str]) -> None:
+        """Let the late tasks of a round that ends go on."""
+        if self.rounds:
+            choice, sized = cohort.choice, cohort.choice.weights is None
+            self._flight.add(
+                Task(cohort.first + at, names[choice.ids[at]], round, float(base[at]), choice.normalise, sized)
+                for at in cohort.late.tolist()
+            )
 
     def lifetime(self, limit: float | None) -> float | None:
         """Seconds for which answers to a round's messages are of use, if the round lasts `limit`; None: no limit."""
@@ -77,46 +94,40 @@ class LateUpdates:
 
     def owes(self, name: str, round: int) -> bool:
         """Whether an update of this client for this round may still come."""
-        return name in self._owed.get(round, {})
-
-    def free(self, names: Iterable[str]) -> list[str]:
-        """The clients of these names that do not still work on an earlier round; all of them if all do."""
-        names, busy = list(names), {name for owed in self._owed.values() for name in owed}
-        return [name for name in names if name not in busy] or names
+        return self._flight.owes(name, round)
 
     def keep(self, name: str, update: Any, round: int, size: float | None = None) -> Status | None:
         """Keep an update that comes after its round was closed; None if it cannot be used."""
         if not self.rounds:
             raise ContractError(f"{self._owner}: late = 0, so late updates are not kept; set late to some rounds")
-        base, weighted = self._owed.get(round, {}).pop(name, (None, False)) if isinstance(name, str) else (None, False)
-        if base is None or len(self.waiting) >= MOST:
-            self.drop(name, round, "nothing is owed" if base is None else f"{MOST} late updates are waiting already")
+        full = len(self._flight.held) >= MOST
+        task = self._flight.arrive(name, round, held=not full) if _known(name, round) else None
+        if task is None or full:
+            self.drop(name, round, f"{MOST} late updates are waiting already" if task else "nothing is owed")
             return None
-        self.waiting.append(LateUpdate(name, update, round, base if weighted else size_or(size, base)))
+        self._updates[task.id] = update, size_or(size, task.base) if task.sized else task.base
         return Status.LATE
 
     def drop(self, name: str, round: int, why: str) -> None:
         """Do not use an update that came; none is awaited from this client for this round any more."""
-        if isinstance(name, str):
-            self._owed.get(round, {}).pop(name, None)
-        self._log.info("late update of %s for round %s dropped: %s", printable(name), round, why)
+        if _known(name, round):
+            self._flight.arrive(name, round, held=False)
+        self._log.info("late update of %s for round %s dropped: %s", printable(name), printable(round), why)
 
-    def due(self, round: int) -> list[LateUpdate]:
+    def come(self, round: int) -> list[LateUpdate]:
         """The updates that this round may use."""
-        return [each for each in self.waiting if round - each.round <= self.rounds]
+        return [LateUpdate(task, *self._updates[task.id]) for task in self._flight.come(round, self.rounds)]
 
-    def used(self, taken: Sequence[LateUpdate]) -> None:
-        """Forget updates that were used."""
-        self.waiting = [each for each in self.waiting if each not in taken]
+    def use(self, taken: Sequence[LateUpdate]) -> None:
+        """Forget updates that were used, and those that are too old by now."""
+        self._flight.use(each.task for each in taken)
+        held = set(self._flight.held_ids)
+        self._updates = {id: each for id, each in self._updates.items() if id in held}
 
 
-def base_weights(choice: Choice, clients: Clients) -> dict[int, float]:
-    """What each chosen client's update counts for beside the others, by index: the policy's weight, else its size."""
-    each = clients.sizes[choice.ids] if choice.weights is None else choice.weights
-    found = dict.fromkeys(choice.ids.tolist(), 0.0)
-    for k, value in zip(choice.ids.tolist(), each.tolist(), strict=True):
-        found[k] = value if choice.weights is None else found[k] + value
-    return found
+def _known(name: object, round: object) -> bool:
+    """Whether these can be a client's name and a round: clients may send anything."""
+    return isinstance(name, str) and isinstance(round, int | np.integer)
 
 
 def flat(update: Any) -> Floats:
@@ -198,8 +209,11 @@ def parts(round: "Round", beta: float, taken: Sequence[LateUpdate], vector: Call
                 "vector=function from an update to its numbers, or late=Lateness(rounds, beta=0)"
             ) from error
     late = weighed(round, beta, taken, mean, vector)
-    total = sum(bases.values()) + sum(base for _, base in late) if round.choice.normalise else 1.0
-    total = max(total, np.finfo(np.float64).tiny)
-    return [Part(name, updates[name], base / total) for name, base in bases.items()] + [
-        Part(each.name, each.update, base / total, round.number - each.round) for each, base in late
+    base = np.array([*bases.values(), *(base for _, base in late)], dtype=np.float64)
+    relative = [round.choice.normalise] * len(bases) + [each.task.relative for each, _ in late]
+    weights = weigh(base, np.array(relative, dtype=np.bool_)).tolist()
+    in_time = [Part(name, updates[name], weight) for name, weight in zip(bases, weights[: len(bases)], strict=True)]
+    return in_time + [
+        Part(each.name, each.update, weight, round.number - each.round)
+        for (each, _), weight in zip(late, weights[len(bases) :], strict=True)
     ]

@@ -165,6 +165,7 @@ class Memory:
         roster.clients, roster.state, roster.last, roster.newcomers = clients, state, last, []
         roster.seen = arrays["seen"]
         roster.round, roster.clock = int(notes["round"]), float(notes["clock"])
+        roster.tasks = int(notes.get("tasks", 0))  # not in states of before 0.3
         roster.widths = {str(name): int(width) for name, width in notes["widths"].items()}
         # States that were written before models were kept have neither.
         roster.model, self._lettered = mark_of(notes.get("model")), "letters" in notes
@@ -244,7 +245,8 @@ class Memory:
         arrays |= {f"clients/{name}": v for name, v in vars(roster.clients).items() if v is not None}
         arrays["names"] = np.frombuffer(json.dumps(roster.names).encode(), dtype=np.uint8)
         arrays["numbers"], arrays["seen"] = np.array(roster.numbers, dtype=np.int64), roster.seen
-        notes = {"round": roster.round, "clock": roster.clock, "widths": roster.widths, "last": roster.last}
+        notes: dict[str, Any] = {"round": roster.round, "clock": roster.clock, "tasks": roster.tasks}
+        notes |= {"widths": roster.widths, "last": roster.last}
         meta = {
             "format": FORMAT,
             "fedpick": __version__,

@@ -1,7 +1,8 @@
 """The enrolled clients: their names and indices, and the policy's state."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ class Roster:
     state: Any = None
     round: int = 0
     clock: float = 0.0
+    tasks: int = 0  # given to clients so far, whose ids are never used again
     widths: dict[str, int] = field(default_factory=dict)  # of the reports, see reading.table
     last: list[int] = field(default_factory=list)  # indices of the last round's cohort
     newcomers: list[Newcomers] = field(default_factory=list)  # since the last round, and clients forgotten, in order
@@ -58,11 +60,17 @@ class Roster:
             self.issued += 1
         self.newcomers.append((names, newcomers))
 
+    def mask(self, names: Iterable[Any]) -> Bools:
+        """Mask of the enrolled clients of these names."""
+        found = np.zeros(len(self.names) + 1, dtype=np.bool_)  # the last one stands for names that are not enrolled
+        found[list(map(self.index.get, names, repeat(-1)))] = True
+        return found[:-1]
+
     def learn(self, view: View, choice: Choice, outcome: Outcome) -> list[Newcomers]:
         """Let the policy learn from a round; returns the clients enrolled since the round before."""
         self.state = observe(self.policy, self.state, view, choice, outcome)
         self.round = view.round
-        self.seen[view.available] = view.round
+        self.seen[view.there] = view.round
         self.last = sorted(set(choice.ids.tolist()))
         newcomers, self.newcomers = self.newcomers, []
         return newcomers

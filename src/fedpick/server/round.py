@@ -3,7 +3,6 @@
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +11,9 @@ from numpy.typing import ArrayLike
 
 from fedpick.core.errors import ContractError
 from fedpick.core.types import LOSS_LIMIT, Choice, Outcome, Status, View
-from fedpick.server.late_updates import LateUpdate, Part, base_weights, flat, parts
+from fedpick.engine.cohort import Cohort
+from fedpick.engine.weights import bases
+from fedpick.server.late_updates import LateUpdate, Part, flat, parts
 from fedpick.server.reports import ClientReports
 from fedpick.server.validation import number, printable, size_or
 from fedpick.store.records import Record
@@ -21,17 +22,6 @@ if TYPE_CHECKING:
     from fedpick.server.session import Session
 
 __all__ = ["Round"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    status: Status
-    seconds: float = math.nan
-    loss: float = math.nan
-    reports: ClientReports = field(default_factory=dict)
-    answered: bool = True  # whether a message came back
-    update: Any = None
-    size: float | None = None
 
 
 class Round:
@@ -45,7 +35,7 @@ class Round:
     def __init__(
         self, session: "Session", view: View, choice: Choice, *, probes: int, wall: float, begun: float
     ) -> None:
-        self.view, self.choice = view, choice
+        self.view = view
         self.probes, self.wall = probes, wall  # clients probed before the choice, and seconds that the choice took
         self.limit = session.deadline  # seconds; the duration of LATE clients
         self.megabytes = 0.0  # of the model, for the records; in units of 1e6 bytes
@@ -53,15 +43,23 @@ class Round:
         self.record: Record | None = None  # set when the round has ended
         self._session, self._begun = session, begun
         self._names = session.roster.names
-        self._index = {self._names[k]: k for k in dict.fromkeys(choice.ids.tolist())}
-        self._bases = base_weights(choice, view.clients)
-        self._answers: dict[int, _Answer] = {}  # by index, in the order of arrival
+        self.cohort = Cohort(choice, session.traits.keeps, session.flight.issue(len(choice)))
+        self._index = {self._names[k]: at for at, k in enumerate(self.cohort.choice.ids.tolist())}  # position by name
+        self._bases = bases(self.cohort.choice, view.clients).tolist()
+        self._updates: dict[int, Any] = {}  # by position, in the order of arrival
+        self._reports: dict[int, ClientReports] = {}
+        self._shares: tuple[tuple[int, int], Any] = (-1, -1), None
         self._taken: list[LateUpdate] | None = None  # late updates that this round uses
         self._refusing = False  # whether answers are no longer accepted
-        self._outcome: Outcome | None = None  # what the policy learns from, once it is settled
+        self._settled: tuple[Choice, Outcome] | None = None  # what the policy learns from
         self._took: float | None = None  # seconds until it is settled
         self._over = False
         self._changed = threading.Condition(session.lock)
+
+    @property
+    def choice(self) -> Choice:
+        """The policy's choice, each client once; once it is settled, with inclusion and weights of those used."""
+        return self.cohort.settled()
 
     @property
     def number(self) -> int:
@@ -77,13 +75,17 @@ class Round:
     def waiting(self) -> tuple[str, ...]:
         """Names of the clients that may still answer."""
         with self._changed:
-            return () if self._refusing else tuple(name for name, k in self._index.items() if k not in self._answers)
+            if self._refusing or not self.cohort.flying:
+                return ()
+            return tuple(name for name, at in self._index.items() if self.cohort.status(at) is None)
 
     @property
     def updates(self) -> dict[str, Any]:
         """The updates to aggregate (of clients that are DONE) by name, in the order of arrival."""
         with self._changed:
-            return {self._names[k]: each.update for k, each in self._answers.items() if each.status == Status.DONE}
+            ids, status = self.cohort.choice.ids, self.cohort.status
+            done = (at for at in self._updates if status(at) == Status.DONE)
+            return {self._names[ids[at]]: self._updates[at] for at in done}
 
     @property
     def weights(self) -> dict[str, float] | None:
@@ -93,15 +95,8 @@ class Round:
         added up. None: the policy leaves them to you (as a rule, examples over the sum of examples).
         """
         with self._changed:
-            done = [k for k, each in self._answers.items() if each.status == Status.DONE]
-            shares = self.choice.shares(np.isin(self.choice.ids, done))
-            if shares is None:
-                return None
-            sums = dict.fromkeys(done, 0.0)
-            for k, share in zip(self.choice.ids.tolist(), shares.tolist(), strict=True):
-                if k in sums:
-                    sums[k] += share
-            return {self._names[k]: total for k, total in sums.items()}
+            shares = self.choice.shares(self.cohort.used)
+            return None if shares is None else {name: float(shares[self._index[name]]) for name in self.updates}
 
     def parts(self, vector: Callable[[Any], ArrayLike] | None = None) -> list[Part]:
         """All updates to aggregate with their weights, among them the late ones of earlier rounds (`Session.late`).
@@ -120,7 +115,7 @@ class Round:
     def take_late(self) -> list[LateUpdate]:
         """The late updates that this round uses; they are not used in later ones."""
         if self._taken is None:
-            self._taken = self._session.late.due(self.number)
+            self._taken = self._session.late.come(self.number)
         return self._taken
 
     def base(self, name: str) -> float:
@@ -129,9 +124,17 @@ class Round:
         Weights of a client drawn twice are added up. Without either it is the client's size.
         """
         at = self._index[name]
-        answer = self._answers.get(at)
-        size = None if answer is None or self.choice.weights is not None else answer.size
-        return self._bases[at] if size is None else size
+        if self.cohort.choice.weights is None:
+            return float(self._bases[at])
+        counted = self.cohort.drawn, self.cohort.failed
+        if self._shares[0] != counted:  # weights of those used depend on how many these are
+            self._shares = counted, self.choice.weights
+        assert self._shares[1] is not None
+        return float(self._shares[1][at])
+
+    def drawn(self, name: str) -> int:
+        """How often a chosen client was drawn: more than once only with replacement."""
+        return int(self.cohort.choice.times[self._index[name]])
 
     def warn(self, text: str, *names: str) -> None:
         """Write a line about this round to the session's log."""
@@ -145,9 +148,7 @@ class Round:
     @property
     def full(self) -> bool:
         """Whether as many clients are DONE as the policy keeps; later ones are SURPLUS (OverSelect)."""
-        keep = self._session.traits.keeps
-        with self._changed:
-            return keep is not None and sum(each.status == Status.DONE for each in self._answers.values()) >= keep
+        return self.cohort.full
 
     def done(
         self,
@@ -178,21 +179,29 @@ class Round:
         """
         with self._changed:
             at = self._waits_for(name)
-            if at is None or at in self._answers:
-                return None if at is None else self._answers[at].status
-            value = math.nan if loss is None else number(loss)
-            if loss is not None and not abs(value) <= LOSS_LIMIT:
-                return self.failed(name, f"loss = {printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
-            took, reported = self.seconds if arrived is None else arrived, number(seconds)
-            possible = 0 < reported < math.inf and (self.limit is None or reported <= self.limit)
-            if self._session.durations == "arrival":
-                took = self._session.delay.duration(reported if possible else None, took)
-            elif possible:
-                took = reported
-            kept = self._session.reports.read(name, update, reports)
-            status = Status.SURPLUS if self.full else Status.DONE
-            examples = None if size is None else size_or(size, float(self.view.clients.sizes[at]))
-            self._note(at, _Answer(status, took, value, kept, update=update, size=examples))
+            if at is None or (before := self.cohort.status(at)) is not None:
+                return None if at is None else before
+            value = None if loss is None else number(loss)
+            took, session = self.seconds if arrived is None else arrived, self._session
+            if seconds is not None or session.durations == "arrival":
+                reported = number(seconds)
+                possible = 0 < reported < math.inf and (self.limit is None or reported <= self.limit)
+                if session.durations == "arrival":
+                    took = session.delay.duration(reported if possible else None, took)
+                elif possible:
+                    took = reported
+            status = self.cohort.arrive(at, took, value)
+            if status == Status.FAILED:
+                self._log_failure(name, f"loss = {printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
+            else:
+                self._updates[at] = update
+                if reports is not None or update is not None:
+                    self._reports[at] = session.reports.read(name, update, reports)
+                if size is not None and self.cohort.choice.weights is None:
+                    times = 1 if self.cohort.choice.copies is None else int(self.cohort.choice.copies[at])
+                    self._bases[at] = times * size_or(size, float(self.view.clients.sizes[self.cohort.choice.ids[at]]))
+            if self.cohort.complete:
+                self._changed.notify_all()
             return status
 
     def failed(self, name: str, why: str = "", /, *, answered: bool = True) -> Status | None:
@@ -205,26 +214,34 @@ class Round:
         """
         with self._changed:
             at = self._waits_for(name)
-            if at is None or at in self._answers:
-                return None if at is None else self._answers[at].status
-            shown = printable(name), printable(why or "no reason given")
-            self._session.log.warning("round %d: %s failed: %s", self.number, *shown)
-            self._note(at, _Answer(Status.FAILED, answered=answered))
-            return Status.FAILED
+            if at is None or (before := self.cohort.status(at)) is not None:
+                return None if at is None else before
+            self._log_failure(name, why or "no reason given")
+            status = self.cohort.arrive(at, math.nan, usable=False, answered=answered)
+            self._changed.notify_all()
+            return status
+
+    def _log_failure(self, name: str, why: str) -> None:
+        self._session.log.warning("round %d: %s failed: %s", self.number, printable(name), printable(why))
 
     def skip(self, names: Collection[str]) -> None:
         """Remove clients that were not asked from the round, so that they do not count as failed."""
         with self._changed:
-            gone = {self._index.pop(name) for name in names if name in self._index}
-            kept = ~np.isin(self.choice.ids, list(gone))
-            self.choice = self.choice.take(kept)
-            self._answers = {at: each for at, each in self._answers.items() if at not in gone}
+            gone = np.zeros(len(self.cohort), dtype=np.bool_)
+            gone[[self._index[name] for name in names if name in self._index]] = True
+            moved = np.cumsum(~gone) - 1
+            self.cohort.skip(gone)
+            self._index = {name: int(moved[at]) for name, at in self._index.items() if not gone[at]}
+            self._bases = [base for at, base in enumerate(self._bases) if not gone[at]]
+            self._updates = {int(moved[at]): each for at, each in self._updates.items() if not gone[at]}
+            self._reports = {int(moved[at]): each for at, each in self._reports.items() if not gone[at]}
             self._changed.notify_all()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until all chosen clients have answered or failed; returns whether they have.
+        """Wait until enough clients have answered, or all have answered or failed; returns whether it is so.
 
-        Later answers are not accepted, so `updates` and what the policy learns from do not change afterwards.
+        With `fp.OverSelect`, enough is the cohort size of the policy inside; else it is all. Later answers are not
+        accepted, so `updates` and what the policy learns from do not change afterwards.
 
         Args:
             seconds: longest time since the start of the round; None: the session's deadline.
@@ -232,9 +249,9 @@ class Round:
         with self._changed:
             self.limit = self.limit if seconds is None else seconds
             left = None if self.limit is None else max(self.limit - self.seconds, 0.0)
-            self._changed.wait_for(lambda: not self.waiting, left)
-            complete, self._refusing = not self.waiting, True
-            return complete
+            self._changed.wait_for(lambda: self._refusing or self.cohort.complete, left)
+            self._refusing = True
+            return self.cohort.complete
 
     def settle(self) -> None:
         """Accept no more answers, and fix what the policy learns from; `close` does this, too.
@@ -243,9 +260,10 @@ class Round:
         so that the new model can be kept with the round.
         """
         with self._changed:
-            if self._outcome is None:
+            if self._settled is None:
                 self._refusing, self._took = True, self.seconds
-                self._outcome = self._make_outcome()
+                self.cohort.close(self.seconds if self.limit is None else self.limit)
+                self._settled = self.cohort.settled(), self._make_outcome()
 
     def close(self) -> Record:
         """End the round and let the policy learn; the end of the `with` block does this."""
@@ -255,9 +273,10 @@ class Round:
                     raise ContractError(f"round {self.number} was abandoned; call session.round() to play it again")
                 self._end()
                 self.settle()
-                assert self._outcome is not None
-                self.record = self._session._learn(self, self._outcome, len(self._taken or ()))
-                self._session.late.used(self._taken or ())
+                assert self._settled is not None
+                self.record = self._session._learn(self, *self._settled, len(self._taken or ()))
+                self._session.late.use(self._taken or ())
+                self._session.late.note(self.number, self.cohort, np.array(self._bases), self._names)
             return self.record
 
     def abandon(self) -> None:
@@ -289,35 +308,20 @@ class Round:
             self._session.log.info("round %d: unexpected answer of %s: %s", self.number, printable(name), why)
         return at
 
-    def _note(self, at: int, answer: _Answer) -> None:
-        self._answers[at] = answer
-        self._changed.notify_all()
-
     @property
     def messages(self) -> int:
         """Messages sent and received, including probes."""
-        return len(self._index) + self._messages_back + 2 * self.probes
+        return len(self.cohort) + self.cohort.back + 2 * self.probes
 
     @property
     def traffic(self) -> float:
         """Megabytes sent and received; a probe's answer, one number, is not counted."""
-        return self.megabytes * (len(self._index) + self._messages_back + self.probes)
-
-    @property
-    def _messages_back(self) -> int:
-        return sum(each.answered for each in self._answers.values())
+        return self.megabytes * (len(self.cohort) + self.cohort.back + self.probes)
 
     def _make_outcome(self) -> Outcome:
         """The outcome that the policy learns from, aligned with its choice."""
-        late = _Answer(Status.LATE, self.seconds if self.limit is None else self.limit, answered=False)
-        answers = [self._answers.get(int(k), late) for k in self.choice.ids]
         # Only clients that succeeded have reports: a failed one must not decide the shape of the arrays.
         worth = self._session.reports.worth(self.updates)
-        pairs = zip(self.choice.ids, answers, strict=True)
-        reports = [answer.reports | worth.get(self._names[k], {}) for k, answer in pairs]
-        return Outcome(
-            status=np.array([answer.status for answer in answers], dtype=np.int8),
-            duration=[answer.seconds for answer in answers],
-            loss=[answer.loss for answer in answers],
-            reports=self._session.reports.tables(reports),
-        )
+        names = (self._names[k] for k in self.cohort.choice.ids)
+        reports = [self._reports.get(at, {}) | worth.get(name, {}) for at, name in enumerate(names)]
+        return self.cohort.outcome(self._session.reports.tables(reports))

@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike
 from fedpick.core import rng as rngs
 from fedpick.core.errors import ContractError, require
 from fedpick.core.protocol import Policy, check_choice, check_methods, traits
-from fedpick.core.types import Clients, Outcome, Status
+from fedpick.core.types import Choice, Clients, Outcome, Status
+from fedpick.engine.flight import Flight
+from fedpick.engine.paces import Rounds
 from fedpick.policies.text import label
 from fedpick.server import validation
 from fedpick.server.alarms import Alarms
@@ -46,6 +48,19 @@ __all__ = ["Session"]
 DURATIONS = ("arrival", "reported")
 
 
+def _pace(pace: Rounds | None, deadline: float | None, late: int | Lateness, owner: str) -> Rounds:
+    """The pace that a session was given, or rounds with this deadline and these late updates."""
+    lateness = late if isinstance(late, Lateness) else Lateness(late)
+    if pace is None:
+        lateness.check(owner)
+        require(deadline is None or 0 < deadline < np.inf, f"{owner}: deadline", deadline, "a number of seconds > 0")
+        return Rounds(deadline, lateness.rounds, lateness.beta)
+    require(isinstance(pace, Rounds), f"{owner}: pace", pace, "fp.Rounds, such as fp.Rounds(deadline=60, late=2)")
+    alone = deadline is None and lateness == Lateness()
+    require(alone, f"{owner}: pace", pace, "None beside deadline= or late=: write these in fp.Rounds(...)")
+    return pace
+
+
 class Session:
     """A policy used by a server, whose clients have names and may join and leave at any time.
 
@@ -69,6 +84,7 @@ class Session:
         late: how many rounds late an update may come (`keep`) and still be used (`Round.parts`), with a smaller weight;
             0: late updates are dropped. They wait in memory only, so that a restart loses them. A
             `fedpick.server.Lateness` also sets the weight.
+        pace: `fp.Rounds`, which holds the deadline and the late updates, in place of `deadline` and `late`.
         limits: `fedpick.server.Limits`: when clients are forgotten, how many are enrolled, how often a complete
             checkpoint is written.
         seed: of the policy's random numbers.
@@ -98,14 +114,14 @@ class Session:
         embed: Callable[[Any], ArrayLike] | None = None,
         value: ValueFn | None = None,
         late: int | Lateness = 0,
+        pace: Rounds | None = None,
         limits: Limits | None = None,
         seed: int = 0,
         host: Host | None = None,
     ) -> None:
         host, self.limits = host or Host(), limits or Limits()
         self.owner, self.log = owner, log = host.name, host.log
-        lateness = late if isinstance(late, Lateness) else Lateness(late)
-        require(deadline is None or 0 < deadline < np.inf, f"{owner}: deadline", deadline, "a number of seconds > 0")
+        self.pace = _pace(pace, deadline, late, owner)
         require(durations in DURATIONS, f"{owner}: durations", durations, f"one of {', '.join(DURATIONS)}")
         where = "None without state=, because a model is kept with the state of its round"
         require(model is None or state is not None, f"{owner}: model", model, where)
@@ -113,16 +129,16 @@ class Session:
         wanted = "a fedpick.server.Limits, such as Limits(most_clients=1000)"
         require(isinstance(self.limits, Limits), f"{owner}: limits", limits, wanted)
         self.limits.check(owner)
-        lateness.check(owner)
         check_methods(policy)
         self.policy, self.traits = policy, traits(policy)
         check_needs(policy, missing_in_session(policy, context, value), owner)
-        self.deadline, self.durations, self.context, self.seed = deadline, durations, context, seed
+        self.deadline, self.durations, self.context, self.seed = self.pace.deadline, durations, context, seed
         self._describe = describe
         self.lock = threading.RLock()  # held while anything of the session is read or changed
         self.roster, self.delay = Roster(policy), Delay()
         self.reports = Reports(self.roster, embed, log, value)
-        self.late = LateUpdates(lateness, log, owner)
+        self.flight = Flight()
+        self.late = LateUpdates(self.pace, self.flight, log, owner)
         self._round: Round | None = None
         self._forgotten = 0  # clients, since the last round
         self.memory: Any = None  # a Memory
@@ -214,7 +230,10 @@ class Session:
             self.continuity.begin_round(there)
             self._forget(there)
             self._enrol(there)
-            view, meter = view_of(self.roster, there, self.context, self.traits.context, probe, self.owner)
+            self.late.fetch()
+            self.late.begin(self.roster.round + 1)
+            self.flight.issued = max(self.flight.issued, self.roster.tasks)  # a restart goes on counting
+            view, meter = view_of(self, there, probe)
             before = perf_counter()
             choice = self.policy.select(self.roster.state, view, rngs.stream(self.seed, view.round, "policy"))
             wall = perf_counter() - before - meter[1]
@@ -233,10 +252,12 @@ class Session:
             self.storage.measure(metrics, training)
 
     def free(self, names: Iterable[str]) -> list[str]:
-        """The clients of these names that do not still work on an earlier round (`late`); all of them if all do."""
+        """The clients of these names that do not still work on an earlier round (`late`); `round` asks no others."""
         with self.lock:
             self.late.fetch()
-            return self.late.free(names)
+            self.late.begin(self.roster.round + 1)
+            busy = set(self.flight.busy)
+            return [name for name in names if name not in busy]
 
     def keep(self, name: str, update: Any, *, round: int, size: float | None = None) -> Status | None:
         """Keep an update of an earlier round, in which the client was chosen, for the next round's `parts`.
@@ -302,20 +323,20 @@ class Session:
         if self._round is round:
             self._round = None
 
-    def _learn(self, round: Round, outcome: Outcome, late: int) -> Record:
+    def _learn(self, round: Round, choice: Choice, outcome: Outcome, late: int) -> Record:
         """End a round that used `late` late updates: the policy learns, and the round is on disk when this returns."""
         roster, begun = self.roster, perf_counter()
         self.continuity.check_model(round.model)
         notes = {"forgotten": float(self._forgotten), FRESH: float(self.continuity.fresh)}
         self.storage.expect()
-        newcomers = roster.learn(round.view, round.choice, outcome)
+        roster.tasks = self.flight.issued
+        newcomers = roster.learn(round.view, choice, outcome)
         self.continuity.set_model(round.number, round.model)
-        self.late.note(round.view, round.choice, outcome, roster.names)
         seconds = round.seconds
         roster.clock += seconds
         record = Record.of(
             round.view,
-            round.choice,
+            choice,
             outcome,
             clock=roster.clock,
             seconds=seconds,
@@ -323,14 +344,14 @@ class Session:
             megabytes=round.traffic,
             wall={"selection": round.wall + perf_counter() - begun},
             metrics={name: value for name, value in notes.items() if value},
-            there=None if self.storage.writer is None else roster.there(round.view.available),
+            there=None if self.storage.writer is None else roster.there(round.view.there),
             joined=roster.issued,
         )
         self._forgotten = 0
         record = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
-        self.storage.save(round.view, round.choice, outcome, record, newcomers)
+        self.storage.save(round.view, choice, outcome, record, newcomers)
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
         delay = f"; delay of replies about {self.delay.seconds:.2f} s" if self.delay.seconds else ""
         self.log.info("round %d: %s%s", round.number, counts, delay)
-        self.alarms.ended(round.number, roster.names, round.choice, outcome, late, round.limit)
+        self.alarms.ended(round.number, roster.names, choice, outcome, late, round.limit)
         return record

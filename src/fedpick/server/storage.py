@@ -113,7 +113,7 @@ class Storage:
         if self.memory is not None:
             from fedpick.server.journal import Turn
 
-            self.memory.keep(Turn(view, choice, outcome, record, newcomers, self._roster.model))
+            self.memory.keep(Turn(view, choice, outcome, record, newcomers, self._roster.model, self._roster.tasks))
 
     def measure(self, metrics: Mapping[str, Any], training: bool) -> None:
         """Add metrics to the record of the last round, unless the next one has begun."""

@@ -3,16 +3,18 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedpick.core.errors import ContractError, FedpickError
 from fedpick.core.protocol import check_asked
 from fedpick.core.types import Floats, Ints, View
-from fedpick.server.roster import Roster
-from fedpick.server.settings import ContextFn, ProbeFn
+from fedpick.server.settings import ProbeFn
 from fedpick.server.validation import printable
+
+if TYPE_CHECKING:
+    from fedpick.server.session import Session
 
 __all__ = ["Eligible", "NotEnoughClientsError", "listed", "permitted", "view_of"]
 
@@ -72,22 +74,16 @@ def listed(
     return {name: found[name] for name in may}
 
 
-def view_of(
-    roster: Roster,
-    there: Iterable[str],
-    context: ContextFn | None,
-    width: int | None,
-    probe: ProbeFn | None,
-    owner: str,
-) -> tuple[View, list[float]]:
+def view_of(session: "Session", there: Iterable[str], probe: ProbeFn | None) -> tuple[View, list[float]]:
     """The policy's view of the next round, and a count of its probes: clients asked, seconds.
 
-    The policy reads `width` columns of the context; None: any number.
+    Of the clients that are `there`, those that still work on an earlier round are not available.
     """
-    number, meter = roster.round + 1, [0.0, 0.0]
+    roster, owner, meter = session.roster, session.owner, [0.0, 0.0]
     assert roster.clients is not None
-    available = np.zeros(len(roster.names), dtype=np.bool_)
-    available[[roster.index[name] for name in there]] = True
+    present = roster.mask(there)
+    busy, held = roster.mask(session.flight.busy), roster.mask(session.flight.held)
+    available = present & ~busy
 
     def metered(ids: Ints, /, *, batch: int | None = None) -> Floats:
         assert probe is not None
@@ -102,14 +98,31 @@ def view_of(
         meter[1] += perf_counter() - before
         return losses
 
-    values = None
-    if context is not None:
-        idle = np.ones(len(roster.names), dtype=np.bool_)
-        idle[roster.last] = False
-        values = np.asarray(context(number, list(roster.names), idle), dtype=np.float64)
-        if width is not None and values.shape != (len(idle), width):
-            raise ContractError(
-                f"{owner}: context returned shape {values.shape}, but must return {(len(idle), width)}: "
-                f"for each client the {width} columns that the policy reads"
-            )
-    return View(number, available, roster.clients, values, None if probe is None else metered), meter
+    number = roster.round + 1
+    return View(
+        number,
+        available,
+        roster.clients,
+        _context(session, number),
+        None if probe is None else metered,
+        there=present,
+        busy=busy,
+        held=held,
+        wanted=session.traits.asks,
+    ), meter
+
+
+def _context(session: "Session", round: int) -> Floats | None:
+    """What the session's function `context` returns for this round; None without one."""
+    if session.context is None:
+        return None
+    roster, width = session.roster, session.traits.context
+    idle = np.ones(len(roster.names), dtype=np.bool_)
+    idle[roster.last] = False
+    values = np.asarray(session.context(round, list(roster.names), idle), dtype=np.float64)
+    if width is not None and values.shape != (len(idle), width):
+        raise ContractError(
+            f"{session.owner}: context returned shape {values.shape}, but must return {(len(idle), width)}: "
+            f"for each client the {width} columns that the policy reads"
+        )
+    return values

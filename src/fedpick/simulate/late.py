@@ -1,75 +1,76 @@
-"""Late updates that are kept (`World.late`): trained from the model that was sent, used in the round they arrive in.
+"""Late updates in simulated runs: trained when they are sent, kept until they come, used in the round they come in.
 
-They wait in the run's state as arrays whose first axis is the update: "client", "round" (in which it was sent), "due"
-(the clock when it arrives), and what the trainer keeps of it. Until then its client is busy, and not available.
+Their tasks are in the run's `Flight`, the updates in `RunState.late`: arrays whose first axis is the update, "task"
+(its id) and what the trainer keeps of it.
 
 In a round of two phases, a client whose norm comes late cannot be drawn by its norm. Its update is used as if it had
 been drawn with probability 1: its base weight is its share of the data of all who were asked and did not fail.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedpick.core import rng as rngs
 from fedpick.core.protocol import Trainer
-from fedpick.core.types import Bools, Choice, Floats, Ints, Status
+from fedpick.core.types import Choice, Floats, Status
+from fedpick.engine.cohort import Cohort
+from fedpick.engine.flight import Task, rows_of
 from fedpick.simulate.abilities import LateTrainer
 from fedpick.store.checkpoint import RunState
-from fedpick.worlds import Timing, World
 
-__all__ = ["behind", "busy", "take", "train", "wait"]
+if TYPE_CHECKING:
+    from fedpick.simulate.round import OpenRound
+
+__all__ = ["take", "train", "wait"]
 
 Kept = dict[str, Any]
 
 
-def busy(state: RunState, clients: int) -> Bools:
-    """Mask of the clients that still work on an earlier round."""
-    mask = np.zeros(clients, dtype=np.bool_)
-    if state.late:
-        mask[state.late["client"][state.late["due"] > state.world.clock]] = True
-    return mask
+def _asked(cohort: Cohort, sizes: Floats) -> Choice:
+    """All who were asked in a first phase, each with its share of the data of those who did not fail."""
+    ids = cohort.choice.ids
+    held = np.where(cohort.statuses == Status.FAILED, 0.0, sizes[ids])
+    return Choice(ids, weights=held / max(held.sum(), np.finfo(np.float64).tiny), normalise=False)
 
 
-def behind(ids: Ints, asked: Timing, sizes: Floats) -> tuple[Choice, Timing]:
-    """The late clients of a first phase, as a choice with their times.
+def train(trainer: Trainer, state: RunState, seed: int, chosen: "OpenRound") -> Kept:
+    """Let the late tasks of this round go on; their clients train from the model that they were sent: the present one.
 
-    Args:
-        ids: of all who were asked.
-        asked: how that ended.
-        sizes: of all clients.
+    Returns the updates of those that will come.
     """
-    late, held = asked.status == Status.LATE, np.where(asked.status == Status.FAILED, 0.0, sizes[ids])
-    weights = held[late] / max(held.sum(), np.finfo(np.float64).tiny)
-    arrives = None if asked.arrives is None else asked.arrives[late]
-    timing = Timing(asked.status[late], asked.duration[late], asked.seconds, arrives)
-    return Choice(ids[late], weights=weights, normalise=False), timing
-
-
-def train(
-    world: World, trainer: Trainer, state: RunState, seed: int, round: int, choice: Choice, timing: Timing
-) -> Kept:
-    """What arrives later of this round; its clients train from the model that they were sent: the present one."""
-    late = timing.status == Status.LATE
-    if not world.late or timing.arrives is None or not late.any():
+    cohort, answers, choice = chosen.cohort, chosen.answers, chosen.cohort.choice
+    if chosen.first is not None and chosen.first.cohort is not None:
+        cohort, answers = chosen.first.cohort, chosen.first.answers
+        choice = _asked(cohort, chosen.view.clients.sizes)
+    if not chosen.pace.late or not len(cohort.late):
         return {}
-    ids = choice.ids
+    ids, round, due = choice.ids, chosen.round, chosen.begun + chosen.spent + answers.took
+    state.flight.add(Task(cohort.first + int(at), int(ids[at]), round, due=float(due[at])) for at in cohort.late)
+    late = np.zeros(len(ids), dtype=np.bool_)
+    late[cohort.late] = np.isfinite(due[cohort.late])
+    if not late.any():
+        return {}
     rng = rngs.stream(seed, round, "train late")
     updates = trainer.train(state.model, ids, late, state.world.epochs[ids], round, rng)
     assert isinstance(trainer, LateTrainer)  # see check_fit
     at, kept = trainer.keep(choice, updates)
-    return {"client": ids[at], "round": np.full(len(at), round), "due": timing.arrives[at], **kept} if len(at) else {}
+    return {"task": cohort.first + at, **kept} if len(at) else {}
 
 
-def take(world: World, state: RunState, round: int) -> Kept:
-    """The updates that have arrived by the end of this round and are not too old; what arrived leaves the state."""
-    held = state.late
+def take(state: RunState, chosen: "OpenRound") -> Kept:
+    """The late updates that this round uses, for `LateTrainer.aggregate`; those that are of no use leave the state."""
+    tasks, held = state.flight.come(chosen.round, chosen.pace.late), state.late
+    state.flight.use(tasks)
     if not held:
         return {}
-    here, young = held["due"] <= state.world.clock, round - held["round"] <= world.late
-    state.late = {} if here.all() else {name: values[~here] for name, values in held.items()}
-    found = {name: values[here & young] for name, values in held.items()}
-    return {**found, "now": round} if len(found["client"]) else {}
+    at = rows_of(held["task"], tasks)
+    sent = {task.id: task.round for task in tasks}
+    found = {name: values[at] for name, values in held.items()}
+    rounds = np.array([sent[id] for id in found["task"].tolist()], dtype=np.int64)
+    awaited = np.isin(held["task"], state.flight.ids)
+    state.late = {name: values[awaited] for name, values in held.items()} if awaited.any() else {}
+    return {**found, "round": rounds, "now": chosen.round, "beta": chosen.pace.beta} if len(at) else {}
 
 
 def wait(state: RunState, more: Kept) -> None:

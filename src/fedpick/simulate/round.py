@@ -1,9 +1,12 @@
-"""One simulated round from beginning to end; start reading at `play`."""
+"""One simulated round from beginning to end; start reading at `play`.
 
-import copy
+What an answer counts as, who is busy and what an update weighs are rules of `fedpick.engine`; here are the virtual
+clock and the trainer's calls.
+"""
+
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +15,30 @@ from fedpick.core import rng as rngs
 from fedpick.core.errors import ContractError, MissingError
 from fedpick.core.protocol import Policy, Trainer, check_asked, check_choice, check_reports, traits
 from fedpick.core.state import observe
-from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, Updates, View
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Updates, View
+from fedpick.engine.cohort import Cohort, possible
+from fedpick.engine.flight import Flight
+from fedpick.engine.paces import Rounds
 from fedpick.simulate import late
 from fedpick.simulate.abilities import LateTrainer, ScoringTrainer, TwoPhaseTrainer
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record, presence
-from fedpick.worlds import Draw, Timing, World, WorldState
+from fedpick.worlds import Draw, World, WorldState
 
-__all__ = ["OpenRound", "Work", "choose", "delay", "evaluate", "judge", "over_clients", "play", "settle", "work"]
+__all__ = [
+    "Closed",
+    "OpenRound",
+    "Work",
+    "choose",
+    "close",
+    "evaluate",
+    "over_clients",
+    "pace_of",
+    "play",
+    "settle",
+    "train",
+    "work",
+]
 
 
 @dataclass
@@ -34,15 +53,80 @@ class _Meter:
     rng: np.random.Generator
     asked: int = 0
     seconds: float = 0.0
-    there: Bools | None = None  # mask of the clients that can be asked
+    may: Bools | None = None  # mask of the clients that can be asked
 
     def __call__(self, ids: Ints, /, *, batch: int | None = None) -> Floats:
-        assert self.there is not None
-        check_asked(self.there, ids, "view.probe")
+        assert self.may is not None
+        check_asked(self.may, ids, "view.probe")
         took = self.world.probe_share * self.world.seconds(self.state, self.draw, ids)
         self.seconds += float(took.max(initial=0.0))  # the server waits for the slowest
         self.asked += len(ids)
         return self.trainer.probe(self.model, ids, batch, self.rng)
+
+
+@dataclass(eq=False)
+class Answers:
+    """When the answers of a cohort come, on the virtual clock, and which of them cannot be used.
+
+    A client that fails is never heard of again, so that the server waits for it until the deadline; without a deadline,
+    the server notices it when the client should have answered.
+    """
+
+    cohort: Cohort
+    took: Floats  # seconds until the answer; infinite: never
+    fails: Bools  # mask of those whose failure is noticed then
+    order: Ints  # positions of those that come by the deadline, in the order of their times
+    deadline: float | None
+    bad: Bools = field(init=False)  # mask of those whose update has turned out to be unusable
+
+    def __post_init__(self) -> None:
+        self.bad = np.zeros(len(self.cohort), dtype=np.bool_)
+
+    @classmethod
+    def of(cls, world: World, state: WorldState, draw: Draw, cohort: Cohort, deadline: float | None) -> "Answers":
+        """The answers of this cohort in this round of the world."""
+        ids = cohort.choice.ids
+        took, fails = world.seconds(state, draw, ids), ~world.works(state, draw, ids)
+        if deadline is not None:
+            took, fails = np.where(fails, np.inf, took), np.zeros(len(ids), dtype=np.bool_)
+        come = np.flatnonzero(took <= (np.inf if deadline is None else deadline))
+        if cohort.keep is not None and cohort.choice.times.sum() > cohort.keep:  # else their order does not matter
+            come = come[draw.first(took[come], ids[come])]
+        return cls(cohort, took, fails, come, deadline)
+
+    def needed(self) -> Bools:
+        """Mask of the clients whose answers will be used, as far as is known: only these need to be trained."""
+        come = self.order[~(self.fails | self.bad)[self.order]]
+        if self.cohort.keep is not None:
+            drawn = np.cumsum(self.cohort.choice.times[come])
+            come = come[: int(np.searchsorted(drawn, self.cohort.keep)) + 1]
+        mask = np.zeros(len(self.cohort), dtype=np.bool_)
+        mask[come] = True
+        return mask
+
+    def reject(self, bad: Bools) -> bool:
+        """Note updates that cannot be used; whether answers of others take their place, which must be trained, too."""
+        if not bad.any():
+            return False
+        before = self.needed()
+        self.bad |= bad
+        return bool((self.needed() & ~before).any())
+
+    def deliver(self, loss: Floats | None = None) -> float:
+        """Let the answers come until the cohort is complete or the deadline is reached; returns the seconds."""
+        cohort, last = self.cohort, 0.0
+        losses = None if loss is None else loss.tolist()
+        for at in self.order.tolist():
+            if cohort.complete:
+                break
+            if self.fails[at]:
+                cohort.arrive(at, np.nan, usable=False, answered=False)
+            else:
+                cohort.arrive(at, self.took[at], None if losses is None else losses[at], not self.bad[at])
+            last = max(last, float(self.took[at]))
+        seconds = last if cohort.complete or self.deadline is None else self.deadline
+        cohort.close(seconds if self.deadline is None else self.deadline)
+        return seconds
 
 
 @dataclass
@@ -56,97 +140,112 @@ class _FirstPhase:
     split: TwoPhaseTrainer  # the same one
     model: Any
     rng: np.random.Generator
-    there: Bools
-    ids: Ints | None = None
-    asked: Timing | None = None  # who of them answers, and when
-    updates: Updates | None = None
+    deadline: float | None
+    may: Bools
+    flight: Flight
+    cohort: Cohort | None = None  # those who were asked
+    seconds: float = 0.0
+    answers: Answers = None  # type: ignore[assignment]
+    updates: Updates = None  # type: ignore[assignment]
 
     def __call__(self, ids: Ints, /) -> Floats:
-        if self.ids is not None:
+        if self.cohort is not None:
             raise ContractError("view.norms was called twice in a round, but clients train once: ask all at once")
-        check_asked(self.there, ids, "view.norms")
-        asked = self.asked = self.world.close(copy.deepcopy(self.state), self.draw, Choice(ids))
-        self.ids = np.asarray(ids)
-        epochs = self.state.epochs[self.ids]
-        self.updates = self.trainer.train(self.model, self.ids, asked.used, epochs, self.draw.round, self.rng)
-        usable = np.isfinite(self.updates.loss)
-        if self.updates.valid is not None:
-            usable = usable & self.updates.valid
-        norms = self.updates.reports.get("update_norm", np.full(len(self.ids), np.nan))  # none where nobody answers
-        return np.where(asked.used & usable, np.asarray(norms), np.nan)
+        check_asked(self.may, ids, "view.norms")
+        self.cohort = cohort = Cohort(Choice(ids), None, self.flight.issue(len(ids)))
+        self.answers = Answers.of(self.world, self.state, self.draw, cohort, self.deadline)
+        used, ids = self.answers.needed(), np.asarray(ids)
+        self.updates = self.trainer.train(self.model, ids, used, self.state.epochs[ids], self.draw.round, self.rng)
+        self.answers.reject(used & ~_usable(self.updates, used))
+        self.seconds = self.answers.deliver(self.updates.loss)
+        norms = self.updates.reports.get("update_norm", np.full(len(ids), np.nan))  # none where nobody answers
+        return np.where(cohort.used, np.asarray(norms), np.nan)
 
     def part(self, chosen: Ints) -> Updates:
         """The updates of the chosen, all of whom were asked."""
-        assert self.ids is not None
-        assert self.updates is not None
-        where = {int(client): at for at, client in enumerate(self.ids)}
+        assert self.cohort is not None
+        where = {int(client): at for at, client in enumerate(self.cohort.choice.ids)}
         stranger = next((int(client) for client in chosen if int(client) not in where), None)
         if stranger is not None:
             raise ContractError(f"client {stranger} was chosen, but was not asked by view.norms: it has no update")
-        positions = np.array([where[int(client)] for client in chosen], dtype=np.int64)
-        return self.split.part(self.updates, positions)
+        return self.split.part(self.updates, np.array([where[int(client)] for client in chosen], dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class OpenRound:
-    """A round whose clients are chosen and timed, but have not trained."""
+    """A round whose clients are chosen, but have not trained."""
 
     round: int
     view: View
-    choice: Choice
-    timing: Timing
+    answers: Answers
+    pace: Rounds
+    begun: float  # the clock when the clients are asked
+    spent: float  # seconds that probes took before
     probes: int
     wall: float  # real seconds that the policy took
-    # In a round of two phases:
-    asked: int = 0  # clients that trained for the norm of their update
-    sent: Updates | None = None  # by the chosen
-    behind: tuple[Choice, Timing] | None = None  # clients too late to be chosen, if late updates are kept
+    first: _FirstPhase | None = None  # of a round of two phases
+    sent: Updates | None = None  # by the chosen, who have trained in the first phase
+
+    @property
+    def cohort(self) -> Cohort:
+        """The clients that are asked."""
+        return self.answers.cohort
 
 
-def play(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None = None) -> Record:
-    """Play the next round; changes `state` in place."""
-    chosen = choose(policy, world, state, seed, trainer)
+def play(
+    policy: Policy[Any],
+    world: World,
+    state: RunState,
+    seed: int,
+    trainer: Trainer | None = None,
+    pace: Rounds | None = None,
+) -> Record:
+    """Play the next round; changes `state` in place. `pace` is by default that of the world."""
+    chosen = choose(policy, world, state, seed, trainer, pace or pace_of(world, trainer))
     start = time.perf_counter()
     if trainer is None:
-        outcome = chosen.timing.report()
-    else:
-        updates = trainer.train(*work(chosen, state, seed)) if chosen.sent is None else chosen.sent
-        outcome = judge(chosen, updates)
-        delayed = delay(world, trainer, state, seed, chosen)
-        arrived = late.take(world, state, chosen.round)
-        if arrived:
-            assert isinstance(trainer, LateTrainer)  # see check_fit
-            state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates, arrived)
-        elif (outcome.status == Status.DONE).any():
-            state.model = trainer.aggregate(state.model, chosen.choice, outcome, updates)
-        late.wait(state, delayed)
-    return settle(policy, world, state, chosen, outcome, trainer, time.perf_counter() - start)
+        return settle(policy, world, state, chosen, close(state, chosen, None), None, time.perf_counter() - start)
+    updates = train(trainer, chosen, state, seed) if chosen.sent is None else chosen.sent
+    closed = close(state, chosen, updates)
+    arrived, delayed = late.take(state, chosen), late.train(trainer, state, seed, chosen)
+    if arrived:
+        assert isinstance(trainer, LateTrainer)  # see check_fit
+        state.model = trainer.aggregate(state.model, closed.choice, closed.outcome, updates, arrived)
+    elif chosen.cohort.drawn:
+        state.model = trainer.aggregate(state.model, closed.choice, closed.outcome, updates)
+    late.wait(state, delayed)
+    return settle(policy, world, state, chosen, closed, trainer, time.perf_counter() - start)
 
 
-def delay(world: World, trainer: Trainer, state: RunState, seed: int, chosen: OpenRound) -> late.Kept:
-    """The late updates of this round that are kept."""
-    choice, timing = chosen.behind or (chosen.choice, chosen.timing)
-    return late.train(world, trainer, state, seed, chosen.round, choice, timing)
+def pace_of(world: World, trainer: Trainer | None) -> Rounds:
+    """Rounds with the deadline, the late updates and the wait of the world."""
+    return Rounds(world.deadline, world.late, getattr(trainer, "late_beta", Rounds.beta), world.wait)
 
 
-def choose(policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None) -> OpenRound:
-    """The first half of a round: availability, the policy's choice, and the clients' times."""
-    round = state.round + 1
+def choose(
+    policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None, pace: Rounds
+) -> OpenRound:
+    """The first half of a round: who is there and free, the policy's choice, and when the answers will come."""
+    round, about, flight = state.round + 1, traits(policy), state.flight
     draw = world.draw(state.world, seed, round)
+    flight.give_up(round, pace.late)
 
     meter = None
     if trainer is not None:
         meter = _Meter(world, state.world, draw, trainer, state.model, rngs.stream(seed, round, "probe"))
-    view = world.view(state.world, draw, meter)
-    if state.late:
-        view = replace(view, available=view.available & ~late.busy(state, len(world.clients)))
+    view = replace(world.view(state.world, draw, meter), wanted=about.asks)
+    if flight.busy:
+        busy = flight.mask(len(world.clients))
+        view = replace(view, available=view.there & ~busy, busy=busy)
     if meter is not None:
-        meter.there = view.available
-    about, first = traits(policy), None
+        meter.may = view.available
+    first = None
     if trainer is not None and "norms" in about.needs:
         assert isinstance(trainer, TwoPhaseTrainer)  # see check_fit
-        train = rngs.stream(seed, round, "train")
-        first = _FirstPhase(world, state.world, draw, trainer, trainer, state.model, train, view.available)
+        rng = rngs.stream(seed, round, "train")
+        first = _FirstPhase(
+            world, state.world, draw, trainer, trainer, state.model, rng, pace.deadline, view.available, flight
+        )
         view = replace(view, norms=first)
 
     start = time.perf_counter()
@@ -155,20 +254,11 @@ def choose(policy: Policy[Any], world: World, state: RunState, seed: int, traine
     check_choice(policy, view, choice, replace=about.replace)
 
     probing, probes = (0.0, 0) if meter is None else (meter.seconds, meter.asked)
-    timing = world.close(state.world, draw, choice, about.keeps, probing)
-    if state.late and not view.available.any():  # all who are there are busy: until the first of them answers
-        longer = max(float(state.late["due"].min()) - state.world.clock, 0.0)
-        state.world.clock += longer
-        timing = replace(timing, seconds=timing.seconds + longer)
-    if first is None or first.ids is None:
-        return OpenRound(round, view, choice, timing, probes, wall)
-    # The chosen have trained already, with all who were asked: the round lasts as long as those took.
-    assert first.asked is not None
-    longer = max(first.asked.seconds - timing.seconds, 0.0)
-    state.world.clock += longer
-    timing = replace(timing, seconds=timing.seconds + longer)
-    behind = late.behind(first.ids, first.asked, world.clients.sizes) if world.late else None
-    return OpenRound(round, view, choice, timing, probes, wall, len(first.ids), first.part(choice.ids), behind)
+    cohort = Cohort(choice, about.keeps, flight.issue(len(choice)))
+    answers = Answers.of(world, state.world, draw, cohort, pace.deadline)
+    asked = None if first is None or first.cohort is None else first
+    sent = None if asked is None else asked.part(cohort.choice.ids)
+    return OpenRound(round, view, answers, pace, state.world.clock, probing, probes, wall, asked, sent)
 
 
 class Work(NamedTuple):
@@ -184,29 +274,72 @@ class Work(NamedTuple):
 
 def work(chosen: OpenRound, state: RunState, seed: int) -> Work:
     """The local work of a round."""
-    ids, round = chosen.choice.ids, chosen.round
+    ids, round = chosen.cohort.choice.ids, chosen.round
     rng = rngs.stream(seed, round, "train")
-    return Work(state.model, ids, chosen.timing.used, state.world.epochs[ids], round, rng)
+    return Work(state.model, ids, chosen.answers.needed(), state.world.epochs[ids], round, rng)
 
 
-def judge(chosen: OpenRound, updates: Updates) -> Outcome:
-    """The outcome as the server sees it: an unusable update turns DONE into FAILED, but counts as time and message."""
-    timing = chosen.timing
+def train(trainer: Trainer, chosen: OpenRound, state: RunState, seed: int, updates: Updates | None = None) -> Updates:
+    """The updates of the clients that are used; where one is unusable, those whose answers take its place train, too.
+
+    `updates` are those of a first attempt, if there was one.
+    """
+    while True:
+        job = work(chosen, state, seed)
+        found = trainer.train(*job) if updates is None else updates
+        if not chosen.answers.reject(job.used & ~_usable(found, job.used)):
+            return found
+        updates = None
+
+
+def _usable(updates: Updates, used: Bools) -> Bools:
+    """Mask of the updates that can be aggregated; the others' clients have failed."""
     if not isinstance(updates, Updates):
         raise ContractError(
             f"Trainer.train returned {type(updates).__name__}, but must return fp.Updates: the losses, and what "
             "Trainer.aggregate needs"
         )
-    usable = np.isfinite(updates.loss)
+    usable = possible(np.asarray(updates.loss))
     if updates.valid is not None:
         usable = usable & updates.valid
-    if usable.shape != timing.status.shape:
+    if usable.shape != used.shape:
         raise ContractError(
-            f"Trainer.train returned losses of shape {usable.shape}, but {len(timing.status)} clients were chosen: "
+            f"Trainer.train returned losses of shape {usable.shape}, but {len(used)} clients were chosen: "
             "return one per client, NaN for those whose work is not used"
         )
-    status = np.where(timing.used & ~usable, Status.FAILED, timing.status).astype(np.int8)
-    return replace(timing, status=status).report(np.where(timing.used, updates.loss, np.nan), updates.reports)
+    return usable
+
+
+class Closed(NamedTuple):
+    """What the server knows when it closes a round."""
+
+    choice: Choice  # with inclusion and weights of those used
+    outcome: Outcome
+    seconds: float
+    landed: int  # answers of earlier rounds that came in this one
+
+
+def close(state: RunState, chosen: OpenRound, updates: Updates | None) -> Closed:
+    """Let the answers come until the round is closed; advances the clock."""
+    cohort, world = chosen.cohort, state.world
+    if chosen.sent is not None and updates is not None:
+        chosen.answers.reject(chosen.answers.needed() & ~_usable(updates, chosen.answers.bad))
+    seconds = chosen.answers.deliver(None if updates is None else np.asarray(updates.loss, dtype=np.float64))
+    if not len(cohort):
+        first = state.flight.first - world.clock - chosen.spent
+        seconds = chosen.pace.empty(bool(chosen.view.available.any()), None if np.isinf(first) else first)
+    if chosen.first is not None:  # the round lasts as long as all who were asked took
+        seconds = max(seconds, chosen.first.seconds)
+    seconds += chosen.spent
+    world.clock += seconds
+    world.idle[:] = True
+    world.idle[cohort.choice.ids] = False
+    reports: dict[str, Any] = {}
+    for name, values in ({} if updates is None else updates.reports).items():
+        reports[name] = values = np.array(values)
+        if values.dtype.kind == "f" and len(values) == len(cohort):
+            values[~cohort.used] = np.nan  # of those that are not used, nothing has come
+    return Closed(cohort.settled(), cohort.outcome(reports), seconds, state.flight.land(world.clock))
 
 
 def _reported(policy: Policy[Any], clients: Clients, outcome: Outcome) -> float:
@@ -224,33 +357,33 @@ def settle(
     world: World,
     state: RunState,
     chosen: OpenRound,
-    outcome: Outcome,
+    closed: Closed,
     trainer: Trainer | None,
     wall: float,
 ) -> Record:
     """The end of a round: the policy learns, the model is evaluated; changes `state` in place."""
-    choice, timing = chosen.choice, chosen.timing
+    choice, outcome = closed.choice, closed.outcome
     check_reports(policy, outcome)
     lacking = _lacking(policy, chosen.view.clients, outcome)
     state.policy = observe(policy, state.policy, chosen.view, choice, outcome)
     state.round = chosen.round
 
-    answered = int(np.count_nonzero(timing.status != Status.FAILED))  # an unusable update is a message, too
-    answered += 0 if chosen.behind is None else len(chosen.behind[0])
-    models = (chosen.asked or len(choice)) + answered + chosen.probes  # in two phases, all who are asked get the model
+    asked = 0 if chosen.first is None or chosen.first.cohort is None else len(chosen.first.cohort)
+    back = chosen.cohort.back + closed.landed
+    models = (asked or len(choice)) + back + chosen.probes  # in two phases, all who are asked get the model
     return Record.of(
         chosen.view,
         choice,
         outcome,
         clock=state.world.clock,
-        seconds=timing.seconds,
-        messages=len(choice) + answered + 2 * chosen.probes + 2 * chosen.asked,
+        seconds=closed.seconds,
+        messages=len(choice) + back + 2 * chosen.probes + 2 * asked,
         megabytes=world.model_megabytes * models  # a probe's answer is one number
-        + 4e-6 * chosen.asked
+        + 4e-6 * asked
         + _reported(policy, chosen.view.clients, outcome),
         metrics={} if trainer is None else evaluate(trainer, state.model, chosen.round),
         wall={"selection": chosen.wall, "training": wall},
-        there=presence(chosen.view.available),
+        there=presence(chosen.view.there),
         lacking=lacking,
     )
 

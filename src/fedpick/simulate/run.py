@@ -18,9 +18,10 @@ import numpy as np
 from fedpick.core.errors import ContractError, MissingError, SettingError, require
 from fedpick.core.protocol import Policy, Trainer, check_methods, traits
 from fedpick.core.types import Clients
+from fedpick.engine.paces import Rounds
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.simulate.abilities import DataTrainer, LateTrainer, ReportingTrainer, TwoPhaseTrainer
-from fedpick.simulate.round import play
+from fedpick.simulate.round import pace_of, play
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
 from fedpick.worlds import World
@@ -28,12 +29,12 @@ from fedpick.worlds import World
 __all__ = ["Run", "check_fit", "megabytes_of", "policy_for"]
 
 
-def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None) -> None:
-    """Raise a MissingError if the policy needs something that this world or trainer does not provide."""
+def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None, pace: Rounds | None = None) -> None:
+    """Raise a MissingError if the policy needs something that this world, trainer or pace does not provide."""
     check_methods(policy)
     _check_clients(world, trainer)
-    if world.late:
-        _check_late(world, trainer)
+    if late := world.late if pace is None else pace.late:
+        _check_late(late, trainer)
     about = traits(policy)
     name = type(policy).__name__
     if "probe" in about.needs and trainer is None:
@@ -80,16 +81,16 @@ def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None)
         )
 
 
-def _check_late(world: World, trainer: Trainer | None) -> None:
-    """Raise unless late updates, which this world keeps, can be aggregated."""
+def _check_late(late: int, trainer: Trainer | None) -> None:
+    """Raise unless updates that come up to so many rounds late can be aggregated."""
     if not isinstance(trainer, LateTrainer):
         raise MissingError(
-            f"World: late = {world.late}, but there is no trainer that can keep late updates (with a method `keep`, as "
+            f"World: late = {late}, but there is no trainer that can keep late updates (with a method `keep`, as "
             "fedpick.learn.Trainer has); give one, or use late=0"
         )
     if trainer.aggregation not in ("fedavg", "mean"):
         raise SettingError(
-            f"World: late = {world.late}, but the aggregation {trainer.aggregation!r} has no place for late updates; "
+            f"World: late = {late}, but the aggregation {trainer.aggregation!r} has no place for late updates; "
             "use 'fedavg' or 'mean', or late=0"
         )
 
@@ -150,6 +151,7 @@ class Run:
         seed: of all random numbers.
         trainer: trains the model; None simulates only the selection.
         state: to continue from; None starts a new run.
+        pace: `fp.Rounds`; None: rounds with the world's deadline, late updates and wait.
     """
 
     policy: Policy[Any]
@@ -157,9 +159,12 @@ class Run:
     seed: int = 0
     trainer: Trainer | None = None
     state: RunState = None  # type: ignore[assignment]
+    pace: Rounds = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        check_fit(self.policy, self.world, self.trainer)
+        if self.pace is None:
+            self.pace = pace_of(self.world, self.trainer)
+        check_fit(self.policy, self.world, self.trainer, self.pace)
         if self.state is None:
             model = None if self.trainer is None else self.trainer.init(self.seed)
             self.state = RunState(self.policy.init(self.world.clients), self.world.init(self.seed), model)
@@ -167,4 +172,4 @@ class Run:
     def rounds(self, until: int) -> Iterator[Record]:
         """Play up to and including round `until`."""
         while self.state.round < until:
-            yield play(self.policy, self.world, self.state, self.seed, self.trainer)
+            yield play(self.policy, self.world, self.state, self.seed, self.trainer, self.pace)

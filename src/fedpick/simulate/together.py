@@ -24,7 +24,7 @@ from fedpick.learn.jax import payload
 from fedpick.learn.jax.reports import needs_vectors
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import late
-from fedpick.simulate.round import Work, choose, delay, judge, settle, work
+from fedpick.simulate.round import Work, choose, close, settle, train, work
 from fedpick.simulate.run import Run
 from fedpick.store.records import Record
 
@@ -245,21 +245,28 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
         chosen = []
         for r, run in enumerate(runs):
             with blame(r):
-                chosen.append(choose(run.policy, run.world, run.state, run.seed, run.trainer))
+                chosen.append(choose(run.policy, run.world, run.state, run.seed, run.trainer, run.pace))
         jobs = [work(each, run.state, run.seed) for each, run in zip(chosen, runs, strict=True)]
         alone = [r for r, each in enumerate(chosen) if each.sent is not None]  # trained in the round's first phase
         for r in alone:
             jobs[r] = jobs[r]._replace(used=np.zeros(len(jobs[r].ids), dtype=np.bool_))
         updates = train_together(trainers, jobs)
-        for r in alone:
-            updates[r] = chosen[r].sent or updates[r]
-        outcomes = [judge(each, update) for each, update in zip(chosen, updates, strict=True)]
-        choices, models = [each.choice for each in chosen], [run.state.model for run in runs]
+        for r, (run, trainer) in enumerate(zip(runs, trainers, strict=True)):
+            sent = chosen[r].sent
+            if sent is not None:
+                updates[r] = sent
+                continue
+            found = train(trainer, chosen[r], run.state, run.seed, updates[r])
+            if found is not updates[r]:  # an update was unusable, and others took its place
+                updates[r], alone = found, [*alone, r]
+        closed = [close(run.state, each, update) for run, each, update in zip(runs, chosen, updates, strict=True)]
+        models = [run.state.model for run in runs]
+        arrived = [late.take(run.state, each) for run, each in zip(runs, chosen, strict=True)]
         delayed = [
-            delay(run.world, trainer, run.state, run.seed, each)
+            late.train(trainer, run.state, run.seed, each)
             for run, trainer, each in zip(runs, trainers, chosen, strict=True)
         ]
-        arrived = [late.take(run.world, run.state, each.round) for run, each in zip(runs, chosen, strict=True)]
+        choices, outcomes = [each.choice for each in closed], [each.outcome for each in closed]
         after = aggregate_together(trainers, models, choices, outcomes, updates, alone, arrived)
         for run, model, more in zip(runs, after, delayed, strict=True):
             run.state.model = model
@@ -268,9 +275,9 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
         tests = _launch(trainers, after, runs[0].state.round + 1)
         share = (time.perf_counter() - start - sum(each.wall for each in chosen)) / len(runs)
         records = []
-        for r, (run, each, outcome) in enumerate(zip(runs, chosen, outcomes, strict=True)):
+        for r, (run, each, end) in enumerate(zip(runs, chosen, closed, strict=True)):
             with blame(r):
-                records.append(settle(run.policy, run.world, run.state, each, outcome, None, share))
+                records.append(settle(run.policy, run.world, run.state, each, end, None, share))
         scores = _fetch(tests, len(runs))
         yield [
             replace(record, metrics=trainer.figures(score) | trainer.measured(model, record.round))

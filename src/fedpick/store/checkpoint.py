@@ -8,6 +8,7 @@ import numpy as np
 
 from fedpick.core.errors import ContractError, StateError
 from fedpick.core.state import pack, unpack
+from fedpick.engine.flight import Flight
 from fedpick.worlds import WorldState
 
 __all__ = ["RunState", "pack_run", "unpack_run"]
@@ -21,7 +22,8 @@ class RunState:
     world: WorldState
     model: Any = None
     round: int = 0
-    late: dict[str, Any] = field(default_factory=dict)  # updates under way, one per row (`fedpick.simulate.late`)
+    late: dict[str, Any] = field(default_factory=dict)  # late updates, one per row (`fedpick.simulate.late`)
+    flight: Flight = field(default_factory=Flight)  # the tasks that they belong to
 
 
 def _flat(model: Any, name: str = "model") -> Iterator[tuple[str, Any]]:
@@ -68,7 +70,10 @@ def pack_run(state: RunState) -> dict[str, Any]:
         if name in arrays:
             raise ContractError(f"two parts of the model are both called {name!r}; rename one")
         arrays[name] = value
-    return arrays | {f"late/{name}": value for name, value in state.late.items()} | {"round": state.round}
+    arrays |= {f"late/{name}": value for name, value in state.late.items()}
+    if state.flight.busy:
+        arrays |= {f"flight/{name}": value for name, value in state.flight.pack().items()}
+    return arrays | {"round": state.round, "tasks": state.flight.issued}
 
 
 def unpack_run(template: RunState, arrays: dict[str, Any], num_clients: int, owner: str) -> RunState:
@@ -91,4 +96,10 @@ def unpack_run(template: RunState, arrays: dict[str, Any], num_clients: int, own
         raise StateError(f"{owner}: is not a run's checkpoint: it has no {error}") from None
     policy = unpack(template.policy, under("policy/"), num_clients, f"{owner}:")
     model = _fill(template.model, arrays, owner)
-    return RunState(policy, world, model, round, under("late/"))
+    late, flight = under("late/"), under("flight/")
+    if late and "task" not in late:  # before 0.3, an update and its task were one row
+        late["task"] = np.arange(len(late["client"]))
+        flight = {"id": late["task"], **{name: late.pop(name) for name in ("client", "round", "due")}}
+        late["relative"] = np.ones(len(late["task"]), dtype=np.bool_)
+    issued = int(arrays.get("tasks", len(flight.get("id", ()))))
+    return RunState(policy, world, model, round, late, Flight.unpack(flight, issued) if flight else Flight(issued))

@@ -64,7 +64,7 @@ class Record:
     loss: Floats
     metrics: Mapping[str, float] = field(default_factory=dict)
     wall: Mapping[str, float] = field(default_factory=dict)  # real seconds of "selection" and "training"; not stored
-    there: bytes | None = None  # who was available, see `presence`; None: all, or not known
+    there: bytes | None = None  # who was there, see `presence`; None: all, or not known
     lacking: tuple[tuple[str, str], ...] = ()  # missing reports, and what the policy took instead; not stored
     joined: int | None = None  # clients of a deployment that have joined so far, also if they left; `there` counts them
 

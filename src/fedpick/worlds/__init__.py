@@ -23,9 +23,9 @@ from fedpick.worlds.availability import (
 from fedpick.worlds.latency import Device, Gamma, Linear, LogNormalTime, PerClient, Replayed
 from fedpick.worlds.presets import WORLDS, named
 from fedpick.worlds.volatility import Bursts, Reliable, ReplayedFlags, Shift, SuccessRates, by_class
-from fedpick.worlds.world import Draw, Timing, World, WorldState, phone_clients
+from fedpick.worlds.world import Draw, World, WorldState, phone_clients
 
-__all__ = ["WORLDS", "Draw", "Timing", "World", "WorldState", "by_class", "named", "phone_clients"]
+__all__ = ["WORLDS", "Draw", "World", "WorldState", "by_class", "named", "phone_clients"]
 __all__ += ["Always", "Bernoulli", "Diurnal", "Halves", "LessDataFirst", "LogNormal", "MarkovOnOff", "MoreDataFirst"]
 __all__ += ["SinLogNormal", "Trace", "YCycle", "YMaxFirst"]
 __all__ += ["Bursts", "Reliable", "ReplayedFlags", "Shift", "SuccessRates"]

@@ -1,4 +1,4 @@
-"""The world, made of parts: what it draws, what it shows to the server, and how it ends a round."""
+"""The world, made of parts: what it draws, what it shows to the server, and when its clients answer."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpick.core import rng as rngs
-from fedpick.core.errors import ContractError, require
-from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, Status, View
+from fedpick.core.errors import require
+from fedpick.core.types import Bools, Clients, Floats, Ints, Probe, View
 from fedpick.worlds.availability import Diurnal
 from fedpick.worlds.latency import MODEL_MEGABYTES, Device
 from fedpick.worlds.parts import Availability, Latency, PartState, Volatility, at_least, numbers
 from fedpick.worlds.volatility import SuccessRates
 
-__all__ = ["Draw", "Timing", "World", "WorldState", "phone_clients"]
+__all__ = ["Draw", "World", "WorldState", "phone_clients"]
 
 
 def phone_clients(count: int = 100, seed: int = 0) -> Clients:
@@ -63,35 +63,6 @@ class Draw:
             number = int(ids.max()) + 1
             order = np.lexsort((rngs.stream(self.seed, self.round, "ties").random(number)[ids], took))
         return order
-
-
-@dataclass(frozen=True, eq=False)
-class Timing:
-    """How a round ended: each chosen client's status and time, and the round's duration."""
-
-    status: NDArray[np.int8]
-    duration: Floats
-    seconds: float
-    arrives: Floats | None = None  # the clock when the answers of LATE clients come; NaN for the others
-
-    @property
-    def used(self) -> Bools:
-        """Mask of the clients whose update is used: only these need to be trained."""
-        mask: Bools = self.status == Status.DONE
-        return mask
-
-    def report(self, loss: Floats | None = None, reports: Mapping[str, Any] | None = None) -> Outcome:
-        """The outcome that the policy learns from.
-
-        If losses are given, a DONE client whose loss is NaN or infinite becomes FAILED: its training diverged, and its
-        update is not used. It keeps its duration, because it did answer.
-        """
-        if loss is None:
-            return Outcome(self.status, self.duration, np.full(len(self.status), np.nan), reports)
-        outcome = Outcome(self.status, self.duration, loss, reports)  # checks the shapes
-        ruined = self.used & ~np.isfinite(outcome.loss)
-        status = np.where(ruined, Status.FAILED, self.status).astype(np.int8)
-        return Outcome(status, outcome.duration, outcome.loss, outcome.reports)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,54 +170,11 @@ class World:
                 found.update(truth(memory, self.clients, *more))
         return {name: np.array(value, dtype=np.float64) for name, value in found.items()}
 
+    def works(self, state: WorldState, draw: Draw, ids: Ints) -> Bools:
+        """Mask of these clients: whether each would return a model in this round."""
+        found: Bools = draw.works[ids]
+        return found
+
     def seconds(self, state: WorldState, draw: Draw, ids: Ints) -> Floats:
         """How long these clients would take in this round."""
         return self.latency.seconds(state.latency, draw.latency, state.idle, ids, state.epochs[ids])
-
-    def close(
-        self, state: WorldState, draw: Draw, choice: Choice, keep: int | None = None, spent: float = 0.0
-    ) -> Timing:
-        """End the round: each chosen client is DONE, LATE, FAILED or SURPLUS; advances the clock.
-
-        The round lasts until the last answer that is needed. If one is missing (the server cannot distinguish a
-        failure from a slow client), it lasts until the deadline, or without a deadline as long as the slowest client
-        would have taken. If no client is available it lasts `wait`, so that the clock advances until one is; if clients
-        are available but the policy chose none, it takes no time.
-
-        Args:
-            state: its clock and its last cohort are updated.
-            draw: of this round.
-            choice: of the policy.
-            keep: number of answers that are needed; later ones are SURPLUS, of equal times at random. None: all.
-            spent: seconds that probes took before.
-        """
-        ids = choice.ids
-        wrong = ids[(ids < 0) | (ids >= len(self.clients))]
-        if len(wrong):
-            raise ContractError(
-                f"the choice holds client {wrong[0]}, but clients are numbered 0 to {len(self.clients) - 1}"
-            )
-        took = self.seconds(state, draw, ids)
-        late = took > (np.inf if self.deadline is None else self.deadline)
-        works = draw.works[ids]
-        status = np.where(~works, Status.FAILED, np.where(late, Status.LATE, Status.DONE)).astype(np.int8)
-        done = np.flatnonzero(status == Status.DONE)
-        seconds = 0.0
-        if keep is not None and len(done) >= keep > 0:
-            in_time = done[draw.first(took[done], ids[done])]
-            status[in_time[keep:]] = Status.SURPLUS
-            seconds = float(took[in_time[keep - 1]])  # the round closes with the last answer that is needed
-        elif len(ids):
-            # An answer is missing: wait for the deadline, or as long as the slowest would have taken.
-            missing = len(done) < len(ids)
-            seconds = self.deadline if missing and self.deadline is not None else float(took.max())
-        elif not self.view(state, draw).available.any():
-            seconds = self.wait
-        duration = np.where(status == Status.FAILED, np.nan, took)
-        if self.deadline is not None:
-            duration = np.where(status == Status.LATE, self.deadline, duration)
-        state.idle[:] = True
-        state.idle[ids] = False
-        arrives = np.where(status == Status.LATE, state.clock + spent + took, np.nan)
-        state.clock += seconds + spent
-        return Timing(status, duration, seconds + spent, arrives)

@@ -87,6 +87,11 @@ class Exchange(FrameworkRound):
     grid: Grid  # Flower's, for replies that come late
     arrivals: Arrivals
     replies: dict[str, Reply] = field(default_factory=dict)  # by the clients' names, in the order of arrival
+    _asked: dict[str, str] = field(default_factory=dict)  # the clients' names by message
+    _good: int = 0  # draws whose replies can be used
+
+    def __post_init__(self) -> None:
+        self.arrivals.enough = self.enough
 
     def read(self, message: Message) -> Reply:
         """Read and check a reply to this round's training."""
@@ -97,11 +102,23 @@ class Exchange(FrameworkRound):
     def receive(self, messages: Iterable[Message]) -> None:
         """Read the replies; they are handed to the session by `judge`."""
         # The sender of an error reply can be the SuperLink: only the message that it answers identifies the client.
-        asked = {message.metadata.message_id: name for name, message in self.messages.items()}
+        if len(self._asked) < len(self.messages):  # messages get their ids when they are sent, perhaps in parts
+            ids = ((message.metadata.message_id, name) for name, message in self.messages.items())
+            self._asked = {id: name for id, name in ids if id}
         for message in messages:
-            name = asked.get(message.metadata.reply_to_message_id)
+            name = self._asked.get(message.metadata.reply_to_message_id)
             if name is not None and name not in self.replies and not self._expired(message, self.messages[name]):
                 self.replies[name] = self.read(message)
+
+    def enough(self, message: Message) -> bool:
+        """Take a reply as it comes; whether as many can be used as the round needs."""
+        before, keep = len(self.replies), self.round.cohort.keep
+        self.receive([message])
+        if len(self.replies) == before:  # not a reply to this round's training
+            return False
+        name, reply = next(reversed(self.replies.items()))
+        self._good += 0 if reply.why else self.round.drawn(name)
+        return keep is not None and self._good >= keep
 
     def _expired(self, reply: Message, message: Message) -> bool:
         """Whether the time to live has passed, which is treated as no answer: the client is LATE."""

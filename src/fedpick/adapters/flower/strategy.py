@@ -28,6 +28,7 @@ from fedpick.core.errors import ContractError, SettingError, require
 from fedpick.core.protocol import Policy
 from fedpick.core.types import Floats
 from fedpick.server.roster import Roster
+from fedpick.server.round import Round
 from fedpick.server.session import Session
 from fedpick.server.settings import DescribeFn, Host, Options, check_needs
 from fedpick.server.view import Eligible, permitted
@@ -230,6 +231,11 @@ class Selected(Strategy):
             return losses
 
         round = self.session.round(available, probe=probe)
+        if not round.chosen:  # as when everyone still works on an earlier round
+            if round.view.busy.any():
+                self.quorum.wait_for_late()
+            self._exchange = self._exchanged(round, arrays, {}, grid, arrivals)
+            return []
         try:
             nodes = {found[name]: name for name in round.chosen}
             shown = {SAMPLED: lambda asked, of: (SAMPLED, asked, len(found))}
@@ -249,16 +255,22 @@ class Selected(Strategy):
             round.abandon()
             raise
         expire(messages, self.session.late.lifetime(deadline))
-        self._exchange = Exchange(
+        by_name = {nodes[node]: message for node, message in by_node.items()}
+        self._exchange = self._exchanged(round, arrays, by_name, grid, arrivals)
+        return messages
+
+    def _exchanged(
+        self, round: Round, sent: ArrayRecord, messages: dict[str, Message], grid: Grid, arrivals: Arrivals
+    ) -> Exchange:
+        return Exchange(
             session=self.session,
             round=round,
-            sent=arrays,
+            sent=sent,
             weight=self._base.weight,
-            messages={nodes[node]: message for node, message in by_node.items()},
+            messages=messages,
             grid=unwrapped(grid),
             arrivals=arrivals,
         )
-        return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Aggregated:
         """Report the results to the session, and pass the usable replies to the base."""

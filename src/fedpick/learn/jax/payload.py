@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpick.core.lateness import late_weights
-from fedpick.core.types import Bools, Choice, Floats, Ints, Updates
+from fedpick.core.types import Bools, Floats, Ints, Updates
+from fedpick.engine.weights import late_weights, weigh
 
 __all__ = ["join_late", "keep", "part", "usable", "weighed"]
 
@@ -30,18 +30,19 @@ def weighed(updates: Updates, weights: Floats) -> tuple[Any, Any]:
     return delta, rows
 
 
-def keep(updates: Updates, base: Floats) -> tuple[Ints, dict[str, Any]]:
+def keep(updates: Updates, base: Floats, relative: bool) -> tuple[Ints, dict[str, Any]]:
     """(positions of usable updates, arrays to keep of them, a row each).
 
     Args:
         updates: of the late clients of a cohort.
         base: what each of the cohort would have counted for in time.
+        relative: whether such bases are divided by their sum.
     """
     if updates.payload is None:
         return np.empty(0, np.int64), {}
     at, slots = usable(updates)
     leaves = {f"delta/{i}": np.asarray(leaf)[slots] for i, leaf in enumerate(jax.tree.leaves(updates.payload[0]))}
-    return at, {"base": base[at], **leaves}
+    return at, {"base": base[at], "relative": np.full(len(at), relative), **leaves}
 
 
 def part(updates: Updates, positions: Ints) -> Updates:
@@ -71,7 +72,7 @@ def _distances(delta: Any, weights: Any) -> Any:
 
 
 def join_late(
-    params: Any, updates: Updates, base: Floats, returned: Bools, choice: Choice, late: Mapping[str, Any], beta: float
+    params: Any, updates: Updates, base: Floats, returned: Bools, relative: bool, late: Mapping[str, Any], beta: float
 ) -> tuple[Any, Any]:
     """(the updates of a round and the late ones that came in it, their weights).
 
@@ -80,7 +81,7 @@ def join_late(
         updates: of the cohort.
         base: what each of the cohort counts for.
         returned: mask of those whose update is used.
-        choice: whether weights are divided by their sum.
+        relative: whether the bases of the cohort are divided by their sum; each late one says so itself.
         late: what `keep` gave, with "round" (in which each was sent) and "now" (this round).
         beta: of `late_weights`.
     """
@@ -102,6 +103,6 @@ def join_late(
         fresh = weights / max(weights.sum(), tiny)
         apart = np.asarray(_distances(every, fresh.astype(np.float32)), np.float64)[mine]
     weights[mine] = late["base"] * late_weights(late["now"] - late["round"], apart, beta)
-    if choice.normalise:
-        weights /= max(weights.sum(), tiny)
-    return every, weights.astype(np.float32)
+    divided = np.full(len(weights), relative)
+    divided[mine] = late["relative"]
+    return every, weigh(weights, divided).astype(np.float32)

@@ -1,0 +1,13 @@
+"""Work in flight: the tasks that clients are given, how each ends, and what it counts for. All drivers share it.
+
+A *task* is one client's work on one version of the model (`Task`). The clients asked at one time are a `Cohort`, which
+says what each answer counts as. Tasks that go on after their round was closed are in the `Flight`. A *pace* (`Rounds`)
+says when clients are asked and when the model moves. Simulated and stacked runs, sessions, Flower and NVFlare carry
+messages; the rules are here alone.
+"""
+
+from fedpick.engine.cohort import Cohort
+from fedpick.engine.flight import Flight, Task
+from fedpick.engine.paces import Rounds
+
+__all__ = ["Cohort", "Flight", "Rounds", "Task"]
