@@ -217,6 +217,9 @@ class Choice:
             unbiased methods need it (the weights of a full round, n_k over all examples, sum to 1).
         probed: losses that `view.probe` returned while the policy chose, for all K clients and NaN for those not asked;
             `observe` can learn from them. None: it does not.
+        chances: P(client is chosen) given the state, of every available client in ascending order, or one number if it
+            is the same for all; the expected count if the policy draws with replacement. For the records. None: it is
+            not known.
         copies: how often each client was drawn, where a policy draws with replacement; set when the choice is asked
             (`fedpick.engine`), so that each client is in it once. None: once each.
 
@@ -229,6 +232,7 @@ class Choice:
     weights: Floats | None = None
     normalise: bool = True
     probed: Floats | None = None
+    chances: Floats | float | None = None
     copies: Ints | None = None
 
     def __init__(
@@ -239,6 +243,7 @@ class Choice:
         *,
         normalise: bool = True,
         probed: ArrayLike | None = None,
+        chances: Floats | float | None = None,
         copies: Ints | None = None,
     ) -> None:
         index = np.asarray(ids)
@@ -259,6 +264,7 @@ class Choice:
             raise ContractError("Choice.normalise is False, but there are no weights to use as they are; give weights")
         object.__setattr__(self, "normalise", bool(normalise))
         object.__setattr__(self, "probed", None if probed is None else _floats("Choice.probed", probed, 1))
+        object.__setattr__(self, "chances", chances)
         object.__setattr__(self, "copies", copies)
 
     def __len__(self) -> int:
@@ -272,10 +278,14 @@ class Choice:
     def take(self, index: ArrayLike) -> "Choice":
         """The part of the choice at these positions (indices, or a mask)."""
         at = np.asarray(index)
-        inclusion, weights, copies = (
-            None if part is None else part[at] for part in (self.inclusion, self.weights, self.copies)
+        parts = {name: getattr(self, name) for name in ("inclusion", "weights", "copies")}
+        return self.with_(
+            ids=self.ids[at], **{name: None if part is None else part[at] for name, part in parts.items()}
         )
-        return Choice(self.ids[at], inclusion, weights, normalise=self.normalise, probed=self.probed, copies=copies)
+
+    def with_(self, **changes: Any) -> "Choice":
+        """The choice with other values in some fields."""
+        return Choice(**{**vars(self), **changes})
 
     def shares(self, returned: Bools) -> Floats | None:
         """The factor of each client's update in the model's change, 0 for clients that did not return.

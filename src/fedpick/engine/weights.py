@@ -47,7 +47,7 @@ def merged(choice: Choice) -> Choice:
         weights = np.bincount(back.ravel(), weights=choice.weights, minlength=len(unique))[order]
     inclusion = None if choice.inclusion is None else choice.inclusion[first[order]]
     copies = counts[order].astype(np.int64)
-    return Choice(unique[order], inclusion, weights, normalise=choice.normalise, probed=choice.probed, copies=copies)
+    return choice.with_(ids=unique[order], inclusion=inclusion, weights=weights, copies=copies)
 
 
 def of_used(choice: Choice, used: int, surplus: int) -> Choice:
@@ -65,9 +65,7 @@ def of_used(choice: Choice, used: int, surplus: int) -> Choice:
     share = used / (used + surplus)
     inclusion = None if choice.inclusion is None else choice.inclusion * share
     weights = choice.weights if choice.weights is None or choice.normalise else choice.weights / share
-    return Choice(
-        choice.ids, inclusion, weights, normalise=choice.normalise, probed=choice.probed, copies=choice.copies
-    )
+    return choice.with_(inclusion=inclusion, weights=weights)
 
 
 def bases(choice: Choice, clients: Clients) -> Floats:

@@ -62,7 +62,7 @@ class Uniform(CountingPolicy):
         if m == 0:
             return nobody()
         chosen = np.sort(ids[rng.choice(len(ids), m, replace=False, shuffle=False)])
-        return Choice(chosen, inclusion=np.full(m, m / len(ids)))
+        return Choice(chosen, inclusion=np.full(m, m / len(ids)), chances=m / len(ids))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,12 +94,12 @@ class SizeWeighted(CountingPolicy):
         sizes = view.clients.sizes if len(ids) == len(view.clients) else view.clients.sizes[ids]
         if self.replace:
             drawn = sampling.with_replacement(sizes, self.cohort_size, rng)
-            inclusion = self.cohort_size * sizes[drawn] / sizes.sum()
-            return Choice(ids[drawn], inclusion, weights=np.ones(len(drawn)))
+            chances = self.cohort_size * sizes / sizes.sum()
+            return Choice(ids[drawn], chances[drawn], weights=np.ones(len(drawn)), chances=chances)
         p = sampling.proportional(sizes, min(self.cohort_size, len(ids)))
         drawn = sampling.pivotal(p, rng)
         weights = sizes[drawn] / p[drawn]  # equal, except for clients so large that they are always in
-        return Choice(ids[drawn], p[drawn], weights / weights.min())
+        return Choice(ids[drawn], p[drawn], weights / weights.min(), chances=p)
 
 
 @dataclass

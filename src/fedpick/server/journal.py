@@ -62,9 +62,12 @@ class Turn:
         for i, (_, clients) in enumerate(self.newcomers):
             known = {} if clients is None else vars(clients)  # names without arrays are of clients forgotten
             arrays |= {f"new/{i}/{name}": values for name, values in known.items()}
-        if self.record.there is not None:
-            arrays["record/there"] = np.frombuffer(self.record.there, np.uint8)
-        numbers = ("round", "clock", "seconds", "messages", "megabytes", "joined")
+        for name in ("there", "mask", "chances"):
+            if (packed := getattr(self.record, name)) is not None:
+                arrays[f"record/{name}"] = np.frombuffer(packed, np.uint8)
+        if len(self.record.late_ids):
+            arrays |= {f"record/{name}": getattr(self.record, name) for name in ("late_ids", "late_rounds")}
+        numbers = ("round", "clock", "seconds", "messages", "megabytes", "joined", "sent_at")
         meta = {
             "format": FORMAT,
             "record": {name: getattr(self.record, name) for name in numbers},
@@ -117,10 +120,10 @@ def record_of(arrays: dict[str, Any], meta: dict[str, Any]) -> Record:
     choice, outcome = _result(arrays, meta)
     numbers = dict(meta["record"])
     view = _view(int(numbers.pop("round")), arrays, Clients(np.ones(int(meta["enrolled"]))))
-    there = arrays["record/there"].tobytes() if "record/there" in arrays else None
     metrics = {FRESH: 1.0} if meta.get("fresh") else {}
-    record = Record.of(view, choice, outcome, **numbers)
-    return replace(record, ids=arrays["record/ids"], there=there, metrics=metrics)
+    kept: dict[str, Any] = under(arrays, "record/")
+    kept |= {name: kept[name].tobytes() for name in ("there", "mask", "chances") if name in kept}
+    return replace(Record.of(view, choice, outcome, **numbers), metrics=metrics, **kept)
 
 
 def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:

@@ -92,13 +92,22 @@ class Roster:
         self.retire(names)
         self.newcomers.append((names, None))
 
-    def there(self, available: Bools) -> bytes | None:
-        """Who is there (`store.records.presence`), by number: among all that have joined so far, also if they left."""
+    def number(self, name: str | int) -> int:
+        """The number of an enrolled client; -1 if it has left."""
+        at = self.index.get(str(name))
+        return -1 if at is None else self.numbers[at]
+
+    def by_number(self, mask: Bools) -> Bools:
+        """A mask of the enrolled clients as one of all that have joined so far, also if they left, by number."""
         if self.issued == len(self.names):
-            return presence(available)
+            return mask
         everyone = np.zeros(self.issued, dtype=np.bool_)
-        everyone[np.array(self.numbers, dtype=np.int64)[available]] = True
-        return presence(everyone)
+        everyone[np.array(self.numbers, dtype=np.int64)[mask]] = True
+        return everyone
+
+    def there(self, available: Bools) -> bytes | None:
+        """Who is there (`store.records.presence`), by number."""
+        return presence(self.by_number(available))
 
     def stale(self, there: Collection[str], after: int | None, most: int | None) -> list[str]:
         """The clients to forget, those away longest first, but none of those that are there.

@@ -274,7 +274,7 @@ class Round:
                 self._end()
                 self.settle()
                 assert self._settled is not None
-                self.record = self._session._learn(self, *self._settled, len(self._taken or ()))
+                self.record = self._session._learn(self, *self._settled, [late.task for late in self._taken or ()])
                 self._session.late.use(self._taken or ())
                 self._session.late.note(self.number, self.cohort, np.array(self._bases), self._names)
             return self.record

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -15,7 +15,7 @@ from fedpick.core import rng as rngs
 from fedpick.core.errors import ContractError, require
 from fedpick.core.protocol import Policy, check_choice, check_methods, traits
 from fedpick.core.types import Choice, Clients, Outcome, Status
-from fedpick.engine.flight import Flight
+from fedpick.engine.flight import Flight, Task
 from fedpick.engine.paces import Rounds
 from fedpick.policies.text import label
 from fedpick.server import validation
@@ -41,7 +41,7 @@ from fedpick.server.settings import (
 )
 from fedpick.server.storage import Storage
 from fedpick.server.view import Eligible, listed, view_of
-from fedpick.store.records import FRESH, Record
+from fedpick.store.records import FRESH, Record, late_uses, packed, packed_chances
 
 __all__ = ["Session"]
 
@@ -323,8 +323,8 @@ class Session:
         if self._round is round:
             self._round = None
 
-    def _learn(self, round: Round, choice: Choice, outcome: Outcome, late: int) -> Record:
-        """End a round that used `late` late updates: the policy learns, and the round is on disk when this returns."""
+    def _learn(self, round: Round, choice: Choice, outcome: Outcome, taken: Sequence[Task]) -> Record:
+        """End a round that used the late updates of these tasks: the policy learns, and the round is on disk then."""
         roster, begun = self.roster, perf_counter()
         self.continuity.check_model(round.model)
         notes = {"forgotten": float(self._forgotten), FRESH: float(self.continuity.fresh)}
@@ -346,6 +346,10 @@ class Session:
             metrics={name: value for name, value in notes.items() if value},
             there=None if self.storage.writer is None else roster.there(round.view.there),
             joined=roster.issued,
+            sent_at=roster.clock - seconds,
+            mask=packed(roster.by_number(round.view.there)),
+            chances=packed_chances(round.view, choice),
+            **late_uses(replace(task, client=number) for task in taken if (number := roster.number(task.client)) >= 0),
         )
         self._forgotten = 0
         record = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
@@ -353,5 +357,5 @@ class Session:
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)
         delay = f"; delay of replies about {self.delay.seconds:.2f} s" if self.delay.seconds else ""
         self.log.info("round %d: %s%s", round.number, counts, delay)
-        self.alarms.ended(round.number, roster.names, choice, outcome, late, round.limit)
+        self.alarms.ended(round.number, roster.names, choice, outcome, len(taken), round.limit)
         return record

@@ -67,6 +67,7 @@ def take(state: RunState, chosen: "OpenRound") -> Kept:
     at = rows_of(held["task"], tasks)
     sent = {task.id: task.round for task in tasks}
     found = {name: values[at] for name, values in held.items()}
+    chosen.used.extend(task for task in tasks if task.id in set(found["task"].tolist()))
     rounds = np.array([sent[id] for id in found["task"].tolist()], dtype=np.int64)
     awaited = np.isin(held["task"], state.flight.ids)
     state.late = {name: values[awaited] for name, values in held.items()} if awaited.any() else {}

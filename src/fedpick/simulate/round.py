@@ -17,12 +17,12 @@ from fedpick.core.protocol import Policy, Trainer, check_asked, check_choice, ch
 from fedpick.core.state import observe
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Updates, View
 from fedpick.engine.cohort import Cohort, possible
-from fedpick.engine.flight import Flight
+from fedpick.engine.flight import Flight, Task
 from fedpick.engine.paces import Rounds
 from fedpick.simulate import late
 from fedpick.simulate.abilities import LateTrainer, ScoringTrainer, TwoPhaseTrainer
 from fedpick.store.checkpoint import RunState
-from fedpick.store.records import Record, presence
+from fedpick.store.records import Record, late_uses, packed, packed_chances, presence
 from fedpick.worlds import Draw, World, WorldState
 
 __all__ = [
@@ -183,6 +183,7 @@ class OpenRound:
     spent: float  # seconds that probes took before
     probes: int
     wall: float  # real seconds that the policy took
+    used: list[Task] = field(default_factory=list)  # late ones, of earlier rounds
     first: _FirstPhase | None = None  # of a round of two phases
     sent: Updates | None = None  # by the chosen, who have trained in the first phase
 
@@ -258,7 +259,7 @@ def choose(
     answers = Answers.of(world, state.world, draw, cohort, pace.deadline)
     asked = None if first is None or first.cohort is None else first
     sent = None if asked is None else asked.part(cohort.choice.ids)
-    return OpenRound(round, view, answers, pace, state.world.clock, probing, probes, wall, asked, sent)
+    return OpenRound(round, view, answers, pace, state.world.clock, probing, probes, wall, first=asked, sent=sent)
 
 
 class Work(NamedTuple):
@@ -385,6 +386,10 @@ def settle(
         wall={"selection": chosen.wall, "training": wall},
         there=presence(chosen.view.there),
         lacking=lacking,
+        sent_at=chosen.begun + chosen.spent,
+        mask=packed(chosen.view.there),
+        chances=packed_chances(chosen.view, choice),
+        **late_uses(chosen.used),
     )
 
 

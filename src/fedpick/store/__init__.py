@@ -19,10 +19,12 @@ if TYPE_CHECKING:
         is_over,
         reached,
         read_census,
+        read_chances,
         read_clients,
         read_presence,
         read_rounds,
         read_selections,
+        read_uses,
     )
     from fedpick.store.writer import Tables
 
@@ -38,17 +40,23 @@ __all__ = [
     "reached",
     "read_archive",
     "read_census",
+    "read_chances",
     "read_clients",
     "read_manifest",
     "read_presence",
     "read_rounds",
     "read_selections",
+    "read_uses",
     "replacing",
     "write_archive",
 ]
 
 _PARQUET = {"Folder": "folder", "Tables": "writer"} | dict.fromkeys(
-    ("is_over", "reached", "read_census", "read_clients", "read_presence", "read_rounds", "read_selections"), "tables"
+    (
+        *("is_over", "reached", "read_census", "read_chances", "read_clients", "read_presence", "read_rounds"),
+        *("read_selections", "read_uses"),
+    ),
+    "tables",
 )
 
 

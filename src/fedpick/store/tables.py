@@ -15,7 +15,7 @@ from fedpick.core.errors import ContractError, StoreError
 from fedpick.core.types import Status
 from fedpick.store.manifest import MANIFEST, read_manifest, run_of
 from fedpick.store.parquet import TableFile, covers, pa, read_sealed
-from fedpick.store.records import ROUND_COLUMNS, Record
+from fedpick.store.records import ROUND_COLUMNS, UNSHOWN, Record, unpacked, unpacked_chances
 
 __all__ = [
     *("chain", "has_begun", "is_over", "joined_pieces", "last_part", "last_round", "parts_of", "reached"),
@@ -45,12 +45,31 @@ def rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
     columns["there"] = pa.array([r.there for r in records], pa.binary())
     if any(r.joined is not None for r in records):
         columns["joined"] = pa.array([r.joined for r in records], pa.int64())
+    columns["version"] = pa.array([r.version for r in records], pa.int64())
+    columns["sent_at"] = pa.array([r.sent_at for r in records], pa.float64())
+    columns["present"] = pa.array([r.present for r in records], pa.int64())
+    columns["mask"] = pa.array([r.mask for r in records], pa.binary())
+    columns["chances"] = pa.array([r.chances for r in records], pa.binary())
+    if any(len(r.late_ids) for r in records):
+        columns |= _late_columns(records)
     for name in metrics:
         if name in ROUND_COLUMNS:
             raise ContractError(f"the metric {name!r} has the name of a column of rounds.parquet; rename the metric")
         values = [r.metrics.get(name) for r in records]
         columns[name] = pa.array([None if value is None else float(value) for value in values], pa.float64())
     return pa.table(columns)
+
+
+def _late_columns(records: list[Record]) -> dict[str, Any]:
+    """Late updates used in each round: how many, by how many rounds late, whose, and in which round they were sent."""
+    stale = [r.round - r.late_rounds for r in records]
+    return {
+        "late_used": pa.array([len(each) for each in stale], pa.int64()),
+        "staleness_mean": pa.array([float(each.mean()) if len(each) else None for each in stale], pa.float64()),
+        "staleness_max": pa.array([int(each.max()) if len(each) else None for each in stale], pa.int64()),
+        "late_clients": pa.array([r.late_ids.tolist() for r in records], pa.list_(pa.int64())),
+        "late_sent": pa.array([r.late_rounds.tolist() for r in records], pa.list_(pa.int64())),
+    }
 
 
 def selections_table(records: list[Record]) -> pa.Table:
@@ -231,16 +250,55 @@ def read_rounds(path: str | os.PathLike[str], columns: list[str] | None = None) 
 
     Args:
         path: of the run's folder.
-        columns: to read; those that do not exist are left out. None reads all but "there", which `read_presence` reads.
+        columns: to read; those that do not exist are left out. None reads all but those that `read_presence`,
+            `read_chances` and `read_uses` read.
     """
     table = _read(path, "rounds", columns)
-    return table.drop_columns("there") if columns is None and "there" in table.column_names else table
+    hidden = [name for name in UNSHOWN if columns is None and name in table.column_names]
+    return table.drop_columns(hidden) if hidden else table
 
 
 def read_presence(path: str | os.PathLike[str]) -> pa.Table | None:
     """Who was there: columns "round" and "there" (`store.records.presence`) of a run; None if it was not recorded."""
     table = _read(path, "rounds", ["round", "there"])
     return table if "there" in table.column_names else None
+
+
+def read_chances(path: str | os.PathLike[str], clients: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """(rounds, who was there, with which probability each would have been chosen): the last two with a row per round.
+
+    Only rounds whose records say who exactly was there; probabilities that the policy does not know are NaN.
+
+    Args:
+        path: of the run's folder.
+        clients: how many there are, or have joined so far.
+    """
+    table = _read(path, "rounds", ["round", "mask", "chances", "joined"])
+    rows = [row for row in table.to_pylist() if row.get("mask") is not None]
+    there = np.zeros((len(rows), clients), dtype=np.bool_)
+    chances = np.full((len(rows), clients), np.nan)
+    for at, row in enumerate(rows):
+        known = min(row.get("joined") or clients, clients)
+        there[at, :known] = unpacked(row["mask"], known)
+        if row["chances"] is not None:
+            chances[at] = unpacked_chances(row["chances"], there[at])
+    return np.array([row["round"] for row in rows], dtype=np.int64), there, chances
+
+
+def read_uses(path: str | os.PathLike[str]) -> pa.Table:
+    """A row per update that was used: columns "round" (in which it was used), "client" and "sent" (its own round)."""
+    chosen = _read(path, "selections", ["round", "client", "status"])
+    done = np.array(chosen["status"].to_pylist(), dtype=object) == Status.DONE.name
+    round, client = (chosen[name].to_numpy()[done].tolist() for name in ("round", "client"))
+    sent = list(round)
+    for row in _read(path, "rounds", ["round", "late_clients", "late_sent"]).to_pylist():
+        late = row.get("late_clients") or []
+        round += [row["round"]] * len(late)
+        client += late
+        sent += row.get("late_sent") or []
+    table = pa.table({"round": pa.array(round, pa.int64()), "client": pa.array(client, pa.int64())})
+    table = table.append_column("sent", pa.array(sent, pa.int64()))
+    return table.sort_by([("round", "ascending"), ("client", "ascending")])
 
 
 def read_selections(path: str | os.PathLike[str], columns: list[str] | None = None) -> pa.Table:
