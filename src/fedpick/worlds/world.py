@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,22 @@ from fedpick.core.errors import ContractError, require
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, Status, View
 from fedpick.worlds.availability import Diurnal
 from fedpick.worlds.latency import MODEL_MEGABYTES, Device
-from fedpick.worlds.parts import Availability, Latency, PartState, Volatility, at_least, numbers
+from fedpick.worlds.parts import (
+    Availability,
+    Latency,
+    Noise,
+    PartState,
+    Volatility,
+    asks_latency,
+    asks_volatility,
+    at_least,
+    numbers,
+)
 from fedpick.worlds.volatility import SuccessRates
 
 __all__ = ["Draw", "Timing", "World", "WorldState", "phone_clients"]
+
+OLD_DRAWS = False  # for tests: True draws durations, failures and ties for all clients, with the numbers of 0.2
 
 
 def phone_clients(count: int = 100, seed: int = 0) -> Clients:
@@ -44,13 +57,24 @@ class WorldState:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The world's random draws for a round, the same for every policy."""
+    """The world's random draws for a round, the same for every policy.
+
+    Durations and failures are drawn for the clients that `World.seconds` and `World.works` are asked about, with
+    numbers that depend on the seed, the client and the round only; here is what is drawn for all.
+    """
 
     round: int
     presence: NDArray[Any]
-    works: Bools
+    works: Bools | None  # None: drawn for those who are asked
     latency: Mapping[str, NDArray[Any]]
     seed: int = 0
+    old: bool = False  # see OLD_DRAWS
+    nth: Ints | None = None  # if given, each client's numbers are those of its n-th task and not of the round
+
+    def noise(self, name: str, ids: Ints) -> Noise:
+        """The random numbers of these clients: called with a number of columns, or without for one number each."""
+        counter = self.round if self.nth is None else self.nth[ids]
+        return partial(rngs.uniforms, self.seed, name, ids, counter)
 
     def first(self, took: Floats, ids: Ints) -> Ints:
         """Positions of these answers in the order of their times; equal times in a random order of the clients.
@@ -60,8 +84,11 @@ class Draw:
         """
         order: Ints = np.argsort(took, kind="stable")
         if (np.diff(took[order]) == 0.0).any():
-            number = int(ids.max()) + 1
-            order = np.lexsort((rngs.stream(self.seed, self.round, "ties").random(number)[ids], took))
+            if self.old:
+                chance = rngs.stream(self.seed, self.round, "ties").random(int(ids.max()) + 1)[ids]
+            else:
+                chance = self.noise("ties", ids)()
+            order = np.lexsort((chance, took))
         return order
 
 
@@ -157,15 +184,15 @@ class World:
         )
 
     def draw(self, state: WorldState, seed: int, round: int) -> Draw:
-        """Draw a round for all clients; advances Markov chains, and does not depend on what policies chose."""
-        clients = self.clients
-        return Draw(
-            round,
-            self.availability.draw(state.availability, clients, round, rngs.stream(seed, round, "availability")),
-            self.volatility.draw(state.volatility, clients, round, rngs.stream(seed, round, "volatility")),
-            self.latency.draw(state.latency, clients, round, rngs.stream(seed, round, "latency")),
-            seed,
-        )
+        """Draw what a round has for all clients; advances Markov chains, and does not depend on what policies chose."""
+        clients, works, latency = self.clients, None, self.latency
+        presence = self.availability.draw(state.availability, clients, round, rngs.stream(seed, round, "availability"))
+        if OLD_DRAWS or not asks_volatility(self.volatility):
+            works = self.volatility.draw(state.volatility, clients, round, rngs.stream(seed, round, "volatility"))
+        asked = not OLD_DRAWS and asks_latency(latency)
+        draw = getattr(latency, "before", None) if asked else latency.draw
+        drawn = {} if draw is None else draw(state.latency, clients, round, rngs.stream(seed, round, "latency"))
+        return Draw(round, presence, works, drawn, seed, OLD_DRAWS)
 
     def view(self, state: WorldState, draw: Draw, probe: Probe | None = None) -> View:
         """What the server may know before it chooses."""
@@ -201,7 +228,17 @@ class World:
 
     def seconds(self, state: WorldState, draw: Draw, ids: Ints) -> Floats:
         """How long these clients would take in this round."""
-        return self.latency.seconds(state.latency, draw.latency, state.idle, ids, state.epochs[ids])
+        latency, epochs = self.latency, state.epochs[ids]
+        if draw.old or not asks_latency(latency):
+            return latency.seconds(state.latency, draw.latency, state.idle, ids, epochs)
+        return latency.seconds_of(state.latency, draw.latency, state.idle, ids, epochs, draw.noise("latency", ids))
+
+    def works(self, state: WorldState, draw: Draw, ids: Ints) -> Bools:
+        """Which of these clients would return a model in this round."""
+        if draw.works is not None:
+            return draw.works[ids]
+        assert asks_volatility(self.volatility)  # see draw
+        return self.volatility.works_of(state.volatility, self.clients, ids, draw.round, draw.noise("volatility", ids))
 
     def close(
         self, state: WorldState, draw: Draw, choice: Choice, keep: int | None = None, spent: float = 0.0
@@ -228,7 +265,7 @@ class World:
             )
         took = self.seconds(state, draw, ids)
         late = took > (np.inf if self.deadline is None else self.deadline)
-        works = draw.works[ids]
+        works = self.works(state, draw, ids)
         status = np.where(~works, Status.FAILED, np.where(late, Status.LATE, Status.DONE)).astype(np.int8)
         done = np.flatnonzero(status == Status.DONE)
         seconds = 0.0
