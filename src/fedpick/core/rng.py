@@ -16,10 +16,18 @@ from fedpick.core.types import Floats, Ints
 __all__ = ["stream", "uniforms"]
 
 _Words = NDArray[np.uint64]
+_ALL = 0xFFFFFFFFFFFFFFFF
 _GAMMA = 0x9E3779B97F4A7C15
-_STEP = np.uint64(_GAMMA)
-_MIX = [(np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB))]
-_LAST, _DROP = np.uint64(31), np.uint64(12)
+
+
+def _word(value: int) -> _Words:
+    """As an array without axes: NumPy takes longer with a number."""
+    return np.array(value, dtype=np.uint64)
+
+
+_STEP, _DROP = _word(_GAMMA), _word(12)
+_FIRST, _SECOND, _THIRD = _word(30), _word(27), _word(31)
+_TIMES, _THEN = _word(0xBF58476D1CE4E5B9), _word(0x94D049BB133111EB)
 
 
 def stream(seed: int, round: int, name: str) -> np.random.Generator:
@@ -43,10 +51,10 @@ def uniforms(seed: int, name: str, clients: Ints, counter: int | Ints, count: in
     clients takes the time of 1,000. A `stream` gives neither: its k-th number takes k draws, and a stream for each
     client would take 10 microseconds a client to make.
 
-    The generator is SplitMix64 (Steele, Lea and Flood 2014, https://doi.org/10.1145/2660193.2660195): the k-th number
-    of the generator of (seed, name, column) is the seed of client k's generator, and the number `counter` of that is
-    the result. Its state is a counter times a constant, so any number can be had without those before it. Philox takes
-    three times as long in NumPy, and in Numba first half a second to load.
+    The generator is SplitMix64 (Steele, Lea and Flood 2014, https://doi.org/10.1145/2660193.2660195). The number
+    `counter` of the generator of the seed, plus a key of (seed, name, column), is the seed of another generator, whose
+    number k is client k's. Its state is a counter times a constant, so any number can be had without those before it.
+    Philox takes four times as long in NumPy, and Numba takes half a second to load.
 
     Args:
         seed: of the run.
@@ -62,35 +70,49 @@ def uniforms(seed: int, name: str, clients: Ints, counter: int | Ints, count: in
     (3, 2)
     """
     require(seed >= 0, "seed", seed, "an integer >= 0")
-    start: _Words = np.multiply(clients, _STEP, dtype=np.uint64, casting="unsafe")
-    start = start[:, None] + _keys(int(seed), name, count) if count is not None else start + _keys(int(seed), name, 1)
-    if isinstance(counter, int | np.integer):
-        require(counter >= 0, "counter", counter, "an integer >= 0")
-        ahead: np.uint64 | _Words = np.uint64((int(counter) + 1) * _GAMMA & 0xFFFFFFFFFFFFFFFF)
+    seed, columns = int(seed), 1 if count is None else count
+    keys = _keys(seed, name, columns)
+    if isinstance(counter, np.ndarray):
+        require(bool((counter >= 0).all()), "counter", counter, "integers >= 0")
+        starts = _mixed((counter.astype(np.uint64)[:, None] + _word(1)) * _STEP + _word(_key(f"{seed}"))) + keys
     else:
-        require(not len(counter) or counter.min() >= 0, "counter", counter, "integers >= 0")
-        ahead = (counter.astype(np.uint64) + np.uint64(1)) * _STEP
-        ahead = ahead[:, None] if count is not None else ahead
-    mixed = _mixed(_mixed(start) + ahead)
-    mixed >>= _DROP
-    found: Floats = mixed.astype(np.float64)  # of 52 bits, so that neither 0 nor 1 comes up
-    found += 0.5
-    found *= 2.0**-52
+        require(counter >= 0, "counter", counter, "an integer >= 0")
+        starts = _start(seed, int(counter)) + keys
+    words = clients.astype(np.uint64)
+    words *= _STEP
+    words = _mixed(words + starts[..., 0] if count is None else words[:, None] + starts)
+    words >>= _DROP
+    found: Floats = np.multiply(words, 2.0**-52, dtype=np.float64)  # of 52 bits, so that neither 0 nor 1 comes up
+    found += 2.0**-53
     return found
 
 
 def _mixed(words: _Words) -> _Words:
-    """SplitMix64's output for these states, which are overwritten."""
-    for shift, factor in _MIX:
-        words ^= words >> shift
-        words *= factor
-    words ^= words >> _LAST
+    """SplitMix64's numbers from these states, which are overwritten."""
+    words ^= words >> _FIRST
+    words *= _TIMES
+    words ^= words >> _SECOND
+    words *= _THEN
+    words ^= words >> _THIRD
     return words
 
 
 @functools.lru_cache(maxsize=256)
+def _key(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+@functools.lru_cache(maxsize=256)
 def _keys(seed: int, name: str, count: int) -> _Words:
-    """For each column the state of the generator that gives client 0 its seed."""
-    texts = [f"{seed}\x1f{name}\x1f{column}".encode() for column in range(count)]
-    keys = [int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") for text in texts]
-    return np.array([(key + _GAMMA) & 0xFFFFFFFFFFFFFFFF for key in keys], dtype=np.uint64)
+    """What is added for this name and its columns, and for the first client."""
+    keys = [_key(f"{seed}\x1f{name}\x1f{column}") + _GAMMA for column in range(count)]
+    return np.array([key & _ALL for key in keys], dtype=np.uint64)
+
+
+@functools.lru_cache(maxsize=256)
+def _start(seed: int, counter: int) -> _Words:
+    """The number `counter` of the seed's generator: as `_mixed`, but of one number, without NumPy."""
+    state = (_key(f"{seed}") + (counter + 1) * _GAMMA) & _ALL
+    state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _ALL
+    state = (state ^ state >> 27) * 0x94D049BB133111EB & _ALL
+    return _word(state ^ state >> 31)

@@ -109,7 +109,7 @@ class Gamma(_NoContext):
         """How long these clients take."""
         shape = self.shape
         if shape <= MOST_STAGES and shape == int(shape):
-            unit = -np.log(noise(int(shape))).sum(axis=1)
+            unit = -np.log(noise(int(shape)).prod(axis=1))
         else:
             from scipy.special import gammaincinv  # slow to import, and not needed for most
 

@@ -114,8 +114,8 @@ class AskedVolatility(Volatility, Protocol):
 class AskedLatency(Latency, Protocol):
     """A latency that can say how long given clients take, so that no noise is drawn for the others.
 
-    If its contexts are drawn in each round, it also has a method `before(memory, clients, round, rng)`: it draws them for
-    all clients, and `context` and `seconds_of` get what it returns as `drawn`. Without it `drawn` is empty.
+    If its contexts are drawn in each round, it also has a method `before(memory, clients, round, rng)` that draws them
+    for all clients; `context` and `seconds_of` get what it returns as `drawn`. Without it `drawn` is empty.
 
     >>> import fedpick as fp
     >>> class Waiting:
