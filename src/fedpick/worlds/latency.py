@@ -23,10 +23,10 @@ MODEL_MEGABYTES = 5.0
 MOST_STAGES = 8  # a gamma variable of a whole shape up to this is a sum of so many exponential ones
 
 
-def _normals(noise: Noise) -> tuple[Floats, Floats]:
-    """Two independent standard normal variables for each client (Box and Muller)."""
+def _normals(noise: Noise, sigma: float) -> tuple[Floats, Floats]:
+    """Two independent normal variables of this standard deviation for each client (Box and Muller)."""
     first, second = noise(2).T
-    radius, angle = np.sqrt(-2.0 * np.log(first)), 2.0 * np.pi * second
+    radius, angle = np.sqrt((-2.0 * sigma**2) * np.log(first)), (2.0 * np.pi) * second
     return radius * np.cos(angle), radius * np.sin(angle)
 
 
@@ -157,7 +157,7 @@ class LogNormalTime(_NoContext):
         self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
     ) -> Floats:
         """How long these clients take."""
-        times: Floats = memory["median"][ids] * np.exp(self.sigma * _normals(noise)[0])
+        times: Floats = memory["median"][ids] * np.exp(_normals(noise, self.sigma)[0])
         return times
 
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
@@ -304,8 +304,8 @@ class Device:
         self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
     ) -> Floats:
         """How long these clients take."""
-        compute, transfer = _normals(noise)
-        return self._total(memory, idle, ids, epochs, np.exp(self.waver * compute), np.exp(self.waver * transfer))
+        compute, transfer = _normals(noise, self.waver)
+        return self._total(memory, idle, ids, epochs, np.exp(compute), np.exp(transfer))
 
     def _total(
         self, memory: PartState, idle: Bools, ids: Ints, epochs: Floats, compute: Floats, transfer: Floats

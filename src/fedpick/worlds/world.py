@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,10 +70,29 @@ class Draw:
     old: bool = False  # see OLD_DRAWS
     nth: Ints | None = None  # if given, each client's numbers are those of its n-th task and not of the round
 
-    def noise(self, name: str, ids: Ints) -> Noise:
-        """The random numbers of these clients: called with a number of columns, or without for one number each."""
+    kept: dict[tuple[str, bytes], Floats] = field(default_factory=dict, repr=False)  # numbers that came with others
+
+    def noise(self, name: str, ids: Ints, also: str | None = None) -> Noise:
+        """The random numbers of these clients: called with a number of columns, or without for one number each.
+
+        Args:
+            name: what they are for.
+            ids: the clients.
+            also: what one number each will be needed for next; drawing both at once takes less time.
+        """
         counter = self.round if self.nth is None else self.nth[ids]
-        return partial(rngs.uniforms, self.seed, name, ids, counter)
+
+        def numbers(count: int | None = None) -> Floats:
+            if count is None and (name, ids.tobytes()) in self.kept:
+                return self.kept[name, ids.tobytes()]
+            found = rngs.uniforms(self.seed, name, ids, counter, count, also)
+            if also is not None:
+                self.kept.clear()
+                self.kept[also, ids.tobytes()] = found[:, -1]
+                found = found[:, 0] if count is None else found[:, :-1]
+            return found
+
+        return numbers
 
     def first(self, took: Floats, ids: Ints) -> Ints:
         """Positions of these answers in the order of their times; equal times in a random order of the clients.
@@ -231,7 +249,8 @@ class World:
         latency, epochs = self.latency, state.epochs[ids]
         if draw.old or not asks_latency(latency):
             return latency.seconds(state.latency, draw.latency, state.idle, ids, epochs)
-        return latency.seconds_of(state.latency, draw.latency, state.idle, ids, epochs, draw.noise("latency", ids))
+        noise = draw.noise("latency", ids, also="volatility" if draw.works is None else None)
+        return latency.seconds_of(state.latency, draw.latency, state.idle, ids, epochs, noise)
 
     def works(self, state: WorldState, draw: Draw, ids: Ints) -> Bools:
         """Which of these clients would return a model in this round."""
