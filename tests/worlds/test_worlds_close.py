@@ -15,7 +15,7 @@ DONE, LATE, FAILED, SURPLUS = fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, 
 
 def lots(count, seed=0, round=1):
     """What decides between clients with equal times."""
-    return fp.rng.stream(seed, round, "ties").random(count)
+    return fp.rng.uniforms(seed, "ties", np.arange(count), round)
 
 
 def slow_close(ids, times, works, deadline, keep):
@@ -125,7 +125,8 @@ def test_lots_are_drawn_only_where_times_are_equal(monkeypatch):
     world = make([5.0, 1.0, 3.0], [1] * 3)
     state = world.init(0)
     draw = world.draw(state, 0, 1)
-    monkeypatch.setattr(fp.rng, "stream", refuse)
+    for name in ("stream", "uniforms"):
+        monkeypatch.setattr(fp.rng, name, refuse)
     timing = world.close(state, draw, fp.Choice(np.arange(3)), keep=2)
     assert timing.status.tolist() == [SURPLUS, DONE, DONE]
 
