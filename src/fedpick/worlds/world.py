@@ -70,7 +70,7 @@ class Draw:
     old: bool = False  # see OLD_DRAWS
     nth: Ints | None = None  # if given, each client's numbers are those of its n-th task and not of the round
 
-    kept: dict[tuple[str, bytes], Floats] = field(default_factory=dict, repr=False)  # numbers that came with others
+    kept: dict[tuple[str, bytes], Floats] = field(default_factory=dict, init=False, repr=False)  # came with others
 
     def noise(self, name: str, ids: Ints, also: str | None = None) -> Noise:
         """The random numbers of these clients: called with a number of columns, or without for one number each.
