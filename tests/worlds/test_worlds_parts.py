@@ -1,4 +1,4 @@
-"""Parts that are asked about the chosen: the same laws, the same numbers whoever else is asked, and users' own parts."""
+"""Parts that are asked about the chosen: the same laws, and numbers that do not depend on who else is asked."""
 
 import dataclasses
 
