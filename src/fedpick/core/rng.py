@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpick.core.errors import require
-from fedpick.core.types import Floats, Ints
 
 __all__ = ["stream", "uniforms"]
 
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
 _Words = NDArray[np.uint64]
 _ALL = 0xFFFFFFFFFFFFFFFF
 _GAMMA = 0x9E3779B97F4A7C15
@@ -47,8 +48,8 @@ def stream(seed: int, round: int, name: str) -> np.random.Generator:
 
 
 def uniforms(
-    seed: int, name: str, clients: Ints, counter: int | Ints, count: int | None = None, also: str | None = None
-) -> Floats:
+    seed: int, name: str, clients: _Ints, counter: int | _Ints, count: int | None = None, also: str | None = None
+) -> _Floats:
     """Numbers in (0, 1) for these clients: each depends on seed, name, client, counter and column, and on nothing else.
 
     So a client's numbers are the same whoever else is asked and in whatever order, and asking 1,000 of a million
@@ -89,7 +90,7 @@ def uniforms(
         words += starts[..., 0]
     else:
         words = words[:, None] + starts
-    found: Floats = np.multiply(_mixed(words).view(np.int64), _SCALE)
+    found: _Floats = np.multiply(_mixed(words).view(np.int64), _SCALE)
     found += 0.5
     return found
 
