@@ -87,7 +87,7 @@ def train(message: Message, context: Context) -> Message:
     k, round = partition(context), int(message.content["config"]["server-round"])
     state = WORLD.init(SEED)
     draw = WORLD.draw(state, SEED, round)
-    if not draw.works[k]:
+    if not WORLD.works(state, draw, np.array([k]))[0]:
         raise RuntimeError("the world says so")
     w, (x, y), losses = matrix(message.content["arrays"]), examples(k), []
     for _ in range(int(state.epochs[k])):  # a batch holds everything, so that an epoch is a step

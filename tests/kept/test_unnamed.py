@@ -34,7 +34,8 @@ def test_a_comparison_s_runs_are_found(kept: Path) -> None:
     assert len(list((kept / "compared/plans").iterdir())) == 1  # the same plan, not a second one
 
 
-def test_both_go_on(kept: Path) -> None:
+def test_both_go_on(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp.worlds.world, "OLD_DRAWS", True)  # those of the rounds that are stored
     named = fp.experiment.Config("e3cs(quota=0.5)", 3, 9, world={"name": "phones", "num_clients": 8})
     fp.experiment.executors.execute(named, kept / "named")
     for name in ("run", "compared"):

@@ -274,7 +274,7 @@ def test_the_verdict_is_about_what_differs(tmp_path):
     how = {"world": "rbcs-f(num_clients=30)", "data": None, "cohort_size": 6, "rounds": 20, "seeds": 4}
     fp.compare(policies, **how, workers=1, out=tmp_path)
     text = said(tmp_path)  # every client returns with either policy
-    assert text.startswith("over-select(uniform, 1.5) is better than uniform: simulated seconds 97.5 ")
+    assert text.startswith("over-select(uniform, 1.5) is better than uniform: simulated seconds 106.7 ")
     assert "models returned" not in text
     costs = text.partition("compared with uniform: ")[2]
     assert "seconds" not in costs  # said once

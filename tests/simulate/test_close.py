@@ -19,7 +19,7 @@ DONE, LATE, FAILED, SURPLUS = fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, 
 
 def lots(count, seed=0, round=1):
     """What decides between clients with equal times."""
-    return fp.rng.stream(seed, round, "ties").random(count)
+    return fp.rng.uniforms(seed, "ties", np.arange(count), round)
 
 
 def slow_close(ids, times, works, deadline, keep):

@@ -2,7 +2,7 @@
 
 import copy
 import tracemalloc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -48,13 +48,15 @@ def flat(thing):
 
 
 def watch(monkeypatch, policy, world, seed, rounds=ROUNDS):
-    """Every draw of a run, every memory after it, and its records."""
+    """Every draw of a run, what it means for everyone, every memory after it, and its records."""
     seen = []
     inner = World.draw
 
     def draw(self, state, seed, round):
         drawn = inner(self, state, seed, round)
-        parts = {"presence": drawn.presence, "works": drawn.works, "latency": dict(drawn.latency)}
+        rested, everyone = replace(state, idle=np.ones(len(self.clients), dtype=bool)), np.arange(len(self.clients))
+        parts = {"presence": drawn.presence, "latency": dict(drawn.latency)}
+        parts |= {"seconds": self.seconds(rested, drawn, everyone), "works": self.works(state, drawn, everyone)}
         memory = {name: getattr(state, name) for name in ("availability", "volatility", "latency", "epochs")}
         seen.append(flat({"draw": parts, "memory": memory}))
         return drawn
@@ -119,7 +121,9 @@ def test_a_copied_state_goes_on_as_the_original_does(name):
     for round in range(6, 12):
         a, b = world.draw(state, 3, round), world.draw(twin, 3, round)
         np.testing.assert_array_equal(a.presence, b.presence)
-        np.testing.assert_array_equal(a.works, b.works)
+        everyone = np.arange(len(world.clients))
+        np.testing.assert_array_equal(world.works(state, a, everyone), world.works(twin, b, everyone))
+        np.testing.assert_array_equal(world.seconds(state, a, everyone), world.seconds(twin, b, everyone))
 
 
 def test_named_worlds_have_as_many_clients_as_asked():

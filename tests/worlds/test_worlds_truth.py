@@ -20,7 +20,7 @@ def played(world: World, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     for round in range(1, ROUNDS + 1):
         draw = world.draw(state, seed, round)
         state.idle[:] = np.random.default_rng(round).random(len(everyone)) < 0.5
-        works.append(draw.works)
+        works.append(world.works(state, draw, everyone))
         seconds.append(world.seconds(state, draw, everyone))
         contexts.append(world.view(state, draw).context)
     return np.array(works), np.array(seconds), np.array(contexts)

@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+Chances = Floats | float | Callable[[], Floats] | None
+
 LOSS_LIMIT = 1e12  # larger losses are ignored, so that sums and squares cannot overflow
 
 
@@ -217,9 +219,9 @@ class Choice:
             unbiased methods need it (the weights of a full round, n_k over all examples, sum to 1).
         probed: losses that `view.probe` returned while the policy chose, for all K clients and NaN for those not asked;
             `observe` can learn from them. None: it does not.
-        chances: P(client is chosen) given the state, of every available client in ascending order, or one number if it
-            is the same for all; the expected count if the policy draws with replacement. For the records. None: it is
-            not known.
+        chances: P(client is chosen) given the state, of every available client in ascending order; one number if it is
+            the same for all, or a function that returns them; the expected count if the policy draws with replacement.
+            For the records. None: it is not known.
         copies: how often each client was drawn, where a policy draws with replacement; set when the choice is asked
             (`fedpick.engine`), so that each client is in it once. None: once each.
 
@@ -232,7 +234,7 @@ class Choice:
     weights: Floats | None = None
     normalise: bool = True
     probed: Floats | None = None
-    chances: Floats | float | None = None
+    chances: Chances = None
     copies: Ints | None = None
 
     def __init__(
@@ -243,7 +245,7 @@ class Choice:
         *,
         normalise: bool = True,
         probed: ArrayLike | None = None,
-        chances: Floats | float | None = None,
+        chances: Chances = None,
         copies: Ints | None = None,
     ) -> None:
         index = np.asarray(ids)

@@ -7,6 +7,7 @@ Trusts: nothing that clients report; data sizes, where they are the probabilitie
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -94,12 +95,21 @@ class SizeWeighted(CountingPolicy):
         sizes = view.clients.sizes if len(ids) == len(view.clients) else view.clients.sizes[ids]
         if self.replace:
             drawn = sampling.with_replacement(sizes, self.cohort_size, rng)
-            chances = self.cohort_size * sizes / sizes.sum()
-            return Choice(ids[drawn], chances[drawn], weights=np.ones(len(drawn)), chances=chances)
+            inclusion = self.cohort_size * sizes[drawn] / sizes.sum()
+
+            every = partial(np.multiply, sizes, self.cohort_size / sizes.sum())
+            return Choice(ids[drawn], inclusion, weights=np.ones(len(drawn)), chances=every)
         p = sampling.proportional(sizes, min(self.cohort_size, len(ids)))
         drawn = sampling.pivotal(p, rng)
         weights = sizes[drawn] / p[drawn]  # equal, except for clients so large that they are always in
         return Choice(ids[drawn], p[drawn], weights / weights.min(), chances=p)
+
+
+def _spread(p: Floats, ids: Ints, view: View) -> Floats:
+    """These clients' probabilities among those of all available clients; the others' are 0."""
+    found = np.zeros(len(view.available))
+    found[ids] = p
+    return found[view.available]
 
 
 @dataclass
@@ -156,7 +166,7 @@ class FixedProbabilities(ByValue):
             return Choice(ids[sampling.weighted(state.p[ids], m, rng)])
         p = sampling.proportional(state.p[ids], m)
         drawn = (sampling.pivotal if self.sampler == "pivotal" else sampling.systematic)(p, rng)
-        return Choice(ids[drawn], inclusion=p[drawn])
+        return Choice(ids[drawn], inclusion=p[drawn], chances=lambda: _spread(p, ids, view))
 
     def observe(
         self, state: FixedProbabilitiesState, view: View, choice: Choice, outcome: Outcome

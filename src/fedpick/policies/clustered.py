@@ -100,7 +100,8 @@ class Clustered(ByValue):
         ends = np.cumsum(lengths)
         ends *= m / ends[-1]
         drawn = owner[np.minimum(np.searchsorted(ends, np.arange(m) + rng.random(m), side="right"), len(ends) - 1)]
-        return Choice(drawn, inclusion=m * view.clients.sizes[drawn] / sizes.sum(), weights=np.ones(m))
+        inclusion = m * view.clients.sizes[drawn] / sizes.sum()
+        return Choice(drawn, inclusion, weights=np.ones(m), chances=lambda: m * sizes / sizes.sum())
 
     def observe(self, state: VectorState, view: View, choice: Choice, outcome: Outcome) -> VectorState:
         """Count the drawn clients; keep the vectors that they reported."""

@@ -202,7 +202,7 @@ class E3CS(ByValue):
             return nobody()
         drawn = SAMPLERS[self.sampler](p, min(self.cohort_size, len(ids)), rng)
         known = self.sampler != "multinomial"
-        return Choice(ids[drawn], inclusion=p[drawn] if known else None)
+        return Choice(ids[drawn], inclusion=p[drawn] if known else None, chances=p if known else None)
 
     def observe(self, state: E3CSState, view: View, choice: Choice, outcome: Outcome) -> E3CSState:
         """Increase the weights of the clients that returned, by (16) and (17)."""

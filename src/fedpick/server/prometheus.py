@@ -62,6 +62,7 @@ class Metrics:
         self.policy = policy
         self._server: Server | None = None
         self._guard = threading.Lock()
+        self._late = 0  # updates used in a later round than they were sent
         self._statuses: Ints = np.zeros(len(Status), dtype=np.int64)
         self._times: Ints = np.zeros(0, dtype=np.int64)  # chosen, by number of the client
         self._rounds, self._policies = _Histogram(ROUND_SECONDS), _Histogram(POLICY_SECONDS)
@@ -90,6 +91,7 @@ class Metrics:
         """Count a round, from its record and the roster after it."""
         with self._guard:
             self._statuses += np.bincount(record.status, minlength=len(Status))
+            self._late += len(record.late_ids)
             self._times = np.concatenate([self._times, np.zeros(roster.issued - len(self._times), dtype=np.int64)])
             np.add.at(self._times, record.ids, 1)
             times = self._times[roster.numbers].astype(np.float64)
@@ -99,7 +101,8 @@ class Metrics:
             self._now = {
                 "round": ("Number of the last round, with those before a restart.", record.round),
                 "clients_enrolled": ("Clients that the server knows.", len(roster.names)),
-                "clients_available": ("Clients that were there in the last round.", record.available),
+                "clients_present": ("Clients that were there in the last round.", record.present or 0),
+                "clients_available": ("Clients that could be chosen in the last round.", record.available),
                 "fairness_jain": (
                     "Jain's index of how often the enrolled clients were chosen since the start: 1 is equal.",
                     float(times.sum()) ** 2 / squares if squares else 1.0,
@@ -129,9 +132,10 @@ class Metrics:
                 (Status.DONE, "Answers in time that were used."),
                 (Status.LATE, "Clients that did not answer in time."),
                 (Status.FAILED, "Clients that failed, and answers that could not be used."),
-                (Status.SURPLUS, "Answers in time that were not needed."),
+                (Status.SURPLUS, "Clients that were asked and not needed, because enough others had answered."),
             ):
                 count(f"clients_{status.name.lower()}_total", about, int(self._statuses[status]))
+            count("late_updates_used_total", "Updates that were used in a later round than they were sent.", self._late)
             for name, histogram, about in (
                 ("round", self._rounds, "Seconds from the choice to the end of a round."),
                 ("policy", self._policies, "Seconds that the policy took to choose and to learn in a round."),

@@ -84,13 +84,14 @@ def packed_chances(view: View, choice: Choice) -> bytes | None:
     chances = choice.chances
     if chances is None:
         return None
-    kept: Any = view.available[view.there]  # those that could be chosen, of those that were there
-    if np.ndim(chances) == 0 and kept.all():
+    everyone = view.available is view.there or bool((view.available == view.there).all())
+    if isinstance(chances, float) and everyone:
         return b"=" + np.float64(chances).tobytes()
     if len(view.there) > MOST:
         return None
+    kept = view.available[view.there]  # those that could be chosen, of those that were there
     each = np.zeros(len(kept), dtype="<f4")
-    each[kept] = chances
+    each[kept] = chances() if callable(chances) else chances
     return b"+" + each.tobytes()
 
 

@@ -1,9 +1,9 @@
 """Simulated worlds to test policies in: clients that are away, slow or fail.
 
 A world consists of parts: which clients are available (`availability`), which would return a model (`volatility`), how
-long they take (`latency`), and how much local work a client does. Each part is drawn for all clients from
-`rng.stream`, so with the same seed all policies get the same world. `World()` resembles a fleet of phones; `named`
-makes the worlds of the papers.
+long they take (`latency`), and how much local work a client does. Random numbers depend on the seed, the round and the
+client, so with the same seed all policies get the same world; durations and failures are drawn for the clients that
+were chosen. `World()` resembles a fleet of phones; `named` makes the worlds of the papers.
 """
 
 from fedpick.worlds.availability import (

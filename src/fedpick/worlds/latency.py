@@ -13,13 +13,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedpick.core.errors import ContractError, require
 from fedpick.core.types import Bools, Clients, Floats, Ints
-from fedpick.worlds.parts import PartState, at_least, per_client, per_round
+from fedpick.worlds.parts import Noise, PartState, at_least, per_client, per_round
 from fedpick.worlds.volatility import by_class
 
 __all__ = ["Device", "Drawn", "Gamma", "Linear", "LogNormalTime", "PerClient", "Replayed"]
 
 Drawn = Mapping[str, NDArray[Any]]
 MODEL_MEGABYTES = 5.0
+MOST_STAGES = 8  # a gamma variable of a whole shape up to this is a sum of so many exponential ones
+
+
+def _normals(noise: Noise, sigma: float) -> tuple[Floats, Floats]:
+    """Two independent normal variables of this standard deviation for each client (Box and Muller)."""
+    first, second = noise(2).T
+    radius, angle = np.sqrt((-2.0 * sigma**2) * np.log(first)), (2.0 * np.pi) * second
+    return radius * np.cos(angle), radius * np.sin(angle)
 
 
 class _NoContext:
@@ -51,6 +59,12 @@ class PerClient(_NoContext):
         """How long these clients take."""
         times: Floats = memory["times"][ids]
         return times
+
+    def seconds_of(
+        self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
+    ) -> Floats:
+        """How long these clients take."""
+        return self.seconds(memory, drawn, idle, ids, epochs)
 
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
         """The times, and the speeds: the shortest time divided by each client's."""
@@ -89,6 +103,20 @@ class Gamma(_NoContext):
         times: Floats = self.shift + memory["mean"][ids] * drawn["noise"][ids]
         return times
 
+    def seconds_of(
+        self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
+    ) -> Floats:
+        """How long these clients take."""
+        shape = self.shape
+        if shape <= MOST_STAGES and shape == int(shape):
+            unit = -np.log(noise(int(shape)).prod(axis=1))
+        else:
+            from scipy.special import gammaincinv  # slow to import, and not needed for most
+
+            unit = gammaincinv(shape, noise())
+        times: Floats = self.shift + memory["mean"][ids] * (unit / shape)
+        return times
+
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
         """Mean times, and mean speeds E[shift/tau]: no time is shorter than the shift."""
         found: dict[str, Floats] = {"times": self.shift + memory["mean"]}
@@ -123,6 +151,13 @@ class LogNormalTime(_NoContext):
     def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
         """How long these clients take."""
         times: Floats = memory["median"][ids] * drawn["noise"][ids]
+        return times
+
+    def seconds_of(
+        self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
+    ) -> Floats:
+        """How long these clients take."""
+        times: Floats = memory["median"][ids] * np.exp(_normals(noise, self.sigma)[0])
         return times
 
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
@@ -171,11 +206,14 @@ class Linear:
 
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
         """Capacity, bandwidth and noise of this round."""
+        return {**self.before(memory, clients, round, rng), "noise": rng.uniform(-1.0, 1.0, len(clients))}
+
+    def before(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Drawn:
+        """Capacity and bandwidth of this round, which the context shows."""
         count = len(clients)
         return {
             "inverse_mu": 1.0 / rng.uniform(0.5, 2.0, count),
             "transfer": self.megabits / rng.uniform(2.0, 4.0, count),
-            "noise": rng.uniform(-1.0, 1.0, count),
         }
 
     def context(self, memory: PartState, drawn: Drawn, idle: Bools) -> Floats | None:
@@ -184,9 +222,21 @@ class Linear:
 
     def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
         """How long these clients take."""
-        c = np.column_stack([drawn["inverse_mu"][ids], idle[ids], drawn["transfer"][ids]])
-        times: Floats = (c * memory["theta"][ids]).sum(axis=1) * (1.0 + drawn["noise"][ids])
+        times: Floats = self._mean(memory, drawn, idle, ids) * (1.0 + drawn["noise"][ids])
         return times
+
+    def seconds_of(
+        self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
+    ) -> Floats:
+        """How long these clients take."""
+        times: Floats = self._mean(memory, drawn, idle, ids) * (2.0 * noise())
+        return times
+
+    def _mean(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints) -> Floats:
+        """c'theta of these clients."""
+        c = np.column_stack([drawn["inverse_mu"][ids], idle[ids], drawn["transfer"][ids]])
+        mean: Floats = (c * memory["theta"][ids]).sum(axis=1)
+        return mean
 
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
         """The coefficients."""
@@ -248,8 +298,21 @@ class Device:
 
     def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
         """How long these clients take."""
-        compute = memory["compute"][ids] * epochs * drawn["compute"][ids]
-        times: Floats = self.cold_start * idle[ids] + compute + memory["transfer"][ids] * drawn["transfer"][ids]
+        return self._total(memory, idle, ids, epochs, drawn["compute"][ids], drawn["transfer"][ids])
+
+    def seconds_of(
+        self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
+    ) -> Floats:
+        """How long these clients take."""
+        compute, transfer = _normals(noise, self.waver)
+        return self._total(memory, idle, ids, epochs, np.exp(compute), np.exp(transfer))
+
+    def _total(
+        self, memory: PartState, idle: Bools, ids: Ints, epochs: Floats, compute: Floats, transfer: Floats
+    ) -> Floats:
+        """Cold start, computing and transfer, with these fluctuations."""
+        computing = memory["compute"][ids] * epochs * compute
+        times: Floats = self.cold_start * idle[ids] + computing + memory["transfer"][ids] * transfer
         return times
 
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:

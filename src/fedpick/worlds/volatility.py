@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpick.core.errors import ContractError
-from fedpick.core.types import Bools, Clients, Floats
-from fedpick.worlds.parts import PartState, at_least, per_round, probability
+from fedpick.core.types import Bools, Clients, Floats, Ints
+from fedpick.worlds.parts import Noise, PartState, at_least, per_round, probability
 
 __all__ = ["Bursts", "Reliable", "ReplayedFlags", "Shift", "SuccessRates", "by_class"]
 
@@ -34,6 +34,10 @@ class Reliable:
         """All clients."""
         return np.ones(len(clients), dtype=bool)
 
+    def works_of(self, memory: PartState, clients: Clients, ids: Ints, round: int, noise: Noise) -> Bools:
+        """All of them."""
+        return np.ones(len(ids), dtype=bool)
+
     def truth(self, memory: PartState, clients: Clients) -> dict[str, Floats]:
         """Success rates."""
         return {"success": np.ones(len(clients))}
@@ -55,6 +59,11 @@ class SuccessRates:
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
         """Mask of the clients that would succeed."""
         works: Bools = rng.random(len(clients)) < memory["rate"]
+        return works
+
+    def works_of(self, memory: PartState, clients: Clients, ids: Ints, round: int, noise: Noise) -> Bools:
+        """Which of these would succeed."""
+        works: Bools = noise() < memory["rate"][ids]
         return works
 
     def truth(self, memory: PartState, clients: Clients) -> dict[str, Floats]:
@@ -120,6 +129,11 @@ class Shift:
     def draw(self, memory: PartState, clients: Clients, round: int, rng: np.random.Generator) -> Bools:
         """Mask of the clients that would succeed."""
         works: Bools = rng.random(len(clients)) < memory["before" if round <= self.at else "after"]
+        return works
+
+    def works_of(self, memory: PartState, clients: Clients, ids: Ints, round: int, noise: Noise) -> Bools:
+        """Which of these would succeed."""
+        works: Bools = noise() < memory["before" if round <= self.at else "after"][ids]
         return works
 
 

@@ -12,10 +12,22 @@ from fedpick.core.errors import require
 from fedpick.core.types import Bools, Clients, Floats, Ints, Probe, View
 from fedpick.worlds.availability import Diurnal
 from fedpick.worlds.latency import MODEL_MEGABYTES, Device
-from fedpick.worlds.parts import Availability, Latency, PartState, Volatility, at_least, numbers
+from fedpick.worlds.parts import (
+    Availability,
+    Latency,
+    Noise,
+    PartState,
+    Volatility,
+    asks_latency,
+    asks_volatility,
+    at_least,
+    numbers,
+)
 from fedpick.worlds.volatility import SuccessRates
 
 __all__ = ["Draw", "World", "WorldState", "phone_clients"]
+
+OLD_DRAWS = False  # for tests: True draws durations, failures and ties for all clients, with the numbers of 0.2
 
 
 def phone_clients(count: int = 100, seed: int = 0) -> Clients:
@@ -44,13 +56,43 @@ class WorldState:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The world's random draws for a round, the same for every policy."""
+    """The world's random draws for a round, the same for every policy.
+
+    Durations and failures are drawn for the clients that `World.seconds` and `World.works` are asked about, with
+    numbers that depend on the seed, the client and the round only; here is what is drawn for all.
+    """
 
     round: int
     presence: NDArray[Any]
-    works: Bools
+    works: Bools | None  # None: drawn for those who are asked
     latency: Mapping[str, NDArray[Any]]
     seed: int = 0
+    old: bool = False  # see OLD_DRAWS
+    nth: Ints | None = None  # if given, each client's numbers are those of its n-th task and not of the round
+
+    kept: dict[tuple[str, bytes], Floats] = field(default_factory=dict, init=False, repr=False)  # came with others
+
+    def noise(self, name: str, ids: Ints, also: str | None = None) -> Noise:
+        """The random numbers of these clients: called with a number of columns, or without for one number each.
+
+        Args:
+            name: what they are for.
+            ids: the clients.
+            also: what one number each will be needed for next; drawing both at once takes less time.
+        """
+        counter = self.round if self.nth is None else self.nth[ids]
+
+        def numbers(count: int | None = None) -> Floats:
+            if count is None and (name, ids.tobytes()) in self.kept:
+                return self.kept[name, ids.tobytes()]
+            found = rngs.uniforms(self.seed, name, ids, counter, count, also)
+            if also is not None:
+                self.kept.clear()
+                self.kept[also, ids.tobytes()] = found[:, -1]
+                found = found[:, 0] if count is None else found[:, :-1]
+            return found
+
+        return numbers
 
     def first(self, took: Floats, ids: Ints) -> Ints:
         """Positions of these answers in the order of their times; equal times in a random order of the clients.
@@ -60,8 +102,11 @@ class Draw:
         """
         order: Ints = np.argsort(took, kind="stable")
         if (np.diff(took[order]) == 0.0).any():
-            number = int(ids.max()) + 1
-            order = np.lexsort((rngs.stream(self.seed, self.round, "ties").random(number)[ids], took))
+            if self.old:
+                chance = rngs.stream(self.seed, self.round, "ties").random(int(ids.max()) + 1)[ids]
+            else:
+                chance = self.noise("ties", ids)()
+            order = np.lexsort((chance, took))
         return order
 
 
@@ -128,15 +173,15 @@ class World:
         )
 
     def draw(self, state: WorldState, seed: int, round: int) -> Draw:
-        """Draw a round for all clients; advances Markov chains, and does not depend on what policies chose."""
-        clients = self.clients
-        return Draw(
-            round,
-            self.availability.draw(state.availability, clients, round, rngs.stream(seed, round, "availability")),
-            self.volatility.draw(state.volatility, clients, round, rngs.stream(seed, round, "volatility")),
-            self.latency.draw(state.latency, clients, round, rngs.stream(seed, round, "latency")),
-            seed,
-        )
+        """Draw what a round has for all clients; advances Markov chains, and does not depend on what policies chose."""
+        clients, works, latency = self.clients, None, self.latency
+        presence = self.availability.draw(state.availability, clients, round, rngs.stream(seed, round, "availability"))
+        if OLD_DRAWS or not asks_volatility(self.volatility):
+            works = self.volatility.draw(state.volatility, clients, round, rngs.stream(seed, round, "volatility"))
+        asked = not OLD_DRAWS and asks_latency(latency)
+        draw = getattr(latency, "before", None) if asked else latency.draw
+        drawn = {} if draw is None else draw(state.latency, clients, round, rngs.stream(seed, round, "latency"))
+        return Draw(round, presence, works, drawn, seed, OLD_DRAWS)
 
     def view(self, state: WorldState, draw: Draw, probe: Probe | None = None) -> View:
         """What the server may know before it chooses."""
@@ -170,11 +215,17 @@ class World:
                 found.update(truth(memory, self.clients, *more))
         return {name: np.array(value, dtype=np.float64) for name, value in found.items()}
 
-    def works(self, state: WorldState, draw: Draw, ids: Ints) -> Bools:
-        """Mask of these clients: whether each would return a model in this round."""
-        found: Bools = draw.works[ids]
-        return found
-
     def seconds(self, state: WorldState, draw: Draw, ids: Ints) -> Floats:
         """How long these clients would take in this round."""
-        return self.latency.seconds(state.latency, draw.latency, state.idle, ids, state.epochs[ids])
+        latency, epochs = self.latency, state.epochs[ids]
+        if draw.old or not asks_latency(latency):
+            return latency.seconds(state.latency, draw.latency, state.idle, ids, epochs)
+        noise = draw.noise("latency", ids, also="volatility" if draw.works is None else None)
+        return latency.seconds_of(state.latency, draw.latency, state.idle, ids, epochs, noise)
+
+    def works(self, state: WorldState, draw: Draw, ids: Ints) -> Bools:
+        """Which of these clients would return a model in this round."""
+        if draw.works is not None:
+            return draw.works[ids]
+        assert asks_volatility(self.volatility)  # see draw
+        return self.volatility.works_of(state.volatility, self.clients, ids, draw.round, draw.noise("volatility", ids))

@@ -27,15 +27,19 @@ ALL_POINTS, ALL_MAPS = 6_000, 60  # on a page, at most
 # Columns that count what happened in one round: where rounds are too many to be drawn, a point is the mean of some.
 _PER_ROUND = {
     "seconds": "seconds a round",
-    "available": "clients there",
+    "present": "clients there",
+    "available": "clients that could be chosen",
     "joined": "clients that have joined so far",
     "chosen": "clients chosen",
     "done": "models returned in a round",
     "late": "late answers in a round",
     "failed": "failures in a round",
-    "surplus": "answers not needed in a round",
+    "surplus": "clients asked but not needed in a round",
+    "late_used": "late updates used in a round",
+    "staleness_mean": "mean rounds that these were late",
+    "staleness_max": "most rounds that one of these was late",
 }
-_NOT_DRAWN = ("round", "clock", "counts", "messages", "megabytes")
+_NOT_DRAWN = ("round", "clock", "counts", "messages", "megabytes", "version", "sent_at")
 _FAIR = {"jain": ("fairness (Jain)", 2), "never": ("never chosen", 2), "staleness": ("mean rounds since chosen", 1)}
 
 

@@ -89,8 +89,8 @@ def _presence(run: RunData, recorded: Any, clients: int, last: int, columns: int
     if recorded is not None:
         rows = dict(zip(recorded["round"].to_pylist(), recorded["there"].to_pylist(), strict=True))
     there, known = np.zeros((2, width, len(ends) - 1))
-    complete = True
-    for number, here, count in zip(rounds["round"].to_pylist(), rounds["available"].to_pylist(), joined, strict=True):
+    complete, counted = True, "present" if "present" in rounds.column_names else "available"  # as before 0.3
+    for number, here, count in zip(rounds["round"].to_pylist(), rounds[counted].to_pylist(), joined, strict=True):
         column, row = max(number - 1, 0) * width // last, rows.get(number)
         edges = bin_edges(count) if count else ends
         if count and row is not None and len(row) == len(edges) - 1:

@@ -62,9 +62,9 @@ def _play(item: Item, _: Path) -> Measurement:
         draw = world.draw(state, seed, t)
         view = world.view(state, draw)
         p[t - 1] = allocate(kept.log_weights, k, float(sigma[t - 1]))[0]
-        x[t - 1] = draw.works
+        x[t - 1] = world.works(state, draw, np.arange(K))
         choice = policy.select(kept, view, rngs.stream(seed, t, "policy"))
-        works = draw.works[choice.ids]
+        works = world.works(state, draw, choice.ids)
         status = np.where(works, Status.DONE, Status.FAILED).astype(np.int8)
         outcome = Outcome(status, np.where(works, 1.0, np.nan), np.full(len(choice.ids), np.nan))
         kept = policy.observe(kept, view, choice, outcome)
