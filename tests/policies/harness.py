@@ -30,6 +30,7 @@ class Setting:
     late: bool = False
     grace: float = 0.0
     trained: bool = True  # whether clients report losses
+    decline: float = 0.0  # of the losses, each round
 
 
 @dataclass
@@ -111,13 +112,14 @@ def play(
     log = Log(names, len(names))
     free_at, now = np.zeros(len(clients)), 0.0
     there = rng.random(len(clients)) < setting.there
+    worth = np.exp(0.3 * rng.normal(size=len(clients)))  # of each client's data, whatever its speed
     for t in range(1, rounds + 1):
         count = len(clients)
         fresh = rng.random(count) < setting.there
         there = np.where(rng.random(count) < setting.stays, there, fresh)
         busy = free_at > now
         took = seconds * np.exp(setting.noise * rng.normal(size=count))
-        losses = 2.0 * 0.995**t * np.exp(0.3 * rng.normal(size=count))
+        losses = 2.0 * (1.0 - setting.decline) ** t * worth * np.exp(0.1 * rng.normal(size=count))
 
         def asked(ids, batch=None, losses=losses, may=there & ~busy):
             assert may[ids].all(), "a client was probed that is away or busy"
@@ -174,6 +176,7 @@ def play(
             log = replace(log, names=names, enrolled=log.enrolled + join)
             seconds = np.concatenate([seconds[keep], rng.uniform(1.0, 5.0, join)])
             free_at = np.concatenate([free_at[keep], np.zeros(join)])
+            worth = np.concatenate([worth[keep], np.exp(0.3 * rng.normal(size=join))])
             there = np.concatenate([there[keep], np.ones(join, dtype=bool)])
     log.state = state
     return log

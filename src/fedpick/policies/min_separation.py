@@ -91,8 +91,8 @@ class MinSeparation(Wrapper, Generic[S]):
         return MinSeparationState(self.policy.init(clients), none, none.copy())
 
     def _seen(self, state: MinSeparationState[S], view: View) -> View:
-        """The view with those who may take part."""
-        may: Bools = view.available & ((state.last == 0) | (view.round - state.last >= self.rounds))
+        """The view with those who may take part; who is there stays the same."""
+        may: Bools = view.available & ~view.held & ((state.last == 0) | (view.round - state.last >= self.rounds))
         if self.at_most is not None:
             may &= state.counts < self.at_most
         return replace(view, available=may)
