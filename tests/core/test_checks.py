@@ -20,7 +20,7 @@ from zoo import some_slow, zoo
 def test_every_policy_keeps_the_rules(name, m):
     rounds = 12 if m < 40 else 6  # where all that are there are chosen, rounds are alike
     rules = fp.checks.check_policy(zoo(m)[name], rounds=rounds, seed=m)
-    assert len(rules) == 10
+    assert len(rules) == 13
 
 
 @pytest.mark.parametrize("name", some_slow(zoo(5), quick=3))
@@ -94,8 +94,8 @@ class Stateless(Good):
 
 
 def test_a_policy_that_keeps_nothing_has_the_state_none():
-    assert len(fp.checks.check_policy(Stateless())) == 10
-    assert len(fp.checks.check_policy(fp.OverSelect(Stateless(), 1.5))) == 10
+    assert len(fp.checks.check_policy(Stateless())) == 13
+    assert len(fp.checks.check_policy(fp.OverSelect(Stateless(), 1.5))) == 13
 
 
 class PicksAbsent(Good):
@@ -274,7 +274,7 @@ class Hears:
 
 @pytest.mark.parametrize("policy", [Hears(), fp.OverSelect(Hears(), 1.5)])
 def test_a_policy_is_given_the_reports_and_the_context_that_it_declares(policy):
-    assert len(fp.checks.check_policy(policy)) == 10
+    assert len(fp.checks.check_policy(policy)) == 13
 
 
 def test_a_good_policy_passes():

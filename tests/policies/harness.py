@@ -112,7 +112,8 @@ def play(
     log = Log(names, len(names))
     free_at, now = np.zeros(len(clients)), 0.0
     there = rng.random(len(clients)) < setting.there
-    worth = np.exp(0.3 * rng.normal(size=len(clients)))  # of each client's data, whatever its speed
+    half = -(-len(clients) // 2)  # a fast and a slow client each, whose data are alike
+    worth = np.resize(np.exp(0.3 * rng.normal(size=half)), len(clients))
     for t in range(1, rounds + 1):
         count = len(clients)
         fresh = rng.random(count) < setting.there
