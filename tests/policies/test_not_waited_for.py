@@ -13,9 +13,9 @@ from harness import DONE, FAILED, LATE, SURPLUS, Setting, fast_to_slow, jain, pe
 
 M, FACTOR = 10, 1.4
 ROUNDS, SEEDS = 200, 4
-# Of the 11,200 choices half would be of fast clients. Choices of one run depend on each other, as values are kept for
-# rounds, so the tolerance is not from the binomial alone: over 8 seeds, ratios of one seed deviated by up to .14
-# (active-fl, rpow-d), hence .07 is one standard error of the mean of 4, and the bounds are three of them.
+# Ratios of single runs (8 seeds each) had a standard deviation of at most .08, so that of a mean of four is .04. Values
+# that are kept for want of news change less often, which alone favours slow clients by up to a tenth (active-fl, .92).
+# The bounds are this and three standard errors, and the inverse.
 LOW, HIGH = 0.8, 1.25
 
 
