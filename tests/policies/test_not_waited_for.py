@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from harness import DONE, FAILED, LATE, SURPLUS, Setting, fast_to_slow, jain, people, play
 
 import fedpick as fp
-from harness import DONE, FAILED, LATE, SURPLUS, Setting, fast_to_slow, jain, people, play
 
 M, FACTOR = 10, 1.4
 ROUNDS, SEEDS = 200, 4
@@ -80,7 +80,9 @@ def test_fedcor_learns_the_changes_of_a_cohort_that_pauses():
 
 
 def test_fedcor_probes_nobody_who_is_busy():
-    log = play(fp.FedCor(5, warmup=4, interval=5), people(30), np.linspace(1, 5, 30), 20, Setting(deadline=2.5, late=True))
+    log = play(
+        fp.FedCor(5, warmup=4, interval=5), people(30), np.linspace(1, 5, 30), 20, Setting(deadline=2.5, late=True)
+    )
     assert log.ended(LATE) > 0  # the harness refuses probes of busy clients
 
 
@@ -165,9 +167,7 @@ def test_tifl_gives_no_time_to_a_client_that_was_not_waited_for():
     policy, clients, both = fp.TiFL(2, tiers=2), people(4), fp.Choice([0, 1])
     state = policy.init(clients)
     for t in (1, 2, 3):
-        state = policy.observe(
-            state, view_of(4, t), both, fp.Outcome([DONE, SURPLUS], [1.0, np.nan], [0.5, np.nan])
-        )
+        state = policy.observe(state, view_of(4, t), both, fp.Outcome([DONE, SURPLUS], [1.0, np.nan], [0.5, np.nan]))
         assert np.isnan(state.duration[1])
     state = policy.observe(state, view_of(4, 4), both, fp.Outcome([DONE, FAILED], [1.0, np.nan], [0.5, np.nan]))
     assert np.isinf(state.duration[1])

@@ -69,9 +69,8 @@ class _Scene:
 
         if context is None:
             context = self._once(round, "context", lambda rng: rng.uniform(0.5, 2.0, (count, self.context)))
-        return View(
-            round, mask, self.clients, context=context, probe=probe, norms=norms, there=there, busy=busy  # type: ignore[arg-type]
-        )
+        masks: dict[str, Any] = {"there": there, "busy": busy}
+        return View(round, mask, self.clients, context=context, probe=probe, norms=norms, **masks)
 
     def outcome(self, round: int, choice: Choice, hostile: bool = False) -> Outcome:
         draw, count = self.draw(round, "outcome"), len(choice)
@@ -290,30 +289,36 @@ def _no_news(policy: Policy[Any], start: _Start) -> None:
         view = scene.view(round)
         choice = _merged(policy.select(copy.deepcopy(first), view, scene.draw(round, "policy")))
         for at, client in enumerate(choice.ids[:4].tolist()):
-            others, none = np.arange(len(choice)) != at, np.zeros(len(choice), dtype=np.bool_)
-
-            def after(status: Status | None, at: int = at, others: Bools = others, none: Bools = none) -> Any:
-                ends = np.zeros(len(choice), dtype=np.int64)  # DONE, all others
-                ends[at] = Status.DONE if status is None else status
-                outcome, told = scene.ended(round, choice, ends, none), choice  # noqa: B023
-                if status is None:  # not chosen
-                    told, reports = choice.take(others), {k: v[others] for k, v in outcome.reports.items()}  # noqa: B023
-                    outcome = Outcome(ends[others], outcome.duration[others], outcome.loss[others], reports)
-                return policy.observe(copy.deepcopy(first), view, told, outcome)  # noqa: B023
-
-            before, apart = _rows(first, client), _rows(after(None), client)
-            done, failed = (_rows(after(status), client) for status in (Status.DONE, Status.FAILED))
-            for name, now in _rows(after(Status.SURPLUS), client).items():
-                if _same_row(done[name], failed[name]) or _same_row(now, apart[name]):
+            ends = {status: _after(policy, scene, first, view, choice, at, status) for status in (*_ENDS, None)}
+            done, failed, now, apart = (_rows(state, client) for state in ends.values())
+            before = _rows(first, client)
+            for name, row in now.items():
+                if _same_row(done[name], failed[name]) or any(_same_row(row, kept[name]) for kept in (apart, before)):
                     continue
-                if not _same_row(now, before[name]):
-                    as_if = "failed" if _same_row(now, failed[name]) else "changed"
-                    as_if = "succeeded" if _same_row(now, done[name]) else as_if
-                    raise CheckError(
-                        f"client {client} was still working when the round was full (SURPLUS, without duration and "
-                        f"loss), but the state's field {name!r} says that it {as_if}; change it only where "
-                        "outcome.known is True"
-                    )
+                how = "failed" if _same_row(row, failed[name]) else "changed"
+                how = "succeeded" if _same_row(row, done[name]) else how
+                raise CheckError(
+                    f"client {client} was still working when the round was full (SURPLUS, without duration and loss), "
+                    f"but the state's field {name!r} says that it {how}; change it only where outcome.known is True"
+                )
+
+
+_ENDS = (Status.DONE, Status.FAILED, Status.SURPLUS)
+
+
+def _after(
+    policy: Policy[Any], scene: _Scene, state: Any, view: View, choice: Choice, at: int, status: Status | None
+) -> Any:
+    """The state after a round in which the client at this place ended so (None: it was not chosen), the others DONE."""
+    ends = np.zeros(len(choice), dtype=np.int64)
+    ends[at] = Status.DONE if status is None else status
+    outcome = scene.ended(view.round, choice, ends, np.zeros(len(choice), dtype=np.bool_))
+    if status is None:
+        others = np.arange(len(choice)) != at
+        reports = {name: values[others] for name, values in outcome.reports.items()}
+        outcome = Outcome(ends[others], outcome.duration[others], outcome.loss[others], reports)
+        choice = choice.take(others)
+    return policy.observe(copy.deepcopy(state), view, choice, outcome)
 
 
 def _presence(policy: Policy[Any], start: _Start) -> None:

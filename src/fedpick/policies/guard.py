@@ -43,8 +43,8 @@ class GuardState(Generic[S]):
 class Guard(Wrapper, Generic[S]):
     """Any policy, among clients that have neither used up their share nor failed too often.
 
-    Share: with m places per round and n clients that are there, an equal share is m/n places per round. Over any t rounds,
-    no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
+    Share: with m places per round and n clients that are there, an equal share is m/n places per round. Over any t
+    rounds, no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
 
     Probation: a client is held to what is usual. Let q be the fraction of clients whose last answer was a failure
     (LATE, FAILED, or an impossible loss) among those that were ever chosen, (failed + 1)/(chosen + 2). After f failures

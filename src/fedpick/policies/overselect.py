@@ -36,7 +36,7 @@ S = TypeVar("S")
 class OverSelect(ByValue, Generic[S]):
     """Any policy, with `factor` times as many clients, of which the first `cohort_size` answers are used.
 
-    The round is closed with the last answer that is needed. The other clients are SURPLUS: no failure, and unused by the
+    The round is closed with the last answer that is needed. The others are SURPLUS: no failure, and unused by the
     aggregator. Of those that still worked then nothing is known, neither a duration nor a loss: this is no news, and
     the policy keeps what it knew about them. Its `traits` are those of the wrapped policy.
 

@@ -9,7 +9,8 @@ REFL's other part, the use of late updates, is a setting of the world (`World.la
 each participation is `MinSeparation(REFL(m), rounds)`.
 
 Trusts: which clients are there. A client that often comes and goes is chosen whenever it is available. Clients that
-pause, or are busy with an earlier round, are there (`view.there`): otherwise each participation would look like leaving.
+pause, or are busy with an earlier round, are there (`view.there`): otherwise each participation would look like
+leaving.
 """
 
 from dataclasses import dataclass
