@@ -20,7 +20,7 @@ from zoo import some_slow, zoo
 def test_every_policy_keeps_the_rules(name, m):
     rounds = 12 if m < 40 else 6  # where all that are there are chosen, rounds are alike
     rules = fp.checks.check_policy(zoo(m)[name], rounds=rounds, seed=m)
-    assert len(rules) == 10
+    assert len(rules) == 13
 
 
 @pytest.mark.parametrize("name", some_slow(zoo(5), quick=3))
@@ -94,8 +94,8 @@ class Stateless(Good):
 
 
 def test_a_policy_that_keeps_nothing_has_the_state_none():
-    assert len(fp.checks.check_policy(Stateless())) == 10
-    assert len(fp.checks.check_policy(fp.OverSelect(Stateless(), 1.5))) == 10
+    assert len(fp.checks.check_policy(Stateless())) == 13
+    assert len(fp.checks.check_policy(fp.OverSelect(Stateless(), 1.5))) == 13
 
 
 class PicksAbsent(Good):
@@ -191,6 +191,73 @@ class AsksTheAbsent(Good):
         return super().select(state, view, rng)
 
 
+class TakesNoNewsAsAFailure(Good):
+    """As ActiveFL did: who reported no loss gets the lowest value."""
+
+    def observe(self, state, view, choice, outcome):
+        state.counts[choice.ids] = np.where(outcome.loss < 9.0, np.abs(outcome.loss), -1.0)
+        return State(state.counts)
+
+
+class TakesNoNewsAsASuccess(Good):
+    """As Guard did: whoever did not fail has no failures in a row any more."""
+
+    def observe(self, state, view, choice, outcome):
+        state.counts[choice.ids] = np.where(outcome.succeeded, 0.0, state.counts[choice.ids] + 1.0)
+        return State(state.counts + np.isin(np.arange(len(state.counts)), choice.ids) * 0.0)
+
+    def init(self, clients):
+        return State(np.full(len(clients), 2.0))
+
+
+@dataclass
+class MeanState:
+    counts: np.ndarray
+    mean: np.ndarray
+
+
+class TakesNoNewsAsTheSlowest(Good):
+    """As BSFL did: a duration that is missing is the longest there is, in a running mean."""
+
+    def init(self, clients):
+        return MeanState(np.zeros(len(clients)), np.zeros(len(clients)))
+
+    def observe(self, state, view, choice, outcome):
+        ids, took = choice.ids, np.where(outcome.duration < 60.0, np.abs(outcome.duration), 60.0)
+        state.counts[ids] += 1
+        state.mean[ids] += (took - state.mean[ids]) / state.counts[ids]
+        return MeanState(state.counts, state.mean)
+
+
+@dataclass
+class PresenceState:
+    was: np.ndarray
+    left: np.ndarray
+
+
+class TakesAPauseAsAnAbsence(Good):
+    """As REFL did: counts how often each client left."""
+
+    def init(self, clients):
+        return PresenceState(np.zeros(len(clients), dtype=bool), np.zeros(len(clients), dtype=int))
+
+    def observe(self, state, view, choice, outcome):
+        return PresenceState(view.available.copy(), state.left + (state.was & ~view.available))
+
+
+class WantsEverybodyIdle(Good):
+    def select(self, state, view, rng):
+        if view.busy.any():
+            raise RuntimeError("somebody is busy")
+        return super().select(state, view, rng)
+
+
+class ProbesTheBusy(Good):
+    def select(self, state, view, rng):
+        view.probe(np.flatnonzero(view.there))
+        return super().select(state, view, rng)
+
+
 class Stumbles(Good):
     def select(self, state, view, rng):
         return np.take_along_axis(view.available, np.zeros(3), axis=0)
@@ -229,6 +296,20 @@ def test_an_error_in_ones_own_code_comes_with_its_file_and_line():
             TripsOverAKeptState(),
             "keep no reference to it; the result was: ValueError: cannot convert float NaN to integer",
         ),
+        (
+            TakesNoNewsAsAFailure(),
+            "no news: client 33 was still working when the round was full (SURPLUS, without duration and loss), but "
+            "the state's field 'counts' says that it failed; change it only where outcome.known is True",
+        ),
+        (TakesNoNewsAsASuccess(), "the state's field 'counts' says that it succeeded"),
+        (TakesNoNewsAsTheSlowest(), "the state's field 'mean' says that it failed"),
+        (
+            TakesAPauseAsAnAbsence(),
+            "could not be chosen (it paused, or was busy), and the state's field 'was' says that it was away; learn "
+            "who is there from view.there, not from view.available",
+        ),
+        (WantsEverybodyIdle(), "copes with clients that pause, are busy or late, or are not waited for: RuntimeError"),
+        (ProbesTheBusy(), "view.probe was given client"),
         (TooSure(), "inclusion probability of 1.5, above 1"),
         (object(), "has no method init"),
     ],
@@ -268,13 +349,33 @@ class Hears:
         assert score.shape == (len(choice),)
         assert len(outcome.reports["anything"]) == len(choice)
         with np.errstate(all="ignore"):
-            state.counts[choice.ids] = np.nan_to_num(np.clip(gradient, -1, 1).sum(axis=1))
+            length = np.nan_to_num(np.clip(gradient, -1, 1).sum(axis=1))
+        state.counts[choice.ids[outcome.known]] = length[outcome.known]
         return State(state.counts)
 
 
 @pytest.mark.parametrize("policy", [Hears(), fp.OverSelect(Hears(), 1.5)])
 def test_a_policy_is_given_the_reports_and_the_context_that_it_declares(policy):
-    assert len(fp.checks.check_policy(policy)) == 10
+    assert len(fp.checks.check_policy(policy)) == 13
+
+
+class CountsSuccesses(Good):
+    """Right: what is not known stays as it was, also beside a value that fades for all."""
+
+    def observe(self, state, view, choice, outcome):
+        counts = 0.9 * state.counts
+        counts[choice.ids] += outcome.succeeded & outcome.known
+        return State(counts)
+
+
+class LearnsWhoIsThere(TakesAPauseAsAnAbsence):
+    def observe(self, state, view, choice, outcome):
+        return PresenceState(view.there.copy(), state.left + (state.was & ~view.there))
+
+
+@pytest.mark.parametrize("policy", [CountsSuccesses(), LearnsWhoIsThere()])
+def test_a_policy_that_reads_what_is_known_and_who_is_there_passes(policy):
+    assert len(fp.checks.check_policy(policy)) == 13
 
 
 def test_a_good_policy_passes():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedpick as fp
 from fedpick.core import schedules
-from fedpick.core.state import settings_hash, state_fields
+from fedpick.core.state import pack, settings_hash, state_fields, unpack
 from fedpick.experiment.identity import policy_text
 from zoo import outcome, view, zoo
 
@@ -358,3 +358,16 @@ def test_a_new_policy_is_hashed_by_its_name():
     before = settings_hash(new(2))
     new.__module__ = "fedpick.policies.renamed"
     assert settings_hash(new(2)) == before != settings_hash(fp.Uniform(2))
+
+
+def test_a_state_of_an_earlier_version_gets_the_fields_that_it_lacks(tmp_path):
+    """BSFL's state has `untimed` since 0.3."""
+    policy, clients = fp.OverSelect(fp.Guard(fp.BSFL(2)), 1.5), fp.Clients([10, 20, 30])
+    state = policy.init(clients)
+    arrays = {name: np.asarray(value) for name, value in pack(state).items()}
+    lacking = {name: value for name, value in arrays.items() if not name.endswith("untimed")}
+    assert len(lacking) == len(arrays) - 1
+    loaded = unpack(state, lacking, 3, "a file:")
+    assert loaded.inner.speed.untimed.tolist() == [0, 0, 0]
+    with pytest.raises(fp.StateError, match=r"has no field 'inner\.speed\.counts', which the policy needs"):
+        unpack(state, {name: v for name, v in arrays.items() if not name.endswith("counts")}, 3, "a file:")

@@ -96,6 +96,7 @@ def draw_outcome(rng, chosen, means):
     duration = 1.0 + rng.gamma(4.0, means[chosen] / 4.0)
     absurd = rng.random(len(chosen)) < 0.2
     duration[absurd] = rng.choice([np.nan, np.inf, -np.inf, -3.0, 0.0], absurd.sum())
+    duration[(status == SURPLUS) & np.isnan(duration)] = np.inf  # without a duration it would be no news
     return status, duration
 
 

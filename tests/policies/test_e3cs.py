@@ -117,8 +117,9 @@ def view_of(round, clients, there=None):
 
 
 def outcome_of(status, **reports):
-    blank = np.full(len(status), np.nan)
-    return fp.Outcome(np.asarray(status, dtype=np.int64), blank, blank, reports or None)
+    codes = np.asarray(status, dtype=np.int64)
+    seconds = np.where(codes == SURPLUS, 1.0, np.nan)  # one that answered; without a duration it would be no news
+    return fp.Outcome(codes, seconds, np.full(len(codes), np.nan), reports or None)
 
 
 def play(policy, rates, rounds, seed, state=None, start=1):
@@ -331,6 +332,26 @@ def test_surplus_is_a_success_and_late_or_failed_is_none(status, moves):
     state = policy.observe(policy.init(clients), view_of(1, clients), fp.Choice(np.array([1])), outcome_of([status]))
     step = 1 * 0.5 * 3 / 3  # (k - K sigma) eta x / (p K) with p = 1/3
     assert state.log_weights - state.log_weights[0] == pytest.approx([0.0, step if moves else 0.0, 0.0])
+
+
+@pytest.mark.parametrize("inclusion", [True, False])
+def test_a_client_that_was_not_waited_for_keeps_its_weight_and_the_estimates_are_of_those_heard(inclusion):
+    """x minus its mean over those heard, over the probability of being chosen and heard, by hand."""
+    policy, clients, rng = fp.E3CS(4, quota=0.2), everyone(8), np.random.default_rng(1)
+    state = policy.init(clients)
+    state.log_weights[:] = rng.normal(size=8)
+    before, view = state.log_weights.copy(), view_of(1, clients)
+    p, over = allocate(before, 4, 0.1)
+    assert not over.any()
+    ids = np.array([0, 2, 3, 5])
+    told = p[ids] * 2 / 3 if inclusion else None  # as the engine gives it: 2 used, 1 surplus
+    outcome = fp.Outcome([DONE, FAILED, DONE, SURPLUS], [1.0, 1.0, 2.0, np.nan], np.full(4, np.nan))
+    state = policy.observe(state, view, fp.Choice(ids, told), outcome)
+    heard, mean, open_plays = 2 / 3, 2 / 3, 4 - 8 * 0.1
+    due = np.zeros(8)
+    for client, x in ((0, 1.0), (2, 0.0), (3, 1.0)):
+        due[client] = open_plays * 0.5 * (x - mean) / (p[client] * heard * 8)
+    np.testing.assert_allclose(state.log_weights - before, due, rtol=1e-12, atol=1e-15)
 
 
 def test_absent_clients_keep_their_weight_relative_to_those_who_did_not_move():

@@ -19,7 +19,7 @@ EXCUSED = {  # why others ask more often, by the policy's class
 }
 
 
-def share_asked(policy, seed, losses, seconds=np.nan):
+def share_asked(policy, seed, losses, seconds=np.nan, ends=fp.Status.FAILED):
     """In how many of the rounds client 0 is asked, which fails in all; the others differ in speed, hardly in loss."""
     rng = np.random.default_rng(seed)
     clients = fp.Clients(np.full(CLIENTS, 100.0), features=rng.dirichlet(np.ones(4), CLIENTS))
@@ -44,7 +44,7 @@ def share_asked(policy, seed, losses, seconds=np.nan):
         }
         reports = {name: np.where(fails if x.ndim == 1 else fails[:, None], np.nan, x) for name, x in told.items()}
         outcome = fp.Outcome(
-            np.where(fails, fp.Status.FAILED, fp.Status.DONE),
+            np.where(fails, ends, fp.Status.DONE),
             np.where(fails, seconds, pace[ids] * rng.uniform(0.9, 1.1, len(ids))),
             np.where(fails, np.nan, 1.0 + losses * rng.random(len(ids))),
             reports,
@@ -54,11 +54,15 @@ def share_asked(policy, seed, losses, seconds=np.nan):
     return asked / ROUNDS
 
 
-@pytest.mark.parametrize(("losses", "seconds"), [(0.0, np.nan), (0.01, 0.5)], ids=["equal-silent", "like-at-once"])
+@pytest.mark.parametrize(
+    ("losses", "seconds", "ends"),
+    [(0.0, np.nan, fp.Status.FAILED), (0.01, 0.5, fp.Status.FAILED), (0.01, 9.0, fp.Status.LATE)],
+    ids=["equal-silent", "like-at-once", "crashed-silently"],  # of one that crashed, the server knows the deadline
+)
 @pytest.mark.parametrize("name", [name for name, policy in zoo(M).items() if type(policy).__name__ not in EXCUSED])
-def test_no_policy_asks_it_more_often_than_uniform(name, losses, seconds):
+def test_no_policy_asks_it_more_often_than_uniform(name, losses, seconds, ends):
     policy = zoo(M)[name]
     if getattr(policy, "deadline", None) is not None:
         policy = replace(policy, deadline=9.0)  # later than the slowest
-    asked = np.mean([share_asked(policy, seed, losses, seconds) for seed in range(SEEDS)])
+    asked = np.mean([share_asked(policy, seed, losses, seconds, ends) for seed in range(SEEDS)])
     assert asked <= UNIFORM + NOISE

@@ -32,8 +32,8 @@ class Twin:
 
     def learn(self, chosen, values, status):
         heard = [k for k, value, code in zip(chosen, values, status, strict=True) if code == 0 and np.isfinite(value)]
-        excused = {k for k, code in zip(chosen, status, strict=True) if code == 0} if not heard else set()
-        failed = [k for k, code in zip(chosen, status, strict=True) if code != 3 and k not in {*heard, *excused}]
+        excused = {k for k, code in zip(chosen, status, strict=True) if code == 3 or (code == 0 and not heard)}
+        failed = [k for k in chosen if k not in {*heard, *excused}]
         for k in excused:
             self.excused[k] += 1
         self.tried |= set(chosen) - excused | {k for k in excused if self.excused[k] == 3}
@@ -117,7 +117,8 @@ def test_who_answers_when_enough_others_had_is_not_valued_and_not_lowered_but_wh
     state, choice = policy.init(clients), fp.Choice([0, 1, 2])
     state = policy.observe(state, view(clients), choice, told(choice, [-0.5, np.nan, np.nan], np.array([0, 3, 0])))
     assert state.worth.tolist() == [-0.5, 0.0, -0.5]
-    assert state.counts.tolist() == [1, 1, 1]
+    assert state.counts.tolist() == [1, 0, 1]
+    assert state.excused.tolist() == [0, 1, 0]  # so that it comes first, but three times at most
 
 
 @pytest.mark.parametrize("memory", [1.0, -0.1])

@@ -233,7 +233,7 @@ def test_any_policy_can_be_guarded_and_its_traits_stay(name):
     bare = zoo(4)[name]
     guarded = fp.Guard(bare, cap=1.2, window=1)
     assert fp.traits(guarded) == fp.traits(bare)
-    assert len(fp.checks.check_policy(guarded, rounds=6)) == 10
+    assert len(fp.checks.check_policy(guarded, rounds=6)) == 13
 
 
 def test_over_selection_widens_the_policy_inside_a_guard():

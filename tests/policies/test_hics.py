@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
 
 import fedpick as fp
-from fedpick.policies._vectors import VectorState
-from fedpick.policies.hics import entropies
+from fedpick.policies.hics import HiCSState, entropies
 from zoo import view
 
 
 def state_of(vectors, counts=None):
-    return VectorState(np.ones(len(vectors), dtype=np.int64) if counts is None else np.array(counts), np.array(vectors))
+    chosen = np.ones(len(vectors), dtype=np.int64) if counts is None else np.array(counts)
+    return HiCSState(chosen, np.array(vectors), np.zeros(len(vectors), dtype=np.int64))
 
 
 def distance(a, b, height):

@@ -23,6 +23,7 @@ _USED_UP = (
     "a state must not be used after it was given to observe, but choices changed when that state was overwritten; keep "
     "no reference to it"
 )
+_DEADLINE = 1.0  # no answer takes longer
 _HOSTILE = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0])
 
 
@@ -45,22 +46,31 @@ class _Scene:
             self._drawn[round, name] = make(self.draw(round, name))
         return self._drawn[round, name].copy()
 
-    def view(self, round: int, available: Bools | None = None, context: Floats | None = None) -> View:
+    def view(
+        self,
+        round: int,
+        available: Bools | None = None,
+        context: Floats | None = None,
+        there: Bools | None = None,
+        busy: Bools | None = None,
+    ) -> View:
         count = len(self.clients)
         mask = self._once(round, "away", lambda rng: rng.random(count) < 0.8) if available is None else available
         losses = self._once(round, "losses", lambda rng: rng.gamma(2.0, size=count))
+        idle = mask if there is None else there if busy is None else there & ~busy
 
         def probe(ids: Ints, /, *, batch: int | None = None) -> Floats:
-            check_asked(mask, ids, "view.probe")
+            check_asked(idle, ids, "view.probe")
             return losses[ids]
 
         def norms(ids: Ints, /) -> Floats:
-            check_asked(mask, ids, "view.norms")
+            check_asked(idle, ids, "view.norms")
             return losses[ids]
 
         if context is None:
             context = self._once(round, "context", lambda rng: rng.uniform(0.5, 2.0, (count, self.context)))
-        return View(round, mask, self.clients, context=context, probe=probe, norms=norms)
+        masks: dict[str, Any] = {"there": there, "busy": busy}
+        return View(round, mask, self.clients, context=context, probe=probe, norms=norms, **masks)
 
     def outcome(self, round: int, choice: Choice, hostile: bool = False) -> Outcome:
         draw, count = self.draw(round, "outcome"), len(choice)
@@ -74,6 +84,16 @@ class _Scene:
         status = draw.choice([s.value for s in Status], count, p=[0.7, 0.1, 0.1, 0.1])
         return Outcome(status, number(count), number(count), reports)
 
+    def ended(self, round: int, choice: Choice, status: NDArray[Any], waited: Bools) -> Outcome:
+        """An outcome with these statuses; SURPLUS clients that were not waited for have no duration and no loss."""
+        told = self.outcome(round, choice)
+        silent = (status == Status.LATE) | (status == Status.FAILED) | ((status == Status.SURPLUS) & ~waited)
+        duration = np.where(silent, np.where(status == Status.LATE, _DEADLINE, np.nan), told.duration)
+        reports = {name: values.copy() for name, values in told.reports.items()}
+        for values in reports.values():
+            values[silent] = np.nan
+        return Outcome(status, duration, np.where(silent, np.nan, told.loss), reports)
+
 
 def _play(
     policy: Policy[Any], scene: _Scene, rounds: range, state: Any, hostile: bool = False, spoil: bool = False
@@ -83,9 +103,20 @@ def _play(
         view = scene.view(round)
         choice = policy.select(state, view, scene.draw(round, "policy"))
         _check_choice(policy, view, choice)
-        state = observe(policy, state, view, choice, scene.outcome(round, choice, hostile), spoil=spoil)
+        told = _merged(choice)
+        state = observe(policy, state, view, told, scene.outcome(round, told, hostile), spoil=spoil)
         choices.append(choice)
     return state, choices
+
+
+def _merged(choice: Choice) -> Choice:
+    """As observe gets it: one entry for a client drawn more than once, with the sum of its weights."""
+    ids, first = np.unique(choice.ids, return_index=True)
+    if len(ids) == len(choice):
+        return choice
+    weights = None if choice.weights is None else np.bincount(choice.ids, choice.weights)[ids]
+    inclusion = None if choice.inclusion is None else choice.inclusion[first]
+    return Choice(ids, inclusion, weights, normalise=choice.normalise, probed=choice.probed)
 
 
 def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
@@ -156,6 +187,7 @@ def _any_availability(policy: Policy[Any], start: _Start) -> None:
         if there == 0 and len(choice):
             raise CheckError(f"no client was available, but it chose {len(choice)} clients; return fp.Choice([])")
         _check_choice(policy, view, choice)
+        choice = _merged(choice)
         state = policy.observe(state, view, choice, scene.outcome(round, choice))
 
 
@@ -201,6 +233,7 @@ def _absorbs_nonsense(policy: Policy[Any], start: _Start) -> None:
         view = scene.view(round, context=scene.draw(round, "hostile").choice(_HOSTILE, shape))
         choice = policy.select(state, view, scene.draw(round, "policy"))
         _check_choice(policy, view, choice)
+        choice = _merged(choice)
         state = policy.observe(state, view, choice, scene.outcome(round, choice, hostile=True))
     _play(policy, scene, range(rounds + 4, 2 * rounds + 4), state)
 
@@ -218,6 +251,102 @@ def _retires(policy: Policy[Any], start: _Start) -> None:
     _play(policy, left, start.later(start.rounds), retire(policy, start.copied(), keep))
 
 
+def _work_in_flight(policy: Policy[Any], start: _Start) -> None:
+    """Rounds in which clients pause after each choice, work on after the deadline, or are not waited for."""
+    scene, count = start.scene, len(start.scene.clients)
+    state, busy, pauses = policy.init(scene.clients), np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+    for round in start.first:
+        there = scene.view(round).available
+        view = scene.view(round, available=there & ~busy & ~pauses, there=there, busy=busy)
+        choice = policy.select(state, view, scene.draw(round, "policy"))
+        _check_choice(policy, view, choice)
+        told, draw = _merged(choice), scene.draw(round, "in flight")
+        status = draw.choice([s.value for s in Status], len(told), p=[0.5, 0.15, 0.1, 0.25])
+        outcome = scene.ended(round, told, status, draw.random(len(told)) < 0.4)
+        used, spare = (int(np.count_nonzero(status == each)) for each in (Status.DONE, Status.SURPLUS))
+        if told.inclusion is not None and spare:
+            inclusion = told.inclusion * (used / (used + spare))
+            told = Choice(told.ids, inclusion, told.weights, normalise=told.normalise, probed=told.probed)
+        state = policy.observe(state, view, told, outcome)
+        pauses, busy = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+        pauses[told.ids], busy[told.ids[status == Status.LATE]] = True, True
+
+
+def _rows(state: Any, client: int) -> dict[str, NDArray[Any]]:
+    """What a state says of a client, by the fields' names."""
+    return {name: np.asarray(value)[client] for name, kind, value in state_fields(state) if kind == "client"}
+
+
+def _same_row(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    both = a.dtype.kind == "f" and b.dtype.kind == "f"
+    return bool(np.array_equal(a, b, equal_nan=both))
+
+
+def _no_news(policy: Policy[Any], start: _Start) -> None:
+    """In what depends on how a client's round ended, one that was not waited for is as if it had not been chosen."""
+    scene = start.scene
+    for first, round in ((policy.init(scene.clients), 1), (start.state, start.rounds + 1)):
+        view = scene.view(round)
+        choice = _merged(policy.select(copy.deepcopy(first), view, scene.draw(round, "policy")))
+        for at, client in enumerate(choice.ids[:4].tolist()):
+            ends = {status: _after(policy, scene, first, view, choice, at, status) for status in (*_ENDS, None)}
+            done, failed, now, apart = (_rows(state, client) for state in ends.values())
+            before = _rows(first, client)
+            for name, row in now.items():
+                if _same_row(done[name], failed[name]) or any(_same_row(row, kept[name]) for kept in (apart, before)):
+                    continue
+                how = "failed" if _same_row(row, failed[name]) else "changed"
+                how = "succeeded" if _same_row(row, done[name]) else how
+                raise CheckError(
+                    f"client {client} was still working when the round was full (SURPLUS, without duration and loss), "
+                    f"but the state's field {name!r} says that it {how}; change it only where outcome.known is True"
+                )
+
+
+_ENDS = (Status.DONE, Status.FAILED, Status.SURPLUS)
+
+
+def _after(
+    policy: Policy[Any], scene: _Scene, state: Any, view: View, choice: Choice, at: int, status: Status | None
+) -> Any:
+    """The state after a round in which the client at this place ended so (None: it was not chosen), the others DONE."""
+    ends = np.zeros(len(choice), dtype=np.int64)
+    ends[at] = Status.DONE if status is None else status
+    outcome = scene.ended(view.round, choice, ends, np.zeros(len(choice), dtype=np.bool_))
+    if status is None:
+        others = np.arange(len(choice)) != at
+        reports = {name: values[others] for name, values in outcome.reports.items()}
+        outcome = Outcome(ends[others], outcome.duration[others], outcome.loss[others], reports)
+        choice = choice.take(others)
+    return policy.observe(copy.deepcopy(state), view, choice, outcome)
+
+
+def _presence(policy: Policy[Any], start: _Start) -> None:
+    """A client that may not be chosen now, but is there, must not look as if it were away."""
+    scene, (round,) = start.scene, start.later(1)
+    view = scene.view(round)
+    choice = _merged(policy.select(start.copied(), view, scene.draw(round, "policy")))
+    idle = np.flatnonzero(view.available & ~np.isin(np.arange(len(scene.clients)), choice.ids))[:3]
+    left = view.available.copy()
+    left[idle] = False
+    ends = np.zeros(len(choice), dtype=np.int64)
+    outcome = scene.ended(round, choice, ends, ends == 1)
+
+    def after(available: Bools, there: Bools) -> Any:
+        seen = scene.view(round, available=available, there=there)
+        return policy.observe(start.copied(), seen, choice, outcome)
+
+    free, paused, away = after(view.available, view.available), after(left, view.available), after(left, left)
+    for client in idle.tolist():
+        one, other, gone = (_rows(state, client) for state in (free, paused, away))
+        for name, now in other.items():
+            if _same_row(now, gone[name]) and not _same_row(now, one[name]):
+                raise CheckError(
+                    f"client {client} was there, but could not be chosen (it paused, or was busy), and the state's "
+                    f"field {name!r} says that it was away; learn who is there from view.there, not from view.available"
+                )
+
+
 _METHODS = "has init, select and observe"
 _COHORT = "chooses min(cohort_size, available) clients, only available ones, none twice"
 _RULES: dict[str, Callable[[Policy[Any], _Start], None]] = {  # besides the two above
@@ -227,6 +356,9 @@ _RULES: dict[str, Callable[[Policy[Any], _Start], None]] = {  # besides the two 
     "keeps no reference to a state that observe was given": _keeps_no_state,
     "has a state that survives saving and loading": _survives_saving,
     "absorbs NaN, infinite and absurd reports": _absorbs_nonsense,
+    "copes with clients that pause, are busy or late, or are not waited for": _work_in_flight,
+    "takes a client that was not waited for as no news": _no_news,
+    "learns who is there from view.there": _presence,
     "clients can be enrolled while it runs": _admits,
     "clients can be retired while it runs": _retires,
 }
@@ -245,7 +377,7 @@ def check_policy(
 
     >>> import fedpick as fp
     >>> len(check_policy(fp.Uniform(cohort_size=5)))
-    10
+    13
     """
     if clients is None:
         draw = rngs.stream(seed, 0, "clients")

@@ -55,6 +55,24 @@ Rules, which `fp.checks.check_policy` tests:
 - Every random number comes from the `rng` given to `select`.
 - Choose `min(cohort_size, available)` clients, only available ones, none twice; an empty Choice if none is available.
 - Outcomes contain what clients reported: expect NaN, infinities and false values.
+- A client that was not waited for is no news, and a pause is no absence: see below.
+
+What a policy is told, which is what a server can know:
+
+- `view.available`: who may be chosen now. `view.there`: who is there, also those who may not be chosen, as they are
+  busy or because a wrapper lets them pause; a policy that learns how often clients are there reads this one.
+  `view.busy`: who still works on an earlier task; a client that is there and not busy can be probed. `view.held`: whose
+  update has come and is not used yet. `view.wanted`: how many are to be asked now, None for as many as the policy
+  chooses. `view.version`: how often the model has changed. In plain rounds nobody is held, and `there` and `available`
+  differ only by pauses and late work.
+- `outcome.status`: DONE; LATE, no answer by the deadline, because the client is slow or gone; FAILED, an error or
+  something unusable; SURPLUS, not used although it did not fail, because enough others had answered.
+  `outcome.succeeded` is True for DONE and SURPLUS.
+- `outcome.known`: False for SURPLUS clients that had not answered when the round was closed. Their duration, loss and
+  reports are NaN, which says nothing: neither a success nor a failure, and not "reported no loss". Keep what you knew
+  about them, and count at most that they were chosen. A duration or loss that a SURPLUS client did send is news.
+- `choice` in `observe` has each client once: of one that was drawn more than once, the weights are added up. With
+  over-selection its `inclusion` is the probability of being chosen and used.
 
 A policy may declare more about itself with class attributes, properties or settings of these names; `traits` reads
 them, also through a wrapper, which is any policy with the wrapped one in its attribute `policy`:

@@ -25,7 +25,7 @@ from fedpick.core.protocol import Policy
 from fedpick.core.types import Choice, Clients, Outcome, View
 
 __all__ = [
-    *("admit", "load_state", "observe", "pack", "pairwise_field", "policy_kind", "retire", "save_state"),
+    *("added_field", "admit", "load_state", "observe", "pack", "pairwise_field", "policy_kind", "retire", "save_state"),
     *("settings_hash", "shared_field", "state_fields", "unpack"),
 ]
 
@@ -56,6 +56,20 @@ def pairwise_field(**options: Any) -> Any:
     Shape (0, 0) means "not known yet" for any number of clients.
     """
     return field(metadata={"kind": "pairs"}, **options)
+
+
+def added_field(**options: Any) -> Any:
+    """Declare a field with one entry per client that states of earlier versions lack: it is then as `init` has it."""
+    return field(metadata={"kind": "client", "added": True}, **options)
+
+
+def _added(state: Any, prefix: str = "") -> set[str]:
+    """Names of the fields that states of earlier versions lack."""
+    found: set[str] = set()
+    for entry in fields(state) if is_dataclass(state) else ():
+        found |= {prefix + entry.name} if entry.metadata.get("added") else set()
+        found |= _added(getattr(state, entry.name), f"{prefix}{entry.name}.")
+    return found
 
 
 def state_fields(state: Any) -> list[tuple[str, str, Any]]:
@@ -279,9 +293,12 @@ def pack(state: Any) -> dict[str, Any]:
 
 def unpack(template: S, arrays: dict[str, NDArray[Any]], num_clients: int, owner: str) -> S:
     """A state with the template's structure and these arrays; error messages begin with `owner`."""
-    stored = dict(arrays)
+    stored, added = dict(arrays), _added(template)
     values: dict[str, Any] = {}
     for name, kind, fresh in state_fields(template):
+        if name not in stored and name in added:
+            values[name] = fresh
+            continue
         if name not in stored:
             raise StateError(
                 f"{owner} has no field {name!r}, which the policy needs; use the settings and version it was saved with"

@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike
 
 from fedpick.core.errors import ContractError, SettingError
 from fedpick.core.protocol import Policy, check_outcome, traits
-from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Clients, Floats, Ints, Outcome, View
+from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Clients, Floats, Ints, Outcome, Status, View
 
+EXCUSES = 3  # rounds without news after which a client no longer counts as never tried
 Truth = ArrayLike | Callable[[Clients], ArrayLike]  # what an oracle knows: an array, or a function of the clients
 
 
@@ -107,6 +108,20 @@ def present(view: View) -> Ints:
     return np.flatnonzero(view.available)
 
 
+def of_all(choice: Choice, seen: View, view: View) -> Choice:
+    """The choice of a policy that saw only some of the available clients: the others' chance is 0."""
+    inner = choice.chances
+    if inner is None:
+        return choice
+
+    def chances() -> Floats:
+        found = np.zeros(len(view.available))
+        found[seen.available] = inner() if callable(inner) else inner
+        return found[view.available]
+
+    return choice.with_(chances=chances)
+
+
 def places(view: View, cohort_size: int) -> tuple[Ints, int]:
     """Indices of the available clients, and the size of a cohort of them."""
     ids = present(view)
@@ -141,6 +156,17 @@ def answers(function: Callable[[Ints], ArrayLike], ids: Ints, called: str, what:
     if found.shape != ids.shape:
         raise ContractError(f"{called} returned shape {found.shape} for {len(ids)} ids; return one {what} per id")
     return found
+
+
+def told(outcome: Outcome, values: Floats) -> Bools:
+    """Mask of the clients about whose value the round tells something: not of SURPLUS clients that sent none.
+
+    Args:
+        outcome: of the round.
+        values: `outcome.loss`, `outcome.duration` or a report; NaN: there was none.
+    """
+    mask: Bools = (outcome.status != Status.SURPLUS) | ~np.isnan(values)
+    return mask
 
 
 def valued(outcome: Outcome) -> tuple[Floats, Bools]:

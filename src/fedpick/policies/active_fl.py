@@ -4,7 +4,8 @@ Algorithm 1; a baseline in Power-of-Choice, with the settings used there.
 
 Trusts: the losses that clients report; they cannot influence the share alpha3, which is drawn uniformly. A client that
 reports an impossible loss (NaN, infinity, above 1e12) or fails gets the lowest value in its cohort, or keeps its last
-one if that is lower; `clip` limits the effect of a possible but huge loss.
+one if that is lower; `clip` limits the effect of a possible but huge loss. A client that was not waited for keeps its
+value.
 """
 
 import math
@@ -16,7 +17,7 @@ from fedpick import solvers
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Outcome, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import ByValue, clip_losses, nobody, places, unheard_lowest, valid_losses
+from fedpick.policies._common import ByValue, clip_losses, nobody, places, told, unheard_lowest, valid_losses
 from fedpick.policies.about import About, Paper
 
 __all__ = ["ActiveFL", "ActiveFLState"]
@@ -93,5 +94,6 @@ class ActiveFL(ByValue):
         heard = outcome.succeeded & valid_losses(outcome.loss)
         ids = choice.ids
         state.value[ids[heard]] = np.sqrt(view.clients.sizes[ids[heard]]) * outcome.loss[heard]
-        state.value[ids] = unheard_lowest(state.value[ids], heard)
+        lowest = unheard_lowest(state.value[ids], heard)
+        state.value[ids] = np.where(told(outcome, outcome.loss), lowest, state.value[ids])
         return ActiveFLState(state.value)

@@ -20,7 +20,7 @@ from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies import _checks as check
 from fedpick.policies._common import ByValue, Truth, nobody, places, present, truth
-from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, upper_bound
+from fedpick.policies._speed import SpeedState, fresh_speed, learn_speed, never_timed, upper_bound
 from fedpick.policies.about import About, Paper
 
 __all__ = ["BSFL", "BSFLState", "Genie", "GenieState", "generalisation"]
@@ -137,11 +137,12 @@ class BSFL(ByValue):
         ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
-        never = ids[state.counts[ids] == 0]
+        first = never_timed(state.speed, ids)
+        never = ids[first]
         if len(never) >= m:
             return Choice(np.sort(rng.choice(never, m, replace=False, shuffle=False)))
         if len(never):
-            ids = ids[state.counts[ids] > 0]
+            ids = ids[~first]
         value = upper_bound(state.speed, ids, self.tau_min, self.cohort_size, view.round)
         bonus = _bonus(self, state.counts, state.worth, view, ids)
         if self.solver == "exact":

@@ -19,7 +19,7 @@ from fedpick.core.errors import MissingError, SettingError, require
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.schedules import Cosine, Linear, Schedule, Step
 from fedpick.core.state import shared_field
-from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, View
+from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Status, View
 from fedpick.policies import _checks as check
 from fedpick.policies._common import ByValue, nobody, present, valid_losses
 from fedpick.policies.about import About, Paper
@@ -205,9 +205,16 @@ class E3CS(ByValue):
         return Choice(ids[drawn], inclusion=p[drawn] if known else None, chances=p if known else None)
 
     def observe(self, state: E3CSState, view: View, choice: Choice, outcome: Outcome) -> E3CSState:
-        """Increase the weights of the clients that returned, by (16) and (17)."""
+        """Increase the weights of the clients that returned, by (16) and (17).
+
+        In a round that did not wait for some clients, these keep their weights, and the estimate (16) of the others is
+        of x minus its mean over them, so that no weight falls behind for want of news: where all who answer return
+        their models, nothing changes. p is then the probability of being chosen and heard, on average over those who
+        did not fail.
+        """
         check_outcome(view, choice, outcome)
-        x = outcome.succeeded.astype(np.float64)
+        good = outcome.succeeded & outcome.known
+        x = good.astype(np.float64)
         if self.reward is not None:
             if self.reward not in outcome.reports:
                 raise MissingError(
@@ -217,18 +224,25 @@ class E3CS(ByValue):
             x *= np.clip(np.where(valid_losses(reported), reported, 0.0), 0.0, 1.0)  # an impossible reward counts as 0
         if len(choice) == 0:
             return E3CSState(state.log_weights, state.eta)
+        news = outcome.known
+        if not news.all():
+            x = np.where(news, x - (x[news].mean() if news.any() else 0.0), 0.0)
         logs, ids = state.log_weights, choice.ids
         p, n, k, sigma = choice.inclusion, *self._odds(view)
-        over = None if p is None else _capped_among(logs[ids], p, sigma)
+        spare = bool((outcome.status == Status.SURPLUS).any())  # then `inclusion` is no longer that of select
+        over = None if p is None or spare else _capped_among(logs[ids], p, sigma)
         if p is None or over is None:  # the state and the view are those of select
             there, everyone, capped = self._allocate(state, view)
             at = np.searchsorted(there, ids)
-            p, over = (everyone[at] if p is None else p), capped[at]
+            p, over = (everyone[at] if p is None or spare else p), capped[at]
+        if spare:
+            p = p * (np.count_nonzero(good) / np.count_nonzero(outcome.succeeded))
         open_plays = k - n * sigma
-        with np.errstate(divide="ignore", over="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             step = open_plays * state.eta * x / (p * n)
         step[(x == 0.0) | over] = 0.0
-        logs[ids] += np.minimum(step, 1e6 if self.max_step is None else self.max_step)  # 1e6: beyond any other weight
+        most = 1e6 if self.max_step is None else self.max_step  # 1e6: beyond any other weight
+        logs[ids] += np.clip(step, -most, most)
         return E3CSState(logs, state.eta)
 
     def before_admit(self, state: E3CSState) -> E3CSState:

@@ -11,7 +11,8 @@ To learn a change, all clients are probed in two rounds in a row: in the first `
 here it is the round's. The mean of the changes is their discounted mean, as in the authors' commands. With all changes
 known, X is the eigenvectors' solution (Tipping & Bishop 1999), which the authors approach by gradient steps.
 
-In the paper clients are always available. Here, the change of a client that was away at the start of the round is its
+In the paper clients are always available. Here, those who are there and not busy are probed, also if they may not be
+chosen now. The change of a client that was away at the start of the round is its
 change since it was last probed, divided by the rounds in between; a client away at the end of the round has no change.
 For a client without any change, one found at the start of a round counts, too. Clients probed fewer than two times are
 chosen last.
@@ -196,7 +197,7 @@ class FedCor(ByValue):
             return nobody()
         probed = None
         if self.samples_in(view.round) or self.samples_in(view.round - 1):
-            probed = self._probe(view, ids)
+            probed = self._probe(view)
         if self.samples_in(view.round) or not state.vectors[ids].any():
             chosen = np.sort(ids[rng.choice(len(ids), m, replace=False, shuffle=False)])
             return Choice(chosen, inclusion=np.full(m, m / len(ids)), probed=probed)
@@ -205,7 +206,9 @@ class FedCor(ByValue):
         able = rng.permutation(ids)  # ties at random
         return Choice(np.sort(greedy(state.vectors, self.noise, p, alpha, able, m)), probed=probed)
 
-    def _probe(self, view: View, ids: Ints) -> Floats:
+    def _probe(self, view: View) -> Floats:
+        # Also those who pause, such as the last cohort inside MinSeparation: its changes are what is learned from.
+        ids = np.flatnonzero(view.there & ~view.busy)
         if view.probe is None:
             raise MissingError(
                 "FedCor asks all clients for their loss in some rounds, but view.probe is None; give the View a probe, "

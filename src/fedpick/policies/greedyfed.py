@@ -8,7 +8,7 @@ Clients never tried come first, in random order (in the paper by their number). 
 because it failed, counts as the lowest of its cohort, or keeps its value if that is lower: with the initial value of 0,
 it would rank above clients of negative value. If the server could value nobody (its function raised, or gave NaN),
 nothing changes for clients that answered, and clients never valued still come first; but only three times, because an
-update may be made to break the server's function.
+update may be made to break the server's function. The same holds for a client that was not waited for.
 
 Trusts: no report; the updates themselves are valued. The validation data must be like what the model is for.
 """
@@ -21,7 +21,7 @@ from fedpick import solvers
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import ByValue, nobody, present, unheard_lowest, valued
+from fedpick.policies._common import EXCUSES, ByValue, nobody, present, unheard_lowest, valued
 from fedpick.policies.about import About, Paper
 
 __all__ = ["GreedyFed", "GreedyFedState"]
@@ -35,12 +35,10 @@ PAPER = Paper(
     "https://arxiv.org/abs/2312.09108",
 )
 
-EXCUSES = 3  # rounds without a value after which a client no longer counts as never tried
-
 
 @dataclass
 class GreedyFedState:
-    """How often each client was tried, valued, and excused because the server could value nobody; its average value."""
+    """How often each client was tried, valued, and excused (the server could not value it); its average value."""
 
     counts: Ints
     valued: Ints
@@ -90,7 +88,8 @@ class GreedyFed(ByValue):
         """Average the values of this round."""
         check_outcome(view, choice, outcome)
         values, heard = valued(outcome)
-        excused = (outcome.status == Status.DONE) & ~heard.any()
+        spare = outcome.status == Status.SURPLUS  # surplus updates are never valued
+        excused = ((outcome.status == Status.DONE) & ~heard.any()) | (spare & ~heard)
         state.counts[choice.ids[~excused]] += 1
         state.excused[choice.ids[excused]] += 1
         ids, new = choice.ids[heard], values[heard]
@@ -99,7 +98,7 @@ class GreedyFed(ByValue):
             state.worth[ids] += (new - state.worth[ids]) / state.valued[ids]
         else:
             state.worth[ids] = self.memory * state.worth[ids] + (1.0 - self.memory) * new
-        judged = ~excused & (heard | (outcome.status != Status.SURPLUS))  # surplus updates are never valued
+        judged = ~excused
         ids = choice.ids[judged]
         state.worth[ids] = unheard_lowest(state.worth[ids], heard[judged])
         return GreedyFedState(state.counts, state.valued, state.excused, state.worth)

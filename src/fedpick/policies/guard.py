@@ -18,7 +18,7 @@ from fedpick.core.errors import SettingError
 from fedpick.core.protocol import Policy, check_outcome, traits
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import Wrapper, valid_losses
+from fedpick.policies._common import Wrapper, of_all, valid_losses
 from fedpick.policies.about import About
 
 __all__ = ["Guard", "GuardState"]
@@ -43,15 +43,16 @@ class GuardState(Generic[S]):
 class Guard(Wrapper, Generic[S]):
     """Any policy, among clients that have neither used up their share nor failed too often.
 
-    Share: with m places per round and n available clients, an equal share is m/n places per round. Over any t rounds,
-    no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
+    Share: with m places per round and n clients that are there, an equal share is m/n places per round. Over any t
+    rounds, no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
 
     Probation: a client is held to what is usual. Let q be the fraction of clients whose last answer was a failure
     (LATE, FAILED, or an impossible loss) among those that were ever chosen, (failed + 1)/(chosen + 2). After f failures
     in a row with q^f <= 0.005, which an average client would rarely have, a client is not chosen for 2 n/m rounds,
     where n/m is the interval between choices if all were chosen equally often; each further failure doubles this, up
     to `probation` times n/m. So a client that always fails gets up to 1/`probation` of an equal share, and never
-    nothing. One success ends it; and nobody waits if all fail, as when a network is down.
+    nothing. One success ends it; a round that did not wait for a client's
+    answer changes nothing; and nobody waits if all fail, as when a network is down.
 
     Losses: a loss, reported or probed, is at most the median of its cohort plus 4 times the distance from the lower
     quartile to the median; cohorts with fewer than four losses are not clipped.
@@ -60,7 +61,7 @@ class Guard(Wrapper, Generic[S]):
     whose probation ends first; so cohorts are as large as without a guard. A policy without a cohort size has no cap.
 
     `inclusion` is exact if that of the policy inside is: the state alone determines who can be chosen, and the policy
-    draws among them. For all others it is 0; for the policy inside they are away.
+    draws among them. For all others it is 0; the policy inside sees them as there, but not available.
 
     Args:
         policy: any policy; OverSelect can be inside or outside.
@@ -96,14 +97,14 @@ class Guard(Wrapper, Generic[S]):
         return GuardState(self.policy.init(clients), np.zeros(count), never, np.zeros(count, dtype=np.int64))
 
     def _rate(self, there: int) -> float:
-        """Places per round that a client may take, of so many available ones."""
+        """Places per round that a client may take, of so many that are there."""
         asks = traits(self.policy).asks
         return np.inf if asks is None else self.cap * asks / max(there, 1)
 
     def _seen(self, state: GuardState[S], view: View) -> View:
         """The view of the policy inside; it depends on the state and the view only."""
         there = view.available
-        over = state.used > self._rate(int(np.count_nonzero(there))) * self.window
+        over = state.used > self._rate(int(np.count_nonzero(view.there))) * self.window
         waits = state.until >= view.round
         mask = there & ~over & ~waits
         asks = traits(self.policy).asks or 1
@@ -116,7 +117,8 @@ class Guard(Wrapper, Generic[S]):
 
     def select(self, state: GuardState[S], view: View, rng: np.random.Generator) -> Choice:
         """Let the policy inside choose among the admitted clients."""
-        return self.policy.select(state.inner, self._seen(state, view), rng)
+        seen = self._seen(state, view)
+        return of_all(self.policy.select(state.inner, seen, rng), seen, view)
 
     def observe(self, state: GuardState[S], view: View, choice: Choice, outcome: Outcome) -> GuardState[S]:
         """Let the policy inside learn from clipped losses; count places and failures."""
@@ -125,16 +127,18 @@ class Guard(Wrapper, Generic[S]):
         heard = outcome.succeeded & valid_losses(outcome.loss)
         clipped = Outcome(outcome.status, outcome.duration, _clip(outcome.loss, heard), outcome.reports)
         inner = self.policy.observe(state.inner, seen, choice, clipped)
-        np.maximum(used - min(self._rate(int(np.count_nonzero(view.available))), 1e9), 0.0, out=used)
+        np.maximum(used - min(self._rate(int(np.count_nonzero(view.there))), 1e9), 0.0, out=used)
         np.add.at(used, ids, 1.0)
         # A loss of NaN is none: no loss was reported, as in runs without training.
         failed = ~outcome.succeeded | (~heard & ~np.isnan(outcome.loss))
-        state.failures[ids] = np.where(failed, np.maximum(state.failures[ids], 0) + 1, 0)
-        between = np.count_nonzero(view.available) / (traits(self.policy).asks or max(len(ids), 1))  # n/m rounds
+        news, before, until = outcome.known, state.failures[ids], state.until[ids]
+        state.failures[ids] = np.where(news, np.where(failed, np.maximum(before, 0) + 1, 0), before)
+        between = np.count_nonzero(view.there) / (traits(self.policy).asks or max(len(ids), 1))  # n/m rounds
         beyond = state.failures[ids] - _usual(state.failures)
         wait = between * np.minimum(np.ldexp(1.0, np.clip(beyond, 0, 60) + 1), self.probation)
         waits = failed & (beyond >= 0)
-        state.until[ids] = np.where(waits, view.round + np.minimum(wait, 1e9).astype(np.int64), 0)
+        ends = np.where(waits, view.round + np.minimum(wait, 1e9).astype(np.int64), 0)
+        state.until[ids] = np.where(news, ends, until)
         return GuardState(inner, used, state.failures, state.until)
 
 

@@ -6,7 +6,8 @@ proportion to exp(gamma_t H), H its mean entropy, and a client uniformly inside 
 
 The authors run Ward's method on the rows of the distance matrix, but it is defined for Euclidean distances only; here
 clusters are merged by mean distance. Clients never tried come first, which is the paper's warm-up. A client that was
-chosen but never reported counts as the least balanced.
+chosen but never reported counts as the least balanced; one that was not waited for still counts as never tried, and
+after three such rounds as of average balance.
 
 Trusts: the reported updates of the output layer. A client that claims balance is drawn as often as the others of the
 most balanced cluster; gamma, which can fall to 0, limits that.
@@ -17,13 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedpick.core.protocol import ReportSpec, check_outcome
+from fedpick.core.state import added_field
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import ByValue, nobody, places
+from fedpick.policies._common import EXCUSES, ByValue, nobody, places
 from fedpick.policies._vectors import VectorState, fresh_vectors, known_vectors, learn_vectors
 from fedpick.policies.about import About, Paper
 
-__all__ = ["HiCS", "entropies"]
+__all__ = ["HiCS", "HiCSState", "entropies"]
 
 PAPER = Paper(
     "chen2024heterogeneity",
@@ -49,6 +51,13 @@ def entropies(updates: Floats, temperature: float) -> Floats:
     total = np.exp(logits).sum(axis=1)
     found: Floats = np.log(total) - (np.exp(logits) * logits).sum(axis=1) / total
     return found
+
+
+@dataclass
+class HiCSState(VectorState):
+    """Counts and vectors, and how often each client was chosen and not waited for."""
+
+    unheard: Ints = added_field()
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,31 +89,35 @@ class HiCS(ByValue):
         check.number(self, "gamma", "balance", low=0.0)
         check.number(self, "temperature", low=0.0, open=True)
 
-    def init(self, clients: Clients) -> VectorState:
+    def init(self, clients: Clients) -> HiCSState:
         """Return the state before the first round."""
-        return VectorState(np.zeros(len(clients), dtype=np.int64), fresh_vectors(len(clients), None))
+        none = np.zeros(len(clients), dtype=np.int64)
+        return HiCSState(none, fresh_vectors(len(clients), None), none.copy())
 
-    def groups(self, state: VectorState, ids: Ints) -> tuple[Ints, Floats]:
+    def groups(self, state: HiCSState, ids: Ints) -> tuple[Ints, Floats]:
         """The cluster of each of these clients, and the mean entropy of each cluster."""
         known = known_vectors(state.vectors)[ids]
         if not known.any():
             return np.zeros(len(ids), dtype=np.int64), np.zeros(1)
         vectors = np.nan_to_num(state.vectors[ids], nan=0.0)
         balance = entropies(vectors, self.temperature)
+        untold = ~known & (state.counts[ids] == state.unheard[ids])
         balance[~known] = balance[known].min()
+        balance[untold] = balance[known].mean()
         label = _clusters(vectors, self.balance * balance, self.clusters or self.cohort_size)
         number = np.bincount(label)
         return label, np.bincount(label, balance) / number
 
-    def select(self, state: VectorState, view: View, rng: np.random.Generator) -> Choice:
+    def select(self, state: HiCSState, view: View, rng: np.random.Generator) -> Choice:
         """Clients never tried first; then, for each place, a cluster and a client of it."""
         ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
-        fresh = rng.permutation(ids[state.counts[ids] == 0])[:m]
+        first = (state.counts[ids] == state.unheard[ids]) & (state.unheard[ids] < EXCUSES)
+        fresh = rng.permutation(ids[first])[:m]
         cohort = fresh.tolist()
         if len(cohort) < m:
-            rest = ids[state.counts[ids] > 0]
+            rest = ids[~first]
             instead = "their distances are compared in every round; use another policy for so many"
             check.few(self, "available clients", len(rest), MOST_CLIENTS, instead)
             label, entropy = self.groups(state, rest)
@@ -120,11 +133,12 @@ class HiCS(ByValue):
                 cohort.append(left[int(rng.choice(len(left), p=able / able.sum()))].pop())
         return Choice(np.sort(np.array(cohort, dtype=np.int64)))
 
-    def observe(self, state: VectorState, view: View, choice: Choice, outcome: Outcome) -> VectorState:
+    def observe(self, state: HiCSState, view: View, choice: Choice, outcome: Outcome) -> HiCSState:
         """Keep the updates that were reported."""
         check_outcome(view, choice, outcome)
         state.counts[choice.ids] += 1
-        return VectorState(state.counts, learn_vectors(state.vectors, choice, outcome, REPORT))
+        state.unheard[choice.ids[~outcome.known]] += 1
+        return HiCSState(state.counts, learn_vectors(state.vectors, choice, outcome, REPORT), state.unheard)
 
 
 def _clusters(vectors: Floats, height: Floats, count: int) -> Ints:

@@ -24,7 +24,7 @@ from fedpick.core.errors import CheckError, ContractError, SettingError
 from fedpick.core.protocol import Policy, traits
 from fedpick.core.types import Bools, Choice, Clients, Ints, Outcome, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import Wrapper, wrapped
+from fedpick.policies._common import Wrapper, of_all, wrapped
 from fedpick.policies.about import About, Paper
 
 __all__ = ["Certificate", "MinSeparation", "MinSeparationState"]
@@ -91,15 +91,16 @@ class MinSeparation(Wrapper, Generic[S]):
         return MinSeparationState(self.policy.init(clients), none, none.copy())
 
     def _seen(self, state: MinSeparationState[S], view: View) -> View:
-        """The view with those who may take part."""
-        may: Bools = view.available & ((state.last == 0) | (view.round - state.last >= self.rounds))
+        """The view with those who may take part; who is there stays the same."""
+        may: Bools = view.available & ~view.held & ((state.last == 0) | (view.round - state.last >= self.rounds))
         if self.at_most is not None:
             may &= state.counts < self.at_most
         return replace(view, available=may)
 
     def select(self, state: MinSeparationState[S], view: View, rng: np.random.Generator) -> Choice:
         """Let the policy inside choose among the clients that may take part."""
-        return self.policy.select(state.inner, self._seen(state, view), rng)
+        seen = self._seen(state, view)
+        return of_all(self.policy.select(state.inner, seen, rng), seen, view)
 
     def observe(
         self, state: MinSeparationState[S], view: View, choice: Choice, outcome: Outcome

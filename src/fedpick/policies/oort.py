@@ -36,8 +36,8 @@ class OortState:
 
     utility: Floats  # size times the root of the mean squared loss, from the last report; NaN again after a failure
     duration: Floats  # seconds, of the last round it answered or was late in; infinity after a failure
-    counts: Ints
-    last: Ints  # the last round it was chosen in, 0: never
+    counts: Ints  # how often it was chosen
+    last: Ints  # the last round that told something about it, 0: none, it was never tried or never waited for
     speed: Floats  # what is known of its speed before it was tried
     gathered: Floats = shared_field()  # utility of the cohorts of this window of rounds and of the one before
     relaxed: int = shared_field()  # how often the pacer gave way
@@ -138,10 +138,11 @@ class Oort(ByValue):
         ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
-        tried = state.counts[ids] > 0
+        tried = state.last[ids] > 0
         fresh, known = ids[~tried], ids[tried]
         if self.at_most is not None:
             known = known[state.counts[known] < self.at_most]
+            fresh = fresh[state.counts[fresh] < self.at_most]
         share = max(self.explore * self.decay ** (view.round - 1), min(self.explore, self.explore_least))
         explored = int(share * m + rng.random())  # rounded at random, so that small cohorts explore too
         explored = min(max(min(explored, len(fresh)), m - len(known)), len(fresh))
@@ -183,7 +184,7 @@ class Oort(ByValue):
         state.duration[ids[timed]] = outcome.duration[timed]
         state.utility[ids[failed]], state.duration[ids[failed]] = np.nan, np.inf
         state.counts[ids] += 1
-        state.last[ids] = view.round
+        state.last[ids[outcome.known]] = view.round  # one that was not waited for stays as it was
         gathered, relaxed = state.gathered, state.relaxed
         at = (view.round - 1) % self.window
         if at == 0:  # a new window begins

@@ -36,8 +36,13 @@ S = TypeVar("S")
 class OverSelect(ByValue, Generic[S]):
     """Any policy, with `factor` times as many clients, of which the first `cohort_size` answers are used.
 
-    The other clients are SURPLUS: a success for the policy, unused by the aggregator. Its `traits` are those of the
-    wrapped policy.
+    The round is closed with the last answer that is needed. The others are SURPLUS: no failure, and unused by the
+    aggregator. Of those that still worked then nothing is known, neither a duration nor a loss: this is no news, and
+    the policy keeps what it knew about them. Its `traits` are those of the wrapped policy.
+
+    What the policy said of all `asks` clients is brought to those used: after the round, `inclusion` is the probability
+    of being chosen and used, and weights that are used as they are (`normalise=False`, as F3AST's) are scaled so that
+    the clients used stand for all that answered or could have. The engine does this; a policy need not.
 
     >>> import fedpick as fp
     >>> policy = fp.OverSelect(fp.Uniform(cohort_size=10), 1.3)

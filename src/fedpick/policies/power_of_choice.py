@@ -5,6 +5,7 @@ Section 4 of the paper, and Algorithms 1 and 2 of its appendix F.
 Trusts: the losses that clients report. A client that reports an impossible loss (NaN, infinity, above 1e12) ranks last;
 in rpow-d it counts as a failure, that is as the lowest loss in its cohort, or its last one if that is lower. A client
 that reports a huge but possible loss is chosen whenever it is a candidate; with `clip` it only ties with the highest.
+A client that was not waited for keeps its loss; if it has none after three such rounds, it ranks in the middle.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,17 @@ from fedpick.core.errors import MissingError, require
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import ByValue, answers, clip_losses, nobody, present, unheard_lowest, valid_losses
+from fedpick.policies._common import (
+    EXCUSES,
+    ByValue,
+    answers,
+    clip_losses,
+    nobody,
+    present,
+    told,
+    unheard_lowest,
+    valid_losses,
+)
 from fedpick.policies.about import About, Paper
 
 __all__ = ["PowerOfChoice", "PowerOfChoiceState"]
@@ -116,7 +127,9 @@ class PowerOfChoice(ByValue):
 
     def _losses(self, state: PowerOfChoiceState, view: View, ids: Ints) -> Floats:
         if self.variant == "rpow-d":
-            return state.loss[ids]
+            losses, silent = state.loss[ids], np.isposinf(state.loss[ids])
+            often = silent & (state.counts[ids] >= EXCUSES)  # was never waited for; else it would come first for ever
+            return np.where(often, np.median(losses[~silent]) if not silent.all() else 0.0, losses)
         if view.probe is None:
             raise MissingError(
                 f"PowerOfChoice: variant {self.variant!r} asks the candidates for their loss, but view.probe is None; "
@@ -133,6 +146,7 @@ class PowerOfChoice(ByValue):
         ids = choice.ids
         state.loss[ids[heard]] = outcome.loss[heard]
         # A client that failed does not keep its last loss: it would soon be the highest, because the others fall.
-        state.loss[ids] = unheard_lowest(state.loss[ids], heard)
+        lowest = unheard_lowest(state.loss[ids], heard)
+        state.loss[ids] = np.where(told(outcome, outcome.loss), lowest, state.loss[ids])
         state.counts[ids] += 1
         return PowerOfChoiceState(state.loss, state.counts)

@@ -45,7 +45,7 @@ _LIMIT = 1e100  # larger contexts and times are ignored; their squares would ove
 
 @dataclass
 class RBCSFState:
-    """Ridge regression and queue of each client; numbers of rounds that each was enrolled and available."""
+    """Ridge regression and queue of each client; numbers of rounds that each was enrolled and there."""
 
     factor: Floats  # (K, d, d), lower Cholesky factor of H = lambda I + sum c c' (18)
     b: Floats  # (K, d), sum tau c
@@ -240,11 +240,11 @@ class RBCSF(ByValue):
         if self.absent == "grow":
             state.queue += beta
         else:
-            state.queue[view.available] += beta
+            state.queue[view.there] += beta
         state.queue[ids] -= 1.0  # also of late and failed clients: they were chosen
         np.clip(state.queue, 0.0, self.queue_cap, out=state.queue)
         state.enrolled += 1
-        state.there += view.available
+        state.there += view.there
         self._warn_if_infeasible(state, view, beta)
         return RBCSFState(state.factor, state.b, state.theta, state.queue, state.enrolled, state.there)
 

@@ -8,7 +8,9 @@ each client. If all clients are always available, all forecasts are equal, and t
 REFL's other part, the use of late updates, is a setting of the world (`World.late`). Its pause of a few rounds after
 each participation is `MinSeparation(REFL(m), rounds)`.
 
-Trusts: which clients are available. A client that often comes and goes is chosen whenever it is available.
+Trusts: which clients are there. A client that often comes and goes is chosen whenever it is available. Clients that
+pause, or are busy with an earlier round, are there (`view.there`): otherwise each participation would look like
+leaving.
 """
 
 from dataclasses import dataclass
@@ -100,7 +102,7 @@ class REFL(ByValue):
     def observe(self, state: REFLState, view: View, choice: Choice, outcome: Outcome) -> REFLState:
         """Count the changes of availability since the last round."""
         check_outcome(view, choice, outcome)
-        now = view.available
+        now = view.there  # who pauses or is busy is not away
         if state.round and view.round == state.round + 1:  # after a gap, the transitions are not known
             state.stays += state.was & now
             state.leaves += state.was & ~now

@@ -2,7 +2,8 @@
 
 Algorithm 2 (adaptive tier selection). The paper measures every client's time before it trains; here clients never tried
 come first, a cohort at a time, unless `times` says how long they take. If no tier with credits has an available client,
-credits are ignored: Algorithm 2 as printed would loop for ever.
+credits are ignored: Algorithm 2 as printed would loop for ever. A client that was not waited for three times, so that
+its time is still not known, is put into a tier at random in each round.
 
 Trusts: durations, which put a client into a tier (measure them on the server), and the reported accuracies of a tier's
 clients, whose mean decides how often the tier is chosen: at most tiers times as often as the best one. Inside a tier
@@ -18,7 +19,7 @@ from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.state import shared_field
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, Status, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import ByValue, Truth, nobody, places, truth, valid_losses
+from fedpick.policies._common import EXCUSES, ByValue, Truth, nobody, places, told, truth, valid_losses
 from fedpick.policies.about import About, Paper
 
 __all__ = ["TiFL", "TiFLState"]
@@ -111,6 +112,9 @@ class TiFL(ByValue):
         if m == 0:
             return nobody()
         tier = self.tier_of(state)[ids]
+        often = (tier < 0) & (state.counts[ids] >= EXCUSES)  # was never waited for; else it would come first for ever
+        if often.any():
+            tier[often] = rng.integers(self.tiers, size=np.count_nonzero(often))
         fresh = ids[tier < 0]
         if len(fresh) >= m:
             return Choice(np.sort(rng.choice(fresh, m, replace=False, shuffle=False)))
@@ -164,7 +168,7 @@ class TiFL(ByValue):
             old = np.where(np.isfinite(state.duration[heard]), state.duration[heard], 0.0)
             state.timed[heard] += 1
             state.duration[heard] = old + (took - old) / state.timed[heard]
-            silent = ids[~timed]
+            silent = ids[~timed & told(outcome, duration)]
             state.duration[silent[np.isnan(state.duration[silent])]] = np.inf  # the slowest, until it answers
         value = np.where(outcome.succeeded & valid_losses(outcome.loss), -outcome.loss, np.nan)
         if "accuracy" in outcome.reports:
