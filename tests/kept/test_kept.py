@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fedpick._version import NUMBERS
 from fedpick.cli.app import app
 from fedpick.experiment.executors import execute
 from fedpick.experiment.files import config_of
 from fedpick.server import records
 from fedpick.store import read_rounds
+from fedpick.store.manifest import numbers_of, read_manifest
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "expected.json").is_file())
@@ -44,7 +47,9 @@ def test_a_run_goes_on(kept) -> None:
     from keep import told
 
     folder, expected = kept
-    execute(config_of(folder / "left"), folder / "left")
+    older = numbers_of(read_manifest(folder / "left")) != NUMBERS
+    with pytest.warns(UserWarning, match="seeds give other durations and failures") if older else nullcontext():
+        execute(config_of(folder / "left"), folder / "left")
     after = told(folder / "left")
     reached = len(expected["left"]["rounds"]["round"])
     assert after["rounds"]["round"] == list(range(1, 13))

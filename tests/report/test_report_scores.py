@@ -83,4 +83,10 @@ def test_clients_in_trouble_are_counted_as_a_loop_counts_them():
     lost = [row["late"] + row["failed"] for row in scores.trouble(table, most=4)]
     assert lost == sorted(lost, reverse=True)
     assert len(lost) == 4
-    assert scores.unusable(table) == sum(s == "FAILED" and np.isfinite(d) for s, d in zip(status, seconds, strict=True))
+
+
+def test_unusable_answers_are_counted_in_the_rounds_and_in_files_of_before_by_their_duration():
+    selections = pa.table({"status": ["FAILED", "FAILED", "LATE", "DONE"], "duration": [2.0, np.nan, 3.0, 1.0]})
+    selections = selections.set_column(0, "status", selections["status"].dictionary_encode())
+    assert scores.unusable(ROUNDS, selections) == 1
+    assert scores.unusable(ROUNDS.append_column("unusable", pa.array([0, 2, 3])), selections) == 5

@@ -51,6 +51,7 @@ class Cohort:
         self.drawn = 0  # draws whose update is used
         self.failed = 0  # draws that failed
         self.back = 0  # messages that came back
+        self.unusable = 0  # of these, answers that failed
 
     def __len__(self) -> int:
         return len(self._status)
@@ -89,6 +90,7 @@ class Cohort:
         self._status[at] = found
         self.flying -= 1
         self.back += answered
+        self.unusable += answered and not fine
         if fine:
             self._duration[at], self._loss[at] = duration, np.nan if loss is None else loss
         self.drawn += self._times[at] if found == Status.DONE else 0

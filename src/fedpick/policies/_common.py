@@ -110,7 +110,7 @@ def present(view: View) -> Ints:
 
 def of_all(choice: Choice, seen: View, view: View) -> Choice:
     """The choice of a policy that saw only some of the available clients: the others' chance is 0."""
-    inner = choice.chances
+    inner = getattr(choice, "chances", None)  # what is no Choice is refused where it is asked
     if inner is None:
         return choice
 

@@ -114,8 +114,8 @@ def _html(sheet: Sheet) -> str:
 
 
 _CSV = (  # columns before the score
-    *("policy", "world", "cohort_size", "data", "train", "engine", "oracle", "num_clients", "rounds"),
-    *("target", "target_metric"),
+    *("policy", "world", "cohort_size", "data", "train", "engine", "code", "oracle", "num_clients"),
+    *("rounds", "target", "target_metric"),
 )
 
 

@@ -80,11 +80,29 @@ def _pair(text: str) -> tuple[str, str]:
     raise ConfigError(f"label = {text!r}, but must be a policy and its name: 'my.py:X=Ours'")
 
 
-# ---- versions of the user's code, which are shown as separate policies and compared only if the user names one
+# ---- versions of seeds, and of the user's code, which are shown separately and compared only if the user names one
 
 
 def with_versions(runs: Sequence[RunInfo]) -> tuple[list[RunInfo], list[str]]:
-    """The runs with the versions of their code, and a note for each file of code that has several versions."""
+    """The runs with the versions of their code and of what seeds mean, and a note for each that has several."""
+    found, notes = _with_versions_of_code(runs)
+    numbers = sorted({run.numbers for run in runs if run.simulated})
+    if len(numbers) > 1:
+        found = [_seeds(run) if run.simulated else run for run in found]
+        notes.append(
+            "with the same seed, these runs are not in the same world: they are of versions of fedpick that draw other "
+            f"durations and failures ({'; '.join(numbers)}), and are not compared with each other. fedpick runs FOLDER "
+            "--prune removes those that no plan asks for any more"
+        )
+    return found, notes
+
+
+def _seeds(run: RunInfo) -> RunInfo:
+    text = f"seeds of fedpick {run.numbers}"
+    return replace(run, setting_version=", ".join(filter(None, [run.setting_version, text])))
+
+
+def _with_versions_of_code(runs: Sequence[RunInfo]) -> tuple[list[RunInfo], list[str]]:
     seen: dict[str, dict[str, RunInfo]] = {}
     for run in runs:
         for name, text in run.code.items():

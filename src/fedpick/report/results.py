@@ -195,8 +195,8 @@ class Results:
         for row in self._rows:
             value, metric = (row.target.value, row.target.metric) if row.target is not None else (None, None)
             for run in row.group.runs:
-                about = run.info.settings | {"policy": row.group.label, "oracle": run.info.oracle}
-                about |= {"num_clients": run.info.num_clients, "rounds": len(run.rounds)}
+                about = run.info.settings | {"policy": row.group.label, "code": run.info.setting_version}
+                about |= {"oracle": run.info.oracle, "num_clients": run.info.num_clients, "rounds": len(run.rounds)}
                 about |= {"folder": str(run.info.folder), "target": value, "target_metric": metric}
                 rows.append(about | run.scores)
         return pandas.DataFrame(rows)
@@ -314,7 +314,7 @@ def _once(runs: Sequence[RunInfo]) -> tuple[list[RunInfo], int]:
     for run in runs:
         folders.setdefault(run.folder.resolve(), run)
     for folder, run in folders.items():
-        key: Any = (run.policy, run.identity, run.seed) if run.simulated and run.identity else folder
+        key: Any = (run.policy, run.identity, run.numbers, run.seed) if run.simulated and run.identity else folder
         if key in kept:
             from fedpick.store.tables import table_files  # Parquet is an extra
 

@@ -81,7 +81,7 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> RunData
         rounds=common,
         scores=scores.summary(common, selections, clients),
         counts=scores.counts(selections, clients),
-        unusable=scores.unusable(selections),
+        unusable=scores.unusable(common, selections),
         trouble=trouble,
     )
 

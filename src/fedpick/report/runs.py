@@ -12,7 +12,7 @@ from typing import Any
 
 from fedpick import worlds
 from fedpick.core.errors import StoreError, UnknownNameError, find_name
-from fedpick.store.manifest import LABELS, MANIFEST, read_manifest
+from fedpick.store.manifest import LABELS, MANIFEST, numbers_of, read_manifest
 
 __all__ = ["RunInfo", "find_runs", "planned_runs", "read_info", "readable_runs", "stored_labels"]
 
@@ -41,8 +41,9 @@ class RunInfo:
     identity: str = ""  # the configuration without seed and rounds, as text
     source: Path | None = None  # the folder that was searched, if it is not the folder of the run
     code: Mapping[str, str] = field(default_factory=dict)  # the user's code and data, see `own.fingerprint`
+    numbers: str = ""  # since which version of fedpick a seed gives the numbers of this run
     version: str = ""  # which version of the policy's code, where these runs have several
-    setting_version: str = ""  # which version of the code of world, data and trainer, where these runs have several
+    setting_version: str = ""  # which version of world, data and trainer, or of seeds, where these runs have several
     label: str = ""  # the policy's name in tables and legends; "": the policy
     directions: Mapping[str, str] = field(default_factory=dict)  # of metrics, which the trainer declares
     lacking: Mapping[str, str] = field(default_factory=dict)  # reports that no client gave -> what was used instead
@@ -125,6 +126,7 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
             engine=str(about["engine"]),
             rounds=_whole(config.get("rounds")),
             code={str(name): str(text) for name, text in (config.get("code") or {}).items()},
+            numbers=numbers_of(manifest),
             identity=json.dumps({k: v for k, v in config.items() if k not in _FREE}, sort_keys=True),
             directions={str(k): str(v) for k, v in about.get("directions", {}).items()},
             lacking={str(k): str(v) for k, v in about.get("lacking", {}).items()},

@@ -25,7 +25,7 @@ METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")  # t
 _TAKEN = (
     *("returned", "success", "hours", "jain", "variance", "never", "staleness", "messages", "gigabytes"),
     *("rounds_to", "hours_to", "gigabytes_to", "policy", "world", "cohort_size", "data", "train", "seed", "engine"),
-    *("oracle", "num_clients", "rounds", "folder", "target", "target_metric"),
+    *("code", "oracle", "num_clients", "rounds", "folder", "target", "target_metric"),
 )
 _PREFIX = "metric_"
 
@@ -102,9 +102,11 @@ def with_status(selections: "pa.Table", *statuses: Status) -> Bools:
     return found
 
 
-def unusable(selections: "pa.Table") -> int:
+def unusable(rounds: "pa.Table", selections: "pa.Table") -> int:
     """Number of answers with a loss or an update that is not finite, which count as FAILED."""
-    failed = with_status(selections, Status.FAILED)
+    if "unusable" in rounds.column_names:
+        return int(np.nansum(_column(rounds, "unusable")))
+    failed = with_status(selections, Status.FAILED)  # in files of 0.2, such answers had a duration
     return int(np.count_nonzero(failed & np.isfinite(_column(selections, "duration"))))
 
 

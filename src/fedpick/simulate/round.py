@@ -386,6 +386,7 @@ def settle(
         wall={"selection": chosen.wall, "training": wall},
         there=presence(chosen.view.there),
         lacking=lacking,
+        unusable=chosen.cohort.unusable,
         sent_at=chosen.begun + chosen.spent,
         mask=packed(chosen.view.there),
         chances=packed_chances(chosen.view, choice),

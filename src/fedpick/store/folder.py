@@ -13,6 +13,7 @@ run for years, merges small parts on the way (`Tables.merge`) and joins all when
 """
 
 import os
+import warnings
 from time import monotonic
 from typing import Any
 
@@ -20,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedpick._support.archive import FORMAT, read_archive, write_archive
-from fedpick._version import __version__
+from fedpick._version import NUMBERS, __version__
 from fedpick.core.errors import StateError, StoreError, require
 from fedpick.core.types import Clients
 from fedpick.store.checkpoint import RunState, pack_run, unpack_run
-from fedpick.store.manifest import as_json
+from fedpick.store.manifest import as_json, next_entry, numbers_of
 from fedpick.store.parquet import TableFile, pa
 from fedpick.store.records import Record
 from fedpick.store.tables import table_files
@@ -86,9 +87,19 @@ class Folder(Tables):
                 ) from None
         self._check(state.round)
         self.drop_after(state.round)
-        wanted = as_json(self.config)
-        if self._manifest()["config"] != wanted:  # more rounds than at first: `fedpick resume` reads the number here
-            self._write_manifest({**self._manifest(), "config": wanted})
+        manifest = self._manifest()
+        wanted = {**manifest, "config": as_json(self.config)}  # perhaps more rounds than at first
+        if 0 < state.round < self.config.get("rounds", np.inf):
+            wanted["numbers"] = next_entry(numbers_of(manifest), NUMBERS)
+            if wanted["numbers"] != numbers_of(manifest):
+                warnings.warn(
+                    f"{self.path}: was begun by a version of fedpick in which seeds give other durations and failures, "
+                    f"so that rounds from {state.round + 1} on are not those that it would have played; for results of "
+                    "one kind, play the run again in another folder",
+                    stacklevel=2,
+                )
+        if manifest != wanted:
+            self._write_manifest(wanted)
         self._next, self.saved = state.round + 1, state.round
         return state
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from fedpick._support import atomic, user_code
 from fedpick._support.archive import is_newer
-from fedpick._version import __version__
+from fedpick._version import NUMBERS, __version__
 from fedpick.core.errors import FedpickError, StoreError
 from fedpick.policies.text import canonical_policy
 
 __all__ = [
-    *("as_json", "checked_json", "identity", "last_entry", "machine", "next_entry", "read_manifest", "run_of"),
-    *("same_run", "summed_json", "write_manifest"),
+    *("as_json", "checked_json", "identity", "last_entry", "machine", "next_entry", "numbers_of"),
+    *("read_manifest", "run_of", "same_run", "summed_json", "write_manifest"),
 ]
 
 MANIFEST = "manifest.json"
@@ -72,6 +72,7 @@ def machine() -> dict[str, Any]:
     """Versions, commit and machine that produced a result."""
     return {
         "fedpick": __version__,
+        "numbers": NUMBERS,
         "versions": dict(_versions()),
         "python": platform.python_version(),
         "source": _source_hash(),
@@ -187,6 +188,11 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{path}: was written by fedpick {str(content['fedpick'])[:40]}, but this is fedpick {__version__}; upgrade"
         )
     return content
+
+
+def numbers_of(manifest: dict[str, Any]) -> str:
+    """Since which minor version a seed gives the numbers of this run; two, joined by "then", if it was continued."""
+    return str(manifest.get("numbers", "0.1"))
 
 
 def write_manifest(path: str | os.PathLike[str], content: dict[str, Any]) -> None:

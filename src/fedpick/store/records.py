@@ -19,7 +19,7 @@ __all__ = [
 ROUND_COLUMNS = (
     *("round", "clock", "seconds", "available", "chosen"),
     *(status.name.lower() for status in Status),
-    *("messages", "megabytes", "there", "joined"),
+    *("messages", "unusable", "megabytes", "there", "joined"),
     *("version", "sent_at", "present", "mask", "chances"),
     *("late_used", "staleness_mean", "staleness_max", "late_clients", "late_sent"),
 )
@@ -123,6 +123,7 @@ class Record:
     lacking: tuple[tuple[str, str], ...] = ()  # missing reports, and what the policy took instead; not stored
     joined: int | None = None  # clients of a deployment that have joined so far, also if they left; `there` counts them
     version: int = 0  # of the model that was sent: the rounds before this one
+    unusable: int = 0  # answers that came but cannot be used, such as updates that are not finite; they are FAILED
     sent_at: float | None = None  # the clock when the clients were asked
     present: int | None = None  # clients that were there, also those that could not be chosen
     mask: bytes | None = None  # exactly who was there, see `packed`; None: of more than 10,000 clients

@@ -41,6 +41,8 @@ def rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
     for i, name in enumerate(_NAMES):
         columns[name.lower()] = pa.array(counts[:, i], pa.int64())
     columns["messages"] = pa.array([r.messages for r in records], pa.int64())
+    if any(r.unusable for r in records):
+        columns["unusable"] = pa.array([r.unusable for r in records], pa.int64())
     columns["megabytes"] = pa.array([r.megabytes for r in records], pa.float64())
     columns["there"] = pa.array([r.there for r in records], pa.binary())
     if any(r.joined is not None for r in records):
