@@ -1,6 +1,6 @@
 """Paces: when clients are asked, and when the model moves."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,6 +64,7 @@ class Rounds:
 
 
 MIXINGS = ("constant", "polynomial", "hinge")
+TIMEOUT = 600.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class Buffered:
     Args:
         concurrency: clients that work at the same time.
         size: answers after which the model moves; None: it moves by the clock alone.
-        timeout: seconds after which a client that has not answered is given up.
+        timeout: seconds after which a client that has not answered is given up; None: the deadline of the world or of
+            the session, 600 without one.
         oldest: the largest staleness of an answer that is used; None: any.
         refill: places that must be free before clients are asked; more saves time if there are very many clients.
         every: seconds after which the model moves at the latest, with the answers that there are; None: no limit.
@@ -102,7 +104,7 @@ class Buffered:
 
     concurrency: int
     size: int | None = 10
-    timeout: float = 600.0
+    timeout: float | None = None
     oldest: int | None = None
     refill: int = 1
     every: float | None = None
@@ -123,7 +125,9 @@ class Buffered:
         fits = self.refill <= self.concurrency
         require(fits, "Buffered: refill", self.refill, f"at most concurrency = {self.concurrency}")
         for name in ("timeout", "wait", "power", "slope"):
-            require(0 < getattr(self, name) < np.inf, f"Buffered: {name}", getattr(self, name), "> 0 and finite")
+            value = getattr(self, name)
+            if value is not None or name != "timeout":
+                require(0 < value < np.inf, f"Buffered: {name}", value, "> 0 and finite")
         every = self.every
         require(every is None or 0 < every < np.inf, "Buffered: every", every, "a number of seconds > 0")
         if self.size is None and self.every is None:
@@ -134,6 +138,10 @@ class Buffered:
         require(known, "Buffered: mixing", self.mixing, f"None (FedBuff) or one of {', '.join(MIXINGS)} (FedAsync)")
         fits = self.mixing is None or (self.size == 1 and self.every is None)
         require(fits, "Buffered: size", self.size, "1, without every, with a mixing: FedAsync moves at each answer")
+
+    def within(self, deadline: float | None) -> "Buffered":
+        """With a timeout: its own, else this deadline, else 600 seconds."""
+        return self if self.timeout is not None else replace(self, timeout=TIMEOUT if deadline is None else deadline)
 
     def damping(self, staleness: ArrayLike) -> Floats:
         """What answers of this staleness count for, beside 1 (FedAsync: alpha) for fresh ones."""

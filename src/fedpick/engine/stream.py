@@ -111,8 +111,15 @@ class Stream:
     _timeouts: list[tuple[float, int]] = field(default_factory=list)  # a heap; also of tasks that have ended
 
     def __post_init__(self) -> None:
-        self._timeouts = [(task.sent_at + self.pace.timeout, id) for id, task in self.flying.items()]
+        self.pace = self.pace.within(None)
+        self._timeouts = [(task.sent_at + self.timeout, id) for id, task in self.flying.items()]
         heapq.heapify(self._timeouts)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which a task is given up."""
+        assert self.pace.timeout is not None
+        return self.pace.timeout
 
     @property
     def free(self) -> int:
@@ -148,7 +155,7 @@ class Stream:
         ]
         for task in tasks:
             self.flying[task.id] = task
-            heapq.heappush(self._timeouts, (now + self.pace.timeout, task.id))
+            heapq.heappush(self._timeouts, (now + self.timeout, task.id))
         self.issued += len(tasks)
         self.asked += len(tasks)
         return tasks

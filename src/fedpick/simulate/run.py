@@ -202,6 +202,8 @@ class Run:
     def __post_init__(self) -> None:
         if self.pace is None:
             self.pace = pace_of(self.world, self.trainer)
+        if isinstance(self.pace, Buffered):
+            self.pace = self.pace.within(self.world.deadline)
         check_fit(self.policy, self.world, self.trainer, self.pace)
         if self.state is None:
             model = None if self.trainer is None else self.trainer.init(self.seed)

@@ -167,7 +167,7 @@ class _Play:
         flow.nth[ids] += 1
         draw = replace(self.draw(), nth=flow.nth)
         took, works = world.seconds(self.state.world, draw, ids), world.works(self.state.world, draw, ids)
-        comes = works & (took <= self.pace.timeout)
+        comes = works & (took <= self.stream.timeout)
         for task, seconds, good in zip(tasks, took.tolist(), comes.tolist(), strict=True):
             if good:  # the others are never heard of
                 heapq.heappush(flow.agenda, (self.now + seconds, task.id))
@@ -225,9 +225,9 @@ class _Play:
         needed = {task.version for task in stream.flying.values()}
         flow.models = {version: model for version, model in flow.models.items() if version in needed}
         models = asked + back
-        return Record.of(
+        found = Record.of(
             view,
-            Choice([each.task.client for each in ended], [max(each.task.inclusion, 0.0) for each in ended]),
+            Choice([each.task.client for each in ended]),
             _outcome(ended, {}),
             clock=self.now,
             seconds=self.now - begun,
@@ -242,6 +242,7 @@ class _Play:
             flying=len(stream.flying),
             tasks=tuple(ended),
         )
+        return replace(found, inclusion=np.array([each.task.inclusion for each in ended], dtype=np.float64))
 
     def _moved(self, done: list[Ended]) -> Any:
         """The model after these answers."""
