@@ -1,14 +1,24 @@
-"""Random scripts of asynchronous training, for the reference and for what must agree with it."""
+"""Scripts of asynchronous training, from lists and by chance, for the reference and for what must agree with it."""
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from asynchronous import FedAsync, Script
 from hypothesis import strategies as st
+
+
+def listed(*values: Sequence[Any]) -> Callable[[int, int], Any]:
+    """A function of client and nth from a list for each client; its last value stays."""
+    return lambda client, nth: values[client][min(nth, len(values[client]) - 1)]
+
+
+def steps(*values: Sequence[float]) -> Callable[[int, int, np.ndarray], np.ndarray]:
+    """Updates of one number, the same way."""
+    return lambda client, nth, model: np.array([float(listed(*values)(client, nth))])
 
 
 @dataclass(frozen=True)

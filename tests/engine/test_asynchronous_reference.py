@@ -8,22 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from asynchronous import FedAsync, Script, play, root, usable
-from asynchronous_scripts import scripts
+from asynchronous_scripts import listed, scripts, steps
 from hypothesis import given, settings
 
 from fedpick import Status
 
 DONE, LATE, FAILED = Status.DONE, Status.LATE, Status.FAILED
-
-
-def listed(*values):
-    """A function of client and nth from a list for each client; the last value stays."""
-    return lambda client, nth: values[client][min(nth, len(values[client]) - 1)]
-
-
-def steps(*values):
-    """Updates, the same way."""
-    return lambda client, nth, model: np.array([listed(*values)(client, nth)])
 
 
 def ends(log):
