@@ -108,6 +108,7 @@ class Stream:
     asked: int = 0  # since then
     back: int = 0  # messages that came back since then
     held: int = 0  # answers that are used when it moves next
+    ticks: int = 1  # of the clock so far, if it moves the model
     _timeouts: list[tuple[float, int]] = field(default_factory=list)  # a heap; also of tasks that have ended
 
     def __post_init__(self) -> None:
@@ -133,17 +134,27 @@ class Stream:
         return self.pace.size is not None and self.held >= self.pace.size
 
     def due(self, now: float) -> bool:
-        """Whether the model moves by the clock."""
-        return self.pace.every is not None and self.held > 0 and now >= self.moved_at + self.pace.every
+        """Whether the model moves by the clock, which ticks every so many seconds since the start."""
+        return self.held > 0 and self._tick(now) == now
 
-    @property
-    def next(self) -> float:
-        """The clock when the next task times out or the model moves by the clock; infinite: neither."""
+    def _tick(self, now: float) -> float:
+        """The first tick of the clock that is not before now; infinite: it does not tick."""
+        every = self.pace.every
+        if every is None:
+            return np.inf
+        while self.ticks * every < now:
+            self.ticks += 1
+        return self.ticks * every
+
+    def next(self, now: float) -> float:
+        """The clock when, after now, the next task times out or the model moves by the clock; infinite: neither."""
         while self._timeouts and self._timeouts[0][1] not in self.flying:
             heapq.heappop(self._timeouts)
         first = self._timeouts[0][0] if self._timeouts else np.inf
-        every = self.pace.every
-        return first if every is None or not self.held else min(first, self.moved_at + every)
+        if not self.held or self.pace.every is None:
+            return first
+        tick = self._tick(now)
+        return min(first, tick if tick > now else (self.ticks + 1) * self.pace.every)
 
     def send(self, choice: Choice, clients: Sequence[Client], now: float, base: Floats) -> list[Job]:
         """Give tasks to these clients, which are those of the choice; `base` is what each answer counts for."""
@@ -223,7 +234,7 @@ class Stream:
         found |= {
             f"ended_{name}": np.array([getattr(each, name) for each in ended], dtype=np.float64) for name in _ENDED
         }
-        counts = (self.version, self.issued, self.asked, self.back, self.held)
+        counts = (self.version, self.issued, self.asked, self.back, self.held, self.ticks)
         return found | {"counts": np.array(counts, dtype=np.int64), "moved_at": np.float64(self.moved_at)}
 
     @classmethod
@@ -237,9 +248,9 @@ class Stream:
             Ended(task, Status(int(status)), *rest)
             for task, status, *rest in zip(tasks[flying:], *columns, strict=True)
         ]
-        version, issued, asked, back, held = np.asarray(arrays["counts"]).tolist()
+        version, issued, asked, back, held, ticks = np.asarray(arrays["counts"]).tolist()
         by_id = {task.id: task for task in tasks[:flying]}
-        return cls(pace, version, issued, float(arrays["moved_at"]), by_id, ended, asked, back, held)
+        return cls(pace, version, issued, float(arrays["moved_at"]), by_id, ended, asked, back, held, ticks)
 
 
 _TASK = {"id": np.int64, "client": np.int64, "version": np.int64, "sent_at": float, "inclusion": float, "base": float}

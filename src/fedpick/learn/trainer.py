@@ -12,6 +12,7 @@ from fedpick._support.text import make
 from fedpick.core.errors import ContractError, require, unknown_name
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
+from fedpick.engine.stream import Job
 from fedpick.engine.weights import bases
 from fedpick.learn import batches
 from fedpick.learn.aggregation import AGGREGATIONS, Memory
@@ -205,8 +206,7 @@ class Trainer(Evaluation):
     def train_tasks(
         self,
         models: Mapping[int, Any],
-        versions: Ints,
-        ids: Ints,
+        tasks: Sequence[Job],
         epochs: Floats,
         rngs: Sequence[np.random.Generator],
         most: int,
@@ -215,6 +215,7 @@ class Trainer(Evaluation):
 
         A task's batches come from its own stream, so they do not depend on which tasks are trained together.
         """
+        ids, versions = (np.array([getattr(task, name) for task in tasks]) for name in ("client", "version"))
         devices, at, nth = self.backend.devices, np.arange(len(ids)), sorted(set(versions.tolist()))
         lanes = -(-max(most, len(ids)) // devices) * devices
         self._padded = max(lanes, self._padded[0]), max(self.longest(at, epochs), self._padded[1])

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from fedpick.core.types import Choice, Floats, Ints, Outcome, Updates
+from fedpick.engine.stream import Job
 
 __all__ = [
     *("AccuracyTrainer", "DataTrainer", "DirectedTrainer", "LateTrainer", "ReportingTrainer", "ScoringTrainer"),
@@ -96,8 +97,7 @@ class StreamTrainer(Protocol):
     def train_tasks(
         self,
         models: Mapping[int, Any],
-        versions: Ints,
-        ids: Ints,
+        tasks: Sequence[Job],
         epochs: Floats,
         rngs: Sequence[np.random.Generator],
         most: int,
@@ -106,9 +106,8 @@ class StreamTrainer(Protocol):
 
         Args:
             models: by version.
-            versions: of the model that each task starts from.
-            ids: of the clients.
-            epochs: of each.
+            tasks: each with its client and the version that it starts from.
+            epochs: of each client.
             rngs: a stream of random numbers for each task.
             most: tasks that may be trained in one call at most.
         """

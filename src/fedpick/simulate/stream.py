@@ -132,18 +132,17 @@ class _Play:
         if not free:
             return
         view = self.view()
-        wanted = min(free, int(np.count_nonzero(view.available)))
-        if not wanted:
+        if not view.available.any():
             return
-        view = replace(view, wanted=wanted)
+        view = replace(view, wanted=free)
         rng = rngs.stream(self.seed, self.flow.asks + 1, "policy")
         start = time.perf_counter()
-        choice = self.asked(wanted).select(self.state.policy, view, rng)
+        choice = self.asked(free).select(self.state.policy, view, rng)
         self.wall["selection"] += time.perf_counter() - start
         check_choice(self.policy, view, choice, replace=False)
-        if len(choice) > wanted:
+        if len(choice) > free:
             raise ContractError(
-                f"{type(self.policy).__name__}, version {view.version}: chose {len(choice)} clients, but only {wanted} "
+                f"{type(self.policy).__name__}, version {view.version}: chose {len(choice)} clients, but only {free} "
                 "are wanted (view.wanted); choose at most so many"
             )
         self.flow.asks += 1
@@ -183,11 +182,9 @@ class _Play:
             coming = sorted({id, *(each for _, each in self.flow.agenda)}.difference(known))
             tasks = [self.stream.flying[each] for each in coming]
             ids = np.array([task.client for task in tasks], dtype=np.int64)
-            versions = np.array([task.version for task in tasks], dtype=np.int64)
             updates, rows = self.learner.train_tasks(
                 self.flow.models,
-                versions,
-                ids,
+                tasks,
                 self.state.world.epochs[ids],
                 [rngs.stream(self.seed, task.id, "train task") for task in tasks],
                 self.pace.concurrency,
@@ -201,7 +198,7 @@ class _Play:
 
     def wait(self) -> None:
         """Advance the clock to the next moment at which something happens."""
-        clock = self.stream.next
+        clock = self.stream.next(self.now)
         if self.flow.agenda:
             clock = min(clock, self.flow.agenda[0][0])
         if self.stream.free:  # somebody may come
