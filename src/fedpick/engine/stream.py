@@ -222,9 +222,9 @@ class Stream:
         return [task.client for task in self.flying.values()]
 
     @property
-    def waiting(self) -> list[Client]:
-        """The clients whose answer is used when the model moves next."""
-        return [each.task.client for each in self.ended if each.status == Status.DONE]
+    def untold(self) -> list[Client]:
+        """The clients of the tasks that have ended, of which the policy learns when the model moves next."""
+        return [each.task.client for each in self.ended]
 
     def pack(self) -> dict[str, Any]:
         """Everything as arrays, for a checkpoint; clients are numbers."""

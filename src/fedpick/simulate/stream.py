@@ -10,6 +10,7 @@ What happens in a world by rounds (availability that is drawn, spells of failure
 
 import heapq
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from fedpick.worlds import Draw, World
 __all__ = ["begin", "play_commit"]
 
 LOOKS = 10_000  # in a row at which nobody could be asked and nothing was in flight: then nothing will ever happen
+IN_VAIN = 1_000  # times the concurrency: tasks that ended in a row, none of which is used
 
 
 def begin(pace: Buffered, world: World) -> StreamState:
@@ -58,7 +60,19 @@ def play_commit(
                 f"nobody works: the model will not move again after version {play.stream.version}. Play fewer "
                 "versions, or have clients that the world and the policy let be asked"
             )
+        stream = play.stream
+        if not stream.held and len(stream.ended) > IN_VAIN * pace.concurrency:
+            raise FedpickError(
+                f"none of the last {len(stream.ended):,} tasks can be used: {_counts(stream.ended)}; a longer timeout "
+                f"than {stream.timeout:g} s, or a larger oldest, may help"
+            )
         play.wait()
+
+
+def _counts(ended: list[Ended]) -> str:
+    """How these tasks ended, in words."""
+    found = Counter(each.status.name for each in ended)
+    return ", ".join(f"{count:,} are {name}" for name, count in sorted(found.items()))
 
 
 class _Play:
@@ -116,7 +130,7 @@ class _Play:
         world, state = self.world, self.state
         seen = world.view(state.world, self.draw())
         count = len(world.clients)
-        busy, held = _mask(self.stream.busy, count), _mask(self.stream.waiting, count)
+        busy, held = _mask(self.stream.busy, count), _mask(self.stream.untold, count)
         return replace(
             seen,
             round=self.stream.version + 1,
