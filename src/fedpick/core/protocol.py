@@ -196,7 +196,7 @@ class Traits:
     oracle: bool
     fixed_size: bool
     replace: bool
-    rounds_only: str  # why it cannot do without rounds (`fp.Buffered`); "": it can
+    rounds_only: str = ""  # why it cannot do without rounds (`fp.Buffered`); "": it can
 
     @property
     def keeps(self) -> int | None:
