@@ -71,7 +71,7 @@ def test_answers_to_tasks_never_sent_count_for_nothing():
 
 @pytest.mark.parametrize("loss", [None, 0.0, -3.0, 1e12, -1e12])
 def test_possible_losses_are_done(loss):
-    assert ends(play(Script(1, 1, loss=lambda client, nth: loss), 1)) == [(0, 0, 1.0, DONE, 0)]
+    assert ends(play(Script(1, 1, until=9.0, loss=lambda client, nth: loss), 1)) == [(0, 0, 1.0, DONE, 0)]
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 1.1e12, -1.1e12])
