@@ -71,7 +71,7 @@ def test_answers_to_tasks_never_sent_count_for_nothing():
 
 @pytest.mark.parametrize("loss", [None, 0.0, -3.0, 1e12, -1e12])
 def test_possible_losses_are_done(loss):
-    assert ends(play(Script(1, 1, loss=lambda client, nth: loss), 1)) == [(0, 0, 1.0, DONE, 0)]
+    assert ends(play(Script(1, 1, until=9.0, loss=lambda client, nth: loss), 1)) == [(0, 0, 1.0, DONE, 0)]
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 1.1e12, -1.1e12])
@@ -242,6 +242,40 @@ def test_the_clock_commits_all_that_came_and_nothing_if_none_did():
     slow = play(Script(1, 1, every=0.75, duration=lambda client, nth: 2.0), 2)
     assert [(commit.time, commit.version, len(commit.tasks)) for commit in slow.commits] == [(2.25, 1, 1), (4.5, 2, 1)]
     assert [ask.time for ask in slow.asks] == [0.0, 2.0, 4.0]
+
+
+def test_what_times_out_at_a_tick_is_told_with_its_commit():
+    script = Script(2, 2, every=2.0, timeout=2.0, duration=listed([1.0, 9.0], [9.0]))
+    log = play(script, 1)
+    assert ends(log) == [(0, 0, 1.0, DONE, 0), (1, 1, 2.0, LATE, 0)]
+    assert log.commits[0].ended == tuple(log.ended)
+    assert log.commits[0].flying == 1
+
+
+def test_a_tick_without_a_commit_makes_nobody_ask():
+    pace = {"every": 0.75, "duration": lambda client, nth: 2.0, "choose": lambda version, wanted, idle: idle[:1]}
+    log = play(Script(3, 2, **pace), 1)
+    assert [(ask.time, ask.chosen) for ask in log.asks] == [(0.0, (0,)), (2.0, (0,))]
+
+
+def test_the_play_ends_when_nothing_more_can_happen():
+    leave = {"there": lambda client, time: time < 1.0, "changes": [1.0], "timeout": 1.5, "every": 4.0}
+    log = play(Script(2, 2, **leave), 2)  # both answer at 1 and are away for ever; the tick at 4 still commits
+    assert [(commit.time, len(commit.tasks)) for commit in log.commits] == [(4.0, 2)]
+    assert play(Script(1, 1, choose=lambda version, wanted, idle: [], every=1.0), 1).commits == []
+
+
+@pytest.mark.parametrize(("until", "commits"), [(1.75, 1), (2.0, 2), (2.5, 2)])
+def test_the_last_time_is_played(until, commits):
+    assert len(play(Script(1, 1, until=until), 9).commits) == commits
+
+
+def test_updates_of_few_digits_are_summed_in_many():
+    script = Script(2, 2, duration=listed([1.5], [1.0]), update=lambda client, nth, model: np.full(1, 0.1, np.float32))
+    models = [commit.model for commit in play(script, 2).commits]
+    assert {model.dtype for model in models} == {np.dtype(np.float64)}
+    tenth = float(np.float32(0.1))
+    np.testing.assert_allclose(np.concatenate(models), [tenth, tenth + tenth / math.sqrt(2)], rtol=1e-15)
 
 
 def test_clients_are_asked_when_enough_slots_are_free():

@@ -1,6 +1,6 @@
 """Faults found in public copies of FedBuff and FedAsync: the faulty rule gives a wrong number, and we the right one.
 
-The rules are written by us in a few lines; the numbers of 1 to 4 and 8 were seen by running the copies.
+The faulty rules are our own few lines, after descriptions of the copies; no copy is run here.
 """
 
 import math
