@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from asynchronous import FedAsync, Script, play
 from asynchronous_scripts import listed, steps
+from simulated import simulated
 
 from fedpick import Status
 
-PLAYERS = {"reference": play}  # all that play a Script by the rules
+PLAYERS = {"reference": play, "simulator": simulated}  # all that play a Script by the rules
 
 
 @pytest.fixture(params=PLAYERS.values(), ids=PLAYERS)
@@ -159,7 +160,7 @@ def of_all(version, wanted, idle):
 
 def test_a_busy_client_cannot_be_asked(player):
     script = Script(2, 2, duration=listed([3.0], [1.0]), choose=of_all)
-    with pytest.raises(ValueError, match=r"idle|busy"):
+    with pytest.raises(ValueError, match=r"idle|not available"):
         player(script, 2)  # at 1, client 0 is at work and would be asked
 
 

@@ -69,7 +69,7 @@ class Ended:
         task: that ended.
         status: DONE: it is used; FAILED: an error, or an answer that cannot be used; LATE: given up, or too stale.
         at: the clock then.
-        staleness: of the answer; NaN: there was none.
+        staleness: moves of the model since it was sent.
         weight: of its update in the model's change, times the number of answers that the change is divided by.
         loss: that the client reports; NaN: none.
     """
@@ -77,7 +77,7 @@ class Ended:
     task: Job
     status: Status
     at: float
-    staleness: float = np.nan
+    staleness: int
     weight: float = 0.0
     loss: float = np.nan
 
@@ -187,16 +187,16 @@ class Stream:
         self.back += answered
         if task is None:
             return None
-        if not usable or (loss is not None and not abs(loss) <= LOSS_LIMIT):  # a NaN is not
-            self.ended.append(Ended(task, Status.FAILED, now))
-            return Status.FAILED
         tau = self.version - task.version
+        if not usable or (loss is not None and not abs(loss) <= LOSS_LIMIT):  # a NaN is not
+            self.ended.append(Ended(task, Status.FAILED, now, tau))
+            return Status.FAILED
         late = self.pace.oldest is not None and tau > self.pace.oldest
         status, weight = Status.LATE if late else Status.DONE, 0.0
         if not late:
             weight = float(self.pace.damping(tau)) * (task.base if self.pace.mixing is None else 1.0)
             self.held += 1
-        self.ended.append(Ended(task, status, now, float(tau), weight, np.nan if loss is None else loss))
+        self.ended.append(Ended(task, status, now, tau, weight, np.nan if loss is None else loss))
         return status
 
     def expire(self, now: float) -> list[Ended]:
@@ -205,7 +205,7 @@ class Stream:
         while self._timeouts and self._timeouts[0][0] <= now:
             task = self.flying.pop(heapq.heappop(self._timeouts)[1], None)
             if task is not None:
-                found.append(Ended(task, Status.LATE, now))
+                found.append(Ended(task, Status.LATE, now, self.version - task.version))
         self.ended += found
         return found
 
@@ -245,8 +245,8 @@ class Stream:
         columns = [np.asarray(arrays[f"ended_{name}"]).tolist() for name in _ENDED]
         flying = len(tasks) - len(columns[0])
         ended = [
-            Ended(task, Status(int(status)), *rest)
-            for task, status, *rest in zip(tasks[flying:], *columns, strict=True)
+            Ended(task, Status(int(status)), at, int(stale), *rest)
+            for task, status, at, stale, *rest in zip(tasks[flying:], *columns, strict=True)
         ]
         version, issued, asked, back, held, ticks = np.asarray(arrays["counts"]).tolist()
         by_id = {task.id: task for task in tasks[:flying]}

@@ -320,5 +320,5 @@ def _outcome(ended: list[Ended], reports: dict[str, Any]) -> Outcome:
         np.array([each.status for each in ended], dtype=np.int8),
         [each.duration for each in ended],
         [each.loss for each in ended],
-        {**reports, "staleness": np.array([each.staleness for each in ended])},
+        {**reports, "staleness": np.array([float(each.staleness) for each in ended])},
     )

@@ -102,7 +102,7 @@ def selections_table(records: list[Record]) -> pa.Table:
         tasks = {
             "task": pa.array([each.task.id for each in ended], pa.int64()),
             "sent": pa.array([each.task.version for each in ended], pa.int64()),
-            "staleness": pa.array([each.staleness for each in ended], pa.float64()),
+            "staleness": pa.array([each.staleness for each in ended], pa.int64()),
             "weight": pa.array([each.weight for each in ended], pa.float64()),
         }
     return pa.table(
