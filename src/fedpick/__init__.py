@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time each name is imp
     from fedpick.core.types import Status as Status
     from fedpick.core.types import Updates as Updates
     from fedpick.core.types import View as View
+    from fedpick.engine.paces import Buffered as Buffered
     from fedpick.engine.paces import Rounds as Rounds
     from fedpick.experiment import Experiment as Experiment
     from fedpick.policies import *  # noqa: F403  # all policies; see policies/__init__.pyi
@@ -77,7 +78,7 @@ _NAMES = {
     "core.checks": "check_policy",
     "core.errors": "CheckError ConfigError ContractError DataError FedpickError MissingError SettingError StateError "
     "StoreError UnknownNameError",
-    "engine.paces": "Rounds",
+    "engine.paces": "Buffered Rounds",
     "experiment": "Experiment",
     "policies.text": "policy policy_names",
     "core.protocol": "Policy ReportSpec Trainer traits",

@@ -51,6 +51,13 @@ def compare(
         list[int] | None, count("--cohort-size", "-m", help="Clients chosen per round (default: 20); repeatable.")
     ] = None,
     rounds: Annotated[int | None, count("--rounds", "-t", help="Rounds per run (default: 500).")] = None,
+    pace: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="'buffered(concurrency=30, size=10)': asynchronous training, in which --rounds counts moves of the "
+            "model; 'rounds(deadline=30)' (default: rounds with the world's settings); repeatable."
+        ),
+    ] = None,
     seeds: Annotated[
         int | None,
         count(
@@ -109,11 +116,18 @@ def compare(
     Example: `fedpick compare -p 'e3cs(quota=0.5)' -p uniform --world volatile --seeds 5 --data digits`
     """
     _refuse_folders(file, policy or [])
-    runs = {"policy": policy, "world": world, "cohort_size": cohort_size, "rounds": rounds, "seeds": seeds}
+    runs = {
+        "policy": policy,
+        "world": world,
+        "cohort_size": cohort_size,
+        "rounds": rounds,
+        "seeds": seeds,
+        "pace": pace,
+    }
     training = {"model": model, "lr": lr, "batch": batch, "server": server, "precision": precision, "trainer": trainer}
     experiment = files.experiment_from(
         file,
-        {key: value for key, value in {**runs, "data": data}.items() if value},
+        {key: value for key, value in {**runs, "pace": pace, "data": data}.items() if value},
         num_clients=num_clients,
         partition=partition,
         train={key: value for key, value in training.items() if value is not None},

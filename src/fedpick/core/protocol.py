@@ -196,6 +196,7 @@ class Traits:
     oracle: bool
     fixed_size: bool
     replace: bool
+    rounds_only: str = ""  # why it cannot do without rounds (`fp.Buffered`); "": it can
 
     @property
     def keeps(self) -> int | None:
@@ -256,6 +257,7 @@ def traits(policy: object) -> Traits:
         oracle=bool(_declared(policy, "oracle", bool(truths))),
         fixed_size=bool(_declared(policy, "fixed_size", True)),
         replace=bool(_declared(policy, "replace", False)),
+        rounds_only=str(_declared(policy, "rounds_only", "")),
     )
 
 

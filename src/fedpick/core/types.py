@@ -158,7 +158,8 @@ class View:
         there: mask of the clients that are there, also those that may not be chosen now: they are busy, or a wrapper
             lets them pause. A policy that learns who is there how often reads this. None: those available.
         busy: mask of the clients that still work on an earlier task. None: nobody.
-        held: mask of the clients whose update has come and is not used yet. None: nobody.
+        held: mask of the clients whose update has come and is not used yet, or of whose last task the policy has not
+            been told. None: nobody.
         wanted: how many clients are to be asked now; None: as many as the policy chooses.
         version: of the model, the number of its changes so far; None: one for each earlier round.
 

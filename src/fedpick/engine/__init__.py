@@ -2,12 +2,14 @@
 
 A *task* is one client's work on one version of the model (`Task`). The clients asked at one time are a `Cohort`, which
 says what each answer counts as. Tasks that go on after their round was closed are in the `Flight`. A *pace* (`Rounds`)
-says when clients are asked and when the model moves. Simulated and stacked runs, sessions, Flower and NVFlare carry
+says when clients are asked and when the model moves. Under `Buffered` there are no
+rounds: tasks are asked and end in a `Stream`. Simulated and stacked runs, sessions, Flower and NVFlare carry
 messages; the rules are here alone.
 """
 
 from fedpick.engine.cohort import Cohort
 from fedpick.engine.flight import Flight, Task
-from fedpick.engine.paces import Rounds
+from fedpick.engine.paces import Buffered, Pace, Rounds
+from fedpick.engine.stream import Ended, Job, Stream
 
-__all__ = ["Cohort", "Flight", "Rounds", "Task"]
+__all__ = ["Buffered", "Cohort", "Ended", "Flight", "Job", "Pace", "Rounds", "Stream", "Task"]

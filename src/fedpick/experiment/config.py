@@ -38,6 +38,7 @@ from fedpick.core.errors import ConfigError, FedpickError, bare_name
 from fedpick.core.metrics import check_directions, metrics_text
 from fedpick.core.protocol import Trainer, traits
 from fedpick.experiment.code import Reader, named_references
+from fedpick.experiment.paces import WORLDS_OWN, pace_of, pace_text
 from fedpick.experiment.trainers import build_trainer, made_trainer
 from fedpick.experiment.worlds import MISTAKES, Unnamed, base_world, named_world, whole_world, world_label
 from fedpick.policies.text import canonical_policy
@@ -51,7 +52,15 @@ __all__ = ["Config", "texts_of"]
 LONGEST_NAME = 120  # characters of a folder's name
 MOST_ASKED = 100  # clients that a policy may ask in a round, as a multiple of all clients
 MOST_ROUNDS = 999_999_999  # the names of parts have nine digits
-_LABELS = {"policy": "{}", "world": "{}", "cohort_size": "m{}", "data": "{}", "train": "{}", "seed": "seed{}"}
+_LABELS = {
+    "policy": "{}",
+    "world": "{}",
+    "cohort_size": "m{}",
+    "pace": "{}",
+    "data": "{}",
+    "train": "{}",
+    "seed": "seed{}",
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,7 @@ class Config:
         checkpoint_every: rounds between checkpoints.
         data: settings of [data]; None: no training.
         train: settings of [train].
+        pace: as text, such as "buffered(concurrency=30, size=10)"; "rounds": rounds with the world's settings.
         code: the code and the data files of the user's own that the texts name (see `user_code.fingerprint`); None
             reads them.
         made: "policy", "world", "data" or "trainer" as objects, which replace those described by the texts.
@@ -80,6 +90,7 @@ class Config:
     checkpoint_every: int = 100
     data: dict[str, Any] | None = None
     train: dict[str, Any] = field(default_factory=dict)
+    pace: str = WORLDS_OWN
     code: dict[str, str] | None = None
     made: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -102,6 +113,7 @@ class Config:
             raise ConfigError(f"train = {self.train!r}, but must be a section: [train], then lr = 0.05")
         object.__setattr__(self, "world", named_world(self.world))
         object.__setattr__(self, "train", metrics_text(self.train))
+        object.__setattr__(self, "pace", pace_text(self.pace))
         if self.train and self.data is None:
             raise ConfigError("[train] is given, but no [data] to train on; add [data], then name = 'fashion-mnist'")
         made = self.made.get("policy")
@@ -149,6 +161,8 @@ class Config:
             found |= {"data": _shown(self.data), "train": _shown(self.train)}
         if not self.code:
             del found["code"]
+        if self.pace == WORLDS_OWN:
+            del found["pace"]
         return found
 
     @cached_property
@@ -167,6 +181,7 @@ class Config:
             "data": data,
             "train": train,
             "seed": self.seed,
+            **({} if self.pace == WORLDS_OWN else {"pace": self.pace}),
         }
 
     def _world(self) -> dict[str, Any]:
@@ -200,7 +215,7 @@ class Config:
     def folder_name(self) -> str:
         """A readable name for the run's folder: its labels, cut to a maximal length, then its key."""
         parts = [
-            form.format(self.labels[name]) for name, form in _LABELS.items() if self.labels[name] not in (None, "")
+            form.format(self.labels[name]) for name, form in _LABELS.items() if self.labels.get(name) not in (None, "")
         ]
         words = [re.sub(r"[^A-Za-z0-9.=_-]+", "-", each).strip("-.") for each in parts]
         return "_".join(words)[: LONGEST_NAME - 11].strip("-_.") + "_" + self.key
@@ -225,16 +240,17 @@ class Config:
             )
         policy, reports = self._policy(world)
         trainer = None if federated is None else self._trainer(federated, reports)
+        pace: Any = pace_of(self.pace)
         try:
             if trainer is None or self._sized(world):
-                return Run(policy, world, self.seed, trainer)
+                return Run(policy, world, self.seed, trainer, pace=pace)
             if isinstance(trainer, SizedTrainer):
-                return Run(policy, replace(world, model_megabytes=trainer.megabytes), self.seed, trainer)
-            check_fit(policy, world, trainer)
+                return Run(policy, replace(world, model_megabytes=trainer.megabytes), self.seed, trainer, pace=pace)
+            check_fit(policy, world, trainer, pace)
             model = trainer.init(self.seed)
             world = replace(world, model_megabytes=megabytes_of(model))
             state = RunState(policy.init(world.clients), world.init(self.seed), model)
-            return Run(policy, world, self.seed, trainer, state)
+            return Run(policy, world, self.seed, trainer, state, pace)
         except FedpickError:
             raise
         except MISTAKES as error:  # from the policy's init, or that of a trainer of the user's own

@@ -19,6 +19,7 @@ from fedpick.core.metrics import ALWAYS, LABELS, MEASURED, metrics_text
 from fedpick.experiment.code import Reader, code_of, named_files, named_references
 from fedpick.experiment.config import Config, texts_of
 from fedpick.experiment.identity import fingerprint, policy_text
+from fedpick.experiment.paces import WORLDS_OWN, pace_text
 from fedpick.experiment.trainers import is_trainer
 from fedpick.experiment.worlds import DEFAULT_WORLD, Unnamed, named_world, stored_world, world_settings
 from fedpick.worlds import World
@@ -40,6 +41,8 @@ class Experiment:
         seeds: a number of seeds, or a list of seeds.
         rounds: of every run.
         checkpoint_every: rounds between checkpoints.
+        pace: texts such as "buffered(concurrency=30, size=10)", `fp.Rounds` or `fp.Buffered`; "rounds" or None: rounds
+            with the world's settings.
         code: the code and the data files of the user's own, for a plan that was read from a file; None reads them.
 
     >>> plan = Experiment(policy=["uniform", "e3cs(quota=0.5)"], cohort_size=[5, 10], seeds=3, rounds=50)
@@ -55,6 +58,7 @@ class Experiment:
     seeds: Any = 5
     rounds: int = 500
     checkpoint_every: int = 100
+    pace: Any = WORLDS_OWN
     code: dict[str, str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,9 +76,10 @@ class Experiment:
         put("policy", _distinct(policies, policy_text))
         put("world", _distinct([_world(each) for each in _several(self.world)], _settings_text))
         put("cohort_size", _distinct(_several(self.cohort_size)))
+        put("pace", _distinct(pace_text(each) for each in _several(self.pace)))
         put("data", _distinct([_data(each) for each in _several(self.data)], _settings_text))
         put("train", _distinct([_train(each) for each in _several(self.train)], _settings_text))
-        for name in ("world", "cohort_size", "data", "train"):
+        for name in ("world", "cohort_size", "pace", "data", "train"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} = [], but must have at least one entry; leave it out for the default")
         seeds = range(self.seeds) if isinstance(self.seeds, int) else _several(self.seeds)
@@ -97,8 +102,8 @@ class Experiment:
     def _configs(self) -> list[Config]:
         found: dict[str, Config] = {}
         reader = Reader()
-        for data, train, world, size, policy, seed in itertools.product(
-            self.data, self.train, self.world, self.cohort_size, self.policy, self.seeds
+        for data, train, world, size, pace, policy, seed in itertools.product(
+            self.data, self.train, self.world, self.cohort_size, self.pace, self.policy, self.seeds
         ):
             train = {} if data is None else train
             objects = {"world": world, "data": data or {}, "trainer": train}
@@ -116,6 +121,7 @@ class Experiment:
                 rounds=self.rounds,
                 seed=seed,
                 checkpoint_every=self.checkpoint_every,
+                pace=pace,
                 code=self._code(settings, made, reader),
                 made=made,
             )
@@ -203,6 +209,8 @@ class Experiment:
         policies = [user_code.shown(each) if isinstance(each, str) else policy_text(each) for each in self.policy]
         rest = [entry.name for entry in fields(self) if entry.name not in ("policy", "code")]
         code = self.fingerprints()
+        if self.pace == (WORLDS_OWN,):
+            rest.remove("pace")
         return {"policy": policies, **{name: plain(getattr(self, name)) for name in rest}} | (
             {"code": code} if code else {}
         )
@@ -213,7 +221,8 @@ class Experiment:
         if self.rounds > other.rounds or not mine.get("code", {}).items() <= theirs.get("code", {}).items():
             return False
         lists = ("policy", "world", "cohort_size", "data", "train", "seeds")
-        return all(set(map(_settings_text, mine[name])) <= set(map(_settings_text, theirs[name])) for name in lists)
+        same = all(set(map(_settings_text, mine[name])) <= set(map(_settings_text, theirs[name])) for name in lists)
+        return same and set(self.pace) <= set(other.pace)
 
     def measuring(self, metric: str | None) -> tuple["Experiment", str | None]:
         """The same plan with this metric measured in all its runs, and the metric's name in results."""

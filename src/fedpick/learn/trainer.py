@@ -1,16 +1,18 @@
 """fedpick's trainer: data, a model, and how clients and server learn (see `fedpick.core.protocol.Trainer`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedpick._support.text import make
 from fedpick.core.errors import ContractError, require, unknown_name
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
+from fedpick.engine.stream import Job
 from fedpick.engine.weights import bases
 from fedpick.learn import batches
 from fedpick.learn.aggregation import AGGREGATIONS, Memory
@@ -200,6 +202,54 @@ class Trainer(Evaluation):
                 found[name] = np.full(len(ids), np.nan)
                 found[name][at] = values
         return replace(updates, reports={**updates.reports, **found})
+
+    def train_tasks(
+        self,
+        models: Mapping[int, Any],
+        tasks: Sequence[Job],
+        epochs: Floats,
+        rngs: Sequence[np.random.Generator],
+        most: int,
+    ) -> tuple[Updates, dict[str, Any]]:
+        """The updates of tasks that start from several versions of the model, and a row of each; in one compiled call.
+
+        A task's batches come from its own stream, so they do not depend on which tasks are trained together.
+        """
+        ids, versions = (np.array([getattr(task, name) for task in tasks]) for name in ("client", "version"))
+        devices, at, nth = self.backend.devices, np.arange(len(ids)), sorted(set(versions.tolist()))
+        lanes = -(-max(most, len(ids)) // devices) * devices
+        self._padded = max(lanes, self._padded[0]), max(self.longest(at, epochs), self._padded[1])
+        drawn = Batches.empty(lanes, self._padded[1], self.batch)
+        for i, (version, rng) in enumerate(zip(versions.tolist(), rngs, strict=True)):
+            one = slice(i, i + 1)
+            self.draw_into(drawn.part(one), ids[one], at[:1], epochs[one], version + 1, rng)
+        owner = np.zeros(lanes, np.int32)
+        owner[: len(ids)] = np.searchsorted(nth, versions)
+        stacked = [models[version]["params"] for version in nth]
+        stacked += [stacked[-1]] * (
+            max(4, 1 << (len(nth) - 1).bit_length()) - len(nth)
+        )  # a new number is compiled anew
+        trained = self.train_all(self.backend.stack(stacked), drawn, owner)
+        loss, norm = np.asarray(trained.loss), np.asarray(trained.norm)
+        parts = [np.flatnonzero(versions == version) for version in nth]
+        found = []
+        for version, slots in zip(nth, parts, strict=True):
+            delta = self.backend.rows(trained.delta, slots)
+            mine, sent = LocalResults(delta, loss[slots], norm[slots]), models[version]["params"]
+            updates = self.updates(sent, mine, at[: len(slots)], len(slots), at[: len(slots)])
+            found.append(self.with_reports(sent, updates, ids[slots], at[: len(slots)], version + 1))
+        back = np.argsort(np.concatenate(parts))
+        reports = {
+            name: np.concatenate([np.asarray(u.reports[name]) for u in found])[back] for name in found[0].reports
+        }
+        valid = np.concatenate([np.asarray(u.valid) for u in found])[back]
+        rows = {f"delta/{i}": np.asarray(leaf)[at] for i, leaf in enumerate(jax.tree.leaves(trained.delta))}
+        return Updates(loss[at], reports, None, valid), rows
+
+    def move(self, model: Any, rows: Mapping[str, Any], weights: Floats, sent: Any = None) -> Any:
+        """The model after these updates, which `train_tasks` gave; see `fedpick.simulate.abilities.StreamTrainer`."""
+        delta, padded = payload.restored(model["params"], rows, weights, None if sent is None else sent["params"])
+        return {**model, **self.backend.combine(self.server, model, delta, padded)}
 
     def weights(self, model: Any, choice: Choice, outcome: Outcome) -> tuple[Floats, Memory]:
         """Weight of each chosen client's update, 0 for clients that are not DONE; and the aggregation's next memory."""

@@ -1,7 +1,7 @@
 """Shared by several policies: equality, available clients, and safe use of reports."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -52,16 +52,6 @@ def wrapped(policy: object) -> Iterator[object]:
     while seen is not None:
         yield seen
         seen = getattr(seen, "policy", None)
-
-
-def with_cohort_size(policy: Any, size: int) -> Any:
-    """The same policy with another cohort size, also inside a wrapper; a SettingError if it has none to change."""
-    if is_dataclass(policy) and not isinstance(policy, type):
-        if any(entry.name == "cohort_size" for entry in fields(policy)):
-            return replace(policy, cohort_size=size)
-        if getattr(policy, "policy", None) is not None:
-            return replace(policy, policy=with_cohort_size(policy.policy, size))  # type: ignore[attr-defined]
-    raise SettingError(f"{type(policy).__name__} has no cohort_size to raise; it must be a dataclass with one")
 
 
 @dataclass

@@ -120,6 +120,7 @@ class BSFL(ByValue):
     steps: int = 5000
 
     about = About(("bsfl",), PAPER)
+    rounds_only = "it makes rounds short, and without rounds there is no length to make short"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -187,6 +188,7 @@ class Genie(ByValue):
     g: Generalisation | None = None
 
     about = About(("genie",), PAPER, kind="oracle", given="speed")
+    rounds_only = "it makes rounds short, and without rounds there is no length to make short"
     truths = ("speed",)
 
     def __post_init__(self) -> None:

@@ -54,6 +54,7 @@ class Clustered(ByValue):
     width: int | None = 32
 
     about = About(("clustered",), PAPER, forms=({"by": "updates"},))
+    rounds_only = "it draws a cohort jointly, one client of each cluster, but clients are asked one after another"
     replace = True
 
     def __post_init__(self) -> None:

@@ -62,6 +62,7 @@ class CSUCB(ByValue):
     tau_max: float | None = None
 
     about = About(("cs-ucb",), PAPER, variants=("cs-ucb-q",))
+    rounds_only = "it makes rounds short, and without rounds there is no length to make short"
 
     def __post_init__(self) -> None:
         check.cohort_size(self)

@@ -60,6 +60,7 @@ class DivFL(ByValue):
     candidates: int | None = None
 
     about = About(("divfl",), PAPER, measured_up_to=10_000)
+    rounds_only = "its cohort represents all clients together, but clients are asked one after another"
 
     def __post_init__(self) -> None:
         check.cohort_size(self)

@@ -125,6 +125,7 @@ class E3CS(ByValue):
     reward: str | None = None
 
     about = About(("e3cs",), PAPER)
+    rounds_only = "its weights change by the cohort size and the quota of a round"
 
     def __post_init__(self) -> None:
         check.cohort_size(self)

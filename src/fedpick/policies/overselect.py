@@ -13,8 +13,9 @@ from fedpick.core.errors import SettingError
 from fedpick.core.protocol import Policy, traits
 from fedpick.core.types import Choice, Clients, Outcome, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import ByValue, with_cohort_size, wrapped
+from fedpick.policies._common import ByValue, wrapped
 from fedpick.policies.about import About, Paper
+from fedpick.policies.sizes import with_cohort_size
 
 __all__ = ["OverSelect"]
 
@@ -54,6 +55,7 @@ class OverSelect(ByValue, Generic[S]):
     factor: float = 1.3
 
     about = About(("over-select",), PAPER, kind="wrapper")
+    rounds_only = "without rounds no answer is surplus; raise the concurrency instead"
 
     def __post_init__(self) -> None:
         check.number(self, "factor", low=1.0)

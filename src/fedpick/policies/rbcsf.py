@@ -157,6 +157,7 @@ class RBCSF(ByValue):
     theta: Truth | None = None
 
     about = About(("rbcs-f",), PAPER)
+    rounds_only = "it makes rounds short, and without rounds there is no length to make short"
     needs = ("context",)
 
     def __post_init__(self) -> None:

@@ -67,6 +67,7 @@ class TiFL(ByValue):
     times: Truth | None = None
 
     about = About(("tifl",), PAPER)
+    rounds_only = "clients of one tier are to answer at the same time, which only a round waits for"
     wants = (ReportSpec("accuracy", 0, instead="minus the mean loss"),)
 
     def __post_init__(self) -> None:

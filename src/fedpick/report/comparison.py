@@ -51,6 +51,7 @@ def compare(
     train: Mapping[str, Any] | None = None,
     seeds: Any = 5,
     rounds: int = 500,
+    pace: Any = None,
     out: str | os.PathLike[str] | None = None,
     target: Any = None,
     metric: str | None = None,
@@ -73,7 +74,9 @@ def compare(
         data: one or several names such as "digits", settings of [data], or `fp.data.Federated`; None: no training.
         train: settings of [train], such as {"model": "mlp(hidden=(64,))", "lr": 0.1}.
         seeds: a number of seeds, or a list of seeds.
-        rounds: of every run; existing runs with fewer rounds are continued.
+        rounds: of every run; existing runs with fewer rounds are continued. Under `fp.Buffered`, moves of the model.
+        pace: one or several: `fp.Buffered(concurrency=30, size=10)`, `fp.Rounds(deadline=30)`, or texts such as
+            "buffered(concurrency=30, size=10)"; None: rounds with the world's settings.
         out: folder of runs and plans; None: "fedpick-runs/compare".
         target: for the columns rounds_to and hours_to: 0.85, "macro_f1=0.8" or {"perplexity": 20}; see `Results`.
         metric: the main one, which is first in tables and figures, such as "macro_f1"; fedpick's trainer measures it
@@ -89,7 +92,7 @@ def compare(
     if not isinstance(out, str | os.PathLike | None):
         raise ConfigError(f"out = {out!r}, but must be the path of a folder, or None for {str(OUT)!r}")
     return make_results(
-        Experiment(policy, world, cohort_size, data, train, seeds, rounds),
+        Experiment(policy, world, cohort_size, data, train, seeds, rounds, pace=pace),
         OUT if out is None else out,
         target=target,
         metric=metric,

@@ -114,7 +114,7 @@ def _html(sheet: Sheet) -> str:
 
 
 _CSV = (  # columns before the score
-    *("policy", "world", "cohort_size", "data", "train", "engine", "code", "oracle", "num_clients"),
+    *("policy", "world", "cohort_size", "pace", "data", "train", "engine", "code", "oracle", "num_clients"),
     *("rounds", "target", "target_metric"),
 )
 

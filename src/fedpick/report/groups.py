@@ -21,6 +21,7 @@ class Block(NamedTuple):
     data: str | None
     train: str
     engine: str
+    pace: str = ""  # if it is not rounds with the world's settings
     code: str = ""  # versions of the user's code of world, data and trainer, where there are several
 
     @property
@@ -30,7 +31,7 @@ class Block(NamedTuple):
 
 
 def _block(run: RunInfo) -> Block:
-    return Block(run.world, run.cohort_size, run.data, run.train, run.engine, run.setting_version)
+    return Block(run.world, run.cohort_size, run.data, run.train, run.engine, run.pace, run.setting_version)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,16 @@ __all__ = ["RunInfo", "find_runs", "planned_runs", "read_info", "readable_runs",
 
 DEEPEST = 3  # levels below a folder that are searched for runs
 NAMED = 3  # unreadable folders that warnings name one by one
-SETTINGS = ("policy", "world", "cohort_size", "data", "train", "seed", "engine")  # of a run, in frames and trackers
+SETTINGS = (
+    "policy",
+    "world",
+    "cohort_size",
+    "pace",
+    "data",
+    "train",
+    "seed",
+    "engine",
+)  # of a run, in frames and trackers
 _FREE = ("seed", "rounds", "checkpoint_every")  # settings that may differ between the seeds of one configuration
 _ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # for manifests without "about"
 
@@ -39,6 +48,7 @@ class RunInfo:
     engine: str  # "simulator", or the server of a deployment: "flower", "nvflare", "http"
     rounds: int | None  # the planned number of rounds
     identity: str = ""  # the configuration without seed and rounds, as text
+    pace: str = ""  # as text; "": rounds with the world's settings
     source: Path | None = None  # the folder that was searched, if it is not the folder of the run
     code: Mapping[str, str] = field(default_factory=dict)  # the user's code and data, see `own.fingerprint`
     numbers: str = ""  # since which version of fedpick a seed gives the numbers of this run
@@ -124,6 +134,7 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
             num_clients=_whole(about["num_clients"]),
             oracle=bool(about.get("oracle", _ORACLES.search(policy))),
             engine=str(about["engine"]),
+            pace=str(config.get("pace", "")),
             rounds=_whole(config.get("rounds")),
             code={str(name): str(text) for name, text in (config.get("code") or {}).items()},
             numbers=numbers_of(manifest),

@@ -25,7 +25,7 @@ METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")  # t
 _TAKEN = (
     *("returned", "success", "hours", "jain", "variance", "never", "staleness", "messages", "gigabytes"),
     *("rounds_to", "hours_to", "gigabytes_to", "policy", "world", "cohort_size", "data", "train", "seed", "engine"),
-    *("code", "oracle", "num_clients", "rounds", "folder", "target", "target_metric"),
+    *("code", "pace", "oracle", "num_clients", "rounds", "folder", "target", "target_metric"),
 )
 _PREFIX = "metric_"
 

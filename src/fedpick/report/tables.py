@@ -35,7 +35,7 @@ TRAINED = {  # the columns after the metrics if a model was trained; `as_data` h
     "jain": ("fairness (Jain)", 2),
 }
 MOST_METRICS = 6  # in a table; `as_data` has the others, too
-_USUAL = ("none", "usual", "their own")  # settings that a title leaves out
+_USUAL = ("none", "usual", "their own", "rounds")  # settings that a title leaves out
 
 
 def group_name(group: Group) -> str:
@@ -207,6 +207,7 @@ def _places(groups: Sequence[Group]) -> tuple[list[dict[str, str]], list[str]]:
         {
             "world": printable(block.world or f"real clients ({block.engine})"),
             "clients a round": "any" if block.cohort_size is None else str(block.cohort_size),
+            "pace": printable(block.pace or "rounds"),
             "data": printable(block.data or ("none" if block.simulated else "their own")),
             "training": printable(block.train or "usual"),
             "code": printable(block.code),
@@ -226,13 +227,17 @@ def place_names(groups: Sequence[Group]) -> list[str]:
 def _title(rows: Sequence[Summary], fixed: dict[str, str], words: str) -> str:
     runs = [run for row in rows for run in row.group.runs]
     lasts, used = {run.reached for run in runs}, max(run.last for run in runs)
-    rounds = f"{span(lasts)} rounds" if lasts == {used} else f"the first {used:,} of {span(lasts)} rounds"
+    buffered = any(row.group.block.pace.startswith("buffered") for row in rows)
+    what = "rounds (moves of the model)" if buffered else "rounds"
+    rounds = f"{span(lasts)} {what}" if lasts == {used} else f"the first {used:,} of {span(lasts)} {what}"
     of = f"{span(run.info.cohort_size for run in runs)} of {span(run.info.num_clients for run in runs)} clients a round"
+    if buffered:
+        of = f"{span(run.info.num_clients for run in runs)} clients"
     seeds = {len(row.group.runs) for row in rows}
     over = f", {span(seeds)} seeds" if seeds != {1} else f", seed {span(run.info.seed for run in runs)}"
     if seeds == {1} and not any(run.info.simulated for run in runs):
         over = ""  # real clients do not depend on it
-    settings = (fixed[key] for key in ("world", "data", "training") if fixed.get(key, "none") not in _USUAL)
+    settings = (fixed[key] for key in ("world", "pace", "data", "training") if fixed.get(key, "none") not in _USUAL)
     where = words or ", ".join(settings)
     return f"{where}: {rounds}, {of}{over}" if where else f"{rounds}, {of}{over}"
 

@@ -7,11 +7,14 @@ made (`fedpick.simulate.run.check_fit`). `fedpick.learn.Trainer` has all but `Sc
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from fedpick.core.types import Choice, Floats, Ints, Outcome, Updates
+from fedpick.engine.stream import Job
 
 __all__ = [
     *("AccuracyTrainer", "DataTrainer", "DirectedTrainer", "LateTrainer", "ReportingTrainer", "ScoringTrainer"),
-    *("SizedTrainer", "TwoPhaseTrainer"),
+    *("SizedTrainer", "StreamTrainer", "TwoPhaseTrainer"),
 ]
 
 
@@ -82,4 +85,34 @@ class LateTrainer(Protocol):
 
     def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates, delayed: Any = None) -> Any:
         """As `Trainer.aggregate`, with what `keep` gave in earlier rounds and has come in this one."""
+        ...
+
+
+@runtime_checkable
+class StreamTrainer(Protocol):
+    """It trains single tasks, and moves the model by any of their updates: for asynchronous runs (`fp.Buffered`)."""
+
+    aggregation: str  # "fedavg": by the clients' sizes, or "mean"
+
+    def train_tasks(
+        self,
+        models: Mapping[int, Any],
+        tasks: Sequence[Job],
+        epochs: Floats,
+        rngs: Sequence[np.random.Generator],
+        most: int,
+    ) -> tuple[Updates, Mapping[str, Any]]:
+        """The updates of these tasks, and arrays with a row of each one's update, for `move`.
+
+        Args:
+            models: by version.
+            tasks: each with its client and the version that it starts from.
+            epochs: of each client.
+            rngs: a stream of random numbers for each task.
+            most: tasks that may be trained in one call at most.
+        """
+        ...
+
+    def move(self, model: Any, rows: Mapping[str, Any], weights: Floats, sent: Any = None) -> Any:
+        """The model plus the sum of weight times update; with `sent`, update + sent - model in place of the update."""
         ...

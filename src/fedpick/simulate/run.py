@@ -18,9 +18,11 @@ import numpy as np
 from fedpick.core.errors import ContractError, MissingError, SettingError, require
 from fedpick.core.protocol import Policy, Trainer, check_methods, traits
 from fedpick.core.types import Clients
-from fedpick.engine.paces import Rounds
+from fedpick.engine.paces import Buffered, Pace
+from fedpick.policies.sizes import with_cohort_size
 from fedpick.policies.text import policy as policy_from_text
-from fedpick.simulate.abilities import DataTrainer, LateTrainer, ReportingTrainer, TwoPhaseTrainer
+from fedpick.simulate import stream
+from fedpick.simulate.abilities import DataTrainer, LateTrainer, ReportingTrainer, StreamTrainer, TwoPhaseTrainer
 from fedpick.simulate.round import pace_of, play
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
@@ -29,14 +31,16 @@ from fedpick.worlds import World
 __all__ = ["Run", "check_fit", "megabytes_of", "policy_for"]
 
 
-def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None, pace: Rounds | None = None) -> None:
+def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None, pace: Pace | None = None) -> None:
     """Raise a MissingError if the policy needs something that this world, trainer or pace does not provide."""
     check_methods(policy)
     _check_clients(world, trainer)
-    if late := world.late if pace is None else pace.late:
-        _check_late(late, trainer)
     about = traits(policy)
     name = type(policy).__name__
+    if isinstance(pace, Buffered):
+        _check_stream(policy, pace, trainer)
+    elif late := world.late if pace is None else pace.late:
+        _check_late(late, trainer)
     if "probe" in about.needs and trainer is None:
         raise MissingError(
             f"{name} asks clients for their loss, but nothing is trained in this run; use a policy that needs no "
@@ -78,6 +82,40 @@ def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None,
         raise MissingError(
             f"{name} needs the report {reports[0]!r} of clients that trained, but nothing is trained in this run; use "
             "other settings of it, or give a trainer"
+        )
+
+
+def _check_stream(policy: Policy[Any], pace: Buffered, trainer: Trainer | None) -> None:
+    """Raise unless this policy and this trainer can do without rounds."""
+    about, name = traits(policy), type(policy).__name__
+    reason = about.rounds_only
+    if about.replace:
+        reason = "it draws with replacement, but a client cannot work on two tasks at once; use replace=False"
+    elif needed := sorted(about.needs & {"probe", "norms"}):
+        what = "asks clients for their loss" if needed == ["probe"] else "lets clients train"
+        reason = f"it {what} before it chooses, while places are free"
+    elif about.valued:
+        reason = f"the server computes {min(about.valued)!r} of the updates of one version, and here versions are mixed"
+    if reason:
+        raise SettingError(f"{name} needs rounds: {reason}. Use fp.Rounds, or another policy under fp.Buffered")
+    if about.cohort_size is not None and about.cohort_size != pace.concurrency:
+        with_cohort_size(policy, pace.concurrency)  # raises if it cannot
+    if trainer is None:
+        return
+    if not isinstance(trainer, StreamTrainer):
+        raise MissingError(
+            "fp.Buffered: this trainer cannot train single tasks (methods `train_tasks` and `move`, as "
+            "fedpick.learn.Trainer has); give one that can, or use fp.Rounds"
+        )
+    if trainer.aggregation not in ("fedavg", "mean"):
+        raise SettingError(
+            f"fp.Buffered: the aggregation {trainer.aggregation!r} weighs the updates of a round; use 'fedavg' or "
+            "'mean'"
+        )
+    if pace.mixing is not None and getattr(trainer, "server", None) is not None:
+        raise SettingError(
+            f"fp.Buffered: mixing = {pace.mixing!r} (FedAsync) has no place for an optimiser of the server; use one or "
+            "the other"
         )
 
 
@@ -151,7 +189,7 @@ class Run:
         seed: of all random numbers.
         trainer: trains the model; None simulates only the selection.
         state: to continue from; None starts a new run.
-        pace: `fp.Rounds`; None: rounds with the world's deadline, late updates and wait.
+        pace: `fp.Rounds` or `fp.Buffered`; None: rounds with the world's deadline, late updates and wait.
     """
 
     policy: Policy[Any]
@@ -159,17 +197,24 @@ class Run:
     seed: int = 0
     trainer: Trainer | None = None
     state: RunState = None  # type: ignore[assignment]
-    pace: Rounds = None  # type: ignore[assignment]
+    pace: Pace = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.pace is None:
             self.pace = pace_of(self.world, self.trainer)
+        if isinstance(self.pace, Buffered):
+            self.pace = self.pace.within(self.world.deadline)
         check_fit(self.policy, self.world, self.trainer, self.pace)
         if self.state is None:
             model = None if self.trainer is None else self.trainer.init(self.seed)
             self.state = RunState(self.policy.init(self.world.clients), self.world.init(self.seed), model)
+        if isinstance(self.pace, Buffered) and self.state.stream is None:
+            self.state.stream = stream.begin(self.pace, self.world)
 
     def rounds(self, until: int) -> Iterator[Record]:
         """Play up to and including round `until`."""
         while self.state.round < until:
-            yield play(self.policy, self.world, self.state, self.seed, self.trainer, self.pace)
+            if isinstance(self.pace, Buffered):
+                yield stream.play_commit(self.policy, self.world, self.state, self.seed, self.trainer, self.pace)
+            else:
+                yield play(self.policy, self.world, self.state, self.seed, self.trainer, self.pace)

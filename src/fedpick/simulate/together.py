@@ -18,6 +18,7 @@ from fedpick._support import devices
 from fedpick.core.errors import SettingError
 from fedpick.core.types import Choice, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Dataset
+from fedpick.engine.paces import Rounds
 from fedpick.learn.backend import Examples, LocalResults, Scores
 from fedpick.learn.batches import Batches
 from fedpick.learn.jax import payload
@@ -239,13 +240,16 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
         raise SettingError("runs played together must each have a fedpick.learn.Trainer")
     if len({run.state.round for run in runs}) != 1:
         raise SettingError("runs played together must be in the same round; first play those behind separately")
+    paces = [run.pace for run in runs if isinstance(run.pace, Rounds)]
+    if len(paces) < len(runs):
+        raise SettingError("runs played together must be in rounds (fp.Rounds); play asynchronous ones separately")
     _settle(trainers)
     while runs[0].state.round < until:
         start = time.perf_counter()
         chosen = []
         for r, run in enumerate(runs):
             with blame(r):
-                chosen.append(choose(run.policy, run.world, run.state, run.seed, run.trainer, run.pace))
+                chosen.append(choose(run.policy, run.world, run.state, run.seed, run.trainer, paces[r]))
         jobs = [work(each, run.state, run.seed) for each, run in zip(chosen, runs, strict=True)]
         alone = [r for r, each in enumerate(chosen) if each.sent is not None]  # trained in the round's first phase
         for r in alone:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, View
 from fedpick.engine.flight import Task
+from fedpick.engine.stream import Ended
 
 __all__ = [
     *("BINS", "FRESH", "NOTES", "ROUND_COLUMNS", "UNSHOWN", "Record"),
@@ -21,7 +22,7 @@ ROUND_COLUMNS = (
     *(status.name.lower() for status in Status),
     *("messages", "unusable", "megabytes", "there", "joined"),
     *("version", "sent_at", "present", "mask", "chances"),
-    *("late_used", "staleness_mean", "staleness_max", "late_clients", "late_sent"),
+    *("late_used", "staleness_mean", "staleness_max", "late_clients", "late_sent", "asked", "flying"),
 )
 UNSHOWN = ("there", "mask", "chances", "late_clients", "late_sent")  # which functions of their own read
 FRESH = "fresh_model"  # in a deployment's records: 1 in a round before which the model began again
@@ -130,6 +131,9 @@ class Record:
     chances: bytes | None = None  # see `packed_chances`; None: the policy does not know them
     late_ids: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # of late updates used in this round
     late_rounds: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # in which each of them was sent
+    asked: int | None = None  # under `fp.Buffered`: clients asked since the model last moved
+    flying: int | None = None  # under `fp.Buffered`: clients that work when it moves
+    tasks: tuple[Ended, ...] | None = None  # under `fp.Buffered`: how they ended, as in `ids`
 
     @classmethod
     def of(cls, view: View, choice: Choice, outcome: Outcome, **rest: Any) -> Self:

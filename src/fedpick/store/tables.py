@@ -54,6 +54,8 @@ def rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
     columns["chances"] = pa.array([r.chances for r in records], pa.binary())
     if any(len(r.late_ids) for r in records):
         columns |= _late_columns(records)
+    if any(r.tasks is not None for r in records):
+        columns |= _stream_columns(records)
     for name in metrics:
         if name in ROUND_COLUMNS:
             raise ContractError(f"the metric {name!r} has the name of a column of rounds.parquet; rename the metric")
@@ -74,6 +76,17 @@ def _late_columns(records: list[Record]) -> dict[str, Any]:
     }
 
 
+def _stream_columns(records: list[Record]) -> dict[str, Any]:
+    """Of each move of the model under `fp.Buffered`: clients asked, at work, and how stale the answers used were."""
+    stale = [[each.staleness for each in r.tasks or () if each.status == Status.DONE] for r in records]
+    return {
+        "asked": pa.array([r.asked for r in records], pa.int64()),
+        "flying": pa.array([r.flying for r in records], pa.int64()),
+        "staleness_mean": pa.array([float(np.mean(each)) if each else None for each in stale], pa.float64()),
+        "staleness_max": pa.array([int(max(each)) if each else None for each in stale], pa.int64()),
+    }
+
+
 def selections_table(records: list[Record]) -> pa.Table:
     """A row per chosen client of each record."""
 
@@ -83,6 +96,15 @@ def selections_table(records: list[Record]) -> pa.Table:
 
     rounds = np.repeat([r.round for r in records], [len(r.ids) for r in records]).astype(np.int64)
     status = pa.DictionaryArray.from_arrays(pa.array(joined("status", np.int8)), pa.array(_NAMES))
+    ended = [each for r in records for each in r.tasks or ()]
+    tasks: dict[str, Any] = {}
+    if ended:
+        tasks = {
+            "task": pa.array([each.task.id for each in ended], pa.int64()),
+            "sent": pa.array([each.task.version for each in ended], pa.int64()),
+            "staleness": pa.array([each.staleness for each in ended], pa.int64()),
+            "weight": pa.array([each.weight for each in ended], pa.float64()),
+        }
     return pa.table(
         {
             "round": rounds,
@@ -91,6 +113,7 @@ def selections_table(records: list[Record]) -> pa.Table:
             "status": status,
             "duration": joined("duration", np.float64),
             "loss": joined("loss", np.float64),
+            **tasks,
         }
     )
 

@@ -160,6 +160,11 @@ class World:
         whole = isinstance(self.late, int | np.integer) and not isinstance(self.late, bool) and self.late >= 0
         require(whole, "World: late", self.late, "a whole number of rounds >= 0")
 
+    @property
+    def step(self) -> float:
+        """Seconds after which what is drawn in each round is drawn anew where there are no rounds (`fp.Buffered`)."""
+        return self.wait if self.deadline is None else self.deadline
+
     def init(self, seed: int) -> WorldState:
         """Draw what is the same in all rounds."""
         clients = self.clients

@@ -11,6 +11,7 @@ import jax
 
 from fedpick._support import devices
 from fedpick.core.errors import FedpickError
+from fedpick.engine.paces import Rounds
 from fedpick.experiment.executors.job import Job, Listener, OpenRun
 from fedpick.experiment.executors.signals import Stop
 from fedpick.learn.trainer import Trainer
@@ -52,6 +53,8 @@ def _groups(runs: Sequence[OpenRun]) -> list[list[OpenRun]]:
         trainer = run.simulation.trainer
         for group in groups:
             other = group[0].simulation.trainer
+            if not all(isinstance(each.simulation.pace, Rounds) for each in (run, group[0])):
+                continue  # asynchronous runs are in no round together
             if isinstance(trainer, Trainer) and isinstance(other, Trainer) and difference(other, trainer) is None:
                 group.append(run)
                 break

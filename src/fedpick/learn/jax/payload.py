@@ -10,7 +10,7 @@ import numpy as np
 from fedpick.core.types import Bools, Floats, Ints, Updates
 from fedpick.engine.weights import late_weights, weigh
 
-__all__ = ["join_late", "keep", "part", "usable", "weighed"]
+__all__ = ["join_late", "keep", "part", "restored", "usable", "weighed"]
 
 ROWS = 8  # updates are padded to a multiple of this: a new shape is compiled anew
 
@@ -106,3 +106,23 @@ def join_late(
     divided = np.full(len(weights), relative)
     divided[mine] = late["relative"]
     return every, weigh(weights, divided).astype(np.float32)
+
+
+def restored(params: Any, rows: Mapping[str, Any], weights: Floats, sent: Any) -> tuple[Any, Any]:
+    """(the updates that were kept as rows, their weights), padded; with `sent`, of the models that clients then had.
+
+    Args:
+        params: of the model.
+        rows: "delta/0", ... with a row for each update.
+        weights: of the updates.
+        sent: parameters that the updates start from, if the model is to move towards the clients' models; or None.
+    """
+    leaves, tree = jax.tree.flatten(params)
+    spare = -len(weights) % ROWS
+    found = []
+    for i, leaf in enumerate(leaves):
+        each = rows[f"delta/{i}"]
+        if sent is not None:
+            each = each + (np.asarray(jax.tree.leaves(sent)[i]) - np.asarray(leaf))
+        found.append(jnp.asarray(np.concatenate([each, np.zeros((spare, *each.shape[1:]), each.dtype)])))
+    return jax.tree.unflatten(tree, found), np.concatenate([weights, np.zeros(spare)]).astype(np.float32)

@@ -1,0 +1,257 @@
+"""A stream of work: tasks that are asked and end at any time, and the answers that wait until the model moves.
+
+The rules of `Buffered`; the drivers (a virtual clock, a server) say what happened and when. In one instant, answers are
+judged in the order of their tasks' ids, then tasks time out, then clients are asked. An answer that completes the
+buffer moves the model before the next one is judged, so its staleness is final when it comes.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedpick.core.types import LOSS_LIMIT, Choice, Clients, Floats, Status
+from fedpick.engine.flight import Client
+from fedpick.engine.paces import Buffered
+from fedpick.engine.weights import bases
+
+__all__ = ["Ended", "Job", "Stream", "stream_bases"]
+
+
+def stream_bases(choice: Choice, clients: Clients, sized: bool) -> Floats:
+    """What each chosen client's answer counts for, on average 1.
+
+    Args:
+        choice: of the policy; its weights count if it has some.
+        clients: that are enrolled.
+        sized: whether a client without a weight counts by its size over the mean size, and not 1.
+
+    >>> stream_bases(Choice([0, 1], weights=[3, 1]), Clients([10, 30, 20]), sized=True).tolist()
+    [1.5, 0.5]
+    >>> stream_bases(Choice([0, 1]), Clients([10, 30, 20]), sized=True).tolist()
+    [0.5, 1.5]
+    """
+    if choice.weights is None:
+        return bases(choice, clients) / clients.sizes.mean() if sized else np.ones(len(choice))
+    total = choice.weights.sum()
+    relative = choice.normalise and total > 0.0
+    return len(choice) * (choice.weights / total if relative else choice.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One client's work, on the model as it was when the client was asked.
+
+    Args:
+        id: never used again, also after a restart.
+        client: whose work it is.
+        version: of the model that it was sent.
+        sent_at: the clock then.
+        inclusion: probability with which it was chosen; NaN: not known.
+        base: what its answer counts for.
+    """
+
+    id: int
+    client: Client
+    version: int
+    sent_at: float
+    inclusion: float = np.nan
+    base: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a task ended, and when.
+
+    Args:
+        task: that ended.
+        status: DONE: it is used; FAILED: an error, or an answer that cannot be used; LATE: given up, or too stale.
+        at: the clock then.
+        staleness: moves of the model since it was sent.
+        weight: of its update in the model's change, times the number of answers that the change is divided by.
+        loss: that the client reports; NaN: none.
+    """
+
+    task: Job
+    status: Status
+    at: float
+    staleness: int
+    weight: float = 0.0
+    loss: float = np.nan
+
+    @property
+    def duration(self) -> float:
+        """Seconds from asking to the answer; of a client that was given up, until then; NaN if it failed."""
+        return np.nan if self.status == Status.FAILED else self.at - self.task.sent_at
+
+
+@dataclass
+class Stream:
+    """The tasks in flight, and those that have ended since the model last moved.
+
+    >>> stream = Stream(Buffered(concurrency=2, size=1, timeout=60))
+    >>> one, two = stream.send(Choice([3, 5]), [3, 5], now=0.0, base=np.ones(2))
+    >>> stream.arrive(two.id, now=4.0, loss=0.7).name, stream.full, stream.free
+    ('DONE', True, 1)
+    >>> [(each.task.client, each.weight) for each in stream.commit(4.0)], stream.version
+    ([(5, 1.0)], 1)
+    """
+
+    pace: Buffered
+    version: int = 0  # how often the model has moved
+    issued: int = 0  # tasks so far: the next one's id
+    moved_at: float = 0.0  # the clock when the model last moved
+    flying: dict[int, Job] = field(default_factory=dict)  # by id
+    ended: list[Ended] = field(default_factory=list)  # since the model last moved, in order
+    asked: int = 0  # since then
+    back: int = 0  # messages that came back since then
+    held: int = 0  # answers that are used when it moves next
+    ticks: int = 1  # of the clock so far, if it moves the model
+    _timeouts: list[tuple[float, int]] = field(default_factory=list)  # a heap; also of tasks that have ended
+
+    def __post_init__(self) -> None:
+        self.pace = self.pace.within(None)
+        self._timeouts = [(task.sent_at + self.timeout, id) for id, task in self.flying.items()]
+        heapq.heapify(self._timeouts)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which a task is given up."""
+        assert self.pace.timeout is not None
+        return self.pace.timeout
+
+    @property
+    def free(self) -> int:
+        """Clients that may be asked now: 0 until `refill` places are free."""
+        free = self.pace.concurrency - len(self.flying)
+        return free if free >= self.pace.refill else 0
+
+    @property
+    def full(self) -> bool:
+        """Whether enough answers have come: the model moves before anything else happens."""
+        return self.pace.size is not None and self.held >= self.pace.size
+
+    def due(self, now: float) -> bool:
+        """Whether the model moves by the clock, which ticks every so many seconds since the start."""
+        return self.held > 0 and self._tick(now) == now
+
+    def _tick(self, now: float) -> float:
+        """The first tick of the clock that is not before now; infinite: it does not tick."""
+        every = self.pace.every
+        if every is None:
+            return np.inf
+        while self.ticks * every < now:
+            self.ticks += 1
+        return self.ticks * every
+
+    def next(self, now: float) -> float:
+        """The clock when, after now, the next task times out or the model moves by the clock; infinite: neither."""
+        while self._timeouts and self._timeouts[0][1] not in self.flying:
+            heapq.heappop(self._timeouts)
+        first = self._timeouts[0][0] if self._timeouts else np.inf
+        if not self.held or self.pace.every is None:
+            return first
+        tick = self._tick(now)
+        return min(first, tick if tick > now else (self.ticks + 1) * self.pace.every)
+
+    def send(self, choice: Choice, clients: Sequence[Client], now: float, base: Floats) -> list[Job]:
+        """Give tasks to these clients, which are those of the choice; `base` is what each answer counts for."""
+        first, inclusion = self.issued, choice.inclusion
+        chances = [np.nan] * len(clients) if inclusion is None else inclusion.tolist()
+        tasks = [
+            Job(first + at, client, self.version, now, chances[at], each)
+            for at, (client, each) in enumerate(zip(clients, base.tolist(), strict=True))
+        ]
+        for task in tasks:
+            self.flying[task.id] = task
+            heapq.heappush(self._timeouts, (now + self.timeout, task.id))
+        self.issued += len(tasks)
+        self.asked += len(tasks)
+        return tasks
+
+    def arrive(
+        self, id: int, now: float, loss: float | None = None, usable: bool = True, answered: bool = True
+    ) -> Status | None:
+        """An answer, or an error; None if no task of this id is in flight, as for an answer that comes twice.
+
+        Args:
+            id: of the task.
+            now: the clock.
+            loss: that the client reports; None: none.
+            usable: whether it is an update that can be aggregated; False: an error.
+            answered: whether a message came, or the failure was noticed otherwise.
+        """
+        task = self.flying.pop(id, None)
+        self.back += answered
+        if task is None:
+            return None
+        tau = self.version - task.version
+        if not usable or (loss is not None and not abs(loss) <= LOSS_LIMIT):  # a NaN is not
+            self.ended.append(Ended(task, Status.FAILED, now, tau))
+            return Status.FAILED
+        late = self.pace.oldest is not None and tau > self.pace.oldest
+        status, weight = Status.LATE if late else Status.DONE, 0.0
+        if not late:
+            weight = float(self.pace.damping(tau)) * (task.base if self.pace.mixing is None else 1.0)
+            self.held += 1
+        self.ended.append(Ended(task, status, now, tau, weight, np.nan if loss is None else loss))
+        return status
+
+    def expire(self, now: float) -> list[Ended]:
+        """Give up the tasks that have timed out; their clients are free."""
+        found = []
+        while self._timeouts and self._timeouts[0][0] <= now:
+            task = self.flying.pop(heapq.heappop(self._timeouts)[1], None)
+            if task is not None:
+                found.append(Ended(task, Status.LATE, now, self.version - task.version))
+        self.ended += found
+        return found
+
+    def commit(self, now: float) -> list[Ended]:
+        """Move the model: the tasks that ended since it last moved, in order; those that are DONE are its change."""
+        found = self.ended
+        self.ended, self.held, self.asked, self.back = [], 0, 0, 0
+        self.version, self.moved_at = self.version + 1, now
+        return found
+
+    @property
+    def busy(self) -> list[Client]:
+        """The clients that work."""
+        return [task.client for task in self.flying.values()]
+
+    @property
+    def untold(self) -> list[Client]:
+        """The clients of the tasks that have ended, of which the policy learns when the model moves next."""
+        return [each.task.client for each in self.ended]
+
+    def pack(self) -> dict[str, Any]:
+        """Everything as arrays, for a checkpoint; clients are numbers."""
+        tasks, ended = list(self.flying.values()), self.ended
+        every = [*tasks, *(each.task for each in ended)]
+        found = {name: np.array([getattr(task, name) for task in every], dtype=kind) for name, kind in _TASK.items()}
+        found |= {
+            f"ended_{name}": np.array([getattr(each, name) for each in ended], dtype=np.float64) for name in _ENDED
+        }
+        counts = (self.version, self.issued, self.asked, self.back, self.held, self.ticks)
+        return found | {"counts": np.array(counts, dtype=np.int64), "moved_at": np.float64(self.moved_at)}
+
+    @classmethod
+    def unpack(cls, pace: Buffered, arrays: dict[str, Any]) -> "Stream":
+        """What `pack` gave."""
+        rows = zip(*(np.asarray(arrays[name]).tolist() for name in _TASK), strict=True)
+        tasks = [Job(*row) for row in rows]
+        columns = [np.asarray(arrays[f"ended_{name}"]).tolist() for name in _ENDED]
+        flying = len(tasks) - len(columns[0])
+        ended = [
+            Ended(task, Status(int(status)), at, int(stale), *rest)
+            for task, status, at, stale, *rest in zip(tasks[flying:], *columns, strict=True)
+        ]
+        version, issued, asked, back, held, ticks = np.asarray(arrays["counts"]).tolist()
+        by_id = {task.id: task for task in tasks[:flying]}
+        return cls(pace, version, issued, float(arrays["moved_at"]), by_id, ended, asked, back, held, ticks)
+
+
+_TASK = {"id": np.int64, "client": np.int64, "version": np.int64, "sent_at": float, "inclusion": float, "base": float}
+_ENDED = ("status", "at", "staleness", "weight", "loss")

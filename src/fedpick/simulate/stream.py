@@ -1,0 +1,324 @@
+"""Asynchronous training on a virtual clock; start reading at `play_commit`.
+
+What an answer counts as and when the model moves are rules of `fedpick.engine.stream`. Here are the clock, the world,
+and the trainer's calls: a task is trained when the first answer to an untrained one comes, together with all others
+that are in flight, each from the model that it was sent.
+
+What happens in a world by rounds (availability that is drawn, spells of failures) happens here once in every
+`World.step` seconds of the clock. How long a client takes and whether it fails are drawn for its n-th task.
+"""
+
+import heapq
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedpick.core import rng as rngs
+from fedpick.core.errors import ContractError, FedpickError
+from fedpick.core.protocol import Policy, Trainer, check_choice, check_reports, traits
+from fedpick.core.state import observe
+from fedpick.core.types import Bools, Choice, Outcome, Status, View
+from fedpick.engine.cohort import possible
+from fedpick.engine.paces import Buffered
+from fedpick.engine.stream import Ended, Job, Stream, stream_bases
+from fedpick.policies.sizes import with_cohort_size
+from fedpick.simulate.abilities import StreamTrainer
+from fedpick.simulate.round import evaluate
+from fedpick.store.checkpoint import RunState, StreamState, Trained
+from fedpick.store.records import Record, packed, presence
+from fedpick.worlds import Draw, World
+
+__all__ = ["begin", "play_commit"]
+
+LOOKS = 10_000  # in a row at which nobody could be asked and nothing was in flight: then nothing will ever happen
+IN_VAIN = 1_000  # times the concurrency: tasks that ended in a row, none of which is used
+
+
+def begin(pace: Buffered, world: World) -> StreamState:
+    """Nothing asked yet."""
+    return StreamState(Stream(pace), np.zeros(len(world.clients), dtype=np.int64))
+
+
+def play_commit(
+    policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None, pace: Buffered
+) -> Record:
+    """Play until the model moves next; changes `state` in place."""
+    assert state.stream is not None  # see Run
+    play = _Play(policy, world, state, seed, trainer, pace, state.stream)
+    looks = 0
+    while True:
+        if play.answers() or play.times_out():
+            return play.move()
+        play.ask()
+        looks = 0 if play.stream.flying else looks + 1
+        if looks > LOOKS:
+            raise FedpickError(
+                f"{type(policy).__name__}: nobody could be asked for {looks * pace.wait:,.0f} simulated seconds, and "
+                f"nobody works: the model will not move again after version {play.stream.version}. Play fewer "
+                "versions, or have clients that the world and the policy let be asked"
+            )
+        stream = play.stream
+        if not stream.held and len(stream.ended) > IN_VAIN * pace.concurrency:
+            raise FedpickError(
+                f"none of the last {len(stream.ended):,} tasks can be used: {_counts(stream.ended)}; a longer timeout "
+                f"than {stream.timeout:g} s, or a larger oldest, may help"
+            )
+        play.wait()
+
+
+def _counts(ended: list[Ended]) -> str:
+    """How these tasks ended, in words."""
+    found = Counter(each.status.name for each in ended)
+    return ", ".join(f"{count:,} are {name}" for name, count in sorted(found.items()))
+
+
+class _Play:
+    """The virtual clock until the model moves."""
+
+    def __init__(
+        self,
+        policy: Policy[Any],
+        world: World,
+        state: RunState,
+        seed: int,
+        trainer: Trainer | None,
+        pace: Buffered,
+        flow: StreamState,
+    ) -> None:
+        self.policy, self.world, self.state, self.seed, self.pace = policy, world, state, seed, pace
+        self.trainer, self.flow, self.stream = trainer, flow, flow.stream
+        assert trainer is None or isinstance(trainer, StreamTrainer)  # see check_fit
+        self.learner: StreamTrainer | None = trainer
+        self.size = traits(policy).cohort_size
+        self.wall = {"selection": 0.0, "training": 0.0}
+
+    @property
+    def now(self) -> float:
+        """The simulated clock."""
+        return self.state.world.clock
+
+    def answers(self) -> bool:
+        """Judge the answers that are due, until the model moves."""
+        agenda, stream = self.flow.agenda, self.stream
+        while agenda and agenda[0][0] <= self.now:
+            id = heapq.heappop(agenda)[1]
+            loss, usable = self.trained(id) if self.learner is not None else (None, True)
+            stream.arrive(id, self.now, loss, usable)
+            if stream.full:
+                return True
+        return False
+
+    def times_out(self) -> bool:
+        """Give up the tasks that have timed out; returns whether the model moves by the clock."""
+        self.stream.expire(self.now)
+        return self.stream.due(self.now)
+
+    def draw(self) -> Draw:
+        """What the world has drawn for the present step; memories advance step by step."""
+        step, found = 1 + int(self.now // self.world.step), self.flow.draw
+        for each in range(1 if found is None else found.round + 1, step + 1):
+            found = self.world.draw(self.state.world, self.seed, each)
+        assert found is not None
+        self.flow.draw = found
+        return found
+
+    def view(self) -> View:
+        """What the server may know now."""
+        world, state = self.world, self.state
+        seen = world.view(state.world, self.draw())
+        count = len(world.clients)
+        busy, held = _mask(self.stream.busy, count), _mask(self.stream.untold, count)
+        return replace(
+            seen,
+            round=self.stream.version + 1,
+            available=seen.there & ~busy,
+            busy=busy,
+            held=held,
+            version=self.stream.version,
+        )
+
+    def ask(self) -> None:
+        """Give tasks to clients, if places are free and somebody is there."""
+        free, stream = self.stream.free, self.stream
+        if not free:
+            return
+        view = self.view()
+        if not view.available.any():
+            return
+        view = replace(view, wanted=free)
+        rng = rngs.stream(self.seed, self.flow.asks + 1, "policy")
+        start = time.perf_counter()
+        choice = self.asked(free).select(self.state.policy, view, rng)
+        self.wall["selection"] += time.perf_counter() - start
+        check_choice(self.policy, view, choice, replace=False)
+        if len(choice) > free:
+            raise ContractError(
+                f"{type(self.policy).__name__}, version {view.version}: chose {len(choice)} clients, but only {free} "
+                "are wanted (view.wanted); choose at most so many"
+            )
+        self.flow.asks += 1
+        if len(choice):
+            sized = self.learner is not None and self.learner.aggregation == "fedavg"
+            base = stream_bases(choice, self.world.clients, sized)
+            self.give(stream.send(choice, choice.ids.tolist(), self.now, base), choice)
+
+    def asked(self, wanted: int) -> Policy[Any]:
+        """The policy, choosing so many clients."""
+        if self.size in (None, wanted):
+            return self.policy
+        found: Policy[Any] | None = self.flow.policies.get(wanted)
+        if found is None:
+            found = self.flow.policies[wanted] = with_cohort_size(self.policy, wanted)
+        return found
+
+    def give(self, tasks: list[Job], choice: Choice) -> None:
+        """Draw when the answers to these tasks will come, and whether they will."""
+        world, flow, ids = self.world, self.flow, choice.ids
+        flow.nth[ids] += 1
+        draw = replace(self.draw(), nth=flow.nth)
+        took, works = world.seconds(self.state.world, draw, ids), world.works(self.state.world, draw, ids)
+        comes = works & (took <= self.stream.timeout)
+        for task, seconds, good in zip(tasks, took.tolist(), comes.tolist(), strict=True):
+            if good:  # the others are never heard of
+                heapq.heappush(flow.agenda, (self.now + seconds, task.id))
+        if self.learner is not None and comes.any():
+            flow.models.setdefault(self.stream.version, self.state.model)
+
+    def trained(self, id: int) -> tuple[float, bool]:
+        """The loss of a task's update, and whether it can be used; trains all that are in flight if it is not yet."""
+        assert self.learner is not None
+        known = self.flow.trained
+        if id not in known:
+            start = time.perf_counter()
+            coming = sorted({id, *(each for _, each in self.flow.agenda)}.difference(known))
+            tasks = [self.stream.flying[each] for each in coming]
+            ids = np.array([task.client for task in tasks], dtype=np.int64)
+            updates, rows = self.learner.train_tasks(
+                self.flow.models,
+                tasks,
+                self.state.world.epochs[ids],
+                [rngs.stream(self.seed, task.id, "train task") for task in tasks],
+                self.pace.concurrency,
+            )
+            usable = possible(np.asarray(updates.loss)) & (True if updates.valid is None else updates.valid)
+            for at, task in enumerate(tasks):
+                mine, reports = ({k: v[at] for k, v in part.items()} for part in (rows, updates.reports))
+                known[task.id] = Trained(float(updates.loss[at]), bool(usable[at]), mine, reports)
+            self.wall["training"] += time.perf_counter() - start
+        return known[id].loss, known[id].usable
+
+    def wait(self) -> None:
+        """Advance the clock to the next moment at which something happens."""
+        clock = self.stream.next(self.now)
+        if self.flow.agenda:
+            clock = min(clock, self.flow.agenda[0][0])
+        if self.stream.free:  # somebody may come
+            clock = min(clock, self.now + self.pace.wait)
+        self.state.world.clock = max(clock, self.now)
+
+    def move(self) -> Record:
+        """The model moves, and the policy learns."""
+        stream, state, flow = self.stream, self.state, self.flow
+        asked, back, begun = stream.asked, stream.back, stream.moved_at
+        ended = stream.commit(self.now)
+        done = [each for each in ended if each.status == Status.DONE]
+        start = time.perf_counter()
+        if done and self.learner is not None:
+            state.model = self._moved(done)
+        self.wall["training"] += time.perf_counter() - start
+        state.round = stream.version
+        view = self._learn(ended)
+        for each in ended:
+            flow.trained.pop(each.task.id, None)
+        needed = {task.version for task in stream.flying.values()}
+        flow.models = {version: model for version, model in flow.models.items() if version in needed}
+        models = asked + back
+        found = Record.of(
+            view,
+            Choice([each.task.client for each in ended]),
+            _outcome(ended, {}),
+            clock=self.now,
+            seconds=self.now - begun,
+            messages=models,
+            megabytes=self.world.model_megabytes * models,
+            metrics={} if self.trainer is None else evaluate(self.trainer, state.model, state.round),
+            wall=self.wall,
+            there=presence(view.there),
+            mask=packed(view.there),
+            unusable=sum(each.status == Status.FAILED for each in ended),
+            asked=asked,
+            flying=len(stream.flying),
+            tasks=tuple(ended),
+        )
+        return replace(found, inclusion=np.array([each.task.inclusion for each in ended], dtype=np.float64))
+
+    def _moved(self, done: list[Ended]) -> Any:
+        """The model after these answers."""
+        assert self.learner is not None
+        flow, weights = self.flow, np.array([each.weight for each in done])
+        each_row = [flow.trained[each.task.id].rows for each in done]
+        rows = {name: np.stack([row[name] for row in each_row]) for name in each_row[0]}
+        if self.pace.mixing is None:
+            return self.learner.move(self.state.model, rows, weights / len(done))
+        (last,) = done  # (1 - a) model + a (sent + update) = model + a (update + sent - model)
+        return self.learner.move(self.state.model, rows, weights, sent=flow.models[last.task.version])
+
+    def _learn(self, ended: list[Ended]) -> View:
+        """Let the policy learn from what has ended, in its order; no client is twice in one `observe`."""
+        state, policy = self.state, self.policy
+        view = replace(self.view(), round=self.stream.version, version=self.stream.version - 1)
+        for part in _apart(ended):
+            ids = np.array([each.task.client for each in part], dtype=np.int64)
+            inclusion = np.array([each.task.inclusion for each in part])
+            choice = Choice(ids, None if np.isnan(inclusion).any() else inclusion)
+            outcome = _outcome(part, self._reports(part))
+            check_reports(policy, outcome)
+            may = view.available.copy()
+            may[ids] = True  # they could be chosen when they were asked
+            state.policy = observe(policy, state.policy, replace(view, available=may), choice, outcome)
+        return view
+
+    def _reports(self, part: list[Ended]) -> dict[str, Any]:
+        """What the clients of these tasks report, NaN for those whose update is not used."""
+        known = [self.flow.trained.get(each.task.id) for each in part]
+        names = next((one.reports for one in known if one is not None), {})
+        found = {}
+        for name, value in names.items():
+            shape = np.shape(value)
+            found[name] = np.full((len(part), *shape), np.nan)
+            for at, (each, one) in enumerate(zip(part, known, strict=True)):
+                if one is not None and each.status == Status.DONE:
+                    found[name][at] = one.reports[name]
+        return found
+
+
+def _mask(ids: Any, count: int) -> Bools:
+    found = np.zeros(count, dtype=np.bool_)
+    found[np.array(ids, dtype=np.int64)] = True
+    return found
+
+
+def _apart(ended: list[Ended]) -> list[list[Ended]]:
+    """In parts, in their order, in which no client is twice."""
+    found: list[list[Ended]] = []
+    seen: set[Any] = set()
+    for each in ended:
+        if not found or each.task.client in seen:
+            found.append([])
+            seen = set()
+        found[-1].append(each)
+        seen.add(each.task.client)
+    return found
+
+
+def _outcome(ended: list[Ended], reports: dict[str, Any]) -> Outcome:
+    """How these tasks ended."""
+    return Outcome(
+        np.array([each.status for each in ended], dtype=np.int8),
+        [each.duration for each in ended],
+        [each.loss for each in ended],
+        {**reports, "staleness": np.array([float(each.staleness) for each in ended])},
+    )

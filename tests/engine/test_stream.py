@@ -1,0 +1,70 @@
+"""Asynchronous runs agree with the slow reference: the same tasks, times, versions, staleness, weights and models."""
+
+import numpy as np
+import pytest
+from asynchronous import Script, play
+from asynchronous_scripts import scripts
+from hypothesis import HealthCheck, given, settings
+from simulated import QUARTER, run_of
+
+import fedpick as fp
+from fedpick.engine.stream import Stream
+
+
+def agree(script: Script, commits: int) -> int:
+    """Compare the run with the reference; returns the number of commits compared."""
+    # The simulator looks again every quarter; so does the reference, in which asking happens if something changed.
+    script.changes = [QUARTER * n for n in range(1, int(script.until / QUARTER) + 1)]
+    script.repeat, script.unknown = (lambda client, nth: None), ()
+    expected = play(script, commits)
+    run, asked = run_of(script)
+    records, models = [], []
+    for record in run.rounds(until=len(expected.commits)):
+        records.append(record)
+        models.append(run.state.model["x"])
+    for record, commit, model in zip(records, expected.commits, models, strict=True):
+        assert (record.round, record.clock, record.asked, record.flying) == (
+            commit.version,
+            commit.time,
+            commit.asked,
+            commit.flying,
+        )
+        assert [
+            (each.task.id, *asked.tasks[each.task.id], each.task.version, each.task.sent_at, each.at, each.status)
+            for each in record.tasks
+        ] == [
+            (each.id, each.client, each.nth, each.version, each.sent_at, each.time, each.status)
+            for each in commit.ended
+        ]
+        for mine, theirs in zip(record.tasks, commit.ended, strict=True):
+            assert mine.weight == pytest.approx(theirs.weight, rel=1e-12)
+            assert mine.staleness == theirs.staleness
+        np.testing.assert_allclose(model, commit.model, rtol=1e-9, atol=1e-12)
+    counts = np.zeros(script.clients, dtype=int)
+    for commit in expected.commits:
+        for each in commit.ended:
+            counts[each.client] += 1
+    np.testing.assert_array_equal(run.state.policy.counts, counts)
+    return len(expected.commits)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scripts())
+def test_runs_agree_with_the_reference(script: Script) -> None:
+    agree(script, 12)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(scripts())
+def test_a_thousand_scripts_agree_with_the_reference(script: Script) -> None:
+    agree(script, 20)
+
+
+def test_a_second_answer_and_one_to_no_task_count_for_nothing_but_traffic() -> None:
+    stream = Stream(fp.Buffered(2, size=2))
+    one, _ = stream.send(fp.Choice([0, 1]), [0, 1], 0.0, np.ones(2))
+    assert stream.arrive(one.id, 1.0) == fp.Status.DONE
+    assert stream.arrive(one.id, 1.0) is None
+    assert stream.arrive(99, 1.0) is None
+    assert (stream.held, stream.back, len(stream.ended), stream.free) == (1, 3, 1, 1)
