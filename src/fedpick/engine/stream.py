@@ -253,7 +253,9 @@ class Stream:
             tuple(zip((name.removeprefix("kept/") for name in names), row, strict=True))
             for row in zip(*(np.asarray(arrays[name]).tolist() for name in names), strict=True)
         ]
-        tasks = [Job(*row, kept=kept[at] if names else ()) for at, row in enumerate(rows)]
+        tasks = [
+            Job(**dict(zip(_TASK, row, strict=True)), kept=kept[at] if names else ()) for at, row in enumerate(rows)
+        ]
         columns = [np.asarray(arrays[f"ended_{name}"]).tolist() for name in _ENDED]
         flying = len(tasks) - len(columns[0])
         ended = [
