@@ -11,7 +11,9 @@ from fedpick import worlds
 from fedpick.engine.stream import Job
 from fedpick.experiment.executors import execute
 from fedpick.policies import TABLE
+from fedpick.policies.e3cs import allocate
 from fedpick.policies.text import example
+from fedpick.simulate import stream
 from fedpick.simulate.run import Run
 from fedpick.store import read_rounds, read_selections
 from fedpick.store.checkpoint import pack_run, unpack_run
@@ -30,7 +32,7 @@ REFUSED = {
     *("PowerOfChoice", "FedCor", "OptimalSampling"),  # ask clients first
     *("GreedyFed", "SFedAvg"),  # the server values updates of one version
     *("BSFL", "Genie", "CSUCB", "RBCSF", "TiFL"),  # of a round's length
-    *("DivFL", "E3CS"),  # of a cohort
+    *("DivFL",),  # of a cohort
 }
 
 
@@ -75,6 +77,50 @@ def test_every_policy_plays_300_commits_or_says_why_not(name):
         np.testing.assert_array_equal(counts, np.bincount(chosen, minlength=len(counts)))
 
 
+class TwinOfE3CS:
+    """Exp3 with several plays, an ask at a time, in plain Python: what the run's weights must be."""
+
+    def __init__(self, policy):
+        self.policy, self.logs, self.open = policy, np.zeros(CLIENTS), {}
+
+    def ask(self, task, available, wanted, version):
+        """(16) and (17) need p, k and sigma of the ask, by the weights that the policy then had."""
+        n = int(available.sum())
+        k = min(wanted, n)
+        sigma = self.policy.share(version + 1) * k / n
+        p, capped = allocate(self.logs[available], k, sigma)
+        at = np.flatnonzero(np.flatnonzero(available) == task.client)[0]
+        self.open[task.id] = p[at], capped[at], k, n, sigma
+
+    def end(self, ended):
+        p, capped, k, n, sigma = self.open.pop(ended.task.id)
+        if ended.status == fp.Status.DONE and not capped:
+            self.logs[ended.task.client] += (k - n * sigma) * 0.5 * 1.0 / (p * n)
+
+
+@pytest.mark.parametrize("quota", [0.0, 0.5])
+def test_e3cs_learns_with_the_odds_of_each_ask(quota, monkeypatch):
+    policy = fp.E3CS(8, quota=quota)
+    run = Run(policy, fleet(), 1, pace=PACE)
+    twin = TwinOfE3CS(policy)
+    give = stream._Play.give
+
+    def noted(self, tasks, choice):
+        view = self.view()  # after the asking: who was asked is busy now
+        for task in tasks:
+            available = view.available.copy()
+            available[[each.client for each in tasks]] = True
+            twin.ask(task, available, self.pace.concurrency - len(self.stream.flying) + len(tasks), task.version)
+        give(self, tasks, choice)
+
+    monkeypatch.setattr(stream._Play, "give", noted)
+    for record in run.rounds(until=120):
+        for each in record.tasks:
+            twin.end(each)
+        np.testing.assert_allclose(run.state.policy.log_weights, twin.logs, rtol=1e-9, atol=1e-12)
+    assert np.ptp(twin.logs) > 0
+
+
 def test_the_refused_are_those_that_are_listed():
     assert set(POLICIES) >= REFUSED
     with pytest.raises(fp.SettingError, match="OverSelect needs rounds: without rounds no answer is surplus"):
@@ -110,12 +156,12 @@ def test_in_one_commit_a_client_may_be_twice_and_is_counted_twice():
     assert record.clock == 4.0
 
 
-def goes_on(commits, where):
+def goes_on(commits, where, policy):
     """Compare what follows a checkpoint with the run that was not interrupted."""
 
     def fresh():
         world, trainer = digits(12)
-        return Run(fp.Oort(6), world, 3, trainer, pace=fp.Buffered(6, size=3, timeout=9.0))
+        return Run(policy, world, 3, trainer, pace=fp.Buffered(6, size=3, timeout=9.0))
 
     whole, kept = fresh(), {}
     records = []
@@ -146,13 +192,14 @@ def leaves(run):
     return jax.tree.leaves(run.state.model)
 
 
-def test_a_run_goes_on_from_a_checkpoint_bit_for_bit():
-    goes_on(20, [1, 7, 12, 19])
+@pytest.mark.parametrize("policy", [fp.Oort(6), fp.E3CS(6, quota=0.3)], ids=str)
+def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(policy):
+    goes_on(20, [1, 7, 12, 19], policy)
 
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_each_of_50_checkpoints_bit_for_bit():
-    goes_on(51, list(range(1, 51)))
+    goes_on(51, list(range(1, 51)), fp.Oort(6))
 
 
 def test_a_folder_continues(tmp_path):

@@ -223,6 +223,8 @@ class Choice:
         chances: P(client is chosen) given the state, of every available client in ascending order; one number if it is
             the same for all, or a function that returns them; the expected count if the policy draws with replacement.
             For the records. None: it is not known.
+        kept: numbers that the policy keeps with each client's task, by name and aligned with `ids`; `observe` gets them
+            back, also if other clients were asked in between. None: none.
         copies: how often each client was drawn, where a policy draws with replacement; set when the choice is asked
             (`fedpick.engine`), so that each client is in it once. None: once each.
 
@@ -237,6 +239,7 @@ class Choice:
     probed: Floats | None = None
     chances: Chances = None
     copies: Ints | None = None
+    kept: Mapping[str, Floats] | None = None
 
     def __init__(
         self,
@@ -248,6 +251,7 @@ class Choice:
         probed: ArrayLike | None = None,
         chances: Chances = None,
         copies: Ints | None = None,
+        kept: Mapping[str, ArrayLike] | None = None,
     ) -> None:
         index = np.asarray(ids)
         if index.ndim != 1 or (len(index) and index.dtype.kind not in "iu"):
@@ -269,6 +273,10 @@ class Choice:
         object.__setattr__(self, "probed", None if probed is None else _floats("Choice.probed", probed, 1))
         object.__setattr__(self, "chances", chances)
         object.__setattr__(self, "copies", copies)
+        each = {name: _floats(f"Choice.kept[{name!r}]", values, 1) for name, values in (kept or {}).items()}
+        for name, array in each.items():
+            _same_length(f"Choice.kept[{name!r}]", array, len(index), "chosen clients")
+        object.__setattr__(self, "kept", each or None)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -282,8 +290,9 @@ class Choice:
         """The part of the choice at these positions (indices, or a mask)."""
         at = np.asarray(index)
         parts = {name: getattr(self, name) for name in ("inclusion", "weights", "copies")}
+        kept = None if self.kept is None else {name: values[at] for name, values in self.kept.items()}
         return self.with_(
-            ids=self.ids[at], **{name: None if part is None else part[at] for name, part in parts.items()}
+            ids=self.ids[at], kept=kept, **{name: None if part is None else part[at] for name, part in parts.items()}
         )
 
     def with_(self, **changes: Any) -> "Choice":

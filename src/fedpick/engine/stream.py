@@ -51,6 +51,7 @@ class Job:
         sent_at: the clock then.
         inclusion: probability with which it was chosen; NaN: not known.
         base: what its answer counts for.
+        kept: numbers that the policy keeps with it, by name, in the order of their names.
     """
 
     id: int
@@ -59,6 +60,7 @@ class Job:
     sent_at: float
     inclusion: float = np.nan
     base: float = 1.0
+    kept: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +162,11 @@ class Stream:
         """Give tasks to these clients, which are those of the choice; `base` is what each answer counts for."""
         first, inclusion = self.issued, choice.inclusion
         chances = [np.nan] * len(clients) if inclusion is None else inclusion.tolist()
+        names = sorted(choice.kept or {})
+        columns = [(choice.kept or {})[name].tolist() for name in names]
+        rows = [tuple(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] or [()] * len(clients)
         tasks = [
-            Job(first + at, client, self.version, now, chances[at], each)
+            Job(first + at, client, self.version, now, chances[at], each, rows[at])
             for at, (client, each) in enumerate(zip(clients, base.tolist(), strict=True))
         ]
         for task in tasks:
@@ -234,6 +239,8 @@ class Stream:
         found |= {
             f"ended_{name}": np.array([getattr(each, name) for each in ended], dtype=np.float64) for name in _ENDED
         }
+        for at, (name, _) in enumerate(every[0].kept if every else ()):
+            found[f"kept/{name}"] = np.array([task.kept[at][1] for task in every])
         counts = (self.version, self.issued, self.asked, self.back, self.held, self.ticks)
         return found | {"counts": np.array(counts, dtype=np.int64), "moved_at": np.float64(self.moved_at)}
 
@@ -241,7 +248,14 @@ class Stream:
     def unpack(cls, pace: Buffered, arrays: dict[str, Any]) -> "Stream":
         """What `pack` gave."""
         rows = zip(*(np.asarray(arrays[name]).tolist() for name in _TASK), strict=True)
-        tasks = [Job(*row) for row in rows]
+        names = sorted(name for name in arrays if name.startswith("kept/"))
+        kept = [
+            tuple(zip((name.removeprefix("kept/") for name in names), row, strict=True))
+            for row in zip(*(np.asarray(arrays[name]).tolist() for name in names), strict=True)
+        ]
+        tasks = [
+            Job(**dict(zip(_TASK, row, strict=True)), kept=kept[at] if names else ()) for at, row in enumerate(rows)
+        ]
         columns = [np.asarray(arrays[f"ended_{name}"]).tolist() for name in _ENDED]
         flying = len(tasks) - len(columns[0])
         ended = [

@@ -47,7 +47,8 @@ def merged(choice: Choice) -> Choice:
         weights = np.bincount(back.ravel(), weights=choice.weights, minlength=len(unique))[order]
     inclusion = None if choice.inclusion is None else choice.inclusion[first[order]]
     copies = counts[order].astype(np.int64)
-    return choice.with_(ids=unique[order], inclusion=inclusion, weights=weights, copies=copies)
+    kept = None if choice.kept is None else {name: values[first[order]] for name, values in choice.kept.items()}
+    return choice.with_(ids=unique[order], inclusion=inclusion, weights=weights, copies=copies, kept=kept)
 
 
 def of_used(choice: Choice, used: int, surplus: int) -> Choice:

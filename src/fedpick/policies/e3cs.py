@@ -125,7 +125,6 @@ class E3CS(ByValue):
     reward: str | None = None
 
     about = About(("e3cs",), PAPER)
-    rounds_only = "its weights change by the cohort size and the quota of a round"
 
     def __post_init__(self) -> None:
         check.cohort_size(self)
@@ -189,21 +188,23 @@ class E3CS(ByValue):
         k = min(self.cohort_size, n)
         return n, k, self.share(view.round) * k / n if n else 0.0
 
-    def _allocate(self, state: E3CSState, view: View) -> tuple[Ints, Floats, Bools]:
+    def _allocate(self, state: E3CSState, view: View, odds: tuple[int, int, float]) -> tuple[Ints, Floats, Bools]:
         """Available clients, their probabilities, and the mask S_t of those whose weight is capped."""
-        ids = present(view)
-        n, k, sigma = self._odds(view)
+        ids, (n, k, sigma) = present(view), odds
         logs = state.log_weights if n == len(state.log_weights) else state.log_weights[ids]
         return ids, *allocate(logs, k, sigma)
 
     def select(self, state: E3CSState, view: View, rng: np.random.Generator) -> Choice:
         """Choose the cohort."""
-        ids, p, _ = self._allocate(state, view)
-        if len(ids) == 0:
+        n, k, sigma = self._odds(view)
+        if n == 0:
             return nobody()
-        drawn = SAMPLERS[self.sampler](p, min(self.cohort_size, len(ids)), rng)
+        ids, p, capped = self._allocate(state, view, (n, k, sigma))
+        drawn = SAMPLERS[self.sampler](p, k, rng)
         known = self.sampler != "multinomial"
-        return Choice(ids[drawn], inclusion=p[drawn] if known else None, chances=p if known else None)
+        odds = {"plays": np.full(k, k - n * sigma), "clients": np.full(k, n)}
+        kept = {"p": p[drawn], "capped": capped[drawn], **odds}
+        return Choice(ids[drawn], inclusion=p[drawn] if known else None, chances=p if known else None, kept=kept)
 
     def observe(self, state: E3CSState, view: View, choice: Choice, outcome: Outcome) -> E3CSState:
         """Increase the weights of the clients that returned, by (16) and (17).
@@ -229,22 +230,32 @@ class E3CS(ByValue):
         if not news.all():
             x = np.where(news, x - (x[news].mean() if news.any() else 0.0), 0.0)
         logs, ids = state.log_weights, choice.ids
-        p, n, k, sigma = choice.inclusion, *self._odds(view)
-        spare = bool((outcome.status == Status.SURPLUS).any())  # then `inclusion` is no longer that of select
-        over = None if p is None or spare else _capped_among(logs[ids], p, sigma)
-        if p is None or over is None:  # the state and the view are those of select
-            there, everyone, capped = self._allocate(state, view)
-            at = np.searchsorted(there, ids)
-            p, over = (everyone[at] if p is None or spare else p), capped[at]
-        if spare:
+        p, over, open_plays, n = self._of_select(state, view, choice, outcome)
+        if (outcome.status == Status.SURPLUS).any():
             p = p * (np.count_nonzero(good) / np.count_nonzero(outcome.succeeded))
-        open_plays = k - n * sigma
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             step = open_plays * state.eta * x / (p * n)
         step[(x == 0.0) | over] = 0.0
         most = 1e6 if self.max_step is None else self.max_step  # 1e6: beyond any other weight
         logs[ids] += np.clip(step, -most, most)
         return E3CSState(logs, state.eta)
+
+    def _of_select(
+        self, state: E3CSState, view: View, choice: Choice, outcome: Outcome
+    ) -> tuple[Floats, Bools, Floats | float, Floats | float]:
+        """p, the mask of the capped, k - K sigma and K when each client was chosen."""
+        kept = choice.kept
+        if kept is not None:
+            return kept["p"], kept["capped"] > 0.0, kept["plays"], kept["clients"]
+        # Without it, as when a server's journal is replayed, the state and the view are those of select.
+        p, (n, k, sigma) = choice.inclusion, self._odds(view)
+        spare = bool((outcome.status == Status.SURPLUS).any())  # then `inclusion` is no longer that of select
+        over = None if p is None or spare else _capped_among(state.log_weights[choice.ids], p, sigma)
+        if p is None or over is None:
+            there, everyone, capped = self._allocate(state, view, (n, k, sigma))
+            at = np.searchsorted(there, choice.ids)
+            p, over = (everyone[at] if p is None or spare else p), capped[at]
+        return p, over, k - n * sigma, n
 
     def before_admit(self, state: E3CSState) -> E3CSState:
         """Shift the log-weights so that 0, the newcomers' value, gives an average probability."""

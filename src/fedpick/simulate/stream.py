@@ -273,7 +273,11 @@ class _Play:
         for part in _apart(ended):
             ids = np.array([each.task.client for each in part], dtype=np.int64)
             inclusion = np.array([each.task.inclusion for each in part])
-            choice = Choice(ids, None if np.isnan(inclusion).any() else inclusion)
+            kept: dict[str, list[float]] = {name: [] for name, _ in part[0].task.kept}
+            for each in part:
+                for name, value in each.task.kept:
+                    kept[name].append(value)
+            choice = Choice(ids, None if np.isnan(inclusion).any() else inclusion, kept=kept)
             outcome = _outcome(part, self._reports(part))
             check_reports(policy, outcome)
             may = view.available.copy()
