@@ -3,8 +3,9 @@
     entry    mark (8 bytes), length of the body (8), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
 
 The body is an archive with the arguments of `observe` and the record of the round. A process killed while writing
-leaves an incomplete last entry. The header has its checksum too, so its length field can be trusted: bytes that a
-client reported, stored inside an entry, are never mistaken for the start of another entry.
+leaves an incomplete last entry, shorter than its header says or with zeros at its end. Any other entry whose checksum
+is wrong is damaged, also the last one: its round had ended. The header has its checksum too, so its length field can be
+trusted: bytes that a client reported, stored inside an entry, are never mistaken for the start of another entry.
 """
 
 import errno
@@ -31,6 +32,8 @@ __all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "mark_of", "record_of", "re
 
 MARK = b"\x93fpentry"
 HEAD = struct.Struct("<8sQII")  # mark, bytes of the body, their CRC-32, CRC-32 of the three
+TAIL = 12  # bytes at the end of a body that are not all zeros, also if a byte is damaged: of an archive, they are the
+# number of its members, and the size and the place of their list
 FIX = "the files are left as they are: restore a backup, or move the folder away to start anew"
 
 
@@ -164,14 +167,15 @@ def _whole(data: bytes, at: int) -> bytes | None:
     return body if len(body) == length and zlib.crc32(body) == check else None
 
 
-def _goes_on(data: bytes, at: int) -> bool:
-    """Whether an intact entry follows the damaged one at this byte."""
-    if (head := _header(data, at)) is not None:  # its length can be trusted
-        return _whole(data, head[0] + head[1]) is not None
-    while (at := data.find(MARK, at + 1)) >= 0:
-        if _whole(data, at) is not None:
-            return True
-    return False
+def _torn(data: bytes, at: int) -> bool:
+    """Whether the machine stopped while the entry at this byte was being written: it is short, or its end is zeros.
+
+    A file can grow before its new content is on the disk; until then that reads as zeros. Nothing may follow them.
+    """
+    if (head := _header(data, at)) is None:
+        return len(data[at:].rstrip(b"\0")) < HEAD.size
+    end = head[0] + head[1]
+    return end > len(data) or not data[max(head[0], end - TAIL) :].strip(b"\0")
 
 
 class Journal:
@@ -183,21 +187,19 @@ class Journal:
         self.torn = False  # whether an incomplete entry followed them when the file was read
 
     def read(self) -> list[bytes]:
-        """The bodies of all entries; an incomplete last entry is left out, damage anywhere else raises."""
+        """The bodies of all entries; an incomplete last entry is left out, damage raises."""
         data = self.path.read_bytes() if self.path.exists() else b""
         found: list[bytes] = []
         self.size, self.torn = 0, False
         while self.size < len(data):
             body = _whole(data, self.size)
             if body is None:
-                if _goes_on(data, self.size):  # not the last entry: later ones would be lost
+                if not _torn(data, self.size):
                     raise StateError(f"{self.path}: damaged at byte {self.size} of {len(data)}; {FIX}")
                 self.torn = True
                 break
             found.append(body)
-            head = _header(data, self.size)
-            assert head is not None
-            self.size = head[0] + head[1]
+            self.size += HEAD.size + len(body)
         return found
 
     def append(self, body: bytes) -> None:

@@ -5,7 +5,7 @@
     server.lock    held while a server uses the folder
 
 A round counts only once its entry is on disk. A server killed while writing one leaves an incomplete last entry, which
-is moved aside; that round is played again. Damage anywhere else raises an error, and no file is changed. The journal is
+is moved aside; that round is played again. Any other damage raises an error, and no file is changed. The journal is
 deleted only when both the checkpoint and the records contain its rounds; until then, missing records are restored from
 it.
 """
