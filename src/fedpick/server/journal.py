@@ -185,6 +185,7 @@ class Journal:
         self.path = path
         self.size = 0  # bytes of intact entries
         self.torn = False  # whether an incomplete entry followed them when the file was read
+        self._failed = b""  # an entry whose writing failed; it may still be there
 
     def read(self) -> list[bytes]:
         """The bodies of all entries; an incomplete last entry is left out, damage raises."""
@@ -202,20 +203,41 @@ class Journal:
             self.size += HEAD.size + len(body)
         return found
 
+    def check(self) -> None:
+        """Raise if another process has written to the file, or has removed it: one of both would lose its rounds."""
+        if not self.path.is_symlink():
+            self._rest()
+
+    def _rest(self) -> bytes:
+        """What follows the entries: one that was not written to its end, or nothing; anything else raises."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        rest = b""
+        if size > self.size:
+            with self.path.open("rb") as file:
+                file.seek(self.size)
+                rest = file.read()
+        if size < self.size or (rest and not _torn(rest, 0) and rest != self._failed):
+            raise StateError(
+                f"{self.path}: has {size} bytes, but this server wrote {self.size}: another process works with this "
+                "state, or has removed it. The files are left as they are; end all servers but one, start that one "
+                "again, and give each a folder of its own"
+            )
+        return rest
+
     def append(self, body: bytes) -> None:
         """Write an entry and wait until it is on the disk; a torn end is moved aside first."""
         if self.path.is_symlink():  # which a server never makes
             raise OSError(errno.ELOOP, "the journal is a symbolic link")
-        new = not self.path.exists()
+        torn, new = self._rest(), not self.path.exists()
         with atomic.opened(self.path, "w+b" if new else "r+b") as file:
-            file.seek(self.size)
-            if torn := file.read():
+            if torn:
                 atomic.write_bytes(self.path.with_name("journal.torn"), torn)
                 file.truncate(self.size)
             file.seek(self.size)
             head = HEAD.pack(MARK, len(body), zlib.crc32(body), 0)[:-4]
+            self._failed = head + struct.pack("<I", zlib.crc32(head)) + body
             try:
-                file.write(head + struct.pack("<I", zlib.crc32(head)) + body)
+                file.write(self._failed)
                 file.flush()
                 os.fsync(file.fileno())
                 if new:
@@ -224,7 +246,7 @@ class Journal:
                 with suppress(OSError):  # if this fails too, the torn entry is moved aside before the next one
                     file.truncate(self.size)
                 raise
-        self.size += HEAD.size + len(body)
+        self.size, self._failed = self.size + len(self._failed), b""
 
     def drop(self) -> None:
         """Begin anew."""

@@ -29,7 +29,7 @@ from fedpick.core.types import Clients
 from fedpick.server.journal import FIX, Journal, Turn, mark_of, record_of, replay, under
 from fedpick.server.models import Arrays, Models, checked_letters
 from fedpick.server.roster import Roster
-from fedpick.store.lock import lock_at
+from fedpick.store.lock import FolderLock
 from fedpick.store.records import Record
 
 __all__ = ["Memory"]
@@ -53,7 +53,7 @@ class Memory:
         self.state, self.journal = folder / "state.npz", Journal(folder / "journal")
         try:
             atomic.make_folder(folder)
-            self._lock = lock_at(folder / "server.lock")
+            self._lock = FolderLock(folder / "server.lock")
         except OSError as error:
             raise StateError(
                 f"{folder}: cannot be used as the folder of the state ({error.strerror}); choose another path"
@@ -192,7 +192,10 @@ class Memory:
         self._whole_before, self.behind = not self.behind, True
 
     def keep(self, turn: Turn) -> None:
-        """Write a round to disk; if that fails (a full disk), an error is logged and training continues."""
+        """Write a round to disk; if that fails (a full disk), an error is logged and training continues.
+
+        Raises if another process has written to the journal.
+        """
         if self._whole_before and self.state.exists():
             self._try(lambda: self.journal.append(turn.pack(self.roster.widths, self._settings)))
         else:
@@ -200,6 +203,7 @@ class Memory:
 
     def _try(self, write: Callable[[], None]) -> None:
         try:
+            self.journal.check()
             if self.models is not None:
                 self.models.flush(self.letters)  # first, so that the state on the disk always has its model
             write()
