@@ -48,7 +48,7 @@ class Memory:
         self, folder: Path, roster: Roster, every: int, log: logging.Logger, models: Models | None = None
     ) -> None:
         self.folder, self.roster, self.every, self.log, self.models = folder, roster, every, log, models
-        self.letters = secrets.token_hex(4)  # of the state, by which its models are recognised
+        self.letters = secrets.token_hex(4)  # of the state, by which its models and records are recognised
         self._lettered = False  # whether state.npz has the letters
         self.state, self.journal = folder / "state.npz", Journal(folder / "journal")
         try:
@@ -187,7 +187,7 @@ class Memory:
 
     def expect(self) -> None:
         """Call before the policy learns from a round: if it is interrupted, a checkpoint is written instead."""
-        if not self.state.exists() or (self.models is not None and not self._lettered):
+        if not self.state.exists() or not self._lettered:
             self.checkpoint()
         self._whole_before, self.behind = not self.behind, True
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -58,6 +59,7 @@ class Storage:
         self.last: Record | None = None  # the last round's; `measure` may still add metrics
         self.writer: RecordWriter | None = None  # while it is open
         self._about, self._roster, self._log = dict(about), roster, log
+        self._letters = secrets.token_hex(4)  # of a state that is not saved, for the records
         self._fresh = False  # whether the last round has not been handed to the records yet
         self._closing: ExitStack | None = None  # while it is open: how to close it
         self._process: int | None = None  # that opened it and has not closed it
@@ -87,7 +89,8 @@ class Storage:
                 from fedpick.server.records import RecordWriter  # needs pyarrow, an optional dependency
 
                 journaled = [] if self.memory is None else self.memory.journaled()
-                self.writer = RecordWriter(self.records, self._about, self._roster, journaled, self._log)
+                state = self._letters if self.memory is None else self.memory.letters
+                self.writer = RecordWriter(self.records, self._about, self._roster, journaled, self._log, state)
                 closing.callback(setattr, self, "writer", None)
                 closing.callback(self.writer.close)
                 self.write()
