@@ -13,6 +13,8 @@ import pytest
 
 from fedpick._support import atomic
 
+SECTOR = 512  # bytes, which a disk writes whole or not at all
+
 
 class _Watched:
     """An open file, each write of which is told."""
@@ -206,8 +208,9 @@ class PowerCut:
             return current
         common = len(before) if current.startswith(before) else 0
         cut = rng.randint(common, len(current))
-        torn, zeros = current[:cut], bytes(len(current) - cut)
-        return rng.choice([before, current, torn, torn + zeros, before + bytes(len(current) - common)])
+        written = max(common, cut - cut % SECTOR)  # a file grows before its sectors are written
+        zeros = current[:written] + bytes(len(current) - written)
+        return rng.choice([before, current, current[:cut], zeros, before + bytes(len(current) - common)])
 
 
 def _apply(names, change):

@@ -1,5 +1,6 @@
 """What a policy says about itself, and that a wrapper says the same."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +61,18 @@ def test_a_silent_policy_gets_the_defaults():
         oracle=False,
         fixed_size=True,
         replace=False,
+        remembers=0.0,
     )
+
+
+def test_of_nested_policies_the_one_that_must_remember_longest_counts():
+    class Remembers:
+        remembers, policy = 7, fp.MinSeparation(fp.Uniform(2), 5)
+
+    assert fp.traits(Remembers()).remembers == 7
+    assert fp.traits(fp.OverSelect(Remembers.policy, 1.5)).remembers == 4
+    Remembers.policy = fp.Guard(fp.MinSeparation(fp.Uniform(2), 5, at_most=3))
+    assert fp.traits(Remembers()).remembers == math.inf
 
 
 @pytest.mark.parametrize("wrap", [Wrapper, lambda policy: Wrapper(Wrapper(policy))])

@@ -1,4 +1,4 @@
-"""MinSeparation keeps its bounds whatever is inside, through restarts; certificates tell when a log was changed."""
+"""MinSeparation keeps its bounds whatever is inside, through restarts and with late updates."""
 
 import itertools
 
@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.policies.min_separation import Certificate
 from zoo import outcome, view
 
 CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
@@ -61,7 +60,6 @@ def test_the_bounds_hold_around_any_policy(seed, make, m, rounds, at_most):
     policy = fp.MinSeparation(make(m), rounds, at_most)
     when, who = played(policy, 25, seed)
     assert twin(when, who, rounds, at_most)
-    assert Certificate.of(when, who).holds(rounds, at_most)
 
 
 def test_the_bounds_hold_through_restarts_and_bare_policies_break_them(tmp_path):
@@ -70,7 +68,6 @@ def test_the_bounds_hold_through_restarts_and_bare_policies_break_them(tmp_path)
     assert twin(when, who, 5, 20)
     bare = played(fp.Uniform(2), 300, 0)
     assert not twin(*bare, 5, 20)
-    assert not Certificate.of(*bare).holds(5, 20)
 
 
 @pytest.mark.slow
@@ -78,7 +75,7 @@ def test_no_violation_in_a_hundred_thousand_rounds(tmp_path):
     for seed in range(10):
         policy = fp.MinSeparation(fp.Uniform(3), 1 + seed, at_most=None if seed % 2 else 2000)
         when, who = played(policy, 10_000, seed, fp.Clients(np.ones(40)))
-        assert Certificate.of(when, who).holds(1 + seed, None if seed % 2 else 2000)
+        assert twin(when, who, 1 + seed, None if seed % 2 else 2000)
 
 
 def test_a_round_apart_is_no_bound_and_a_plain_cycle_is_not_it():
@@ -146,54 +143,24 @@ def test_what_makes_no_sense_is_an_error(make, text):
         make()
 
 
-def test_a_certificate_catches_any_changed_row(tmp_path):
-    when, who = played(fp.MinSeparation(fp.Uniform(3), 4), 40, 1)
-    made = Certificate.of(when, who)
-    made.save(tmp_path / "certificate.json")
-    read = Certificate.load(tmp_path / "certificate.json")
-    assert read == made
-    shuffled = np.random.default_rng(0).permutation(len(when))
-    read.check(when[shuffled], who[shuffled], separation=4)  # the order of the rows does not matter
-    for at in range(len(when)):
-        for column in (when, who):
-            changed = column.copy()
-            changed[at] += 1
-            with pytest.raises(fp.CheckError, match="one of them was changed"):
-                read.check(*((changed, who) if column is when else (when, changed)))
-    with pytest.raises(fp.CheckError, match="the certificate says participations"):
-        read.check(when[1:], who[1:])
+def test_who_still_works_or_whose_update_waits_takes_part() -> None:
+    """The distance begins in the last round in which the update of an earlier one could be used."""
+    policy, clients = fp.MinSeparation(fp.Uniform(3), 3), fp.Clients(np.ones(3))
+    state, asked = policy.init(clients), {}
+    for t in range(1, 12):
+        works, waits = np.array([t in (2, 3), False, False]), np.array([t == 4, t == 2, False])
+        seen = fp.View(t, ~works, clients, there=np.ones(3, bool), busy=works, held=waits)
+        choice = policy.select(state, seen, np.random.default_rng(t))
+        state = policy.observe(state, seen, choice, outcome(choice, np.random.default_rng(0)))
+        asked |= {(t, k): True for k in choice.ids.tolist()}
+    assert [t for t in range(1, 12) if (t, 0) in asked] == [1, 7, 10]  # its update could be used in round 4
+    assert [t for t in range(1, 12) if (t, 1) in asked] == [1, 5, 8, 11]
+    assert [t for t in range(1, 12) if (t, 2) in asked] == [1, 4, 7, 10]
+    assert state.counts.tolist() == [3, 4, 4]
 
 
-def test_a_log_that_breaks_the_bounds_is_named():
-    when, who = [1, 2, 3, 6], [4, 5, 4, 4]
-    made = Certificate.of(when, who)
-    assert (made.separation, made.most, made.clients, made.rounds) == (2, 3, 2, 6)
-    with pytest.raises(fp.CheckError, match="client 4 took part in rounds 1 and 3, but must wait 3"):
-        made.check(when, who, separation=3)
-    with pytest.raises(fp.CheckError, match="took part 3 times, but at most 2"):
-        made.check(when, who, separation=2, at_most=2)
-    assert Certificate.of([], []).holds(10, 1)
-    with pytest.raises(fp.ContractError, match="two columns of a log"):
-        Certificate.of([1, 2], [1])
-
-
-def test_a_file_that_is_no_certificate_is_said(tmp_path):
-    (tmp_path / "x").write_text("{}")
-    with pytest.raises(fp.CheckError, match="not a certificate"):
-        Certificate.load(tmp_path / "x")
-
-
-def test_a_certificate_of_a_run_s_folder(tmp_path):
-    pytest.importorskip("pyarrow")  # the core alone has no folders of runs
-    from fedpick import store
-
-    session = fp.Session(fp.MinSeparation(fp.Uniform(2), 3), records=tmp_path / "run")
-    with session:
-        for _ in range(9):
-            with session.round([f"c{k}" for k in range(8)]) as r:
-                for name in r.chosen:
-                    r.done(name, loss=0.5)
-    log = store.read_selections(tmp_path / "run")
-    made = Certificate.of(log["round"], log["client"])
-    assert made.participations == 18
-    made.check(log["round"], log["client"], separation=3)
+def test_how_long_it_must_remember() -> None:
+    assert fp.traits(fp.MinSeparation(fp.Uniform(2))).remembers == 0
+    assert fp.traits(fp.MinSeparation(fp.Uniform(2), 10)).remembers == 9
+    assert fp.traits(fp.MinSeparation(fp.Uniform(2), 10, at_most=5)).remembers == np.inf
+    assert fp.traits(fp.Uniform(2)).remembers == 0

@@ -248,3 +248,18 @@ def test_records_from_before_there_were_sizes_and_presence_are_continued(tmp_pat
     assert read_clients(tmp_path / "run") == [*NAMES, "tab"]
     assert read_census(tmp_path / "run")["size"].tolist() == [1.0] * 7
     assert "Who was away when" in fp.load(tmp_path / "run").page()
+
+
+def test_numbers_that_an_abandoned_round_gave_are_given_again(tmp_path) -> None:
+    """Its newcomers were in the table of clients, but not in the state; the next start failed."""
+
+    def server():
+        return fp.Session(fp.Uniform(2), state=tmp_path / "state", records=tmp_path / "run")
+
+    with server() as session:
+        with session.round(["ada", "bob"]):
+            pass
+        session.round(["ada", "bob", "cyd", "dan"]).abandon()
+    with server() as session, session.round(["ada", "eve"]):
+        pass
+    assert read_clients(tmp_path / "run") == ["ada", "bob", "eve"]

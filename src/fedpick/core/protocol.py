@@ -87,6 +87,8 @@ them, also through a wrapper, which is any policy with the wrapped one in its at
 - `fixed_size`: False if the number of chosen clients may differ from `cohort_size`.
 - `replace`: True if it draws with replacement, so that a client can be in a Choice more than once.
 - `asks`: number of clients that it chooses, if not `cohort_size` (OverSelect).
+- `remembers`: for how many rounds after it was there a client must not be forgotten, infinite for ever; a session then
+  refuses newcomers where it would forget others (MinSeparation). Of wrapped policies, the largest counts.
 - `before_admit(state) -> state`: prepares the state for newcomers, whose values come from `init` (E3CS).
 '''
 
@@ -196,6 +198,7 @@ class Traits:
     oracle: bool
     fixed_size: bool
     replace: bool
+    remembers: float = 0.0  # rounds after it was there for which a client must not be forgotten
     rounds_only: str = ""  # why it cannot do without rounds (`fp.Buffered`); "": it can
 
     @property
@@ -225,6 +228,15 @@ def _declared(policy: object, name: str, default: Any) -> Any:
             return getattr(policy, name)
         policy = getattr(policy, "policy", None)
     return default
+
+
+def _longest(policy: object) -> float:
+    """The largest `remembers` of the policy and those that it wraps."""
+    found = 0.0
+    while policy is not None:
+        found = max(found, float(getattr(policy, "remembers", 0.0)))
+        policy = getattr(policy, "policy", None)
+    return found
 
 
 def _reports(entries: Iterable[str | ReportSpec]) -> dict[str, ReportSpec]:
@@ -257,6 +269,7 @@ def traits(policy: object) -> Traits:
         oracle=bool(_declared(policy, "oracle", bool(truths))),
         fixed_size=bool(_declared(policy, "fixed_size", True)),
         replace=bool(_declared(policy, "replace", False)),
+        remembers=_longest(policy),
         rounds_only=str(_declared(policy, "rounds_only", "")),
     )
 

@@ -1,6 +1,6 @@
 """Tasks in flight after their round was closed: whose clients are busy, which updates have come, which are too old."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,6 +112,11 @@ class Flight:
         """Before a round is opened: forget the tasks that are too old to be used in it; their clients are free."""
         self._flying = {key: task for key, task in self._flying.items() if round - task.round <= late}
         self._come = [task for task in self._come if round - task.round <= late]
+
+    def leave(self, clients: Collection[Client]) -> None:
+        """Forget the tasks of clients that left."""
+        self._flying = {key: task for key, task in self._flying.items() if task.client not in clients}
+        self._come = [task for task in self._come if task.client not in clients]
 
     def come(self, round: int, late: int) -> list[Task]:
         """The tasks whose updates this round may use."""

@@ -3,8 +3,9 @@
     entry    mark (8 bytes), length of the body (8), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
 
 The body is an archive with the arguments of `observe` and the record of the round. A process killed while writing
-leaves an incomplete last entry. The header has its checksum too, so its length field can be trusted: bytes that a
-client reported, stored inside an entry, are never mistaken for the start of another entry.
+leaves an incomplete last entry, shorter than its header says or with zeros at its end. Any other entry whose checksum
+is wrong is damaged, also the last one: its round had ended. The header has its checksum too, so its length field can be
+trusted: bytes that a client reported, stored inside an entry, are never mistaken for the start of another entry.
 """
 
 import errno
@@ -31,6 +32,8 @@ __all__ = ["FIX", "HEAD", "MARK", "Journal", "Turn", "mark_of", "record_of", "re
 
 MARK = b"\x93fpentry"
 HEAD = struct.Struct("<8sQII")  # mark, bytes of the body, their CRC-32, CRC-32 of the three
+TAIL = 12  # bytes at the end of a body that are not all zeros, also if a byte is damaged: of an archive, they are the
+# number of its members, and the size and the place of their list
 FIX = "the files are left as they are: restore a backup, or move the folder away to start anew"
 
 
@@ -164,14 +167,15 @@ def _whole(data: bytes, at: int) -> bytes | None:
     return body if len(body) == length and zlib.crc32(body) == check else None
 
 
-def _goes_on(data: bytes, at: int) -> bool:
-    """Whether an intact entry follows the damaged one at this byte."""
-    if (head := _header(data, at)) is not None:  # its length can be trusted
-        return _whole(data, head[0] + head[1]) is not None
-    while (at := data.find(MARK, at + 1)) >= 0:
-        if _whole(data, at) is not None:
-            return True
-    return False
+def _torn(data: bytes, at: int) -> bool:
+    """Whether the machine stopped while the entry at this byte was being written: it is short, or its end is zeros.
+
+    A file can grow before its new content is on the disk; until then that reads as zeros. Nothing may follow them.
+    """
+    if (head := _header(data, at)) is None:
+        return len(data[at:].rstrip(b"\0")) < HEAD.size
+    end = head[0] + head[1]
+    return end > len(data) or not data[max(head[0], end - TAIL) :].strip(b"\0")
 
 
 class Journal:
@@ -181,39 +185,59 @@ class Journal:
         self.path = path
         self.size = 0  # bytes of intact entries
         self.torn = False  # whether an incomplete entry followed them when the file was read
+        self._failed = b""  # an entry whose writing failed; it may still be there
 
     def read(self) -> list[bytes]:
-        """The bodies of all entries; an incomplete last entry is left out, damage anywhere else raises."""
+        """The bodies of all entries; an incomplete last entry is left out, damage raises."""
         data = self.path.read_bytes() if self.path.exists() else b""
         found: list[bytes] = []
         self.size, self.torn = 0, False
         while self.size < len(data):
             body = _whole(data, self.size)
             if body is None:
-                if _goes_on(data, self.size):  # not the last entry: later ones would be lost
+                if not _torn(data, self.size):
                     raise StateError(f"{self.path}: damaged at byte {self.size} of {len(data)}; {FIX}")
                 self.torn = True
                 break
             found.append(body)
-            head = _header(data, self.size)
-            assert head is not None
-            self.size = head[0] + head[1]
+            self.size += HEAD.size + len(body)
         return found
+
+    def check(self) -> None:
+        """Raise if another process has written to the file, or has removed it: one of both would lose its rounds."""
+        if not self.path.is_symlink():
+            self._rest()
+
+    def _rest(self) -> bytes:
+        """What follows the entries: one that was not written to its end, or nothing; anything else raises."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        rest = b""
+        if size > self.size:
+            with self.path.open("rb") as file:
+                file.seek(self.size)
+                rest = file.read()
+        if size < self.size or (rest and not _torn(rest, 0) and rest != self._failed):
+            raise StateError(
+                f"{self.path}: has {size} bytes, but this server wrote {self.size}: another process works with this "
+                "state, or has removed it. The files are left as they are; end all servers but one, start that one "
+                "again, and give each a folder of its own"
+            )
+        return rest
 
     def append(self, body: bytes) -> None:
         """Write an entry and wait until it is on the disk; a torn end is moved aside first."""
         if self.path.is_symlink():  # which a server never makes
             raise OSError(errno.ELOOP, "the journal is a symbolic link")
-        new = not self.path.exists()
+        torn, new = self._rest(), not self.path.exists()
         with atomic.opened(self.path, "w+b" if new else "r+b") as file:
-            file.seek(self.size)
-            if torn := file.read():
+            if torn:
                 atomic.write_bytes(self.path.with_name("journal.torn"), torn)
                 file.truncate(self.size)
             file.seek(self.size)
             head = HEAD.pack(MARK, len(body), zlib.crc32(body), 0)[:-4]
+            self._failed = head + struct.pack("<I", zlib.crc32(head)) + body
             try:
-                file.write(head + struct.pack("<I", zlib.crc32(head)) + body)
+                file.write(self._failed)
                 file.flush()
                 os.fsync(file.fileno())
                 if new:
@@ -222,7 +246,7 @@ class Journal:
                 with suppress(OSError):  # if this fails too, the torn entry is moved aside before the next one
                     file.truncate(self.size)
                 raise
-        self.size += HEAD.size + len(body)
+        self.size, self._failed = self.size + len(self._failed), b""
 
     def drop(self) -> None:
         """Begin anew."""

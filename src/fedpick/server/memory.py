@@ -5,7 +5,7 @@
     server.lock    held while a server uses the folder
 
 A round counts only once its entry is on disk. A server killed while writing one leaves an incomplete last entry, which
-is moved aside; that round is played again. Damage anywhere else raises an error, and no file is changed. The journal is
+is moved aside; that round is played again. Any other damage raises an error, and no file is changed. The journal is
 deleted only when both the checkpoint and the records contain its rounds; until then, missing records are restored from
 it.
 """
@@ -29,7 +29,7 @@ from fedpick.core.types import Clients
 from fedpick.server.journal import FIX, Journal, Turn, mark_of, record_of, replay, under
 from fedpick.server.models import Arrays, Models, checked_letters
 from fedpick.server.roster import Roster
-from fedpick.store.lock import lock_at
+from fedpick.store.lock import FolderLock
 from fedpick.store.records import Record
 
 __all__ = ["Memory"]
@@ -48,12 +48,12 @@ class Memory:
         self, folder: Path, roster: Roster, every: int, log: logging.Logger, models: Models | None = None
     ) -> None:
         self.folder, self.roster, self.every, self.log, self.models = folder, roster, every, log, models
-        self.letters = secrets.token_hex(4)  # of the state, by which its models are recognised
+        self.letters = secrets.token_hex(4)  # of the state, by which its models and records are recognised
         self._lettered = False  # whether state.npz has the letters
         self.state, self.journal = folder / "state.npz", Journal(folder / "journal")
         try:
             atomic.make_folder(folder)
-            self._lock = lock_at(folder / "server.lock")
+            self._lock = FolderLock(folder / "server.lock")
         except OSError as error:
             raise StateError(
                 f"{folder}: cannot be used as the folder of the state ({error.strerror}); choose another path"
@@ -187,12 +187,15 @@ class Memory:
 
     def expect(self) -> None:
         """Call before the policy learns from a round: if it is interrupted, a checkpoint is written instead."""
-        if not self.state.exists() or (self.models is not None and not self._lettered):
+        if not self.state.exists() or not self._lettered:
             self.checkpoint()
         self._whole_before, self.behind = not self.behind, True
 
     def keep(self, turn: Turn) -> None:
-        """Write a round to disk; if that fails (a full disk), an error is logged and training continues."""
+        """Write a round to disk; if that fails (a full disk), an error is logged and training continues.
+
+        Raises if another process has written to the journal.
+        """
         if self._whole_before and self.state.exists():
             self._try(lambda: self.journal.append(turn.pack(self.roster.widths, self._settings)))
         else:
@@ -200,6 +203,7 @@ class Memory:
 
     def _try(self, write: Callable[[], None]) -> None:
         try:
+            self.journal.check()
             if self.models is not None:
                 self.models.flush(self.letters)  # first, so that the state on the disk always has its model
             write()

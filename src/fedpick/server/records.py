@@ -22,13 +22,21 @@ MOST_COLUMNS = 200  # of metrics, whose names may come from clients
 class RecordWriter:
     """A run's folder to which a server writes.
 
-    `config` is for the manifest. Records in the state's journal (`journaled`) that the folder lacks are added.
+    `config` is for the manifest, as are the letters of the state, which tell whether it was replaced. Records in the
+    state's journal (`journaled`) that the folder lacks are added.
     """
 
     def __init__(
-        self, path: Path, config: dict[str, Any], roster: Roster, journaled: list[Record], log: logging.Logger
+        self,
+        path: Path,
+        config: dict[str, Any],
+        roster: Roster,
+        journaled: list[Record],
+        log: logging.Logger,
+        letters: str,
     ) -> None:
-        self.roster, self.log = roster, log
+        self.roster, self.log, self._letters = roster, log, letters
+        self._noted = False  # whether the letters are in the manifest
         self.tables = Tables(path, config)
         self._waiting: list[Record] = []
         self._written = 0.0  # time of the last write
@@ -41,8 +49,9 @@ class RecordWriter:
                     "another folder, or state= the folder that belongs to this one"
                 )
             self.tables.drop_after(reached)
-            self._names = read_clients(path) or []  # by number, including retired clients
-            self._sizes = read_census(path).get("size", np.full(len(self._names), np.nan))  # by number as well
+            # By number, including retired clients; numbers that an abandoned round gave are given again.
+            self._names = (read_clients(path) or [])[: roster.issued]
+            self._sizes = read_census(path).get("size", np.full(len(self._names), np.nan))[: roster.issued]
         except BaseException:
             self.tables.close()
             raise
@@ -71,6 +80,9 @@ class RecordWriter:
         names = dict.fromkeys(name for record in self._waiting for name in record.metrics)
         self._columns |= dict.fromkeys([*self._columns, *names][:MOST_COLUMNS])
         try:
+            if not self._noted:  # not before a round: until then a state may begin anew
+                self.tables.note({"state": self._letters})
+                self._noted = True
             self.tables.write(self._waiting, [name for name in names if name in self._columns], self._reached)
             self._reached = self._waiting[-1].round
             self._waiting, self._written = [], monotonic()
@@ -85,7 +97,14 @@ class RecordWriter:
         return not self._waiting
 
     def note_names(self) -> None:
-        """Remember name and size of each client number, also after the client is retired."""
+        """Write the names of clients that will be forgotten; if that fails, they are remembered for the next write."""
+        try:
+            self._name()
+        except StoreError as error:
+            self.log.error("%s", error)
+
+    def _name(self) -> None:
+        """Write name and size of each client number, also of those who left."""
         roster, new = self.roster, self.roster.issued - len(self._names)
         self._names += [""] * new  # "" for clients retired before there were records
         self._sizes = np.concatenate([self._sizes, np.full(new, np.nan)])
@@ -94,9 +113,6 @@ class RecordWriter:
         for number, name in zip(roster.numbers, roster.names, strict=True):
             # Lone surrogates are not valid UTF-8.
             self._names[number] = name.encode("utf-8", "backslashreplace").decode()
-
-    def _name(self) -> None:
-        self.note_names()
         self.tables.name_clients(self._names, self._sizes)
         self._named = self.roster.issued
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.core.protocol import Policy
+from fedpick.core.protocol import Policy, traits
 from fedpick.core.state import admit, observe, retire, state_fields
 from fedpick.core.types import Bools, Choice, Clients, Ints, Outcome, View
 from fedpick.server.models import Mark
@@ -42,7 +42,7 @@ class Roster:
     last: list[int] = field(default_factory=list)  # indices of the last round's cohort
     newcomers: list[Newcomers] = field(default_factory=list)  # since the last round, and clients forgotten, in order
     model: Mark | None = None  # of the model after the last round, where it is known
-    seen: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # last round in which each was available
+    seen: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # last round in which each was there
 
     def enrol(self, names: list[str], newcomers: Clients) -> None:
         """Give newcomers the next indices and numbers."""
@@ -70,7 +70,7 @@ class Roster:
         """Let the policy learn from a round; returns the clients enrolled since the round before."""
         self.state = observe(self.policy, self.state, view, choice, outcome)
         self.round = view.round
-        self.seen[view.there] = view.round
+        self.seen[view.there | view.busy | view.held] = view.round
         self.last = sorted(set(choice.ids.tolist()))
         newcomers, self.newcomers = self.newcomers, []
         return newcomers
@@ -93,9 +93,8 @@ class Roster:
         self.newcomers.append((names, None))
 
     def number(self, name: str | int) -> int:
-        """The number of an enrolled client; -1 if it has left."""
-        at = self.index.get(str(name))
-        return -1 if at is None else self.numbers[at]
+        """The number of an enrolled client."""
+        return self.numbers[self.index[str(name)]]
 
     def by_number(self, mask: Bools) -> Bools:
         """A mask of the enrolled clients as one of all that have joined so far, also if they left, by number."""
@@ -109,15 +108,28 @@ class Roster:
         """Who is there (`store.records.presence`), by number."""
         return presence(self.by_number(available))
 
+    def _remembered(self) -> Bools:
+        """Mask of the clients that the policy must not forget yet."""
+        return np.asarray(self.seen >= self.round + 1 - traits(self.policy).remembers)
+
+    def remembered(self, names: Iterable[str]) -> list[str]:
+        """Those of these enrolled clients that the policy must not forget yet."""
+        mask = self._remembered()
+        return [name for name in names if mask[self.index[name]]]
+
+    def _limit(self, most: int | None) -> int:
+        """How many clients may be enrolled; `most` is the session's `Limits.most_clients`."""
+        if most is not None:
+            return most
+        pairs = any(kind == "pairs" and len(value) for _, kind, value in state_fields(self.state))
+        return MOST_PAIRED if pairs else MOST
+
     def stale(self, there: Collection[str], after: int | None, most: int | None) -> list[str]:
-        """The clients to forget, those away longest first, but none of those that are there.
+        """The clients to forget, those away longest first, but none of those that are there or must be remembered.
 
         `after` and `most` are the session's `Limits.forget_after` and `Limits.most_clients`.
         """
-        if most is None:
-            pairs = any(kind == "pairs" and len(value) for _, kind, value in state_fields(self.state))
-            most = MOST_PAIRED if pairs else MOST
-        away = np.ones(len(self.names), dtype=np.bool_)
+        most, away = self._limit(most), ~self._remembered()
         here = [self.index[name] for name in there if name in self.index]
         away[here] = False
         gone = 0 if after is None else int(np.count_nonzero(away & (self.seen < self.round + 1 - after)))
@@ -129,3 +141,9 @@ class Roster:
         longest = np.flatnonzero(away)
         longest = longest[np.argsort(self.seen[longest], kind="stable")][:gone]
         return [self.names[at] for at in longest]
+
+    def refused(self, new: Collection[str], most: int | None) -> list[str]:
+        """The newcomers for which there is no room, if the policy must remember others; `most` as in `stale`."""
+        if not traits(self.policy).remembers:
+            return []
+        return list(new)[max(self._limit(most) - len(self.names), 0) :]

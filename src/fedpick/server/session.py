@@ -271,7 +271,8 @@ class Session:
     def retire(self, names: Collection[str]) -> None:
         """Delete clients and what was learned about them; one that comes back is a newcomer.
 
-        Names that are not enrolled are ignored. Clients that are only away for a while need no call.
+        Names that are not enrolled are ignored. Clients that are only away for a while need no call. A client that the
+        policy must remember raises.
         """
         with self.lock:
             if self._round is not None:
@@ -280,10 +281,16 @@ class Session:
             gone = [name for name in dict.fromkeys(names) if name in self.roster.index]
             if not gone:
                 return
+            if kept := self.roster.remembered(gone):
+                raise ContractError(
+                    f"{self.owner}: the policy must remember {validation.printable(kept[0])!r:.80} for "
+                    f"{self.traits.remembers:g} rounds after it was there; leave it out of `available` instead"
+                )
             self.storage.settle()
             self.storage.note_names()  # before the roster forgets them
             self.storage.expect()  # the journal has no entry for this: even if interrupted, a checkpoint must follow
             self.roster.retire(gone)
+            self.flight.leave(set(gone))
             self.storage.checkpoint()
             self.log.info("retired %d clients, %d are left", len(gone), len(self.roster.names))
 
@@ -296,13 +303,19 @@ class Session:
             away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
             self.storage.note_names()  # before they are gone
             roster.forget(gone)
+            self.flight.leave(set(gone))
             self._forgotten += len(gone)
             text = "forgot %d clients that were away for %d rounds or more, %d are left"
             self.log.warning(text, len(gone), away, len(roster.names))
 
     def _enrol(self, there: dict[str, Any]) -> None:
-        """Enrol the clients that are new."""
+        """Enrol the clients that are new; those for which there is no room are removed from `there`."""
         new = {name: value for name, value in there.items() if name not in self.roster.index}
+        if refused := self.roster.refused(new, self.limits.most_clients):
+            for name in refused:
+                del there[name], new[name]
+            text = "refused %d newcomers: the policy must remember the %d clients that are enrolled; raise most_clients"
+            self.log.warning(text, len(refused), len(self.roster.names) + len(new))
         if new:
             self.roster.enrol(list(new), self._newcomers(new))
             self.log.info("enrolled %d clients, %d in all", len(new), len(self.roster.names))
@@ -349,7 +362,7 @@ class Session:
             sent_at=roster.clock - seconds,
             mask=packed(roster.by_number(round.view.there)),
             chances=packed_chances(round.view, choice),
-            **late_uses(replace(task, client=number) for task in taken if (number := roster.number(task.client)) >= 0),
+            **late_uses(replace(task, client=roster.number(task.client)) for task in taken),
         )
         self._forgotten = 0
         record = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))

@@ -1,6 +1,8 @@
 """What is stored of a session's rounds: the state on disk, the records, the metrics that it serves; each may be off."""
 
 import logging
+import os
+import secrets
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedpick.core.errors import StateError
 from fedpick.core.types import Choice, Outcome, View
 from fedpick.server.prometheus import Metrics
 from fedpick.server.roster import Newcomers, Roster
@@ -56,8 +59,10 @@ class Storage:
         self.last: Record | None = None  # the last round's; `measure` may still add metrics
         self.writer: RecordWriter | None = None  # while it is open
         self._about, self._roster, self._log = dict(about), roster, log
+        self._letters = secrets.token_hex(4)  # of a state that is not saved, for the records
         self._fresh = False  # whether the last round has not been handed to the records yet
         self._closing: ExitStack | None = None  # while it is open: how to close it
+        self._process: int | None = None  # that opened it and has not closed it
 
     @property
     def folders(self) -> str:
@@ -70,6 +75,7 @@ class Storage:
 
     def open(self) -> None:
         """Lock the folders, and begin to serve the metrics."""
+        self._check_process()
         if self._closing is not None:
             return
         with ExitStack() as closing:
@@ -83,17 +89,37 @@ class Storage:
                 from fedpick.server.records import RecordWriter  # needs pyarrow, an optional dependency
 
                 journaled = [] if self.memory is None else self.memory.journaled()
-                self.writer = RecordWriter(self.records, self._about, self._roster, journaled, self._log)
+                state = self._letters if self.memory is None else self.memory.letters
+                self.writer = RecordWriter(self.records, self._about, self._roster, journaled, self._log, state)
                 closing.callback(setattr, self, "writer", None)
                 closing.callback(self.writer.close)
                 self.write()
-            self._closing = closing.pop_all()
+            self._closing, self._process = closing.pop_all(), os.getpid()
+
+    @property
+    def _forked(self) -> bool:
+        """Whether another process has opened the folders, and this one is a fork of it."""
+        return self._process not in (None, os.getpid())
+
+    def _check_process(self) -> None:
+        """Raise if the folders are another process's, which would write the same files."""
+        folder = self.records if self.memory is None else self.memory.folder
+        if self._forked and folder is not None:
+            raise StateError(
+                f"{folder}: the session was opened by process {self._process}, and this is a fork of it, process "
+                f"{os.getpid()}; each would lose the other's rounds. Make the session in the process that plays the "
+                "rounds, after the fork: with gunicorn in post_fork, or without --preload"
+            )
 
     def close(self) -> None:
-        """Write everything and unlock the folders."""
+        """Write everything and unlock the folders; in a fork of the process that opened them, nothing happens."""
         closing, self._closing = self._closing, None
         if closing is None:
             return
+        if self._forked:
+            closing.pop_all()
+            return
+        self._process = None
         with closing:
             self.settle()
             if self.memory is not None and self.memory.behind:
@@ -102,6 +128,7 @@ class Storage:
 
     def expect(self) -> None:
         """Note that the state is about to change; even if that is interrupted, it will be written."""
+        self._check_process()
         if self.memory is not None:
             self.memory.expect()
 

@@ -14,6 +14,7 @@ from fedpick.store.manifest import MANIFEST, machine, read_manifest
 from fedpick.store.records import ROUND_COLUMNS, Record
 
 if TYPE_CHECKING:
+    from fedpick.store.certificate import Certificate
     from fedpick.store.folder import Folder
     from fedpick.store.tables import (
         is_over,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MANIFEST",
     "ROUND_COLUMNS",
+    "Certificate",
     "Folder",
     "Record",
     "RunState",
@@ -51,7 +53,7 @@ __all__ = [
     "write_archive",
 ]
 
-_PARQUET = {"Folder": "folder", "Tables": "writer"} | dict.fromkeys(
+_PARQUET = {"Certificate": "certificate", "Folder": "folder", "Tables": "writer"} | dict.fromkeys(
     (
         *("is_over", "reached", "read_census", "read_chances", "read_clients", "read_presence", "read_rounds"),
         *("read_selections", "read_uses"),

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedpick._support import atomic, user_code
+from fedpick._support import atomic, git, user_code
 from fedpick._support.archive import is_newer
 from fedpick._version import NUMBERS, __version__
 from fedpick.core.errors import FedpickError, StoreError
@@ -35,29 +35,6 @@ def _source_hash() -> str:
     return found.hexdigest()
 
 
-def _commit() -> str | None:
-    """Git commit of the working directory; files are read because git would run hooks that a folder configures."""
-    try:
-        here = Path.cwd()
-        checkout = next(folder for folder in (here, *here.parents) if (folder / ".git").exists())
-        git = checkout / ".git"
-        if git.is_file():  # a worktree
-            git = checkout / git.read_text().removeprefix("gitdir:").strip()
-        head = (git / "HEAD").read_text().strip()
-        if not head.startswith("ref:"):
-            return head[:40] or None
-        ref, common = head.removeprefix("ref:").strip(), git
-        if (git / "commondir").is_file():
-            common = git / (git / "commondir").read_text().strip()
-        for place in (git, common):
-            if (place / ref).is_file():
-                return (place / ref).read_text().strip()[:40]
-        packed = (common / "packed-refs").read_text().splitlines()
-        return next((line.split()[0] for line in packed if line.endswith(f" {ref}")), None)
-    except (OSError, UnicodeDecodeError, IndexError, StopIteration):
-        return None
-
-
 @lru_cache(maxsize=1)  # finding them takes longer than a short run
 def _versions() -> dict[str, str]:
     """Of the packages that are installed and can change a result."""
@@ -76,7 +53,7 @@ def machine() -> dict[str, Any]:
         "versions": dict(_versions()),
         "python": platform.python_version(),
         "source": _source_hash(),
-        "commit": _commit(),
+        "commit": git.commit(),
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},
     }
 

@@ -13,7 +13,7 @@ from fedpick._support import atomic, user_code
 from fedpick.core.errors import StoreError
 from fedpick.store import manifest as manifests
 from fedpick.store import tables
-from fedpick.store.lock import lock_at
+from fedpick.store.lock import FolderLock
 from fedpick.store.manifest import MANIFEST, as_json, read_manifest
 from fedpick.store.parquet import Label, covers, pa, write_sealed
 from fedpick.store.records import Record
@@ -51,7 +51,7 @@ class Tables:
             read_manifest(self.path)  # raises before any file is created
         with self._careful("the folder"):
             atomic.make_folder(self.path / "parts")
-            self._lock = lock_at(self.path / "run.lock")
+            self._lock = FolderLock(self.path / "run.lock")
             try:
                 self._lock.acquire()
             except TimeoutError:
