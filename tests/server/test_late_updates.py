@@ -193,3 +193,17 @@ def test_answers_are_of_use_for_as_many_deadlines_as_rounds():
     assert fp.Session(fp.Uniform(2), late=2).late.lifetime(30.0) == 90.0
     assert fp.Session(fp.Uniform(2)).late.lifetime(30.0) == 30.0
     assert fp.Session(fp.Uniform(2), late=2).late.lifetime(None) is None
+
+
+def test_late_answers_count_as_messages_in_the_round_in_which_they_come():
+    """They counted in simulated runs only."""
+    session = fp.Session(fp.Uniform(4), late=2)
+    play(session, {"ada": np.ones(2)})
+    assert session.last.messages == 4 + 1
+    session.keep("bob", np.ones(2), round=1)
+    session.late.drop("cyd", 1, "an error")
+    session.keep("eve", np.ones(2), round=1)  # nothing is owed
+    play(session, {"ada": np.ones(2)})
+    assert session.last.messages == 3 + 1 + 2
+    play(session, {})
+    assert session.last.messages == 1  # ada; the others still work
