@@ -133,6 +133,10 @@ class Round:
         assert self._shares[1] is not None
         return float(self._shares[1][at])
 
+    def share(self, name: str) -> float:
+        """As `base`, but for a factor that all clients of the round have in common, which is known when it is full."""
+        return float(self._bases[self._index[name]])
+
     def drawn(self, name: str) -> int:
         """How often a chosen client was drawn: more than once only with replacement."""
         return int(self.cohort.choice.times[self._index[name]])
