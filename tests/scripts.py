@@ -166,7 +166,7 @@ class Script:
     def context(self, round: int, idle: np.ndarray) -> np.ndarray:
         """What is known of each client before a round; the last column is who was idle."""
         rng = np.random.default_rng([self.seed, 2, round])
-        return np.column_stack([rng.uniform(0.5, 1.5, (CLIENTS, 2)), idle.astype(float)])
+        return np.column_stack([rng.uniform(0.5, 1.5, (CLIENTS, 2))[: len(idle)], idle.astype(float)])
 
     def probes(self, round: int) -> np.ndarray:
         """The loss that each client answers a probe with."""
@@ -365,7 +365,7 @@ def options(script: Script) -> dict[str, Any]:
         "deadline": script.deadline,
         "late": Lateness(script.late, script.beta),
         "seed": script.seed,
-        "context": lambda round, names, idle: script.context(round, idle)[: len(names)],
+        "context": lambda round, names, idle: script.context(round, idle),
     }
 
 

@@ -300,7 +300,7 @@ def _usable(updates: Updates, used: Bools) -> Bools:
             f"Trainer.train returned {type(updates).__name__}, but must return fp.Updates: the losses, and what "
             "Trainer.aggregate needs"
         )
-    usable = possible(np.asarray(updates.loss))
+    usable: Bools = possible(np.asarray(updates.loss))
     if updates.valid is not None:
         usable = usable & updates.valid
     if usable.shape != used.shape:
