@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_flower import FakeGrid, content
+from fake_flower import FakeGrid, content, trains
 from flwr.app import Array, ArrayRecord, Error
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
@@ -202,3 +202,34 @@ def test_newcomers_are_the_same_in_flower_and_in_a_session(first: int) -> None:
         check_same(served, flower, f"script {number}", errors(script, served))
         grown += len(told.views[-1].there) > len(told.views[0].there)
     assert grown >= 3
+
+
+def test_a_reply_that_turns_out_to_be_unusable_does_not_end_the_wait_for_others(clock):
+    """The round closed with too few updates: a loss of 1e13, or arrays unlike the others', counted as one of them."""
+
+    def odd(message):
+        return 2.0, content(ArrayRecord({"w": Array(np.ones(2)), "v": Array(np.ones(2))}), train_loss=0.5)
+
+    for bad in (trains(2.0, train_loss=1e13), trains(2.0, train_loss=math.nan), odd):
+        nodes = {1: trains(1.0), 2: bad, 3: trains(3.0), 4: trains(9.0)}
+        strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.OverSelect(fp.Uniform(2), 2.0), deadline=20.0)
+        strategy.start(FakeGrid(clock, nodes), ArrayRecord({"w": Array(np.zeros(2))}), num_rounds=1)
+        found = dict(zip(strategy.last.ids.tolist(), strategy.last.status.tolist(), strict=True))
+        done, failed, surplus = fp.Status.DONE, fp.Status.FAILED, fp.Status.SURPLUS
+        assert found == {0: done, 1: failed, 2: done, 3: surplus}
+        assert strategy.last.seconds < 5.0
+
+
+def test_what_comes_late_and_cannot_be_used_ends_the_wait_and_frees_its_client(clock):
+    """Only an update that could be used did; Flower went on waiting for a minute."""
+
+    def broken(message):
+        return 15.0, content(ArrayRecord({"w": Array(np.full(2, np.nan))}), train_loss=0.5)
+
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(1), deadline=10.0, late=2)
+    grid = FakeGrid(clock, {1: broken})
+    strategy.start(grid, ArrayRecord({"w": Array(np.zeros(2))}), num_rounds=2)
+    assert strategy.last.ids.tolist() == []
+    assert 5.0 <= strategy.last.seconds <= 6.0
+    assert strategy.last.messages == 1
+    assert strategy.session.free(["node:1"]) == ["node:1"]
