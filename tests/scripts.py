@@ -295,9 +295,10 @@ def check_rules(script: Script, heard: list[Heard], policy: "Listening", mean: b
 
 @dataclass(eq=False)
 class Listening:
-    """A policy, and what it saw and chose."""
+    """A policy, and what it saw and chose; each ask has random numbers of its own, keyed by its number."""
 
     policy: Any
+    seed: int
     views: list[fp.View] = field(default_factory=list)
     choices: list[fp.Choice] = field(default_factory=list)
     outcomes: list[fp.Outcome] = field(default_factory=list)
@@ -313,6 +314,8 @@ class Listening:
 
     def select(self, state: Any, view: fp.View, rng: np.random.Generator) -> fp.Choice:
         asked: list[np.ndarray] = []
+        assert rng.bit_generator.state == fp.rng.stream(self.seed, view.round, "policy").bit_generator.state
+        assert view.version == view.round - 1
 
         def probe(ids: Any, /, *, batch: int | None = None) -> Any:
             asked.append(np.asarray(ids))
@@ -371,7 +374,7 @@ def options(script: Script) -> dict[str, Any]:
 
 def play_session(script: Script) -> tuple[list[Heard], Listening]:
     """The script as a server of one's own plays it, with its own small loop over events."""
-    policy = Listening(script.policy)
+    policy = Listening(script.policy, script.seed)
     valued = next(iter(script.about.valued), None)
     heard: list[Heard] = []
     with server_clock() as clock:

@@ -118,7 +118,7 @@ def run_of(script: Script, **settings: Any) -> tuple[fp.Run, Listening]:
         federated(script), MODEL, batch=1, steps=1, form="vmap", evaluate_every=1000, spread_every=0, **settings
     )
     trainer.script, trainer.reports = script, ("update_norm", *script.reports)
-    policy = Listening(script.policy)
+    policy = Listening(script.policy, script.seed)
     world = World(
         script.clients,
         availability=There(script),

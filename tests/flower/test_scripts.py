@@ -124,7 +124,7 @@ def scripted_grid(script: Script):
 
 def play_flower(script: Script) -> tuple[list[Heard], Listening]:
     """The script as Flower plays it, with FedAvg inside."""
-    policy, valued = Listening(script.policy), next(iter(script.about.valued), None)
+    policy, valued = Listening(script.policy, script.seed), next(iter(script.about.valued), None)
     heard: list[Heard] = []
 
     def described(names: list[str]) -> fp.Clients:
