@@ -133,3 +133,18 @@ def test_late_updates_are_fetched_and_handed_over(refuses, caplog):
     second.close()
     assert [came.name for came, _ in second.late] == (["cyd"] if refuses is None else [])
     assert ("late update of cyd dropped: ValueError: odd" in caplog.text) == isinstance(refuses, Exception)
+
+
+def test_the_mean_of_those_in_time_is_right_also_if_others_are_surplus():
+    """The last update that was needed weighed more in it than those before."""
+
+    class AsTheyAre(fp.Uniform):
+        def select(self, state, view, rng):
+            ids = np.flatnonzero(view.available)
+            return fp.Choice(ids, weights=np.full(len(ids), 0.25), normalise=False)
+
+    asked = begin(fp.Session(fp.OverSelect(AsTheyAre(2), 2.0), late=1), "ada", "bob", "cyd", "dan")
+    for name, moved in (("ada", (1.0, 0.0)), ("bob", (0.0, 1.0))):
+        assert asked.take(name, trained(*moved)) == fp.Status.DONE
+    assert asked.round.full
+    assert asked._mean.apart(np.array([0.5, 0.5])) == 0.0

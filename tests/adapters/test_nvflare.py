@@ -357,9 +357,9 @@ def test_a_round_ends_when_all_have_answered_or_are_gone_or_at_the_deadline(monk
     rounds = Rounds(monkeypatch, Witness(cohort_size=3), late=2, deadline=10)
     job, (_, answer) = rounds.job, rounds.begin()
     assert job.get_num_standing_tasks() == 3
-    job._round._begun -= 10.0
+    job._round._asked -= 10.0
     assert job.get_num_standing_tasks() == 0
-    job._round._begun += 10.0
+    job._round._asked += 10.0
     answer("site-1", 1.0)
     answer("site-2", math.nan)
     assert job.get_num_standing_tasks() == 1

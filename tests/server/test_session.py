@@ -719,3 +719,27 @@ def test_limits_that_are_no_limits_are_refused():
         fp.SettingError, match=r"Session: limits = 3, but must be a fedpick.server.Limits, such as Limits"
     ):
         fp.Session(fp.Uniform(2), limits=3)
+
+
+def test_what_came_before_the_choice_is_in_no_duration_and_uses_up_no_deadline(monkeypatch):
+    """Seconds of probing were in every duration, and taken from the deadline; not so in simulated runs."""
+    now = [100.0]
+    for module in ("round", "session"):
+        monkeypatch.setattr(f"fedpick.server.{module}.monotonic", lambda: now[0])
+
+    def probe(names, batch):
+        now[0] += 8.0
+        return np.ones(len(names))
+
+    session = fp.Session(fp.PowerOfChoice(3, 3), deadline=10.0)
+    for _ in range(2):
+        with session.round(["ada", "bob", "cyd"], probe=probe) as r:
+            now[0] += 3.0
+            r.done("ada", loss=1.0)
+            now[0] += 7.0
+            r.done("bob", loss=1.0, seconds=9.5)
+            assert not r.wait()
+    found = dict(zip(r.chosen, session.last.duration.tolist(), strict=True))
+    assert found == {"ada": 3.0, "bob": 10.0, "cyd": 10.0}
+    assert session.last.seconds == 18.0
+    assert (session.last.clock, session.last.sent_at) == (36.0, 26.0)

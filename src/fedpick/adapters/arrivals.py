@@ -16,6 +16,7 @@ class Arrivals:
     """When the replies of a round arrived; a round may send messages several times."""
 
     took: dict[str, float] = field(default_factory=dict)  # seconds until the reply, by message
+    seen: dict[str, float] = field(default_factory=dict)  # seconds until the look that found it
     refused: set[str] = field(default_factory=set)  # messages that the framework did not send
     limit: float | None = None  # seconds that were allowed
     enough: Callable[[Any], bool] | None = None  # gets each reply as it comes: whether no more are needed
@@ -57,7 +58,7 @@ def poll(
         for name in [name for name in waiting if name in pulled]:  # of one look, in the order in which they were sent
             del waiting[name]
             found[name] = pulled[name], (before + looked) / 2.0 - begun  # it came somewhere between two looks
-            noted.took[name] = found[name][1]
+            noted.took[name], noted.seen[name] = found[name][1], looked - begun
             if noted.enough is not None and noted.enough(pulled[name]):
                 enough = True
         if enough:

@@ -148,15 +148,15 @@ class Selected(FedAvg):  # type: ignore[misc]
             number = self._round.number
             if not self._round.view.busy.any():  # NVFlare would send to all sites
                 raise MissingError(f"round {number}: none of {len(there)} connected sites was chosen; connect more")
-            # Everyone still works on an earlier round: a round in which nobody is asked passes.
-            self.logger.info(f"round {number}: all of {len(may)} sites are busy, nobody is asked")
-            Quorum(self._session, "smaller", "").wait_for_late()
+            # As when everyone still works on an earlier round: a round in which nobody is asked passes.
+            self.logger.info(f"round {number}: of {len(may)} sites, some of which are busy, nobody is asked")
+            Quorum(self._session, "smaller", "").wait_for_late(bool(self._round.view.available.any()))
             self._round.close()
 
     def send_model(self, *args: Any, **kwargs: Any) -> None:
         """As FedAvg, with a check of each answer; late ones are taken until they are of no use any more."""
         asked = self._ask(kwargs["data"].params, kwargs["callback"])
-        timeout = self._session.late.lifetime(self.deadline)
+        timeout = self._session.pace.lifetime(self.deadline)
         kwargs |= {"timeout": timeout, "callback": lambda result: self._receive(result, asked)}
         super().send_model(*args, **kwargs)
 

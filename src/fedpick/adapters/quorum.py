@@ -69,10 +69,14 @@ class Quorum:
         self._settled = len(found)
         return found
 
-    def wait_for_late(self) -> None:
-        """Wait until a late update comes, or as long as the pace says: for a round in which everyone is busy."""
-        begun, late = monotonic(), self.session.late
-        late.fetch()
-        while not late.waiting and (left := self.session.pace.wait - (monotonic() - begun)) > 0:
+    def wait_for_late(self, free: bool) -> None:
+        """Wait in a round in which nobody is asked: until an answer to an earlier one comes, or as the pace says.
+
+        `free`: whether some clients could have been asked.
+        """
+        begun, session = monotonic(), self.session
+        before, limit = session.flight.landed, session.pace.empty(free, None)
+        session.late.fetch()
+        while session.flight.landed == before and (left := limit - (monotonic() - begun)) > 0:
             sleep(min(1.0, left))
-            late.fetch()
+            session.late.fetch()

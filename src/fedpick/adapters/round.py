@@ -82,7 +82,7 @@ class FrameworkRound:
             if update.status == Status.DONE and update.moves:
                 numbers = flat(update.moves)
                 if self._mean.fits(numbers):
-                    self._mean.add(numbers, self.round.base(name))
+                    self._mean.add(numbers, self.round.share(name))
             update.moves = {}  # as large as the model
             return update.status
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Floats, Ints, Outcome, Status
+from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Ints, Outcome, Status
 from fedpick.engine.weights import merged, of_used
 
 __all__ = ["Cohort", "possible"]
@@ -13,11 +13,9 @@ __all__ = ["Cohort", "possible"]
 FLYING = -1  # instead of a status: neither answered nor given up
 
 
-def possible(loss: Floats) -> Bools:
-    """Mask of the losses that a client can have; an answer with another one is FAILED."""
-    with np.errstate(invalid="ignore"):
-        mask: Bools = np.abs(loss) <= LOSS_LIMIT
-    return mask
+def possible(loss: Any) -> Any:
+    """Whether a client can have this loss, or each of an array; an answer with another one is FAILED."""
+    return abs(loss) <= LOSS_LIMIT  # a NaN is not
 
 
 class Cohort:
@@ -85,7 +83,7 @@ class Cohort:
         """
         if self._status[at] != FLYING:
             return Status(self._status[at])
-        fine = usable and (loss is None or abs(loss) <= LOSS_LIMIT)  # a NaN is not
+        fine = usable and (loss is None or possible(loss))
         found = Status.FAILED if not fine else Status.SURPLUS if self.full else Status.DONE
         self._status[at] = found
         self.flying -= 1

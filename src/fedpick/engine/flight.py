@@ -50,6 +50,7 @@ class Flight:
     """
 
     issued: int = 0  # tasks so far: the next task's id
+    landed: int = 0  # answers that came since the last record
     _flying: dict[tuple[Client, int], Task] = field(default_factory=dict)  # by client and round
     _come: list[Task] = field(default_factory=list)
 
@@ -97,16 +98,15 @@ class Flight:
         If not `held`, its update cannot be used.
         """
         task = self._flying.pop((client, round), None)
+        self.landed += task is not None
         if task is not None and held:
             self._come.append(task)
         return task
 
-    def land(self, clock: float) -> int:
-        """Let all answers arrive that are due by now; returns their number."""
-        due = [task for task in self._flying.values() if task.due <= clock]
-        for task in due:
+    def land(self, clock: float) -> None:
+        """Let all answers arrive that are due by now."""
+        for task in [task for task in self._flying.values() if task.due <= clock]:
             self.arrive(task.client, task.round)
-        return len(due)
 
     def give_up(self, round: int, late: int) -> None:
         """Before a round is opened: forget the tasks that are too old to be used in it; their clients are free."""

@@ -25,8 +25,8 @@ class Rounds:
         beta: of the weight of late updates, in [0, 1]; with 0 they are not compared with those in time.
         wait: seconds until the server looks again if nobody can be asked; an update that comes ends the wait.
 
-    >>> Rounds(deadline=30.0, late=2).lifetime
-    90.0
+    >>> Rounds(deadline=30.0, late=2).lifetime(30.0)
+    150.0
     """
 
     deadline: float | None = None
@@ -46,10 +46,12 @@ class Rounds:
         require(0.0 <= self.beta <= 1.0, f"{owner}: late.beta", self.beta, "in [0, 1]")
         require(0 < self.wait < np.inf, f"{owner}: wait", self.wait, "a number of seconds > 0")
 
-    @property
-    def lifetime(self) -> float | None:
-        """Seconds for which an answer is of use; None: no limit."""
-        return None if self.deadline is None else (1 + self.late) * self.deadline
+    def lifetime(self, limit: float | None) -> float | None:
+        """Seconds for which an answer to a round that lasts up to `limit` can be of use; None: no limit.
+
+        Each of the `late` rounds after it can last as long, and as long again if clients are probed, or for `wait`.
+        """
+        return None if limit is None else limit + self.late * max(2.0 * limit, self.wait)
 
     def empty(self, free: bool, first: float | None) -> float:
         """Seconds that a round without a cohort lasts.

@@ -84,5 +84,6 @@ def weigh(base: Floats, relative: Bools) -> Floats:
     >>> weigh(np.array([1.0, 3.0, 0.25]), np.array([True, True, False])).tolist()
     [0.25, 0.75, 0.25]
     """
-    total = base[relative].sum()
-    return np.where(relative, base / max(total, np.finfo(np.float64).tiny), base)  # all may be 0
+    found, total = base.copy(), base[relative].sum()
+    found[relative] /= max(total, np.finfo(np.float64).tiny)  # all may be 0
+    return found

@@ -88,10 +88,6 @@ class LateUpdates:
                 for at in cohort.late.tolist()
             )
 
-    def lifetime(self, limit: float | None) -> float | None:
-        """Seconds for which answers to a round's messages are of use, if the round lasts `limit`; None: no limit."""
-        return None if limit is None else (1 + self.rounds) * limit
-
     def owes(self, name: str, round: int) -> bool:
         """Whether an update of this client for this round may still come."""
         return self._flight.owes(name, round)

@@ -41,7 +41,8 @@ class Round:
         self.megabytes = 0.0  # of the model, for the records; in units of 1e6 bytes
         self.model: Mapping[str, Any] | None = None  # the new one, kept with `Session(model=...)`; None: no change
         self.record: Record | None = None  # set when the round has ended
-        self._session, self._begun = session, begun
+        self._session, self._asked = session, monotonic()
+        self.before = self._asked - begun  # seconds that enrolling, probing and choosing took
         self._names = session.roster.names
         self.cohort = Cohort(choice, session.traits.keeps, session.flight.issue(len(choice)))
         self._index = {self._names[k]: at for at, k in enumerate(self.cohort.choice.ids.tolist())}  # position by name
@@ -132,6 +133,10 @@ class Round:
         assert self._shares[1] is not None
         return float(self._shares[1][at])
 
+    def share(self, name: str) -> float:
+        """As `base`, but for a factor that all clients of the round have in common, which is known when it is full."""
+        return float(self._bases[self._index[name]])
+
     def drawn(self, name: str) -> int:
         """How often a chosen client was drawn: more than once only with replacement."""
         return int(self.cohort.choice.times[self._index[name]])
@@ -142,8 +147,8 @@ class Round:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the round began, until it is settled."""
-        return monotonic() - self._begun if self._took is None else self._took
+        """Seconds since the clients were chosen, until the round is settled."""
+        return monotonic() - self._asked if self._took is None else self._took
 
     @property
     def full(self) -> bool:
@@ -175,7 +180,7 @@ class Round:
             reports: by name; those that the policy learns from are kept.
             update: any object, returned by `updates`.
             size: number of examples that it trained on, for `parts`; None: the client's size.
-            arrived: seconds from the start of the round to the answer; None: until now.
+            arrived: seconds from the choice to the answer; None: until now.
         """
         with self._changed:
             at = self._waits_for(name)
@@ -244,7 +249,7 @@ class Round:
         accepted, so `updates` and what the policy learns from do not change afterwards.
 
         Args:
-            seconds: longest time since the start of the round; None: the session's deadline.
+            seconds: longest time since the choice; None: the session's deadline.
         """
         with self._changed:
             self.limit = self.limit if seconds is None else seconds
@@ -310,13 +315,17 @@ class Round:
 
     @property
     def messages(self) -> int:
-        """Messages sent and received, including probes."""
-        return len(self.cohort) + self.cohort.back + 2 * self.probes
+        """Messages sent and received, including probes and late answers to earlier rounds."""
+        return len(self.cohort) + self._back + 2 * self.probes
 
     @property
     def traffic(self) -> float:
         """Megabytes sent and received; a probe's answer, one number, is not counted."""
-        return self.megabytes * (len(self.cohort) + self.cohort.back + self.probes)
+        return self.megabytes * (len(self.cohort) + self._back + self.probes)
+
+    @property
+    def _back(self) -> int:
+        return self.cohort.back + self._session.flight.landed
 
     def _make_outcome(self) -> Outcome:
         """The outcome that the policy learns from, aligned with its choice."""

@@ -345,7 +345,7 @@ class Session:
         roster.tasks = self.flight.issued
         newcomers = roster.learn(round.view, choice, outcome)
         self.continuity.set_model(round.number, round.model)
-        seconds = round.seconds
+        seconds = round.before + round.seconds
         roster.clock += seconds
         record = Record.of(
             round.view,
@@ -359,12 +359,12 @@ class Session:
             metrics={name: value for name, value in notes.items() if value},
             there=None if self.storage.writer is None else roster.there(round.view.there),
             joined=roster.issued,
-            sent_at=roster.clock - seconds,
+            sent_at=roster.clock - round.seconds,
             mask=packed(roster.by_number(round.view.there)),
             chances=packed_chances(round.view, choice),
             **late_uses(replace(task, client=roster.number(task.client)) for task in taken),
         )
-        self._forgotten = 0
+        self._forgotten = self.flight.landed = 0
         record = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
         self.storage.save(round.view, choice, outcome, record, newcomers)
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedpick.core import errors
 from fedpick.core.errors import MissingError
 from fedpick.core.types import Clients, Floats
+from fedpick.engine.cohort import possible
 
 __all__ = [
     *("LARGEST_SIZE", "LOSSES", "SECONDS", "loss_of", "newcomers", "number", "printable", "report"),
@@ -59,7 +60,7 @@ def loss_of(metrics: Mapping[str, Any]) -> tuple[float | None, str]:
     for name in LOSSES:
         if name in metrics and not isinstance(metrics[name], list):
             loss = number(metrics[name])
-            return loss, "" if math.isfinite(loss) else f"metric {name!r} is {printable(metrics[name])[:40]}"
+            return loss, "" if possible(loss) else f"metric {name!r} is {printable(metrics[name])[:40]}"
     return None, ""
 
 

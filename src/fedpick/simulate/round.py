@@ -300,7 +300,7 @@ def _usable(updates: Updates, used: Bools) -> Bools:
             f"Trainer.train returned {type(updates).__name__}, but must return fp.Updates: the losses, and what "
             "Trainer.aggregate needs"
         )
-    usable = possible(np.asarray(updates.loss))
+    usable: Bools = possible(np.asarray(updates.loss))
     if updates.valid is not None:
         usable = usable & updates.valid
     if usable.shape != used.shape:
@@ -317,7 +317,6 @@ class Closed(NamedTuple):
     choice: Choice  # with inclusion and weights of those used
     outcome: Outcome
     seconds: float
-    landed: int  # answers of earlier rounds that came in this one
 
 
 def close(state: RunState, chosen: OpenRound, updates: Updates | None) -> Closed:
@@ -340,7 +339,8 @@ def close(state: RunState, chosen: OpenRound, updates: Updates | None) -> Closed
         reports[name] = values = np.array(values)
         if values.dtype.kind == "f" and len(values) == len(cohort):
             values[~cohort.used] = np.nan  # of those that are not used, nothing has come
-    return Closed(cohort.settled(), cohort.outcome(reports), seconds, state.flight.land(world.clock))
+    state.flight.land(world.clock)
+    return Closed(cohort.settled(), cohort.outcome(reports), seconds)
 
 
 def _reported(policy: Policy[Any], clients: Clients, outcome: Outcome) -> float:
@@ -370,7 +370,7 @@ def settle(
     state.round = chosen.round
 
     asked = 0 if chosen.first is None or chosen.first.cohort is None else len(chosen.first.cohort)
-    back = chosen.cohort.back + closed.landed
+    back, state.flight.landed = chosen.cohort.back + state.flight.landed, 0
     models = (asked or len(choice)) + back + chosen.probes  # in two phases, all who are asked get the model
     return Record.of(
         chosen.view,

@@ -4,7 +4,8 @@ A reply that Flower's strategies cannot aggregate (different keys or shapes, NaN
 with an exception. Here it counts as a failure of its client, and the base strategy does not get it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +79,11 @@ def read_reply(message: Message, *, sent: ArrayRecord | None, weight: str | None
     return reply
 
 
+def _is_expiry(reply: Message) -> bool:
+    """Whether Flower says that no answer came in time, or none that it still has."""
+    return reply.has_error() and reply.error.code in EXPIRED
+
+
 @dataclass(eq=False, kw_only=True)
 class Exchange(FrameworkRound):
     """A round of the session with its messages and replies."""
@@ -88,7 +94,7 @@ class Exchange(FrameworkRound):
     arrivals: Arrivals
     replies: dict[str, Reply] = field(default_factory=dict)  # by the clients' names, in the order of arrival
     _asked: dict[str, str] = field(default_factory=dict)  # the clients' names by message
-    _good: int = 0  # draws whose replies can be used
+    _good: Counter[Hashable] = field(default_factory=Counter)  # draws whose replies can be used together
 
     def __post_init__(self) -> None:
         self.arrivals.enough = self.enough
@@ -117,14 +123,15 @@ class Exchange(FrameworkRound):
         if len(self.replies) == before:  # not a reply to this round's training
             return False
         name, reply = next(reversed(self.replies.items()))
-        self._good += 0 if reply.why else self.round.drawn(name)
-        return keep is not None and self._good >= keep
+        if reply.why or keep is None:
+            return False
+        self._good[reply.shape] += self.round.drawn(name)
+        return self._good[reply.shape] >= keep
 
     def _expired(self, reply: Message, message: Message) -> bool:
         """Whether the time to live has passed, which is treated as no answer: the client is LATE."""
-        took = self.arrivals.took.get(message.metadata.message_id)
-        expired = reply.has_error() and reply.error.code in EXPIRED
-        return expired and (took is None or took >= 0.9 * message.metadata.ttl)
+        seen = self.arrivals.seen.get(message.metadata.message_id)
+        return _is_expiry(reply) and (seen is None or seen >= 0.9 * message.metadata.ttl)
 
     def judge(self) -> None:
         """Report each client's result to the session; the round ends when it is closed, with the new model."""
@@ -165,6 +172,7 @@ class Exchange(FrameworkRound):
         late, number = self.session.late, self.round.number
         owed = {m.metadata.message_id: name for name, m in self.messages.items() if late.owes(name, number)}
         for reply in self.grid.pull_messages(set(owed)) if owed else ():
-            if (name := owed.pop(reply.metadata.reply_to_message_id, None)) is not None:
+            name = owed.pop(reply.metadata.reply_to_message_id, None)
+            if name is not None and not _is_expiry(reply):  # then it stays busy until its answer would be too late
                 self.take(name, self.read(reply))
         return bool(owed)

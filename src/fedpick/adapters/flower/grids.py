@@ -10,7 +10,7 @@ from fedpick.adapters.arrivals import LONGEST, Arrivals, earliest, poll
 from fedpick.adapters.flower.logs import log
 from fedpick.adapters.presence import Connection
 from fedpick.core.errors import ContractError
-from fedpick.server.late_updates import LateUpdates
+from fedpick.engine.paces import Rounds
 
 __all__ = ["GatedGrid", "RestrictedGrid", "WatchedGrid", "connections", "exchange", "expire", "unwrapped"]
 
@@ -129,9 +129,9 @@ def exchange(
 class WatchedGrid(_GridWrapper):
     """A grid that notes when replies arrive, and stops waiting at the deadline (seconds)."""
 
-    def __init__(self, grid: Grid, deadline: float | None, late: LateUpdates | None = None) -> None:
+    def __init__(self, grid: Grid, deadline: float | None, pace: Rounds | None = None) -> None:
         super().__init__(grid)
-        self.deadline, self.late = deadline, late  # late: for how long replies to training may come
+        self.deadline, self.pace = deadline, pace  # pace: for how long replies to training may come
         self.begin()
 
     def begin(self) -> Arrivals:
@@ -143,5 +143,5 @@ class WatchedGrid(_GridWrapper):
         """Send and wait for replies, until the deadline or the caller's timeout, whichever is earlier."""
         sent, limit = list(messages), earliest(timeout, self.deadline)
         training = all(message.metadata.message_type.startswith("train") for message in sent)
-        lives = self.late.lifetime(limit) if self.late is not None and training else limit
+        lives = self.pace.lifetime(limit) if self.pace is not None and training else limit
         return exchange(self.grid, sent, limit, self.last, lives)

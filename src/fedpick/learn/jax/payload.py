@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpick.core.types import Bools, Floats, Ints, Updates
+from fedpick.engine.cohort import possible
 from fedpick.engine.weights import late_weights, weigh
 
 __all__ = ["join_late", "keep", "part", "restored", "usable", "weighed"]
@@ -16,9 +17,9 @@ ROWS = 8  # updates are padded to a multiple of this: a new shape is compiled an
 
 
 def usable(updates: Updates) -> tuple[Ints, Ints]:
-    """(positions in the cohort, slots in the payload) of the updates that are numbers."""
+    """(positions in the cohort, slots in the payload) of the updates that can be used."""
     _, at, slots = updates.payload
-    good = np.isfinite(updates.loss[at]) & (True if updates.valid is None else updates.valid[at])
+    good = possible(np.asarray(updates.loss)[at]) & (True if updates.valid is None else updates.valid[at])
     return at[good], slots[good]
 
 
