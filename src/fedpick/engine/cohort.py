@@ -8,7 +8,7 @@ import numpy as np
 from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Floats, Ints, Outcome, Status
 from fedpick.engine.weights import merged, of_used
 
-__all__ = ["Cohort", "possible"]
+__all__ = ["Cohort", "fits", "possible"]
 
 FLYING = -1  # instead of a status: neither answered nor given up
 
@@ -18,6 +18,11 @@ def possible(loss: Floats) -> Bools:
     with np.errstate(invalid="ignore"):
         mask: Bools = np.abs(loss) <= LOSS_LIMIT
     return mask
+
+
+def fits(loss: float | None) -> bool:
+    """Whether a client can have this loss, or reports none."""
+    return loss is None or abs(loss) <= LOSS_LIMIT  # a NaN is not
 
 
 class Cohort:
@@ -84,7 +89,7 @@ class Cohort:
         """
         if self._status[at] != FLYING:
             return Status(self._status[at])
-        fine = usable and (loss is None or abs(loss) <= LOSS_LIMIT)  # a NaN is not
+        fine = usable and fits(loss)
         found = Status.FAILED if not fine else Status.SURPLUS if self.full else Status.DONE
         self._status[at] = found
         self.flying -= 1
