@@ -63,7 +63,8 @@ ANYONE = st.sampled_from([*NAMES, "", "x" * 501])
 def test_who_is_there_and_who_is_new_as_if_names_were_read_one_by_one(rounds) -> None:
     session, enrolled, seen, number = fp.Session(fp.Uniform(3), limits=Limits(most_clients=6)), [], {}, 0
     for listed, approved, described in rounds:
-        may = [name for name in dict.fromkeys(listed) if 0 < len(name) <= 500 and (approved is None or name in approved)]
+        valid = [name for name in dict.fromkeys(listed) if 0 < len(name) <= 500]
+        may = [name for name in valid if approved is None or name in approved]
         given_as = {name: 5.0 + len(name) for name in listed} if described else listed
         eligible = None if approved is None else lambda name, approved=approved: name in approved
         if not may:
