@@ -17,7 +17,7 @@ from fedpick.core.errors import MissingError, SettingError, UnknownNameError
 from fedpick.experiment import executors
 from fedpick.simulate import run as simulate
 from fedpick_papers import studies
-from fedpick_papers.studies import _jobs, _storage, _study
+from fedpick_papers.studies import _storage, _study
 from fedpick_papers.studies._jobs import conduct, folder_of, key
 from fedpick_papers.studies._progress import Estimate, Progress
 from fedpick_papers.studies._runs import chosen_in, play_scheme

@@ -70,10 +70,8 @@ def save_page(outcome: Reproduction, folder: str | os.PathLike[str], *, drawn: b
     study, notes = outcome.study, outcome.notes()
     parts = [f"# {study.id}: {study.title}\n", f"{study.paper}\n" if study.paper else "", f"{outcome.about()}.\n"]
     if outcome.earlier:
-        parts.append(
-            f"**These numbers are of the draws and rules {outcome.earlier}**, which changed what is drawn and how rounds "
-            "end; they were not run again since.\n"
-        )
+        changed = "which changed what is drawn and how rounds end; they were not run again since"
+        parts.append(f"**These numbers are of the draws and rules {outcome.earlier}**, {changed}.\n")
     parts += [outcome.table(), f"![{study.title}](figure.png)\n" if drawn else f"{NOT_DRAWN}\n"]
     why = outcome.why()
     parts += [f"## What is not reproduced\n\n{why}" if why else ""]
