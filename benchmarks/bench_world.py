@@ -1,8 +1,9 @@
-"""Speed of a complete run, and memory for a million clients.
+"""Speed of a complete run, and memory for a million clients; times of a session with many clients.
 
 Rounds per second of `fp.Run` (world, policy, records) with 20 of 100 clients, compared with a bare NumPy loop that
 draws such numbers and stores nothing; then 100 rounds of 1,000 of 1,000,000 clients in another process, with its peak
-memory. Writes benchmarks/results/world/.
+memory; then 10,000 answers to a round of `fp.Session`, and opening a round with a list of 1,000,000 names. All times
+are processor times. Writes benchmarks/results/world/.
 """
 
 import argparse
@@ -39,10 +40,10 @@ def bare(rounds: int) -> None:
 
 
 def rate(work: Callable[[int], object], rounds: int) -> float:
-    """Rounds a second."""
-    started = time.perf_counter()
+    """Rounds a second of processor time."""
+    started = time.process_time()
     work(rounds)
-    return rounds / (time.perf_counter() - started)
+    return rounds / (time.process_time() - started)
 
 
 def small(repeats: int, rounds: int) -> list[dict[str, Any]]:
@@ -64,12 +65,38 @@ def small(repeats: int, rounds: int) -> list[dict[str, Any]]:
 def large(name: str, clients: int, rounds: int) -> None:
     """In a process of its own: run, then print rounds a second and the peak memory."""
     run = fp.Run(POLICIES[name](1000), fp.worlds.named("volatile", clients), seed=0)
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in run.rounds(rounds):
         pass
-    took = time.perf_counter() - started
+    took = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"policy": name, "clients": clients, "rounds_per_s": rounds / took, "peak_rss_mb": peak}))
+
+
+def sessions(repeats: int, answers: int, clients: int) -> dict[str, float]:
+    """Medians of milliseconds that a session's answers and the opening of its rounds take."""
+
+    def answered(**more: float) -> float:
+        round = fp.Session(fp.Uniform(answers)).round([f"phone-{k}" for k in range(answers)])
+        started = time.process_time()
+        for name in round.chosen:
+            round.done(name, loss=0.5, **more)
+        return time.process_time() - started
+
+    session, names, opened = fp.Session(fp.Uniform(100)), [f"phone-{k}" for k in range(clients)], []
+    for _ in range(repeats + 1):
+        started = time.process_time()
+        with session.round(names):
+            opened.append(time.process_time() - started)
+    took = {
+        "answers with a loss": [answered() for _ in range(repeats)],
+        "answers with loss, seconds, size and update": [
+            answered(seconds=0.01, size=7, update=1) for _ in range(repeats)
+        ],
+        "the first round, which enrols all": opened[:1],
+        "a later round": opened[1:],
+    }
+    return {what: 1e3 * float(np.median(seconds)) for what, seconds in took.items()}
 
 
 def main() -> None:
@@ -88,9 +115,10 @@ def main() -> None:
     for name in POLICIES:
         command = [sys.executable, __file__, "--large", name, str(clients), str(long)]
         big.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    served = sessions(repeats, clients // 100, clients)
     lines = [
         f"20 of 100 clients, runs of {rounds:,} rounds, medians of {repeats}; the bare loop draws who works and who is",
-        "chosen in NumPy, and keeps nothing.",
+        "chosen in NumPy, and keeps nothing. All times are processor times.",
         "",
         "| world | policy | rounds a second | share of the bare loop's |",
         "| --- | --- | ---: | ---: |",
@@ -101,10 +129,18 @@ def main() -> None:
         "| policy | rounds a second | peak memory of the process, MB |",
         "| --- | ---: | ---: |",
         *(f"| {r['policy']} | {r['rounds_per_s']:.1f} | {r['peak_rss_mb']:,.0f} |" for r in big),
+        "",
+        f"A session, {clients // 100:,} answers to a round, and opening rounds with a list of {clients:,} names:",
+        "",
+        "| what | ms |",
+        "| --- | ---: |",
+        *(f"| {what} | {took:,.0f} |" for what, took in served.items()),
     ]
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "world.md").write_text("\n".join(lines) + "\n")
-    (options.out / "world.json").write_text(json.dumps({"small": rows, "large": big}, indent=1) + "\n")
+    (options.out / "world.json").write_text(
+        json.dumps({"small": rows, "large": big, "session_ms": served}, indent=1) + "\n"
+    )
     settings = {"quick": options.quick, "repeats": repeats, "rounds": rounds}
     (options.out / "manifest.json").write_text(json.dumps(manifest(settings), indent=1) + "\n")
     print("\n".join(lines))

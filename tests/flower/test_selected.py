@@ -153,6 +153,16 @@ def test_over_selection_hands_on_the_first_that_answer(clock: Clock) -> None:
     assert result.arrays["w"].numpy().tolist() == [2.5, 2.5]
 
 
+def test_replies_of_one_look_are_taken_in_the_order_in_which_their_messages_were_sent(clock: Clock) -> None:
+    grid = FakeGrid(clock, {node: trains(train_loss=float(node)) for node in range(1, 31)})
+    inner, handed = base(), []
+    inner.train_metrics_aggr_fn = lambda records, key: (
+        handed.extend(record["metrics"]["train_loss"] for record in records) or MetricRecord()
+    )
+    run(Selected(inner, fp.OverSelect(fp.Uniform(cohort_size=20), 1.5)), grid)
+    assert handed == [float(message.metadata.dst_node_id) for message in grid.sent[:20]]
+
+
 def test_reported_seconds_count_where_they_are_sane(clock: Clock) -> None:
     said = {1: 0.25, 2: -3.0, 3: math.inf, 4: 1e9, 5: [1.0]}
     answers = {node: content(model(1.0, 1.0), train_loss=0.5, seconds=value) for node, value in said.items()}

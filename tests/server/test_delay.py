@@ -64,3 +64,24 @@ def test_a_client_may_say_that_it_was_slower() -> None:
     with session.round(["a"]) as r:
         r.done("a", seconds=30.0, arrived=0.1)
     assert r.record.duration.tolist() == [30.0]
+
+
+def test_the_delay_is_that_of_the_last_200_replies() -> None:
+    delay, gaps, rng = Delay(), [], np.random.default_rng(0)
+    for gap in rng.choice([0.5, 1.25, 3.0, 7.0, 0.1, 1 / 3], 700) * rng.choice([1.0, 1.1], 700):
+        delay.duration(1.0, 1.0 + gap)
+        gaps.append(1.0 + gap - 1.0)
+        if len(gaps) >= 5:
+            assert delay.seconds == np.quantile(gaps[-200:], 0.25)
+
+
+def test_answers_with_an_impossible_loss_say_nothing_about_the_delay() -> None:
+    session = fp.Session(fp.Uniform(8))
+    with session.round([f"c{k}" for k in range(8)]) as r:
+        for name in r.chosen:
+            assert r.done(name, loss=float("nan"), seconds=1.0, arrived=4.0) == fp.Status.FAILED
+    assert session.delay.seconds == 0.0
+    with session.round([f"c{k}" for k in range(8)]) as r:
+        for name in r.chosen:
+            r.done(name, loss=0.5, seconds=1.0, arrived=4.0)
+    assert session.delay.seconds == 3.0

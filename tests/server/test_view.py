@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.server import NotEnoughClientsError
+from fedpick.server import Limits, NotEnoughClientsError
 
 NAMES = [f"phone-{letter}" for letter in "abcdefgh"]
 
@@ -52,3 +54,32 @@ def test_who_is_available_must_be_a_list_of_names() -> None:
 def test_a_probe_must_give_a_loss_for_each_client() -> None:
     with pytest.raises(fp.ContractError, match="probe returned losses of shape"):
         fp.Session(fp.PowerOfChoice(2)).round(NAMES, probe=lambda names, batch: [1.0])
+
+
+ANYONE = st.sampled_from([*NAMES, "", "x" * 501])
+
+
+@given(st.lists(st.tuples(st.lists(ANYONE, max_size=12), st.sets(ANYONE) | st.none(), st.booleans()), max_size=6))
+def test_who_is_there_and_who_is_new_as_if_names_were_read_one_by_one(rounds) -> None:
+    session, enrolled, seen, number = fp.Session(fp.Uniform(3), limits=Limits(most_clients=6)), [], {}, 0
+    for listed, approved, described in rounds:
+        valid = [name for name in dict.fromkeys(listed) if 0 < len(name) <= 500]
+        may = [name for name in valid if approved is None or name in approved]
+        given_as = {name: 5.0 + len(name) for name in listed} if described else listed
+        eligible = None if approved is None else lambda name, approved=approved: name in approved
+        if not may:
+            with pytest.raises(NotEnoughClientsError):
+                session.round(given_as, eligible=eligible)
+            continue
+        number += 1
+        with session.round(given_as, eligible=eligible) as r:
+            new = [name for name in may if name not in enrolled]
+            away = sorted((name for name in enrolled if name not in may), key=lambda name: seen[name])
+            if (over := len(enrolled) + len(new) - 6) > 0:
+                enrolled = [name for name in enrolled if name not in away[:over]]
+            enrolled += new
+            seen |= dict.fromkeys(may, number)
+            assert list(session.names) == enrolled
+            assert {name for name, there in zip(enrolled, r.view.there.tolist(), strict=True) if there} == set(may)
+            sizes = r.view.clients.sizes[[enrolled.index(name) for name in new]].tolist()
+            assert sizes == [5.0 + len(name) if described else 1.0 for name in new]

@@ -440,3 +440,28 @@ def test_quick_studies_side_by_side_measure_what_each_alone_does(tmp_path):
         assert re.search(rf"^ +[0-9.]+ s  {id}$", said, re.MULTILINE)
     assert (tmp_path / studies.JOBS / "rbcs-f/fig4" / "page.html").is_file()
     assert "2 studies in " in said
+
+
+def test_pages_and_the_index_say_which_numbers_are_of_earlier_rules(tmp_path):
+    study = studies.STUDIES["rbcs-f/fig4"]
+    made = [Finding("a", "", "", Judged("reproduced"))]
+    now, before = (Reproduction(study, {"seeds": 9}, {}, made, numbers=numbers) for numbers in (study.numbers, "0.1"))
+    said = "(draws and rules before fedpick 0.3)"
+    assert said in studies.save_index([before], tmp_path).read_text()
+    assert "1 of the studies are of the draws and rules before fedpick 0.3" in summary([before, now])
+    assert "before fedpick" not in studies.save_index([now], tmp_path).read_text()
+    assert not Reproduction(studies.STUDIES["bsfl/fig4"], {}, {}, made, numbers="0.1").earlier  # the same since then
+
+
+def test_a_result_says_of_which_numbers_it_is_and_one_without_is_of_the_first(tmp_path):
+    studies.reproduce("rbcs-f/fig4", quick=True, seeds=1, workers=1, executor="serial", out=tmp_path)
+    manifest = tmp_path / "rbcs-f/fig4/manifest.json"
+    stored = json.loads(manifest.read_text())
+    stored["settings"] = studies.STUDIES["rbcs-f/fig4"].choose(seeds=1)  # judged is what has the study's settings
+    page = tmp_path / "rbcs-f/fig4/findings.md"
+    for numbers, earlier in (("0.3", False), ("", True)):
+        assert stored.pop("numbers") == "0.3"
+        manifest.write_text(json.dumps({**stored, "numbers": numbers} if numbers else stored))
+        assert studies.judge("rbcs-f/fig4", tmp_path)
+        assert ("**These numbers are of the draws and rules before fedpick 0.3**" in page.read_text()) == earlier
+        stored["numbers"] = "0.3"

@@ -17,7 +17,7 @@ from fedpick.core.errors import MissingError, SettingError, UnknownNameError
 from fedpick.experiment import executors
 from fedpick.simulate import run as simulate
 from fedpick_papers import studies
-from fedpick_papers.studies import _jobs, _storage
+from fedpick_papers.studies import _storage, _study
 from fedpick_papers.studies._jobs import conduct, folder_of, key
 from fedpick_papers.studies._progress import Estimate, Progress
 from fedpick_papers.studies._runs import chosen_in, play_scheme
@@ -90,10 +90,12 @@ def test_keys_go_by_what_a_job_is_and_not_by_order(tmp_path):
 
 def test_keys_change_with_the_numbers_and_not_with_releases(monkeypatch, tmp_path):
     study, item = toy(tmp_path / "log"), {"seed": 1}
-    before = key(study, item)
-    assert before == "c0512a2cab1187bf"
-    monkeypatch.setattr(_jobs, "NUMBERS", "0.9")
-    assert key(study, item) != before
+    now = key(study, item)
+    monkeypatch.setattr(_study, "NUMBERS", "0.9")
+    later = key(study, item)
+    monkeypatch.setattr(_study, "SAME_SINCE_0_1", (study.id,))
+    assert key(study, item) == "c0512a2cab1187bf"  # as stored by 0.1
+    assert len({now, later, key(study, item)}) == 3
 
 
 def test_results_do_not_go_by_the_order_of_items(tmp_path):

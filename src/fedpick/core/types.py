@@ -184,10 +184,17 @@ class View:
         if self.round < 1:
             raise ContractError(f"View.round = {self.round}, but rounds start at 1")
         self._set_mask("available", self.available)
-        self._set_mask("there", self.available if self.there is None else self.there)
-        nobody = np.broadcast_to(np.False_, len(self.clients))
-        self._set_mask("busy", nobody if self.busy is None else self.busy)
-        self._set_mask("held", nobody if self.held is None else self.held)
+        if self.there is None:
+            object.__setattr__(self, "there", self.available)
+        else:
+            self._set_mask("there", self.there)
+        nobody = None
+        for name in ("busy", "held"):
+            if getattr(self, name) is not None:
+                self._set_mask(name, getattr(self, name))
+            else:
+                nobody = np.broadcast_to(np.False_, len(self.clients)) if nobody is None else nobody
+                object.__setattr__(self, name, nobody)
         if self.version is None:
             object.__setattr__(self, "version", self.round - 1)
         if self.context is not None:

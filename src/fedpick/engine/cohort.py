@@ -8,7 +8,7 @@ import numpy as np
 from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Ints, Outcome, Status
 from fedpick.engine.weights import merged, of_used
 
-__all__ = ["Cohort", "possible"]
+__all__ = ["Cohort", "fits", "possible"]
 
 FLYING = -1  # instead of a status: neither answered nor given up
 
@@ -16,6 +16,11 @@ FLYING = -1  # instead of a status: neither answered nor given up
 def possible(loss: Any) -> Any:
     """Whether a client can have this loss, or each of an array; an answer with another one is FAILED."""
     return abs(loss) <= LOSS_LIMIT  # a NaN is not
+
+
+def fits(loss: float | None) -> bool:
+    """Whether a client can have this loss, or reports none."""
+    return loss is None or bool(possible(loss))
 
 
 class Cohort:
@@ -83,7 +88,7 @@ class Cohort:
         """
         if self._status[at] != FLYING:
             return Status(self._status[at])
-        fine = usable and (loss is None or possible(loss))
+        fine = usable and fits(loss)
         found = Status.FAILED if not fine else Status.SURPLUS if self.full else Status.DONE
         self._status[at] = found
         self.flying -= 1

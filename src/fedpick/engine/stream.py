@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.core.types import LOSS_LIMIT, Choice, Clients, Floats, Status
+from fedpick.core.types import Choice, Clients, Floats, Status
+from fedpick.engine.cohort import fits
 from fedpick.engine.flight import Client
 from fedpick.engine.paces import Buffered
 from fedpick.engine.weights import bases
@@ -193,7 +194,7 @@ class Stream:
         if task is None:
             return None
         tau = self.version - task.version
-        if not usable or (loss is not None and not abs(loss) <= LOSS_LIMIT):  # a NaN is not
+        if not (usable and fits(loss)):
             self.ended.append(Ended(task, Status.FAILED, now, tau))
             return Status.FAILED
         late = self.pace.oldest is not None and tau > self.pace.oldest

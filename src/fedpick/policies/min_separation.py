@@ -111,7 +111,9 @@ class MinSeparation(Wrapper, Generic[S]):
         self, state: MinSeparationState[S], view: View, choice: Choice, outcome: Outcome
     ) -> MinSeparationState[S]:
         """Let the policy inside learn; note who took part."""
-        inner = self.policy.observe(state.inner, self._seen(state, view), choice, outcome)
+        seen = self._seen(state, view)
+        seen.available[choice.ids] = view.available[choice.ids]  # they could be chosen when they were asked
+        inner = self.policy.observe(state.inner, seen, choice, outcome)
         state.last[choice.ids] = view.round
         state.last[view.busy | view.held] = view.round
         state.counts[choice.ids] += 1

@@ -37,9 +37,9 @@ class Alarms:
         self._policy, self._log, self._naming = policy, log, naming
         self._failures: Counter[str] | None = None if _guarded(policy) else Counter()  # in a row, by client
 
-    def returned(self, known: Collection[str], there: Collection[str], round: int) -> None:
-        """Warn if none of the clients that were known before a restart is there after it."""
-        if not known or any(name in known for name in there):
+    def nobody_returned(self, known: Collection[str], there: Collection[str], round: int) -> None:
+        """Warn that none of the clients that were known before a restart is there after it."""
+        if not known:
             return
         text = (
             "round %d: none of the %d clients known before the restart has returned: then %r, now %r. All %d that are "

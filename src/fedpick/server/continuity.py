@@ -1,12 +1,12 @@
 """The model from round to round; after a restart, warnings if the model or the clients are not those of before."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedpick.server.alarms import Alarms
 from fedpick.server.models import Arrays, checked, fingerprint
-from fedpick.server.roster import Roster
+from fedpick.server.roster import Present, Roster
 
 if TYPE_CHECKING:
     from fedpick.server.memory import Memory
@@ -49,10 +49,11 @@ class Continuity:
         if mark is not None and mark[1] != fingerprint(model):
             self._warn("the server starts with another one")
 
-    def begin_round(self, there: Collection[str]) -> None:
+    def begin_round(self, there: Present) -> None:
         """In the first round after a restart, warn if nobody has returned, or if the kept model was not asked for."""
         if self._first and self._roster.round:
-            self._alarms.returned(self._roster.index, there, self._roster.round + 1)
+            if not there.known.any():
+                self._alarms.nobody_returned(self._roster.index, there.new, self._roster.round + 1)
             if self._keeps and not self._model_known:
                 self._warn("one may be kept, but it was not asked for", "read `model` before the first round")
         self._first = False

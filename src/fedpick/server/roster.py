@@ -1,6 +1,6 @@
 """The enrolled clients: their names and indices, and the policy's state."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -13,11 +13,19 @@ from fedpick.core.types import Bools, Choice, Clients, Ints, Outcome, View
 from fedpick.server.models import Mark
 from fedpick.store.records import presence
 
-__all__ = ["Newcomers", "Roster"]
+__all__ = ["Newcomers", "Present", "Roster"]
 
 Newcomers = tuple[list[str], Clients | None]  # clients enrolled together; None: clients forgotten together
 MOST, MOST_PAIRED = 1_000_000, 4_000  # clients enrolled by default; FedGS's state takes 128 MB for 4,000
 BATCH = 20  # clients are forgotten when they are one in 20 of all enrolled, because the state is copied each time
+
+
+@dataclass
+class Present:
+    """Who is there: a mask of the enrolled clients, and the descriptions of the others by name."""
+
+    known: Bools
+    new: dict[str, Any]
 
 
 @dataclass
@@ -53,18 +61,21 @@ class Roster:
             self.state = admit(self.policy, self.state, newcomers)
             self.clients = joined
         self.seen = np.concatenate([self.seen, np.full(len(names), self.round)])
-        for name in names:
-            self.index[name] = len(self.names)
-            self.names.append(name)
-            self.numbers.append(self.issued)
-            self.issued += 1
+        self.index.update(zip(names, range(len(self.names), len(self.names) + len(names)), strict=True))
+        self.names += names
+        self.numbers += range(self.issued, self.issued + len(names))
+        self.issued += len(names)
         self.newcomers.append((names, newcomers))
 
-    def mask(self, names: Iterable[Any]) -> Bools:
-        """Mask of the enrolled clients of these names."""
-        found = np.zeros(len(self.names) + 1, dtype=np.bool_)  # the last one stands for names that are not enrolled
-        found[list(map(self.index.get, names, repeat(-1)))] = True
-        return found[:-1]
+    def find(self, names: Sequence[Any]) -> Ints:
+        """The indices of these clients; -1 for names that are not enrolled."""
+        return np.fromiter(map(self.index.get, names, repeat(-1)), np.int64, len(names))
+
+    def mask(self, found: Ints) -> Bools:
+        """Mask of the enrolled clients that `find` has found."""
+        mask = np.zeros(len(self.names) + 1, dtype=np.bool_)  # the last one stands for those that are not enrolled
+        mask[found] = True
+        return mask[:-1]
 
     def learn(self, view: View, choice: Choice, outcome: Outcome) -> list[Newcomers]:
         """Let the policy learn from a round; returns the clients enrolled since the round before."""
@@ -75,22 +86,25 @@ class Roster:
         newcomers, self.newcomers = self.newcomers, []
         return newcomers
 
-    def retire(self, names: Collection[str]) -> None:
-        """Remove these clients; the indices of the others close up."""
+    def retire(self, names: Collection[str]) -> Ints:
+        """Remove these clients; the indices of the others, which are returned, close up."""
         gone = set(names)
         keep = [at for at, name in enumerate(self.names) if name not in gone]
+        left = np.array(keep, dtype=np.int64)
         assert self.clients is not None
-        kept = self.clients.take(np.array(keep, dtype=np.int64))
-        self.state = retire(self.policy, self.state, np.array(keep, dtype=np.int64))
+        kept = self.clients.take(left)
+        self.state = retire(self.policy, self.state, left)
         moved, self.seen = {old: new for new, old in enumerate(keep)}, self.seen[keep]
         self.clients, self.last = kept, [moved[at] for at in self.last if at in moved]
         self.names, self.numbers = [self.names[at] for at in keep], [self.numbers[at] for at in keep]
         self.index = {name: at for at, name in enumerate(self.names)}
+        return left
 
-    def forget(self, names: list[str]) -> None:
+    def forget(self, names: list[str]) -> Ints:
         """Retire clients, with an entry for the journal."""
-        self.retire(names)
+        left = self.retire(names)
         self.newcomers.append((names, None))
+        return left
 
     def number(self, name: str | int) -> int:
         """The number of an enrolled client."""
@@ -124,17 +138,15 @@ class Roster:
         pairs = any(kind == "pairs" and len(value) for _, kind, value in state_fields(self.state))
         return MOST_PAIRED if pairs else MOST
 
-    def stale(self, there: Collection[str], after: int | None, most: int | None) -> list[str]:
+    def stale(self, there: Present, after: int | None, most: int | None) -> list[str]:
         """The clients to forget, those away longest first, but none of those that are there or must be remembered.
 
         `after` and `most` are the session's `Limits.forget_after` and `Limits.most_clients`.
         """
-        most, away = self._limit(most), ~self._remembered()
-        here = [self.index[name] for name in there if name in self.index]
-        away[here] = False
+        most, away = self._limit(most), ~(self._remembered() | there.known)
         gone = 0 if after is None else int(np.count_nonzero(away & (self.seen < self.round + 1 - after)))
         gone = gone if gone * BATCH >= len(self.names) else 0
-        if (over := len(self.names) + len(there) - len(here) - most) > 0:
+        if (over := len(self.names) + len(there.new) - most) > 0:
             gone = max(gone, over + most // BATCH)
         if not gone:
             return []

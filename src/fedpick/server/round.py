@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from fedpick.core.errors import ContractError
 from fedpick.core.types import LOSS_LIMIT, Choice, Outcome, Status, View
-from fedpick.engine.cohort import Cohort
+from fedpick.engine.cohort import Cohort, fits
 from fedpick.engine.weights import bases
 from fedpick.server.late_updates import LateUpdate, Part, flat, parts
 from fedpick.server.reports import ClientReports
@@ -188,7 +188,7 @@ class Round:
                 return None if at is None else before
             value = None if loss is None else number(loss)
             took, session = self.seconds if arrived is None else arrived, self._session
-            if seconds is not None or session.durations == "arrival":
+            if fits(value) and (seconds is not None or session.durations == "arrival"):  # else its times do not count
                 reported = number(seconds)
                 possible = 0 < reported < math.inf and (self.limit is None or reported <= self.limit)
                 if session.durations == "arrival":
@@ -202,9 +202,9 @@ class Round:
                 self._updates[at] = update
                 if reports is not None or update is not None:
                     self._reports[at] = session.reports.read(name, update, reports)
-                if size is not None and self.cohort.choice.weights is None:
-                    times = 1 if self.cohort.choice.copies is None else int(self.cohort.choice.copies[at])
-                    self._bases[at] = times * size_or(size, float(self.view.clients.sizes[self.cohort.choice.ids[at]]))
+                choice = self.cohort.choice
+                if size is not None and choice.weights is None and (trained := size_or(size, 0.0)):
+                    self._bases[at] = trained if choice.copies is None else int(choice.copies[at]) * trained
             if self.cohort.complete:
                 self._changed.notify_all()
             return status

@@ -26,7 +26,7 @@ from fedpick.server.late_updates import LateUpdates
 from fedpick.server.models import Arrays, Models
 from fedpick.server.prometheus import Metrics
 from fedpick.server.reports import Reports
-from fedpick.server.roster import Roster
+from fedpick.server.roster import Present, Roster
 from fedpick.server.round import Round
 from fedpick.server.settings import (
     ContextFn,
@@ -226,14 +226,14 @@ class Session:
             self.open()
             self.storage.settle()
             begun = monotonic()
-            there = listed(available, self.owner, self.log, eligible)
+            there = listed(available, self.roster, self.owner, self.log, eligible)
             self.continuity.begin_round(there)
             self._forget(there)
             self._enrol(there)
             self.late.fetch()
             self.late.begin(self.roster.round + 1)
             self.flight.issued = max(self.flight.issued, self.roster.tasks)  # a restart goes on counting
-            view, meter = view_of(self, there, probe)
+            view, meter = view_of(self, there.known, probe)
             before = perf_counter()
             choice = self.policy.select(self.roster.state, view, rngs.stream(self.seed, view.round, "policy"))
             wall = perf_counter() - before - meter[1]
@@ -296,28 +296,28 @@ class Session:
 
     # -- the steps of a round, in order ------------------------------------------------------------------------------
 
-    def _forget(self, there: dict[str, Any]) -> None:
+    def _forget(self, there: Present) -> None:
         """Forget clients that were away too long, or longest if too many are enrolled."""
         roster = self.roster
         if gone := roster.stale(there, self.limits.forget_after, self.limits.most_clients):
             away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
             self.storage.note_names()  # before they are gone
-            roster.forget(gone)
+            there.known = there.known[roster.forget(gone)]
             self.flight.leave(set(gone))
             self._forgotten += len(gone)
             text = "forgot %d clients that were away for %d rounds or more, %d are left"
             self.log.warning(text, len(gone), away, len(roster.names))
 
-    def _enrol(self, there: dict[str, Any]) -> None:
+    def _enrol(self, there: Present) -> None:
         """Enrol the clients that are new; those for which there is no room are removed from `there`."""
-        new = {name: value for name, value in there.items() if name not in self.roster.index}
-        if refused := self.roster.refused(new, self.limits.most_clients):
+        if refused := self.roster.refused(there.new, self.limits.most_clients):
             for name in refused:
-                del there[name], new[name]
+                del there.new[name]
             text = "refused %d newcomers: the policy must remember the %d clients that are enrolled; raise most_clients"
-            self.log.warning(text, len(refused), len(self.roster.names) + len(new))
-        if new:
+            self.log.warning(text, len(refused), len(self.roster.names) + len(there.new))
+        if new := there.new:
             self.roster.enrol(list(new), self._newcomers(new))
+            there.known = np.append(there.known, np.ones(len(new), dtype=np.bool_))
             self.log.info("enrolled %d clients, %d in all", len(new), len(self.roster.names))
 
     def _newcomers(self, new: Mapping[str, Any]) -> Clients:

@@ -9,7 +9,8 @@ import numpy as np
 
 from fedpick.core.errors import ContractError, FedpickError
 from fedpick.core.protocol import check_asked
-from fedpick.core.types import Floats, Ints, View
+from fedpick.core.types import Bools, Floats, Ints, View
+from fedpick.server.roster import Present, Roster
 from fedpick.server.settings import ProbeFn
 from fedpick.server.validation import printable
 
@@ -49,40 +50,52 @@ def permitted(names: Iterable[str], eligible: Eligible, owner: str) -> list[str]
 
 
 def listed(
-    available: Iterable[str] | Mapping[str, Any], owner: str, log: logging.Logger, eligible: Eligible | None = None
-) -> dict[str, Any]:
-    """The descriptions of the clients that are available and eligible, by name; names are checked."""
+    available: Iterable[str] | Mapping[str, Any],
+    roster: Roster,
+    owner: str,
+    log: logging.Logger,
+    eligible: Eligible | None = None,
+) -> Present:
+    """The clients that are available and eligible; names are checked when they are new.
+
+    A million names are looked up once: that takes longer than all else in a round.
+    """
     if isinstance(available, str):
         raise ContractError(f"{owner}: available is the text {available!r:.80}, but must be a list of names")
-    found = dict(available) if isinstance(available, Mapping) else dict.fromkeys(available)
-    for name in [name for name in found if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME]:
+    names = list(available)
+    at = roster.find(names)
+    new: dict[str, Any] = dict.fromkeys(names[k] for k in np.flatnonzero(at < 0).tolist())
+    for name in [name for name in new if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME]:
         if not isinstance(name, str):
             raise ContractError(f"{owner}: available holds {name!r:.80}, but clients are known by strings")
         text = "ignored a client whose name has %d characters, not 1 to %d: %s ..."
         log.warning(text, len(name), LONGEST_NAME, printable(name)[:40])
-        del found[name]  # no error: the client may have made it up
-    if not found:
+        del new[name]  # no error: the client may have made it up
+    known = roster.mask(at)
+    if not new and not known.any():
         raise NotEnoughClientsError("no client is available, so nobody can train; wait until one is connected")
-    if eligible is None:
-        return found
-    may = permitted(found, eligible, owner)
-    if not may:
-        raise NotEnoughClientsError(
-            f"none of the {len(found)} available clients is eligible, so that nobody is asked; approve some, or see "
-            f"that eligible() knows clients by these names: {printable(next(iter(found)))[:60]!r}, ..."
-        )
-    return {name: found[name] for name in may}
+    if eligible is not None:
+        asked = list(dict.fromkeys(name for name, k in zip(names, at.tolist(), strict=True) if k >= 0 or name in new))
+        may = permitted(asked, eligible, owner)
+        if not may:
+            raise NotEnoughClientsError(
+                f"none of the {len(asked)} available clients is eligible, so that nobody is asked; approve some, or "
+                f"see that eligible() knows clients by these names: {printable(asked[0])[:60]!r}, ..."
+            )
+        known, new = roster.mask(roster.find(may)), dict.fromkeys(name for name in may if name in new)
+    if isinstance(available, Mapping):
+        new = {name: available[name] for name in new}
+    return Present(known, new)
 
 
-def view_of(session: "Session", there: Iterable[str], probe: ProbeFn | None) -> tuple[View, list[float]]:
+def view_of(session: "Session", present: Bools, probe: ProbeFn | None) -> tuple[View, list[float]]:
     """The policy's view of the next round, and a count of its probes: clients asked, seconds.
 
-    Of the clients that are `there`, those that still work on an earlier round are not available.
+    Of the clients that are present, those that still work on an earlier round are not available.
     """
     roster, owner, meter = session.roster, session.owner, [0.0, 0.0]
     assert roster.clients is not None
-    present = roster.mask(there)
-    busy, held = roster.mask(session.flight.busy), roster.mask(session.flight.held)
+    busy, held = (roster.mask(roster.find(each)) for each in (session.flight.busy, session.flight.held))
     available = present & ~busy
 
     def metered(ids: Ints, /, *, batch: int | None = None) -> Floats:

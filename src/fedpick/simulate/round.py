@@ -234,7 +234,7 @@ def choose(
     meter = None
     if trainer is not None:
         meter = _Meter(world, state.world, draw, trainer, state.model, rngs.stream(seed, round, "probe"))
-    view = replace(world.view(state.world, draw, meter), wanted=about.asks)
+    view = world.view(state.world, draw, meter, about.asks)
     if flight.busy:
         busy = flight.mask(len(world.clients))
         view = replace(view, available=view.there & ~busy, busy=busy)
@@ -345,6 +345,8 @@ def close(state: RunState, chosen: OpenRound, updates: Updates | None) -> Closed
 
 def _reported(policy: Policy[Any], clients: Clients, outcome: Outcome) -> float:
     """Megabytes of the reports that the policy asks for, four bytes a number; the update is the model's own message."""
+    if not outcome.reports:
+        return 0.0
     total, about = 0, traits(policy)
     for name in about.collect(clients):
         if name in outcome.reports and name != "update" and name not in about.valued:
@@ -399,8 +401,7 @@ def _lacking(policy: Policy[Any], clients: Clients, outcome: Outcome) -> tuple[t
 
     A report that it needs raises.
     """
-    about = traits(policy)
-    if not about.reports or not (outcome.succeeded & np.isfinite(outcome.loss)).any():
+    if not (outcome.succeeded & np.isfinite(outcome.loss)).any() or not (about := traits(policy)).reports:
         return ()
     asked = about.collect(clients)
     lacking = [each for each in about.reports if each.name in asked and each.name not in outcome.reports]

@@ -188,11 +188,11 @@ class World:
         drawn = {} if draw is None else draw(state.latency, clients, round, rngs.stream(seed, round, "latency"))
         return Draw(round, presence, works, drawn, seed, OLD_DRAWS)
 
-    def view(self, state: WorldState, draw: Draw, probe: Probe | None = None) -> View:
-        """What the server may know before it chooses."""
+    def view(self, state: WorldState, draw: Draw, probe: Probe | None = None, wanted: int | None = None) -> View:
+        """What the server may know before it chooses; `wanted` is how many clients it wants to ask."""
         mask = self.availability.mask(state.availability, draw.presence, self.clients, draw.round, state.clock)
         context = self.latency.context(state.latency, draw.latency, state.idle)
-        return View(draw.round, mask, self.clients, context=context, probe=probe)
+        return View(draw.round, mask, self.clients, context=context, probe=probe, wanted=wanted)
 
     def truth(self, seed: int = 0) -> dict[str, Floats]:
         """What no server knows about the clients, for oracles: arrays with a row per client, by name.

@@ -287,7 +287,8 @@ def judge(id: str, out: str | os.PathLike[str], *, draw: bool = False) -> Reprod
         return None
     before = manifest.get("limits") or {}
     same = all(before.get(name) == limit.value for name, limit in study.limits.items())
-    outcome = Reproduction(study, settings, result, findings, limits_first=same)
+    made = manifest.get("numbers", "0.1")  # from 0.3 on it is written
+    outcome = Reproduction(study, settings, result, findings, limits_first=same, numbers=made)
     save_page(outcome, at, drawn=draw)
     if draw:
         save_figure(study, result, at)

@@ -159,7 +159,13 @@ def summary(outcomes: Sequence[Reproduction]) -> str:
         "shown, but not counted."
     )
     numbers = table([list(VERDICTS), ["---:"] * len(VERDICTS), [str(count) for count in counts]])
-    return f"{sentence}{undecided if few else ''}\n\n{numbers}"
+    return f"{sentence}{undecided if few else ''}{_earlier(outcomes)}\n\n{numbers}"
+
+
+def _earlier(outcomes: Sequence[Reproduction]) -> str:
+    """How many of the studies are of earlier draws and rules, as a sentence; "": none."""
+    there = [outcome.earlier for outcome in outcomes if outcome.earlier]
+    return f" {len(there)} of the studies are of the draws and rules {there[0]}; their pages say so." if there else ""
 
 
 def _words(findings: Sequence[Finding]) -> str:
@@ -169,6 +175,10 @@ def _words(findings: Sequence[Finding]) -> str:
 
 def _link(id: str) -> str:
     return f"[{id}]({id}/findings.md)"
+
+
+def _titled(one: Reproduction) -> str:
+    return f"{one.study.title} (draws and rules {one.earlier})" if one.earlier else one.study.title
 
 
 def _once(there: Sequence[Reproduction], shown_in: Mapping[str, str]) -> str:
@@ -185,11 +195,11 @@ def index_page(outcomes: Sequence[Reproduction]) -> str:
     by_id = {outcome.study.id: outcome for outcome in outcomes}
     rows = [["study", "what", "seeds", *VERDICTS], ["---", "---", *["---:"] * (1 + len(VERDICTS))]]
     rows += [
-        [_link(id), one.study.title, str(one.settings["seeds"]), *(str(n or "") for n in _counts(one.findings))]
+        [_link(id), _titled(one), str(one.settings["seeds"]), *(str(n or "") for n in _counts(one.findings))]
         for id, one in by_id.items()
         if one.study.paper
     ]
-    extensions = [[_link(id), one.study.title] for id, one in by_id.items() if not one.study.paper]
+    extensions = [[_link(id), _titled(one)] for id, one in by_id.items() if not one.study.paper]
     parts = [
         "# The papers' experiments, rerun\n",
         "Each page sets a paper's claims beside our figures, with 95% intervals over seeds, and a verdict for each "

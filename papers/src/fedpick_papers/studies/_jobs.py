@@ -4,8 +4,8 @@
     OUT/.jobs/STUDY/NAME-KEY/...               if the job is a run: its manifest, tables and checkpoint
 
 What a GPU measured is also looked for in OUT/PAPER/measured.tar.xz (see `_storage`). The key is a hash of the study's
-id, the item, the version of the job's code and NUMBERS; for jobs that train, also of the kind of device. The name is
-for human readers. A study may keep its jobs with another's (`Study.kept_with`).
+id, the item, the version of the job's code and `Study.numbers`; for jobs that train, also of the kind of device. The
+name is for human readers. A study may keep its jobs with another's (`Study.kept_with`).
 """
 
 import hashlib
@@ -33,14 +33,13 @@ __all__ = ["conduct", "folder_of", "key", "runs_of"]
 
 log = logging.getLogger(__name__)
 
-NUMBERS = "0.1"  # the minor version of fedpick since which equal jobs give equal numbers
 _NAMED = ("data", "partition", "world", "mode", "policy", "K", "m")  # fields of an item that its folder's name shows
 
 
 def _about(study: Study, item: Item, kind: str) -> dict[str, Any]:
     """Everything that a measurement depends on."""
     kept = study.kept_with or study.id
-    about: dict[str, Any] = {"study": kept, "version": study.version, "fedpick": NUMBERS, "item": canonical(item)}
+    about: dict[str, Any] = {"study": kept, "version": study.version, "fedpick": study.numbers, "item": canonical(item)}
     return about | ({"device": kind} if study.trains else {})
 
 

@@ -36,6 +36,7 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
     except OSError as error:
         raise StoreError(f"{at}: cannot make the folder ({error.strerror or error}); choose another") from None
     manifest = {"study": study.id, "title": study.title, "paper": study.paper, "settings": outcome.settings}
+    manifest |= {"numbers": study.numbers}
     manifest |= {"limits": {name: limit.value for name, limit in study.limits.items()}}
     return [
         _replace(at / "result.json", lambda path: path.write_text(json.dumps(outcome.result) + "\n")),
@@ -68,6 +69,9 @@ def save_page(outcome: Reproduction, folder: str | os.PathLike[str], *, drawn: b
     """
     study, notes = outcome.study, outcome.notes()
     parts = [f"# {study.id}: {study.title}\n", f"{study.paper}\n" if study.paper else "", f"{outcome.about()}.\n"]
+    if outcome.earlier:
+        changed = "which changed what is drawn and how rounds end; they were not run again since"
+        parts.append(f"**These numbers are of the draws and rules {outcome.earlier}**, {changed}.\n")
     parts += [outcome.table(), f"![{study.title}](figure.png)\n" if drawn else f"{NOT_DRAWN}\n"]
     why = outcome.why()
     parts += [f"## What is not reproduced\n\n{why}" if why else ""]

@@ -28,6 +28,14 @@ __all__ = [
     "seeds_of",
 ]
 
+NUMBERS = "0.3"  # the minor version of fedpick since which equal jobs give equal numbers
+# Studies whose numbers are still those of 0.1: they draw no durations and no failures, and no client twice in a round.
+SAME_SINCE_0_1 = (
+    *("bsfl/fig4", "bsfl/theorem2", "divfl/rounds", "fedau/participation", "fedcor/rounds", "fedgs/built-cifar10"),
+    *("fedgs/built-fashion-mnist", "fedgs/built-synthetic", "fedgs/fig3", "fedgs/table3", "optimal/bits"),
+    *("power-of-choice/fig1", "power-of-choice/quadratic", "power-of-choice/quadratic-centred"),
+    "power-of-choice/theorem31",
+)
 CHEAP = 4  # factor: a study proposes at most this many times its number of seeds
 
 Settings = Mapping[str, Any]
@@ -174,6 +182,11 @@ class Study:
             require(whole and chosen[name] >= least, f"{self.id}: {name}", chosen[name], f"a whole number >= {least}")
         return chosen
 
+    @property
+    def numbers(self) -> str:
+        """The minor version of fedpick since which equal jobs of this study give equal numbers."""
+        return "0.1" if self.id in SAME_SINCE_0_1 else NUMBERS
+
     def jobs(self, settings: Settings) -> int:
         """Number of jobs with these settings."""
         return len({canonical(item) for item in self.items(settings)})
@@ -181,13 +194,28 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """A study that was run; `limits_first` says whether its thresholds were fixed before the run."""
+    """A study that was run.
+
+    Args:
+        study: what was run.
+        settings: with which.
+        result: what was gathered.
+        findings: of the result.
+        limits_first: whether the thresholds were fixed before the run.
+        numbers: `Study.numbers` when it was run; "": as now.
+    """
 
     study: Study
     settings: dict[str, Any]
     result: Result
     findings: list[Finding]
     limits_first: bool = True
+    numbers: str = ""
+
+    @property
+    def earlier(self) -> str:
+        """Of which draws and rules the result is, if they are not today's; else ""."""
+        return f"before fedpick {self.study.numbers}" if self.numbers not in ("", self.study.numbers) else ""
 
     def about(self) -> str:
         """What was done: the paragraph of the study, and its numbers of rounds and seeds."""

@@ -111,9 +111,9 @@ def exchange(
     noted = noted or Arrivals()
     expire(messages, lives or limit)
 
-    def send() -> set[str]:
-        taken = {name for name in grid.push_messages(messages) if name} if messages else set()
-        if refused := {message.metadata.message_id for message in messages} - taken:
+    def send() -> list[str]:
+        taken = [name for name in grid.push_messages(messages) if name] if messages else []
+        if refused := {message.metadata.message_id for message in messages} - set(taken):
             log.warning("Flower accepted only %d of %d messages; see its log", len(taken), len(messages))
             noted.refused |= refused
         return taken

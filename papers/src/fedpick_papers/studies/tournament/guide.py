@@ -161,6 +161,12 @@ def _many(result: Result) -> str:
     )
 
 
+def _earlier(outcomes: Sequence[Reproduction]) -> str:
+    """That figures are of earlier draws and rules, as a sentence; "": none are."""
+    there = {one.study.title.rpartition("on ")[2]: one.earlier for one in outcomes if one.earlier}
+    return f" The figures on {', '.join(there)} are of the draws and rules {min(there.values())}." if there else ""
+
+
 def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
     """The page.
 
@@ -185,7 +191,7 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         f"ended below. The figures are from a tournament: every policy in nine worlds{fewer}, with the same budget of "
         f'messages ({seeds}); "ends" means the final test accuracy within this budget, and Jain\'s index (1: all '
         "equally) how evenly clients were chosen. What is true of these data and worlds need not be true of yours: "
-        "`fedpick compare` tells.\n",
+        f"`fedpick compare` tells.{_earlier(outcomes)}\n",
         "## By what troubles you\n",
     ]
     for world, asked in ASKED.items():
