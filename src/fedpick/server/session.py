@@ -161,6 +161,14 @@ class Session:
         return self.roster.round
 
     @property
+    def rounds_saved(self) -> int:
+        """Number of rounds that are safe on the disk, after which a restart continues; 0 without `state`.
+
+        It is `round_number`, or less while the disk is full.
+        """
+        return 0 if self.memory is None else int(self.memory.kept)
+
+    @property
     def names(self) -> list[str]:
         """Names of all enrolled clients, in the order of their indices."""
         return list(self.roster.names)

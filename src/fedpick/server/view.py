@@ -51,16 +51,20 @@ def permitted(names: Iterable[str], eligible: Eligible, owner: str) -> list[str]
 def listed(
     available: Iterable[str] | Mapping[str, Any], owner: str, log: logging.Logger, eligible: Eligible | None = None
 ) -> dict[str, Any]:
-    """The descriptions of the clients that are available and eligible, by name; names are checked."""
-    if isinstance(available, str):
+    """The descriptions of the clients that are available and eligible, by name.
+
+    What cannot be a name is ignored with a warning, not an error: a client may have made it up.
+    """
+    if isinstance(available, str | bytes):
         raise ContractError(f"{owner}: available is the text {available!r:.80}, but must be a list of names")
-    found = dict(available) if isinstance(available, Mapping) else dict.fromkeys(available)
-    for name in [name for name in found if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME]:
-        if not isinstance(name, str):
-            raise ContractError(f"{owner}: available holds {name!r:.80}, but clients are known by strings")
-        text = "ignored a client whose name has %d characters, not 1 to %d: %s ..."
-        log.warning(text, len(name), LONGEST_NAME, printable(name)[:40])
-        del found[name]  # no error: the client may have made it up
+    names = list(available)
+    valid = [name for name in names if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME]
+    if len(valid) < len(names):
+        wrong = next(name for name in names if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME)
+        kind = f"of {len(wrong)} characters" if isinstance(wrong, str) else f"of type {type(wrong).__name__}"
+        text = "ignored %d clients: a name must be a string of 1 to %d characters, but one is %s: %s"
+        log.warning(text, len(names) - len(valid), LONGEST_NAME, printable(kind), printable(wrong)[:40])
+    found = {name: available[name] for name in valid} if isinstance(available, Mapping) else dict.fromkeys(valid)
     if not found:
         raise NotEnoughClientsError("no client is available, so nobody can train; wait until one is connected")
     if eligible is None:
