@@ -9,7 +9,6 @@ import itertools
 import json
 import random
 import shutil
-import signal
 import string
 import tarfile
 import tempfile
@@ -21,9 +20,10 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+from findings import Finding, attacked
+from outsiders import forged, told
 
 import fedpick as fp
-from fedpick.core.errors import FedpickError
 from fedpick.core.state import pack
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
@@ -35,41 +35,6 @@ from fedpick.report.results import load as load_results
 from fedpick.server.memory import Memory
 from fedpick.store import Folder
 from fedpick.worlds import WORLDS
-
-PATIENCE = 20  # seconds of this process's own time that one step may take: others may be busy
-
-
-class Finding(AssertionError):
-    """Something that should not be."""
-
-
-@contextmanager
-def attacked(what: str) -> Iterator[None]:
-    """Let FedpickErrors pass; anything else is a finding."""
-
-    def late(*_: object) -> None:
-        raise Finding(f"{what}: still busy after {PATIENCE} s")
-
-    before = {kind: signal.signal(kind, late) for kind in (signal.SIGPROF, signal.SIGALRM)}
-    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
-    signal.alarm(30 * PATIENCE)  # one that only waits
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except FedpickError as error:
-        if any(ord(char) < 32 and char not in "\n\t" for char in str(error)):
-            raise Finding(f"{what}: control characters in {str(error)!r}") from error
-    except (Finding, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise Finding(f"{what}: {type(error).__name__}: {str(error)[:300]}") from error
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.alarm(0)
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
-
 
 # --- what is attacked: made once, copied for each step
 
@@ -675,5 +640,5 @@ def separation(number: int) -> None:
 
 CAMPAIGNS: dict[str, Callable[[int], None]] = {
     each.__name__: each
-    for each in (bits, resume, summary, session, state, texts, toml, hostile, data, sources, separation)
+    for each in (bits, resume, summary, session, state, texts, toml, hostile, data, sources, separation, forged, told)
 }

@@ -61,8 +61,10 @@ def _defaults(folder: Path) -> tuple[str, str, bool]:
     Empty for runs of another version, whose defaults may have been others, and for runs with the user's trainer.
     """
     manifest = read_manifest(folder)
-    data, train = manifest["config"]["data"], manifest["config"].get("train") or {}
-    if manifest.get("fedpick") != __version__ or "trainer" in train:
+    data, train = manifest["config"].get("data"), manifest["config"].get("train") or {}
+    if manifest.get("fedpick") != __version__ or not (isinstance(data, dict) and isinstance(train, dict)):
+        return "", "", False  # also where "about" names data that the run did not have
+    if "trainer" in train:
         return "", "", False
     try:
         from fedpick.data.settings import known_name, usual_partition
@@ -91,7 +93,7 @@ def paragraph(blocks: Sequence[Sequence[Summary]], reference: str) -> str:
     sentences.append(f"{'Each' if several else 'It'} chooses {_where(blocks[0])}.")
     sentences += [f"A further setting: {_where(each)}." for each in blocks[1:]]
     if simulated:
-        whole = seeds == list(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 2
+        whole = seeds[-1] - seeds[0] + 1 == len(seeds) > 2
         which = f"{seeds[0]} to {seeds[-1]}" if whole else listed([str(seed) for seed in seeds])
         number = f"{len(seeds)} seeds ({which})" if len(seeds) > 1 else f"one seed ({which})"
         sentences.append(f"Every policy is run with {number}.")

@@ -12,7 +12,8 @@ import numpy as np
 from fedpick.core.types import Choice, Outcome, View
 from fedpick.server.prometheus import Metrics
 from fedpick.server.roster import Newcomers, Roster
-from fedpick.store.records import ROUND_COLUMNS, Record
+from fedpick.server.validation import number, printable
+from fedpick.store.records import NOTES, ROUND_COLUMNS, Record
 
 if TYPE_CHECKING:
     from fedpick.server.memory import Memory
@@ -21,18 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["Storage"]
 
 MOST_METRICS = 50  # per round; each is a column
+LONGEST_NAME = 200  # characters of a metric's name
 # Names in the frameworks' templates -> column names.
 TRAINED = {"loss": "train_loss", "train-loss": "train_loss", "accuracy": "train_accuracy", "acc": "train_accuracy"}
 EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
 
 
 def _columns(metrics: Mapping[str, Any], training: bool) -> dict[str, float]:
-    """The metrics that are numbers, under the names of their columns in the rounds' table; lists are left out."""
+    """The metrics that are numbers, under the names of their columns in the rounds' table; lists are left out.
+
+    Clients may have made up the names, so that a column may have another one.
+    """
     found = {}
-    for name, value in list(metrics.items())[:MOST_METRICS]:
+    for given, value in list(metrics.items())[:MOST_METRICS]:
         if not isinstance(value, bool) and isinstance(value, int | float | np.number):
+            name = printable(given)[:LONGEST_NAME].strip() or "metric"
             name = (TRAINED if training else EVALUATED).get(name, name)
-            found[f"metric_{name}" if name in ROUND_COLUMNS else name] = float(value)
+            found[f"metric_{name}" if name in (*ROUND_COLUMNS, *NOTES) else name] = number(value)
     return found
 
 
