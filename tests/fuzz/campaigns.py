@@ -241,6 +241,7 @@ _VALUES = [
     *("[]", "[1]", "(1, 2, 3)", "{}", "{'a': 1}", "{1}", "[[[[]]]]", "99999999999999999999", "1e-320", "-5", "0.5", "3"),
     *("uniform", "e3cs", "linear", "'pivotal'", "'quality'", "lambda: 0", "__import__('os')", "a.b", "x[0]", "*", "not 1"),
     *("'\\x00'", "'\x1b[2J'", "'" + "a" * 300 + "'", "-" * 30 + "1", "(" * 60 + ")" * 60, "'$x_{$'", "1_000", "0x10", "1 if 1 else 2"),
+    *("{[]: 1}", "{{}}", "1" + "0" * 400, "-" * 5000, "a-" * 5000),
 ]  # fmt: skip
 
 
@@ -314,6 +315,7 @@ _LINES = [
     *("name = 'nowhere'", 'volatility = "bursts(spell=(1,2,3))"', 'latency = "gamma(low=-1)"', "checkpoint_every = true"),
     *('policy = "rpow-d(schedule=0)"', "batch = 2.5", "rounds = 99999999999999999999", "seed = 99999999999999999999999"),
     *('availability = "trace(\'/dev/null\')"', "num_clients = 0", "num_clients = true", "[world.name]", "wait = 'x'"),
+    *("deadline = 1" + "0" * 400, "num_clients = 1" + "0" * 400, "num_clients = 100000000", "seed = 1" + "0" * 400),
 ]  # fmt: skip
 
 
