@@ -4,6 +4,7 @@ They count from the start of this process; no client is named.
 """
 
 import logging
+import os
 import threading
 import time
 from bisect import bisect_left
@@ -12,8 +13,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from fedpick._support.web import Answer, Server, address
+from fedpick._support.web import Answer, Server, address, is_loopback
 from fedpick._version import __version__
+from fedpick.core.errors import ConfigError
 from fedpick.core.types import Ints, Status
 from fedpick.server.roster import Roster
 from fedpick.server.validation import printable
@@ -54,11 +56,19 @@ class _Histogram:
 class Metrics:
     """Counts what a session does, and serves the numbers to Prometheus while the session is open.
 
-    `where` is a port, or HOST:PORT; without a host, only programs on this machine can ask.
+    `where` is a port, or HOST:PORT; without a host, only programs on this machine can ask. Others need the token that
+    the environment variable FEDPICK_TOKEN has.
     """
 
     def __init__(self, where: str | int, policy: str, owner: str) -> None:
         self._host, self._port = address(where, f"{owner}: metrics")
+        self._token = None if is_loopback(self._host) else os.environ.get("FEDPICK_TOKEN")
+        if not (self._token or is_loopback(self._host)):
+            raise ConfigError(
+                f"{owner}: metrics = {where!r:.80} can be read by other machines, so a token is needed: set "
+                'FEDPICK_TOKEN to one of 16 characters or more (python -c "import secrets; '
+                f'print(secrets.token_urlsafe())"), or write ":{self._port}" for this machine alone'
+            )
         self.policy = policy
         self._server: Server | None = None
         self._guard = threading.Lock()
@@ -76,10 +86,8 @@ class Metrics:
     def open(self, log: logging.Logger) -> None:
         """Listen."""
         if self._server is None:
-            self._server = Server(self._host, self._port, self._answer)
+            self._server = Server(self._host, self._port, self._answer, token=self._token)
             log.info("metrics for Prometheus: %s", self.url)
-            if not self._server.local:
-                log.warning("metrics on %s can be read by every machine that reaches it", self.url)
 
     def close(self) -> None:
         """Stop listening; the numbers are kept for the next time."""
