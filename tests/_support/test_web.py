@@ -1,5 +1,6 @@
 """The small web server: who may read, and that nothing else is possible."""
 
+import contextlib
 import http.client
 import socket
 import threading
@@ -116,10 +117,8 @@ def test_connections_that_send_a_byte_at_a_time_are_closed(server, sent, monkeyp
             each.sendall(sent)
         while not over.wait(0.05):
             for each in slow:
-                try:
+                with contextlib.suppress(OSError):
                     each.sendall(b"x")
-                except OSError:
-                    pass
 
     thread = threading.Thread(target=drip)
     thread.start()

@@ -483,6 +483,14 @@ def _parquets() -> Iterator[tuple[str, bytes]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    def lists(values: int, deep: int = 1) -> "pa.Array":
+        """One row of this many zeros, each in lists of one but for the outermost."""
+        found, each = pa.array(np.zeros(values, np.float32)), np.arange(values + 1, dtype=np.int32)
+        for _ in range(deep - 1):
+            found = pa.ListArray.from_arrays(pa.array(each), found)
+        return pa.ListArray.from_arrays(pa.array([0, values], pa.int32()), found)
+
+    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array(["a" * 1_000_000]))
     for what, columns in {
         "rows of other lengths": {"x": [[1.0], [1.0, 2.0]], "y": [0, 1]},
         "texts": {"a": ["x", "y"], "y": [0, 1]},
@@ -496,9 +504,13 @@ def _parquets() -> Iterator[tuple[str, bytes]]:
         "texts as labels": {"a": [1.0, 2.0], "y": ["a", "b"]},
         "deep lists": {"x": [[[[1.0]]], [[[2.0]]]], "y": [0, 1]},
         "labels of dates": {"a": [1.0, 2.0], "y": np.array(["2020-01-01", "2021-01-01"], "M8[D]")},
+        "a row of many values": {"x": lists(80_000_000), "y": [0]},
+        "a row of many nested lists": {"x": lists(30_000_000, 4), "y": [0]},
+        "many long names": {"a": np.zeros(100_000), "y": np.zeros(100_000), "client": names},
+        "many long texts": {"a": names, "y": np.zeros(100_000)},
     }.items():
         file = io.BytesIO()
-        pq.write_table(pa.table(columns), file)
+        pq.write_table(pa.table(columns), file, compression="zstd")
         yield what, file.getvalue()
 
 
