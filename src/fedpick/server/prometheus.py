@@ -74,7 +74,8 @@ class Metrics:
         self._guard = threading.Lock()
         self._late = 0  # updates used in a later round than they were sent
         self._statuses: Ints = np.zeros(len(Status), dtype=np.int64)
-        self._times: Ints = np.zeros(0, dtype=np.int64)  # chosen, by number of the client
+        self._numbers: Ints = np.zeros(0, dtype=np.int64)  # of the enrolled clients
+        self._times = self._numbers.copy()  # how often each of them was chosen
         self._rounds, self._policies = _Histogram(ROUND_SECONDS), _Histogram(POLICY_SECONDS)
         self._now: dict[str, tuple[str, float]] = {}  # gauges: help and value
 
@@ -100,9 +101,10 @@ class Metrics:
         with self._guard:
             self._statuses += np.bincount(record.status, minlength=len(Status))
             self._late += len(record.late_ids)
-            self._times = np.concatenate([self._times, np.zeros(roster.issued - len(self._times), dtype=np.int64)])
-            np.add.at(self._times, record.ids, 1)
-            times = self._times[roster.numbers].astype(np.float64)
+            self._follow(np.sort(np.array(roster.numbers, dtype=np.int64)))
+            enrolled = record.ids[np.isin(record.ids, self._numbers)]
+            np.add.at(self._times, np.searchsorted(self._numbers, enrolled), 1)
+            times = self._times.astype(np.float64)
             squares = len(times) * float((times**2).sum())
             self._rounds.add(record.seconds)
             self._policies.add(record.wall.get("selection", 0.0))
@@ -117,6 +119,13 @@ class Metrics:
                 ),
                 "last_round_timestamp_seconds": ("When the last round ended, in seconds since 1970.", time.time()),
             }
+
+    def _follow(self, numbers: Ints) -> None:
+        """Begin to count clients that have joined, and forget those that have left."""
+        if not np.array_equal(numbers, self._numbers):
+            stay, times = np.isin(self._numbers, numbers), np.zeros(len(numbers), dtype=np.int64)
+            times[np.searchsorted(numbers, self._numbers[stay])] = self._times[stay]
+            self._numbers, self._times = numbers, times
 
     def _answer(self, path: str) -> Answer | None:
         return Answer(self.text().encode(), KIND) if path == "/metrics" else None
