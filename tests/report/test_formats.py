@@ -169,6 +169,17 @@ def test_data_that_a_manifest_only_claims_is_named_and_looked_up_nowhere(tmp_pat
     assert "the clients train on \\texttt{mnist}" in text
 
 
+def test_a_paragraph_on_trained_models_needs_no_jax(tmp_path):
+    about = {"world": "volatile", "num_clients": 12, "train": "", "engine": "simulator", "data": "mnist"}
+    make(tmp_path / "run", about=about, data={"name": "mnist"}, accuracy=[0.5] * 6)
+    code = "import sys, fedpick as fp\nprint(fp.load(sys.argv[1]).table('methods'), 'jax' in sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert r"settings \texttt{model=mlp(hidden=(200, 200)), lr=0.05, batch=64, steps=30}" in ended.stdout
+    assert ended.stdout.endswith(" False\n")
+
+
 @pytest.mark.parametrize("number", [-1, 10**9, 10**400, float("inf"), float("nan"), "many", [1]])
 def test_a_manifest_that_claims_impossible_numbers_of_clients_is_refused(tmp_path, number):
     about = {"world": "w", "num_clients": number, "train": "", "engine": "simulator", "data": None}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fedpick._version import __version__
 from fedpick.core.errors import FedpickError
+from fedpick.data.settings import OWN, TRAINING, known_name, usual_partition
 from fedpick.report import citations
 from fedpick.report.formats import latex_text
 from fedpick.report.layout import listed
@@ -67,13 +68,10 @@ def _defaults(folder: Path) -> tuple[str, str, bool]:
     if "trainer" in train:
         return "", "", False
     try:
-        from fedpick.data.settings import known_name, usual_partition
-        from fedpick.learn.settings import DEFAULTS, OWN  # JAX is an extra
-
         name = known_name(data)
-    except (ImportError, FedpickError):  # data that was an object
+    except FedpickError:  # data that was an object
         return "", "", False
-    usual = DEFAULTS.get(name or "", OWN)
+    usual = TRAINING.get(name or "", OWN)
     more = {key: value for key, value in usual.items() if key in _NAMED and key not in train}
     whole = not {**usual, **train}["steps"]
     settings = ", ".join(f"{key}={value}" for key, value in more.items() if value)
