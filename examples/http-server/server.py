@@ -14,8 +14,10 @@ If it is killed and started again, it continues with what was learned, and with 
 import argparse
 import json
 import logging
+import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,9 +26,10 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 import fedpick as fp
-from fedpick.server import Round
+from fedpick.server import NotEnoughClientsError, Round
 
 SILENT = 10.0  # seconds without a request after which a client counts as away
+LONGEST = 10_000_000  # bytes of a request
 
 
 class Federation:
@@ -53,8 +56,11 @@ class Federation:
 
     def available(self) -> dict[str, object]:
         """The clients that called recently, with their sizes."""
-        now = time.monotonic()
-        return {name: size for name, (heard, size) in list(self.there.items()) if now - heard < SILENT}
+        since = time.monotonic() - SILENT
+        for name, (heard, _) in list(self.there.items()):
+            if heard < since:
+                self.there.pop(name, None)
+        return {name: size for name, (_, size) in list(self.there.items())}
 
     # -- requests of clients; called from many threads ---------------------------------------------------------------
 
@@ -70,8 +76,8 @@ class Federation:
 
     def work(self, name: str) -> dict[str, object]:
         """The model, if the client was chosen in this round and has not answered yet."""
-        if name in self.there:
-            self.join(name, self.there[name][1])
+        if known := self.there.get(name):
+            self.join(name, known[1])
         r = self.round
         if r is None or name not in r.waiting:
             return {}
@@ -85,7 +91,7 @@ class Federation:
         try:
             array = np.asarray(update, dtype=np.float64)
             fine = array.shape == self.model.shape and bool(np.isfinite(array).all())
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             fine = False
         if not fine:
             r.failed(name, "the update does not have the shape of the model, or is not finite")
@@ -109,17 +115,27 @@ def handler(federation: Federation) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             """Join, leave, done, failed."""
-            try:
-                length = min(int(self.headers.get("Content-Length", 0)), 10_000_000)
-                message = json.loads(self.rfile.read(length))
-                self.answer(200, posts[self.path.strip("/")](**message))
-            except (KeyError, TypeError, ValueError) as error:
-                self.answer(400, {"error": str(error)})
+            self.respond(self.posted)
 
         def do_GET(self) -> None:
             """Work."""
-            names = parse_qs(urlsplit(self.path).query).get("name", [""])
-            self.answer(200, federation.work(names[0]))
+            self.respond(lambda: federation.work(parse_qs(urlsplit(self.path).query)["name"][0]))
+
+        def posted(self) -> dict:
+            """Do what the message says."""
+            length = int(self.headers.get("Content-Length", 0))
+            if not 0 <= length <= LONGEST:
+                raise ValueError(f"Content-Length is {length}, but must be 0 to {LONGEST}")
+            return posts[self.path.strip("/")](**json.loads(self.rfile.read(length)))
+
+        def respond(self, act: Callable[[], dict]) -> None:
+            """Send what `act` returns; whatever a client sent, the server goes on."""
+            try:
+                found = act()
+            except (KeyError, TypeError, ValueError, RecursionError) as error:  # deeply nested JSON is the last
+                self.answer(400, {"error": f"{type(error).__name__}: {str(error)[:200]}"})
+            else:
+                self.answer(200, found)
 
         def answer(self, code: int, content: dict) -> None:
             """Send JSON."""
@@ -166,8 +182,14 @@ def main() -> None:
                 if len(federation.available()) < options.wait_for:
                     time.sleep(0.05)
                     continue
-                federation.play()
+                try:
+                    federation.play()
+                except NotEnoughClientsError as error:  # all have names that the session ignores
+                    logging.info("waiting: %s", error)
+                    time.sleep(1.0)
         server.shutdown()
+    if federation.session.rounds_saved < federation.session.round_number:
+        sys.exit(f"only {federation.session.rounds_saved} rounds are on the disk: free space, and start again")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """The small web server: who may read, and that nothing else is possible."""
 
+import contextlib
 import http.client
 import socket
 import threading
+import time
 
 import pytest
 
 import fedpick as fp
+from fedpick._support import web
 from fedpick._support.web import Answer, Server, address, is_loopback
 
 TOKEN = "correct-horse-battery"
@@ -100,6 +103,73 @@ def test_too_many_connections_are_closed(server):
         with socket.create_connection(("127.0.0.1", server.port)) as second:
             second.settimeout(10)
             assert second.recv(20) == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX: ", b"GET /" + b"x" * 50])
+def test_connections_that_send_a_byte_at_a_time_are_closed(server, sent, monkeypatch):
+    monkeypatch.setattr(web, "PATIENCE", 0.3)
+    server._server._free = threading.BoundedSemaphore(3)
+    slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
+    over = threading.Event()
+
+    def drip():
+        for each in slow:
+            each.sendall(sent)
+        while not over.wait(0.05):
+            for each in slow:
+                with contextlib.suppress(OSError):
+                    each.sendall(b"x")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        for _ in range(100):  # in 5 seconds at most
+            try:
+                status = ask(server)[0]
+                break
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.05)
+        else:
+            pytest.fail("three slow connections keep everybody out")
+        assert status == 200
+    finally:
+        over.set()
+        thread.join()
+        for each in slow:
+            each.close()
+
+
+def test_a_thread_that_cannot_start_takes_no_place(server, monkeypatch):
+    real = threading.Thread.start
+
+    def start(thread):
+        if (
+            "process_request_thread" in thread.name
+            or getattr(thread._target, "__name__", "") == "process_request_thread"
+        ):
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        for _ in range(web.MOST_CONNECTIONS + 6):
+            with socket.create_connection(("127.0.0.1", server.port)) as one:
+                one.settimeout(10)
+                assert one.recv(20) == b""
+    assert ask(server)[0] == 200
+
+
+def test_who_may_not_read_keeps_no_connection(server):
+    with Server("127.0.0.1", 0, lambda path: Answer(b"secret"), token=TOKEN) as closed:
+        for port, path in ((closed.port, b"/"), (server.port, b"//[")):
+            with socket.create_connection(("127.0.0.1", port)) as one:
+                one.settimeout(5)
+                one.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                said = b""
+                while more := one.recv(1000):  # until it is closed
+                    said += more
+                assert said.startswith(b"HTTP/1.1 40")
+                assert b"secret" not in said
 
 
 def test_addresses():

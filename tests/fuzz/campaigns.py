@@ -9,7 +9,6 @@ import itertools
 import json
 import random
 import shutil
-import signal
 import string
 import tarfile
 import tempfile
@@ -21,9 +20,10 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+from findings import Finding, attacked
+from outsiders import forged, told
 
 import fedpick as fp
-from fedpick.core.errors import FedpickError
 from fedpick.core.state import pack
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors import execute
@@ -34,41 +34,6 @@ from fedpick.report.results import load as load_results
 from fedpick.server.memory import Memory
 from fedpick.store import Folder
 from fedpick.worlds import WORLDS
-
-PATIENCE = 20  # seconds of this process's own time that one step may take: others may be busy
-
-
-class Finding(AssertionError):
-    """Something that should not be."""
-
-
-@contextmanager
-def attacked(what: str) -> Iterator[None]:
-    """Let FedpickErrors pass; anything else is a finding."""
-
-    def late(*_: object) -> None:
-        raise Finding(f"{what}: still busy after {PATIENCE} s")
-
-    before = {kind: signal.signal(kind, late) for kind in (signal.SIGPROF, signal.SIGALRM)}
-    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
-    signal.alarm(30 * PATIENCE)  # one that only waits
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except FedpickError as error:
-        if any(ord(char) < 32 and char not in "\n\t" for char in str(error)):
-            raise Finding(f"{what}: control characters in {str(error)!r}") from error
-    except (Finding, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise Finding(f"{what}: {type(error).__name__}: {str(error)[:300]}") from error
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.alarm(0)
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
-
 
 # --- what is attacked: made once, copied for each step
 
@@ -275,6 +240,7 @@ _VALUES = [
     *("[]", "[1]", "(1, 2, 3)", "{}", "{'a': 1}", "{1}", "[[[[]]]]", "99999999999999999999", "1e-320", "-5", "0.5", "3"),
     *("uniform", "e3cs", "linear", "'pivotal'", "'quality'", "lambda: 0", "__import__('os')", "a.b", "x[0]", "*", "not 1"),
     *("'\\x00'", "'\x1b[2J'", "'" + "a" * 300 + "'", "-" * 30 + "1", "(" * 60 + ")" * 60, "'$x_{$'", "1_000", "0x10", "1 if 1 else 2"),
+    *("{[]: 1}", "{{}}", "1" + "0" * 400, "-" * 5000, "a-" * 5000),
 ]  # fmt: skip
 
 
@@ -348,6 +314,7 @@ _LINES = [
     *("name = 'nowhere'", 'volatility = "bursts(spell=(1,2,3))"', 'latency = "gamma(low=-1)"', "checkpoint_every = true"),
     *('policy = "rpow-d(schedule=0)"', "batch = 2.5", "rounds = 99999999999999999999", "seed = 99999999999999999999999"),
     *('availability = "trace(\'/dev/null\')"', "num_clients = 0", "num_clients = true", "[world.name]", "wait = 'x'"),
+    *("deadline = 1" + "0" * 400, "num_clients = 1" + "0" * 400, "num_clients = 100000000", "seed = 1" + "0" * 400),
 ]  # fmt: skip
 
 
@@ -515,6 +482,14 @@ def _parquets() -> Iterator[tuple[str, bytes]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    def lists(values: int, deep: int = 1) -> "pa.Array":
+        """One row of this many zeros, each in lists of one but for the outermost."""
+        found, each = pa.array(np.zeros(values, np.float32)), np.arange(values + 1, dtype=np.int32)
+        for _ in range(deep - 1):
+            found = pa.ListArray.from_arrays(pa.array(each), found)
+        return pa.ListArray.from_arrays(pa.array([0, values], pa.int32()), found)
+
+    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array(["a" * 1_000_000]))
     for what, columns in {
         "rows of other lengths": {"x": [[1.0], [1.0, 2.0]], "y": [0, 1]},
         "texts": {"a": ["x", "y"], "y": [0, 1]},
@@ -528,9 +503,13 @@ def _parquets() -> Iterator[tuple[str, bytes]]:
         "texts as labels": {"a": [1.0, 2.0], "y": ["a", "b"]},
         "deep lists": {"x": [[[[1.0]]], [[[2.0]]]], "y": [0, 1]},
         "labels of dates": {"a": [1.0, 2.0], "y": np.array(["2020-01-01", "2021-01-01"], "M8[D]")},
+        "a row of many values": {"x": lists(80_000_000), "y": [0]},
+        "a row of many nested lists": {"x": lists(30_000_000, 4), "y": [0]},
+        "many long names": {"a": np.zeros(100_000), "y": np.zeros(100_000), "client": names},
+        "many long texts": {"a": names, "y": np.zeros(100_000)},
     }.items():
         file = io.BytesIO()
-        pq.write_table(pa.table(columns), file)
+        pq.write_table(pa.table(columns), file, compression="zstd")
         yield what, file.getvalue()
 
 
@@ -671,5 +650,5 @@ def separation(number: int) -> None:
 
 CAMPAIGNS: dict[str, Callable[[int], None]] = {
     each.__name__: each
-    for each in (bits, resume, summary, session, state, texts, toml, hostile, data, sources, separation)
+    for each in (bits, resume, summary, session, state, texts, toml, hostile, data, sources, separation, forged, told)
 }

@@ -8,6 +8,7 @@ from campaigns import CAMPAIGNS, Finding, attacked
 import fedpick as fp
 
 STEPS = {"bits": 12, "resume": 5, "summary": 2, "session": 5, "state": 12, "texts": 12, "toml": 12, "separation": 1}
+STEPS |= {"forged": 12, "told": 6}
 KEPT = [line.split("#")[0].split() for line in (Path(__file__).parent / "found.txt").read_text().splitlines()]
 
 

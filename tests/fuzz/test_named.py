@@ -4,10 +4,14 @@ import subprocess
 import sys
 
 import pytest
+from findings import attacked
 
 import fedpick as fp
+from fedpick._support import devices
 from fedpick.cli import main
+from fedpick.experiment import worlds
 from fedpick.experiment.config import Config
+from fedpick.policies.text import canonical_policy
 from fedpick.report import files
 
 WORLD = {"name": "volatile", "num_clients": 12}
@@ -27,6 +31,15 @@ def play(policy="uniform", **world):
         ("e3cs(quota=b'x')", "e3cs: quota = b'x', but must be"),
         ("e3cs(max_step='x')", "e3cs: max_step = 'x', but must be a number"),
         ("size-weighted(cohort_size=99999999999999999999)", "asks 99999999999999999999 of 12 clients"),
+        ("uniform({[]: 1})", "uniform: cannot read '{[]: 1}'; settings are numbers, texts or lists"),
+        ("uniform({{}})", "uniform: cannot read '{{}}'; settings are"),
+        (
+            "uniform(cohort_size=1" + "0" * 400 + ")",
+            "uniform: 1000000000000000000000000000000000000000... is too large",
+        ),
+        ("e3cs(quota=[1" + "0" * 400 + "])", "is too large; whole numbers go up to 1e300"),
+        ("uniform(cohort_size=-1" + "0" * 400 + ")", "is too large; whole numbers"),
+        ("uniform(cohort_size=1" + "0" * 5000 + ")", "cannot read the policy 'uniform(cohort_size=1000"),
         ("uniform(cohort_size=2e400)", "uniform: cohort_size = inf, but must be a whole number"),
     ],
 )
@@ -50,6 +63,37 @@ def test_a_world_s_text(world, says):
     with pytest.raises(fp.FedpickError) as error:
         play(**world)
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["-" * 100_012, "a-" * 50_000, "uniform(" + "~" * 100_000 + ")", ".py" * 30_000])
+def test_a_long_text_is_refused_in_linear_time(text):
+    with attacked("a long text"):  # it may take some seconds; an expression that is quadratic takes 100 s and more
+        with pytest.raises(fp.FedpickError) as error:
+            fp.policy(text)
+        canonical_policy(text)
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("key", ["deadline", "model_megabytes", "wait", "num_clients"])
+def test_a_whole_number_of_400_digits_in_a_world(key):
+    with pytest.raises(fp.ConfigError, match=rf"\[world\] {key} = 1000.*, but must be") as error:
+        play(**{key: 10**400})
+    assert len(str(error.value)) < 300
+
+
+def test_more_clients_than_memory_are_refused_before_it_is_taken(monkeypatch):
+    monkeypatch.setattr(worlds, "memory", lambda: 10**9)
+    said = r"num_clients = 100,000,000 needs about 25 GB of memory, but there are 1 GB; write at most 4,000,000"
+    with pytest.raises(fp.ConfigError, match=said):
+        play(num_clients=10**8)
+    play(num_clients=100)
+
+
+def test_the_memory_of_a_process_is_what_limits_it():
+    code = "import resource as r; r.setrlimit(r.RLIMIT_AS, (2**33,) * 2); from fedpick._support.devices import memory; print(memory())"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 0 < int(found.stdout) <= 2**33
+    assert int(found.stdout) <= devices.memory()
 
 
 @pytest.mark.parametrize("given", [{"rounds": 10**9}, {"seed": 2**63}, {"checkpoint_every": 10**12}])

@@ -14,6 +14,7 @@ from made_runs import make, study
 from rich.console import Console
 
 import fedpick as fp
+from fedpick.core import errors
 from fedpick.report import plots
 
 
@@ -106,6 +107,90 @@ def test_names_from_manifests_do_no_harm(tmp_path):
     assert line.replace(r"\|", "").count("|") == results.table("markdown").splitlines()[2].count("|")
     assert r"\_\&\%\$\#\{\}" in results.table("latex")
     results.plot().savefig(io.BytesIO())
+
+
+HARMFUL = (  # of a terminal, a spreadsheet and a file
+    *(
+        "\x1b[2Jx",
+        "\x1b]0;owned\x07",
+        "\x1b]8;;http://x.example\x1b\\here",
+        "\x9b31m",
+        "a\rb",
+        "a\nb",
+        "\ud800",
+        "\u202eabc",
+    ),
+    *('=HYPERLINK("http://x.example")', "+cmd|' /C calc'!A0", "-2+3", "@SUM(1+1)", "\t=1+1", "\r=1+1"),
+)
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_no_name_is_a_terminal_s_command_or_a_spreadsheet_s_formula(tmp_path, name):
+    about = {"policy": name, "world": name, "data": name, "train": name, "engine": "simulator", "num_clients": 12}
+    metric = errors.printable(name)  # others cannot be written
+    for seed in (0, 1):
+        make(tmp_path / f"a{seed}", "uniform", seed, about=about, metrics=[{metric: 0.5}] * 6)
+        make(tmp_path / f"b{seed}", "fedcs", seed, about={**about, "policy": "fedcs"}, metrics=[{metric: 0.5}] * 6)
+    results = fp.load(tmp_path, target={metric: 0.4}, metric=metric)
+    for format in ("text", "markdown", "csv", "json", "latex", "methods", "bibtex"):
+        text = results.table(format)
+        assert text.replace("\n", "").isprintable(), format
+    rows = list(csv.DictReader(io.StringIO(results.table("csv"))))
+    names = [row[key] for row in rows for key in ("policy", "world", "data", "train", "score", "target_metric")]
+    assert len([text for text in names if text.lstrip("'?") == metric.lstrip("?")]) >= 6
+    assert not [text for text in names if text[:1] in tuple("=+-@\t\r")]
+    assert {row["difference_to"][:1] for row in rows} & set("=+-@") == set()
+    frame = results.frame()
+    assert all(text.isprintable() for text in frame["policy"])
+    assert len(results.rounds()) == 24
+    page = results.page()
+    assert page.replace("\n", "").isprintable()
+
+
+def test_numbers_below_zero_stay_numbers_in_csv(tmp_path):
+    make(tmp_path / "run", metrics=[{"score": -0.25}] * 6)
+    rows = list(csv.DictReader(io.StringIO(fp.load(tmp_path / "run").table("csv"))))
+    (row,) = [row for row in rows if row["score"] == "score"]
+    assert (float(row["mean"]), row["values"]) == (-0.25, "-0.25")
+
+
+def test_metrics_with_the_names_of_a_frame_s_columns_are_renamed(tmp_path):
+    found = {"policy": 0.1, "metric_policy": 0.2, "seed": 0.3, "returned": 0.4, "f1": 0.5}
+    results = fp.load(make(tmp_path / "run", metrics=[found] * 6))
+    shown = {"metric_metric_policy": 0.1, "metric_policy": 0.2, "metric_seed": 0.3, "metric_returned": 0.4, "f1": 0.5}
+    for frame in (results.frame(), results.rounds()):
+        assert {name: frame[name].iloc[-1] for name in shown} == shown
+        assert frame["policy"].tolist() == ["uniform"] * len(frame)
+
+
+def test_data_that_a_manifest_only_claims_is_named_and_looked_up_nowhere(tmp_path):
+    about = {"world": "volatile", "num_clients": 12, "train": "", "engine": "simulator", "data": "mnist"}
+    text = fp.load(make(tmp_path / "run", about=about)).table("methods")
+    assert "the clients train on \\texttt{mnist}" in text
+
+
+def test_a_paragraph_on_trained_models_needs_no_jax(tmp_path):
+    about = {"world": "volatile", "num_clients": 12, "train": "", "engine": "simulator", "data": "mnist"}
+    make(tmp_path / "run", about=about, data={"name": "mnist"}, accuracy=[0.5] * 6)
+    code = "import sys, fedpick as fp\nprint(fp.load(sys.argv[1]).table('methods'), 'jax' in sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert r"settings \texttt{model=mlp(hidden=(200, 200)), lr=0.05, batch=64, steps=30}" in ended.stdout
+    assert ended.stdout.endswith(" False\n")
+
+
+@pytest.mark.parametrize("number", [-1, 10**9, 10**400, float("inf"), float("nan"), "many", [1]])
+def test_a_manifest_that_claims_impossible_numbers_of_clients_is_refused(tmp_path, number):
+    about = {"world": "w", "num_clients": number, "train": "", "engine": "simulator", "data": None}
+    with pytest.raises(fp.StoreError, match=r"its manifest.json is not a run's \(\w+: .*\); restore"):
+        fp.load(make(tmp_path / "run", about=about))
+
+
+def test_seeds_far_apart_are_named_without_counting(tmp_path):
+    for seed in (0, 1, 2**62):
+        make(tmp_path / str(seed), "uniform", seed)
+    assert f"with 3 seeds (0, 1 and {2**62})" in fp.load(tmp_path).table("methods")
 
 
 def test_a_notebook_shows_results_tables_and_figures(results):

@@ -1,8 +1,10 @@
 """examples/http-server: real HTTP on loopback, clients that join, leave and fail, a server that is killed."""
 
 import collections
+import contextlib
 import importlib.util
 import json
+import math
 import os
 import random
 import signal
@@ -166,6 +168,131 @@ def test_an_interrupted_server_ends_without_a_traceback(tmp_path, monkeypatch) -
     assert bound == ["127.0.0.2"]
     with look(tmp_path):  # the folders are not locked any more
         pass
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+HOSTILE = {  # path and body of a request that no client sends
+    "a number as a name": ("join", b'{"name": 5}'),
+    "an empty name": ("join", b'{"name": ""}'),
+    "a long name": ("join", b'{"name": "' + b"x" * 501 + b'"}'),
+    "a list as a name": ("join", b'{"name": [1]}'),
+    "no name": ("join", b"{}"),
+    "a lone surrogate": ("done", b'{"name": "\\ud800", "round": 1, "update": "\\udcff"}'),
+    "nested lists": ("join", DEEP),
+    "a nested size": ("join", b'{"name": "", "size": ' + b"[" * 800 + b"]" * 800 + b"}"),
+    "a large number as a name": ("join", b'{"name": 1' + b"0" * 400 + b"}"),
+    "a number of 400 digits": ("done", b'{"name": "ada", "round": 1, "update": [1' + b"0" * 400 + b"]}"),
+    "a number of 5,000 digits": ("done", b'{"name": "ada", "round": 1, "update": [1' + b"0" * 5000 + b"]}"),
+    "a round of 400 digits": ("failed", b'{"name": "ada", "round": 1' + b"0" * 400 + b"}"),
+    "no object": ("done", b"3"),
+    "no JSON": ("leave", b"\xff"),
+    "another path": ("__init__", b'{"name": "ada"}'),
+}
+
+
+@pytest.fixture
+def running(tmp_path, monkeypatch):
+    """The example's main(), in a thread, in which two rounds are to be played; its address, its thread, its class."""
+    server, bound = load("server"), []
+
+    class Noted(server.Server):
+        def server_bind(self) -> None:
+            super().server_bind()
+            bound.append(self.server_address[1])
+
+        def handle_error(self, request, client_address) -> None:
+            bound.append(sys.exc_info()[1])
+
+    monkeypatch.setattr(server, "Server", Noted)
+    options = ["--port", "0", "--rounds", "2", "--policy", "uniform", "--deadline", "5", "--folder", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["server.py", *options])
+    monkeypatch.setattr(server.time, "sleep", lambda seconds, real=time.sleep: real(min(seconds, 0.05)))
+    thread = threading.Thread(target=server.main, daemon=True)
+    thread.start()
+    while not bound:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{bound[0]}", thread, bound
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+
+
+def send(url: str, path: str, body: bytes, **headers: str) -> int:
+    try:
+        request = urllib.request.Request(f"{url}/{path}", data=body, headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return reply.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_no_message_ends_the_server_or_is_a_traceback(running, tmp_path) -> None:
+    url, thread, seen = running
+    statuses = {what: send(url, *request) for what, request in HOSTILE.items()}
+    assert set(statuses.values()) == {200, 400}, statuses
+    assert statuses["nested lists"] == statuses["no name"] == statuses["another path"] == 400
+    for length in ("-1", "x", "1" + "0" * 9):
+        assert send(url, "join", b"{}", **{"Content-Length": length}) == 400
+    for path in ("work", "work?name=", "work?name=stranger"):
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{url}/{path}", timeout=10)
+    time.sleep(0.3)  # the names that the session ignores are all that are there
+    assert thread.is_alive()
+    assert len(seen) == 1, seen  # no handler failed
+    ada = client.Client(url, "ada")
+    while thread.is_alive():
+        with contextlib.suppress(client.AWAY):
+            ada.join()
+            ada.step()
+    told = store.read_rounds(tmp_path / "records")
+    assert told["done"].to_pylist() == [1, 1]
+
+
+@pytest.mark.parametrize("update", [[10**400] * 10, [[[[1.0]]]], "x", None, [math.nan] * 10, {"w": 1}, [1.0]])
+def test_an_update_that_does_not_fit_the_model_is_a_failure(tmp_path, update) -> None:
+    federation = load("server").Federation(tmp_path, fp.E3CS(1), 30.0, dimension=10)
+    with federation.session.round(["ada"]) as federation.round:
+        assert federation.done("ada", 1, update) == {"used": False}
+    assert federation.session.last.status.tolist() == [fp.Status.FAILED]
+    federation.session.close()
+
+
+def test_clients_that_are_silent_are_dropped(tmp_path, monkeypatch) -> None:
+    server = load("server")
+    federation = server.Federation(tmp_path, fp.E3CS(3), 30.0, dimension=10)
+    for k in range(50):
+        federation.join(f"phone {k}", k)
+    monkeypatch.setattr(server, "SILENT", 0.05)
+    time.sleep(0.1)
+    federation.join("phone 7", 3)
+    assert federation.available() == {"phone 7": 3}
+    assert list(federation.there) == ["phone 7"]
+
+
+def test_after_a_disk_that_was_full_the_server_goes_on_with_the_model_of_the_saved_round(tmp_path, monkeypatch) -> None:
+    server = load("server")
+    federation = server.Federation(tmp_path, fp.E3CS(2), 0.01, dimension=10)
+    federation.join("ada")
+    federation.join("bob")
+
+    def play() -> None:
+        monkeypatch.setattr(server.Round, "wait", lambda r: [r.done(n, update=np.ones(10)) for n in r.chosen])
+        federation.play()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    play()
+    play()
+    with monkeypatch.context() as patch:
+        patch.setattr(federation.session.memory, "_checkpoint", full)
+        patch.setattr(federation.session.memory.journal, "append", full)
+        for _ in range(5):
+            play()
+        assert (federation.session.round_number, federation.session.rounds_saved) == (7, 2)
+        federation.session.memory.unlock()  # as if it were killed
+    again = server.Federation(tmp_path, fp.E3CS(2), 0.01, dimension=10)
+    assert (again.session.round_number, again.session.rounds_saved) == (2, 2)
+    np.testing.assert_array_equal(again.model, np.full(10, 2.0))
 
 
 @pytest.mark.slow

@@ -167,3 +167,21 @@ def test_the_alerts_are_yaml_with_what_prometheus_wants():
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
         assert rule["expr"].count("(") == rule["expr"].count(")")
         assert rule["annotations"]["summary"]
+
+
+def test_beyond_this_machine_a_token_is_needed(monkeypatch):
+    monkeypatch.delenv("FEDPICK_TOKEN", raising=False)
+    with pytest.raises(
+        fp.ConfigError, match=r"metrics = '0.0.0.0:0' can be read by other machines, .* set FEDPICK_TOKEN"
+    ):
+        fp.Session(fp.Uniform(1), metrics="0.0.0.0:0")
+    monkeypatch.setenv("FEDPICK_TOKEN", "correct-horse-battery")
+    with fp.Session(fp.Uniform(1), metrics="0.0.0.0:0") as session:
+        url = session.metrics.url.replace("0.0.0.0", "127.0.0.1")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(url, timeout=10)
+        asked = urllib.request.Request(url, headers={"Authorization": "Bearer correct-horse-battery"})
+        with urllib.request.urlopen(asked, timeout=10) as reply:
+            assert b"fedpick_rounds_total 0" in reply.read()
+    with fp.Session(fp.Uniform(1), metrics=":0") as session, urllib.request.urlopen(session.metrics.url) as reply:
+        assert reply.status == 200  # this machine needs none

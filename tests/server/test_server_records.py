@@ -263,3 +263,55 @@ def test_numbers_that_an_abandoned_round_gave_are_given_again(tmp_path) -> None:
     with server() as session, session.round(["ada", "eve"]):
         pass
     assert read_clients(tmp_path / "run") == ["ada", "bob", "eve"]
+
+
+def test_names_are_bounded_and_the_table_of_clients_is_written_seldom(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(records, "MOST_NAMES", 100)
+    monkeypatch.setattr(records, "WRITE_EVERY", 0.0)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    written: list[int] = []
+    real = fp.store.Tables.name_clients
+    monkeypatch.setattr(
+        fp.store.Tables,
+        "name_clients",
+        lambda self, names, sizes: written.append(len(names)) or real(self, names, sizes),
+    )
+    limits = fp.server.Limits(forget_after=20)
+    with fp.Session(fp.Uniform(2), records=tmp_path / "run", metrics=":0", limits=limits) as session:
+        for number in range(300):  # "stays" is always there, and each round somebody new
+            with session.round(["stays", f"phone {number}", f"phone {number - 1}"]) as r:
+                for name in r.chosen:
+                    r.done(name, loss=1.0)
+        enrolled, held = set(session.names), session.storage.writer._names
+        assert len(enrolled) < 50
+        assert len([name for name in held if name]) <= 102
+        assert len(session.metrics._times) == len(enrolled)
+        assert sum(session.metrics._times) <= 300 * 2
+    assert len(written) < 100  # and not 300 times
+    found = fp.store.read_clients(tmp_path / "run")
+    assert len(found) == 302
+    position = {name: k for k, name in enumerate(found) if name}
+    assert enrolled <= set(position)
+    assert found[0] == "stays"
+    assert found[1] == ""
+    assert position["phone 299"] - position["phone 280"] == 19
+
+
+def test_a_client_that_joins_and_leaves_between_two_writes_keeps_its_name_after_a_kill(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(records, "WRITE_EVERY", 0.0)
+    session = fp.Session(fp.Uniform(2), state=tmp_path / "state", records=tmp_path / "run")
+    names = [f"phone {k}" for k in range(100)]
+
+    def play(there) -> None:
+        with session.round(there) as r:
+            for name in r.chosen:
+                r.done(name, loss=1.0)
+
+    play(names)
+    play([*names, "guest"])
+    play(names)
+    session.retire(["guest"])
+    play(names)
+    play(names)
+    assert "guest" in fp.store.read_clients(tmp_path / "run")  # it is on the disk before the session is closed
+    session.close()

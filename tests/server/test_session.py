@@ -612,6 +612,32 @@ def test_metrics_reach_the_records_until_the_next_round(tmp_path) -> None:
     }
 
 
+def test_metrics_of_any_name_and_number_reach_the_records(tmp_path) -> None:
+    given = {"\ud800": 0.1, "\x1b[2J": 0.2, "": 0.3, 7: 0.4, "x" * 9999: 0.5, "f\n1": 0.6, "\x00": 0.7, "forgotten": 9}
+    numbers = {"large": 10**400, "nan": math.nan, "complex": np.complex128(1j), "text": "1", "flag": True}
+    with fp.Session(fp.Uniform(2), records=tmp_path / "run") as session:
+        for _ in range(3):
+            play(session, NAMES)
+            session.measure({**given, **numbers})
+            session.measure({"fresh_model": 1.0})
+    rounds = store.read_rounds(tmp_path / "run")
+    assert rounds["round"].to_pylist() == [1, 2, 3]
+    new = [name for name in rounds.column_names if name not in store.ROUND_COLUMNS]
+    assert set(new) == {
+        "metric",
+        "[2J",
+        "7",
+        "x" * 200,
+        "f 1",
+        "metric_forgotten",
+        "metric_fresh_model",
+        *list(numbers)[:3],
+    }
+    assert all(name.isprintable() for name in new)
+    assert rounds["large"].to_pylist() == [math.inf] * 3
+    assert rounds["metric"].to_pylist() == [0.7] * 3  # of several that have no name left, the last
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [

@@ -45,10 +45,43 @@ def test_who_is_available_must_be_a_list_of_names() -> None:
     session = fp.Session(fp.Uniform(2))
     with pytest.raises(fp.ContractError, match="available is the text 'ada', but must be a list of names"):
         session.round("ada")
-    with pytest.raises(fp.ContractError, match="available holds 7, but clients are known by strings"):
-        session.round([7])
+    with pytest.raises(fp.ContractError, match="available is the text b'ada', but must be a list of names"):
+        session.round(b"ada")
     with pytest.raises(NotEnoughClientsError, match="no client is available"):
         session.round([])
+
+
+def test_what_cannot_be_a_name_is_ignored_with_one_warning(caplog) -> None:
+    session = fp.Session(fp.Uniform(2))
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    wrong = [7, None, b"bob", [1], {"a": 1}, math.nan, "", "x" * 501, deep, 10**5000, "\x1b]0;x\x07" * 200]
+    with session.round(["ada", *wrong, "bob"]) as r:
+        assert set(r.chosen) == {"ada", "bob"}
+    (said,) = [each.getMessage() for each in caplog.records if "ignored" in each.getMessage()]
+    assert said == "ignored 11 clients: a name must be a string of 1 to 500 characters, but one is of type int: 7"
+    with session.round({"ada": 3, 7: 4, (1, 2): 5}) as r:
+        assert r.chosen == ("ada",)
+    for alone in (wrong, [deep], [10**5000], [wrong[-1]]):
+        with pytest.raises(NotEnoughClientsError, match="no client is available"):
+            session.round(alone)
+    assert session.names == ["ada", "bob"]
+    assert session.current is None
+    assert max(len(each.getMessage()) for each in caplog.records) < 200
+    assert not any("\x1b" in each.getMessage() for each in caplog.records)
+
+
+def test_an_answer_of_anything_raises_nothing() -> None:
+    session = fp.Session(fp.Uniform(2), late=2)
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    for value in (deep, 10**5000, {"a": deep}, b"x", object()):
+        with session.round(["ada", "bob"]) as r:
+            assert r.done(value) is r.failed(value) is None
+            assert r.done("ada", loss=value, seconds=value, size=value, reports={"x": value}) == fp.Status.FAILED
+        assert session.keep(value, 1.0, round=1) is session.keep("bob", 1.0, round=value) is None
 
 
 def test_a_probe_must_give_a_loss_for_each_client() -> None:

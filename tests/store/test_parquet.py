@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -308,3 +309,13 @@ def test_no_thread_of_arrow_s_is_left_to_free_our_bytes_while_python_exits(tmp_p
     write_sealed(tmp_path / "rounds.parquet", table, Label("rounds", "run", 1, 1000))
     command = [sys.executable, "-c", THREADS, str(tmp_path / "rounds.parquet")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == ["1000", "0"]
+
+
+def test_a_row_that_holds_a_list_of_millions_is_refused_unread(tmp_path):
+    values = pa.array(np.zeros(2**27 + 1, np.int8))
+    column = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+    file = tmp_path / "rounds.parquet"
+    write_sealed(file, pa.table({"round": [1], "late_clients": column}), Label("rounds", "x", 1, 1))
+    assert file.stat().st_size < 100_000
+    with pytest.raises(fp.StoreError, match="claims 134217729 values of a column in"):
+        read_sealed(file)

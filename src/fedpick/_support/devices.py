@@ -13,7 +13,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["DEVICES", "cores", "describe", "environment", "flags", "gpu_there", "reserve"]
+__all__ = ["DEVICES", "cores", "describe", "environment", "flags", "gpu_there", "memory", "reserve"]
 
 DEVICES = ("auto", "cpu", "gpu")
 _COUNT = "--xla_force_host_platform_device_count"
@@ -56,6 +56,18 @@ def environment() -> dict[str, str]:
     'cpu'
     """
     return {"XLA_FLAGS": flags(1), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "1"}
+
+
+def memory() -> int:
+    """Bytes that this process can have at most: what the machine has, or less where it is limited (ulimit -v)."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ImportError, ValueError, OSError, AttributeError):  # not on this system
+        return sys.maxsize
+    return pages if limit == resource.RLIM_INFINITY else min(pages, limit)
 
 
 def stay_on_cpu() -> None:

@@ -19,6 +19,7 @@ from fedpick.core.errors import FedpickError, SettingError, bare_name, find_name
 __all__ = ["Makers", "canonical", "make"]
 
 Makers = Mapping[str, Callable[..., Any]]
+LARGEST = 10**300  # of whole numbers: larger ones are no floating-point numbers
 _QUOTED = r"('[^']*'|\"[^\"]*\")"
 
 
@@ -36,7 +37,7 @@ def _parse(text: str, kind: str, example: str) -> tuple[ast.Call, dict[str, str]
     if isinstance(node, ast.Name):
         node = ast.Call(node, [], [])
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        raise SettingError(f"cannot read the {kind} {text!r}; write it like {example}")
+        raise SettingError(f"cannot read the {kind} {text!r:.200}; write it like {example}")
     return node, {name: reference for reference, name in placeholders.items()}
 
 
@@ -97,9 +98,12 @@ class _Reader:
                     f"{where}: {node.id} is neither a number nor a text; did you mean {node.id!r} in quotes?"
                 )
             return self.make(ast.Call(node, [], []), self.values, "value")
+        for part in ast.walk(node):
+            if isinstance(part, ast.Constant) and isinstance(part.value, int) and part.value > LARGEST:
+                raise SettingError(f"{where}: {str(part.value)[:40]}... is too large; whole numbers go up to 1e300")
         try:
             return ast.literal_eval(node)
-        except (ValueError, RecursionError, MemoryError):
+        except (ValueError, TypeError, RecursionError, MemoryError):  # TypeError: a list as a key
             raise SettingError(f"{where}: cannot read {_text(node)!r}; settings are numbers, texts or lists") from None
 
 
@@ -129,7 +133,7 @@ def _fits(value: Any, kind: Any) -> bool:
     """Whether a value can be of this type; types that are not known here fit everything."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind in (float, int):
-        return number and (kind is float or math.isfinite(value))
+        return number and (kind is float or isinstance(value, int) or math.isfinite(value))
     if kind in (bool, str, NoneType):
         return isinstance(value, kind)
     if get_origin(kind) is Callable:

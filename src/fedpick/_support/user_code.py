@@ -27,9 +27,11 @@ __all__ = [
     *("references", "replace_references", "shown", "sources"),
 ]
 
-# A file that ends with .py or a dotted module, a colon, a name; references in quotes do not count.
+# A file that ends with .py or a dotted module, a colon, a name; references in quotes do not count. A file's name begins
+# where the characters before it cannot belong to it: to try it anywhere else would take quadratic time.
 _REFERENCE = re.compile(
-    r"('[^']*'|\"[^\"]*\")|(?<![\w.])((?:[\w./\\~:+@ -]*[\w/\\~.-]\.py|[A-Za-z_][\w.]*):[A-Za-z_]\w*)"
+    r"('[^']*'|\"[^\"]*\")"
+    r"|((?:(?<![\w./\\~:+@ -])[\w./\\~:+@ -]*[\w/\\~.-]\.py|(?<![\w.])[A-Za-z_][\w.]*):[A-Za-z_]\w*)"
 )
 
 

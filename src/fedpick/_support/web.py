@@ -8,12 +8,14 @@ import hmac
 import ipaddress
 import logging
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6
+from socket import AF_INET, AF_INET6, SHUT_RDWR
 from socketserver import TCPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, quote, urlsplit
@@ -25,6 +27,7 @@ __all__ = ["Answer", "Server", "address", "is_loopback"]
 LOOPBACK = "127.0.0.1"
 SHORTEST_TOKEN = 16  # characters
 MOST_CONNECTIONS = 64  # at a time
+PATIENCE = 10.0  # seconds for a request to arrive whole, and for each part of the answer to leave
 COOKIE = "fedpick-token"
 
 log = logging.getLogger("fedpick.web")
@@ -123,6 +126,7 @@ class _Listener(ThreadingHTTPServer):
     def __init__(self, site: Server, host: str, port: int) -> None:
         self.address_family = AF_INET6 if ":" in host else AF_INET
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.arriving: dict[Any, float] = {}  # connections whose request is not whole -> since when they are awaited
         super().__init__((host, port), type("Handler", (_Handler,), {"site": site}))
 
     def server_bind(self) -> None:
@@ -131,10 +135,22 @@ class _Listener(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be started: socketserver closes the connection
+            self._free.release()
+            raise
+
+    def service_actions(self) -> None:
+        """Close the connections whose request takes too long, be it a byte at a time; called ten times a second."""
+        before = time.monotonic() - PATIENCE
+        for request, since in list(self.arriving.items()):
+            if since < before:
+                with suppress(OSError):  # it has ended just now
+                    request.shutdown(SHUT_RDWR)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -152,11 +168,28 @@ class _Handler(BaseHTTPRequestHandler):
     site: Server
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "fedpick", ""
-    timeout = 10  # seconds without a byte
+    timeout = PATIENCE
+
+    def handle_one_request(self) -> None:
+        """Read and answer a request, or end the connection."""
+        self.server.arriving[self.connection] = time.monotonic()  # type: ignore[attr-defined]
+        try:
+            super().handle_one_request()
+        finally:
+            self._arrived()
+
+    def _arrived(self) -> None:
+        self.server.arriving.pop(self.connection, None)  # type: ignore[attr-defined]
 
     def do_GET(self) -> None:
         """Show the page."""
-        site, parts = self.site, urlsplit(self.path)
+        self._arrived()
+        site = self.site
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:  # such as "//["
+            self._send_text(HTTPStatus.BAD_REQUEST, "This is no address")
+            return
         if site.local and _name(self.headers.get("Host")) not in site.names:
             self._send_text(HTTPStatus.FORBIDDEN, f"This server is for this machine only: open {site.url}")
             return
@@ -199,6 +232,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: HTTPStatus, answer: Answer, headers: dict[str, str]) -> None:
         self.send_response(status)
+        if status >= HTTPStatus.BAD_REQUEST:  # those who may not read keep no connection
+            self.send_header("Connection", "close")
         always = {
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",

@@ -130,6 +130,6 @@ def find_name(name: str, known: Mapping[str, T], kind: str) -> T:
 
 def unknown_name(kind: str, name: str, known: list[str]) -> UnknownNameError:
     """An UnknownNameError that lists the known names and suggests the most similar."""
-    near = get_close_matches(str(name), known, n=1, cutoff=0.5)
+    near = get_close_matches(str(name)[:200], known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return UnknownNameError(f"unknown {kind} {name!r}{hint} There are: {', '.join(sorted(known))}")
+    return UnknownNameError(f"unknown {kind} {name!r:.200}{hint} There are: {', '.join(sorted(known))}")

@@ -3,7 +3,7 @@
 Nothing here computes a metric: `fedpick.learn.measures` does, and trainers of the user's own.
 """
 
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -167,7 +167,7 @@ def read_target(given: Any, metric: str | None = None) -> Target | None:
             value = float(value)
         except ValueError:
             raise SettingError(f"target = {given!r}, but must be a number, or a text such as 'macro_f1=0.8'") from None
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if name is None or name == "accuracy":
         more = "" if name else "; name another metric: 'perplexity=20'"
         share = number and 0 < value <= 1

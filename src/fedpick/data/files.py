@@ -70,35 +70,76 @@ def from_clients(dataset: Dataset, client: NDArray[Any]) -> Federated:
     return Federated(dataset, np.argsort(owner, kind="stable"), starts)
 
 
-def _fits(source: Path, rows: int, columns: int) -> None:
-    """Raise if a table claims to be so much larger than its file that it can only be damaged or made to harm."""
+def _check_size(source: Path, taken: int, what: str) -> None:
+    """Raise if a table is so much larger than its file that it can only be damaged or made to harm."""
     size = source.stat().st_size
-    if rows * max(columns, 1) * 8 > max(LARGEST, MOST_DENSE * size):
-        raise DamagedError(f"{source}: claims {rows} rows of {columns} columns in {size} bytes")
+    if taken > max(LARGEST, MOST_DENSE * size):
+        raise DamagedError(f"{source}: {what} {taken} bytes in {size} bytes of file; it is damaged or made to harm")
+
+
+def _claimed(file: Any) -> int:
+    """Bytes that a Parquet file needs in memory by its footer: its values, with an offset for each list around them."""
+    found = file.metadata.num_rows * 8
+    for group in range(file.metadata.num_row_groups):
+        for at in range(file.metadata.num_columns):
+            chunk = file.metadata.row_group(group).column(at)
+            lists = file.schema.column(at).max_repetition_level
+            found += max(chunk.num_values * 8 * (1 + lists), chunk.total_uncompressed_size)
+    return int(found)
+
+
+def _texts(file: Any) -> list[str]:
+    """Columns of texts: they are read as numbers of different texts, because one of 1 MB may stand in every row."""
+    columns = (file.schema.column(at) for at in range(file.metadata.num_columns))
+    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _numbers(column: Any) -> NDArray[Any]:
+    """A column as an array: its numbers, or of lists a row for each, which must be as long as the others."""
+    array, shape = column.combine_chunks(), [len(column)]
+    if array.type.num_fields == 0 and hasattr(array, "dictionary"):
+        found: NDArray[Any] = array.dictionary.to_numpy(zero_copy_only=False)[array.indices.to_numpy()]
+        return found
+    while hasattr(array, "value_lengths"):  # lists, and lists of lists
+        lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False))
+        if array.null_count or len(lengths) != 1:
+            raise ValueError("lists of different lengths, or nulls")
+        shape.append(int(lengths[0]))
+        array = array.flatten()
+    return array.to_numpy(zero_copy_only=False).reshape(shape)  # type: ignore[no-any-return]
 
 
 def _parquet(source: Path) -> dict[str, NDArray[Any]]:
     pq = needed("pyarrow.parquet", f"{source}: reading Parquet", "cli")
     with pq.ParquetFile(source) as file:
-        _fits(source, file.metadata.num_rows, file.metadata.num_columns)
-        table = file.read()
+        _check_size(source, _claimed(file), "claims")
+        texts = _texts(file)
+    groups, taken = [], 0
+    with pq.ParquetFile(source, read_dictionary=texts) as file:
+        for at in range(file.metadata.num_row_groups):  # one after another, because the footer may not be true
+            groups.append(file.read_row_group(at, use_threads=False))
+            taken += groups[-1].nbytes
+            _check_size(source, taken, "holds")
+        table = needed("pyarrow", f"{source}: reading Parquet", "cli").concat_tables(groups or [file.read()])
     names = table.column_names
     label = next((name for name in ("y", "label", "target") if name in names), None)
     if label is None:
         raise DataError(f"{source}: has no column y, label or target, but {', '.join(names)}")
     if "x" in names:
-        x = np.stack([np.asarray(row, dtype=np.float32) for row in table["x"].to_pylist()])
+        x = _numbers(table["x"]).astype(np.float32)
     else:
         rest = [name for name in names if name not in (label, "client", "test")]
         if not rest:
             raise DataError(f"{source}: has no columns of inputs, but {', '.join(names)}")
-        x = np.stack([table[name].to_numpy().astype(np.float32) for name in rest], axis=1)
-    test = np.asarray(table["test"].to_pylist(), dtype=bool) if "test" in names else np.zeros(len(x), dtype=bool)
-    y = table[label].to_numpy()
+        x = np.stack([_numbers(table[name]).astype(np.float32) for name in rest], axis=1)
+    test = _numbers(table["test"]).astype(bool) if "test" in names else np.zeros(len(x), dtype=bool)
+    y = _numbers(table[label])
     found = {"x": x[~test], "y": y[~test], "test_x": x[test], "test_y": y[test]}
     if "client" in names:
-        found["client"] = table["client"].to_numpy(zero_copy_only=False)[~test]
+        found["client"] = _numbers(table["client"])[~test]
         if found["client"].dtype.kind == "O":  # texts
+            longest = max(map(len, map(str, set(found["client"].tolist()))), default=0)
+            _check_size(source, 4 * longest * len(found["client"]), "holds names of clients of")
             found["client"] = found["client"].astype(str)
     return found
 

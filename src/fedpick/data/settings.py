@@ -26,13 +26,38 @@ from fedpick.data.generators import GENERATORS, generate
 from fedpick.data.partitions import partition
 from fedpick.data.sources import SOURCES, load
 
-__all__ = ["build_data", "known_name", "usual_partition"]
+__all__ = ["OWN", "TRAINING", "build_data", "known_name", "usual_partition"]
 
 SETTINGS = ("name", "partition", "hold_out", "test", "seed")
 PARTITION = "dirichlet(alpha=0.3)"  # default
 PARTITIONS = {  # defaults of some data sets
     "digits": "dirichlet(alpha=0.5, at_least=2)",
     "cifar10": "primary-label(share=0.8, size=500)",  # E3CS, Table I
+}
+
+# Default settings of training for each data set; here, because reports name them without JAX.
+_IMAGES = {"model": "mlp(hidden=(200, 200))", "lr": 0.05, "batch": 64, "steps": 30}
+# For data of the user: an epoch is one pass, whatever the clients hold.
+OWN: dict[str, Any] = {"model": "mlp(hidden=(64,))", "lr": 0.05, "batch": 32, "steps": 0}
+TRAINING: dict[str, dict[str, Any]] = {
+    "synthetic": {"model": "logistic", "lr": 0.05, "batch": 50, "steps": 30},  # Power-of-Choice, Fig. 4
+    "fedgs-synthetic": {"model": "logistic", "lr": 0.1, "batch": 10, "steps": 10},  # FedGS, Table 2
+    "linear-regression": {"model": "linear", "lr": 0.01, "batch": 20, "steps": 10},
+    "quadratic": {"model": "linear", "lr": 0.001, "batch": 20, "steps": 2},
+    "digits": {"model": "mlp(hidden=(64,))", "lr": 0.1, "batch": 16, "steps": 5},
+    "fashion-mnist": _IMAGES,
+    "mnist": _IMAGES,
+    "emnist-letters": _IMAGES,
+    "emnist-digits": _IMAGES,
+    "ocr-letters": _IMAGES,
+    "cifar10": {  # E3CS, Table I
+        "model": "cifar-cnn",
+        "lr": 0.01,
+        "momentum": 0.9,
+        "batch": 40,
+        "steps": 0,
+        "spread_every": 0,
+    },
 }
 
 

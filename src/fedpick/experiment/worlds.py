@@ -1,7 +1,7 @@
 """Worlds from plain settings, as they stand in [world] of a configuration file."""
 
 import ast
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,6 +10,7 @@ from typing import Any
 
 from fedpick import worlds
 from fedpick._support import user_code
+from fedpick._support.devices import memory
 from fedpick._support.text import Makers, make
 from fedpick.core import rng as rngs
 from fedpick.core.errors import ConfigError, FedpickError, unknown_name
@@ -55,6 +56,7 @@ PARTS: dict[str, Makers] = {
 }
 MISTAKES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 MOST_CLIENTS = 10**8  # what a large machine's memory holds
+BYTES = 250  # of memory for each client of a simulated run, measured with `volatile` and `uniform`
 _NUMBERS = ("deadline", "epochs", "probe_share", "model_megabytes", "wait", "late")
 _PART_NAMES: Makers = {name: maker for makers in PARTS.values() for name, maker in makers.items()}
 
@@ -93,7 +95,12 @@ def base_world(settings: Mapping[str, Any]) -> World:
     if count is not None and not _whole(count):
         raise ConfigError(f"[world] num_clients = {count!r}, but must be a whole number >= 1")
     if count is not None and count > MOST_CLIENTS:
-        raise ConfigError(f"[world] num_clients = {count}, but must be at most {MOST_CLIENTS:,}")
+        raise ConfigError(f"[world] num_clients = {str(count)[:80]}, but must be at most {MOST_CLIENTS:,}")
+    if count is not None and count * BYTES > (has := memory()):
+        raise ConfigError(
+            f"[world] num_clients = {count:,} needs about {count * BYTES / 1e9:.2g} GB of memory, but there are "
+            f"{has / 1e9:.2g} GB; write at most {has // BYTES:,}"
+        )
     name = named_world(settings)["name"]
     if not isinstance(name, str):
         raise ConfigError(f"[world] name = {name!r}, but must be a text such as 'volatile'")
@@ -171,10 +178,10 @@ def _number(key: str, value: Any) -> Any:
         return tuple(epochs)
     if key == "deadline" and value in (None, "none", "slowest"):
         return None
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if not number or (key == "deadline" and value <= 0):
         wanted = "a number of seconds > 0, or 'slowest' to wait for all" if key == "deadline" else "a number >= 0"
-        raise ConfigError(f"[world] {key} = {value!r}, but must be {wanted}")
+        raise ConfigError(f"[world] {key} = {value!r:.80}, but must be {wanted}")
     return value
 
 

@@ -7,7 +7,7 @@ batch = 64
 steps = 30                              # local steps an epoch; 0: one pass over the client's data
 metrics = ["macro_f1", "my.py:score"]   # besides accuracy and loss, see `fedpick.learn.measures`
 
-Settings that are not given are taken from `DEFAULTS`.
+Settings that are not given are taken from `fedpick.data.settings.TRAINING`.
 """
 
 from collections.abc import Mapping
@@ -20,36 +20,13 @@ from fedpick.core import schedules
 from fedpick.core.errors import ConfigError, unknown_name
 from fedpick.core.metrics import named_metrics
 from fedpick.data.federated import Federated
-from fedpick.data.settings import known_name
+from fedpick.data.settings import OWN, TRAINING, known_name
 from fedpick.learn.jax.models import model
 from fedpick.learn.jax.reports import gives
 from fedpick.learn.trainer import Trainer
 
-__all__ = ["DEFAULTS", "build_trainer"]
+__all__ = ["build_trainer"]
 
-_IMAGES = {"model": "mlp(hidden=(200, 200))", "lr": 0.05, "batch": 64, "steps": 30}
-# For data of the user: an epoch is one pass, whatever the clients hold.
-OWN: dict[str, Any] = {"model": "mlp(hidden=(64,))", "lr": 0.05, "batch": 32, "steps": 0}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "synthetic": {"model": "logistic", "lr": 0.05, "batch": 50, "steps": 30},  # Power-of-Choice, Fig. 4
-    "fedgs-synthetic": {"model": "logistic", "lr": 0.1, "batch": 10, "steps": 10},  # FedGS, Table 2
-    "linear-regression": {"model": "linear", "lr": 0.01, "batch": 20, "steps": 10},
-    "quadratic": {"model": "linear", "lr": 0.001, "batch": 20, "steps": 2},
-    "digits": {"model": "mlp(hidden=(64,))", "lr": 0.1, "batch": 16, "steps": 5},
-    "fashion-mnist": _IMAGES,
-    "mnist": _IMAGES,
-    "emnist-letters": _IMAGES,
-    "emnist-digits": _IMAGES,
-    "ocr-letters": _IMAGES,
-    "cifar10": {  # E3CS, Table I
-        "model": "cifar-cnn",
-        "lr": 0.01,
-        "momentum": 0.9,
-        "batch": 40,
-        "steps": 0,
-        "spread_every": 0,
-    },
-}
 _WHOLE = ("batch", "steps", "spread_every", "evaluate_every")
 LARGEST = 10**6  # whole number in a setting
 _RATES: Makers = {
@@ -77,7 +54,7 @@ def build_trainer(
         if key not in known:
             raise unknown_name("setting of [train]", key, known)
     name = None if source is None else known_name(source)
-    chosen = {**DEFAULTS.get(name or "", OWN), **settings}
+    chosen = {**TRAINING.get(name or "", OWN), **settings}
     text, rate, metrics = chosen.pop("model"), chosen.pop("lr"), chosen.pop("metrics", "")
     if not isinstance(text, str):
         raise ConfigError(f"[train] model = {text!r}, but must be a text such as 'mlp(hidden=(64, 30))'")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedpick.core.errors import unknown_name
+from fedpick.core.errors import printable, unknown_name
 from fedpick.report.layout import Cell, Sheet, lay
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ _LATEX |= {"−": "$-$", "…": r"\ldots{}", '"': r"{\char34}", "|": r"\textbar{
 
 
 def latex_text(text: str) -> str:
-    """Text that LaTeX shows as it is.
+    """Text that LaTeX shows as it is, without control characters.
 
     >>> print(latex_text("e3cs_1 (50%)"))
     e3cs\\_1 (50\\%)
     """
-    return "".join(_LATEX.get(char, char) for char in text)
+    return "".join(_LATEX.get(char, char) for char in printable(text))
 
 
 def _latex(sheet: Sheet) -> str:
@@ -119,6 +119,13 @@ _CSV = (  # columns before the score
 )
 
 
+def _cell(value: Any) -> Any:
+    """A name for a CSV file: an apostrophe before what a spreadsheet would compute, and no control characters."""
+    if not isinstance(value, str):
+        return value
+    return printable(f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value)
+
+
 def _csv(data: dict[str, Any]) -> str:
     """One line per row of the table and score, with all digits."""
     rows = []
@@ -127,11 +134,11 @@ def _csv(data: dict[str, Any]) -> str:
             gap = score.get("difference", {})
             rows.append(
                 {
-                    **{key: row[key] for key in _CSV},
-                    "score": name,
+                    **{key: _cell(row[key]) for key in _CSV},
+                    "score": _cell(name),
                     **{key: score[key] for key in ("mean", "low", "high", "n")},
                     "reached": score.get("reached"),
-                    **{f"difference_{key}": gap.get(key) for key in ("to", "mean", "low", "high", "n", "clear")},
+                    **{f"difference_{key}": _cell(gap.get(key)) for key in ("to", "mean", "low", "high", "n", "clear")},
                     "seeds": " ".join(map(str, row["seeds"])),
                     "values": " ".join("nan" if value is None else repr(value) for value in score["values"]),
                 }

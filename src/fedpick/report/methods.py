@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fedpick._version import __version__
 from fedpick.core.errors import FedpickError
+from fedpick.data.settings import OWN, TRAINING, known_name, usual_partition
 from fedpick.report import citations
 from fedpick.report.formats import latex_text
 from fedpick.report.layout import listed
@@ -61,17 +62,16 @@ def _defaults(folder: Path) -> tuple[str, str, bool]:
     Empty for runs of another version, whose defaults may have been others, and for runs with the user's trainer.
     """
     manifest = read_manifest(folder)
-    data, train = manifest["config"]["data"], manifest["config"].get("train") or {}
-    if manifest.get("fedpick") != __version__ or "trainer" in train:
+    data, train = manifest["config"].get("data"), manifest["config"].get("train") or {}
+    if manifest.get("fedpick") != __version__ or not (isinstance(data, dict) and isinstance(train, dict)):
+        return "", "", False  # also where "about" names data that the run did not have
+    if "trainer" in train:
         return "", "", False
     try:
-        from fedpick.data.settings import known_name, usual_partition
-        from fedpick.learn.settings import DEFAULTS, OWN  # JAX is an extra
-
         name = known_name(data)
-    except (ImportError, FedpickError):  # data that was an object
+    except FedpickError:  # data that was an object
         return "", "", False
-    usual = DEFAULTS.get(name or "", OWN)
+    usual = TRAINING.get(name or "", OWN)
     more = {key: value for key, value in usual.items() if key in _NAMED and key not in train}
     whole = not {**usual, **train}["steps"]
     settings = ", ".join(f"{key}={value}" for key, value in more.items() if value)
@@ -91,7 +91,7 @@ def paragraph(blocks: Sequence[Sequence[Summary]], reference: str) -> str:
     sentences.append(f"{'Each' if several else 'It'} chooses {_where(blocks[0])}.")
     sentences += [f"A further setting: {_where(each)}." for each in blocks[1:]]
     if simulated:
-        whole = seeds == list(range(seeds[0], seeds[-1] + 1)) and len(seeds) > 2
+        whole = seeds[-1] - seeds[0] + 1 == len(seeds) > 2
         which = f"{seeds[0]} to {seeds[-1]}" if whole else listed([str(seed) for seed in seeds])
         number = f"{len(seeds)} seeds ({which})" if len(seeds) > 1 else f"one seed ({which})"
         sentences.append(f"Every policy is run with {number}.")

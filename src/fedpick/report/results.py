@@ -31,7 +31,7 @@ from fedpick.report.layout import Sheet
 from fedpick.report.notes import row_notes, run_notes
 from fedpick.report.run_data import RunData, read_runs
 from fedpick.report.runs import RunInfo, find_runs, planned_runs, read_info
-from fedpick.report.scores import cep
+from fedpick.report.scores import cep, metrics_of
 from fedpick.report.summaries import Summary, summaries
 
 if TYPE_CHECKING:
@@ -195,9 +195,9 @@ class Results:
         for row in self._rows:
             value, metric = (row.target.value, row.target.metric) if row.target is not None else (None, None)
             for run in row.group.runs:
-                about = run.info.settings | {"policy": row.group.label, "code": run.info.setting_version}
+                about = run.info.settings | {"policy": printable(row.group.label), "code": run.info.setting_version}
                 about |= {"oracle": run.info.oracle, "num_clients": run.info.num_clients, "rounds": len(run.rounds)}
-                about |= {"folder": str(run.info.folder), "target": value, "target_metric": metric}
+                about |= {"folder": printable(run.info.folder), "target": value, "target_metric": metric}
                 rows.append(about | run.scores)
         return pandas.DataFrame(rows)
 
@@ -207,8 +207,9 @@ class Results:
         frames = []
         for row in self._rows:
             for run in row.group.runs:
-                frame = run.all_rounds.to_pandas()
-                for i, (name, value) in enumerate((run.info.settings | {"policy": row.group.label}).items()):
+                shown = {column: name for name, column in metrics_of(run.all_rounds).items()}
+                frame = run.all_rounds.to_pandas().rename(columns=shown)
+                for i, (name, value) in enumerate((run.info.settings | {"policy": printable(row.group.label)}).items()):
                     frame.insert(i, name, value)
                 frames.append(frame)
         names = list(dict.fromkeys(name for frame in frames for name in frame.columns))

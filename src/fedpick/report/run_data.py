@@ -74,7 +74,8 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> RunData
     clients = max(info.num_clients or 0, len(names or ()), largest, joined, 1)  # more may have joined since
     trouble = scores.trouble(selections) if alone else []
     for row in trouble:
-        row["client"] = names[row["client"]] if names and row["client"] < len(names) else str(row["client"])
+        known = names[row["client"]] if names and row["client"] < len(names) else ""
+        row["client"] = known or str(row["client"])
     return RunData(
         info=dataclasses.replace(info, num_clients=clients),
         all_rounds=rounds,

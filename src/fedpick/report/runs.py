@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fedpick import worlds
-from fedpick.core.errors import StoreError, UnknownNameError, find_name
+from fedpick.core.errors import StoreError, UnknownNameError, find_name, printable
+from fedpick.experiment.worlds import MOST_CLIENTS
 from fedpick.store.manifest import LABELS, MANIFEST, numbers_of, read_manifest
 
 __all__ = ["RunInfo", "find_runs", "planned_runs", "read_info", "readable_runs", "stored_labels"]
@@ -72,7 +73,8 @@ class RunInfo:
     @property
     def settings(self) -> dict[str, Any]:
         """What frames and trackers tell about the run."""
-        return {name: vars(self)[name] for name in SETTINGS}
+        found = {name: vars(self)[name] for name in SETTINGS}
+        return {name: printable(value) if isinstance(value, str) else value for name, value in found.items()}
 
     @property
     def simulated(self) -> bool:
@@ -111,7 +113,9 @@ def _derived(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"world": label, "data": data, "train": train, "num_clients": count, "engine": "simulator"}
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: Any, most: int = 2**63 - 1) -> int | None:
+    if value is not None and not 0 <= int(value) <= most:
+        raise ValueError(f"{str(value)[:40]} is not a number from 0 to {most}")
     return None if value is None else int(value)
 
 
@@ -131,7 +135,7 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
             data=None if about["data"] is None else str(about["data"]),
             train=str(about["train"] or ""),
             seed=int(config.get("seed", 0)),
-            num_clients=_whole(about["num_clients"]),
+            num_clients=_whole(about["num_clients"], MOST_CLIENTS),
             oracle=bool(about.get("oracle", _ORACLES.search(policy))),
             engine=str(about["engine"]),
             pace=str(config.get("pace", "")),
@@ -142,9 +146,10 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
             directions={str(k): str(v) for k, v in about.get("directions", {}).items()},
             lacking={str(k): str(v) for k, v in about.get("lacking", {}).items()},
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StoreError(
-            f"{path}: its manifest.json is not a run's ({type(error).__name__}: {error}); restore it from a backup"
+            f"{path}: its manifest.json is not a run's ({type(error).__name__}: {str(error)[:200]}); restore it from a "
+            "backup"
         ) from None
 
 

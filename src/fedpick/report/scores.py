@@ -74,7 +74,13 @@ def staleness(selections: "pa.Table", num_clients: int, last_round: int) -> Ints
 def metrics_of(rounds: "pa.Table") -> dict[str, str]:
     """The metrics of a table of rounds, in the order in which they were first given: name -> column."""
     names = [name for name in rounds.column_names if name not in (*ROUND_COLUMNS, *NOTES)]
-    return {(_PREFIX + name if name in _TAKEN else name): name for name in names}
+    found = {}
+    for name in names:
+        shown = name
+        while shown in _TAKEN or (shown != name and shown in names):
+            shown = _PREFIX + shown
+        found[shown] = name
+    return found
 
 
 def last_metrics(rounds: "pa.Table") -> dict[str, float]:

@@ -101,8 +101,9 @@ def source_of(info: RunInfo) -> Source:
     identity = json.dumps([manifest["config"], where], sort_keys=True)
     identity = re.sub(r'"(rounds|checkpoint_every)": \d+(, )?', "", identity)  # a run may be continued
     known = {key: value for key, value in info.settings.items() if value not in (None, "")}
-    settings = {key: printable(str(value))[:LONGEST_TEXT] for key, value in known.items()}
-    settings |= {"folder": printable(str(info.folder))[-LONGEST_TEXT:], "fedpick": str(manifest.get("fedpick"))}
+    settings = {key: str(value)[:LONGEST_TEXT] for key, value in known.items()}
+    settings |= {"folder": str(info.folder)[-LONGEST_TEXT:], "fedpick": str(manifest.get("fedpick"))[:LONGEST_TEXT]}
+    settings = {key: printable(value) for key, value in settings.items()}
     name = printable(f"{info.policy[:LONGEST_TAG]} seed {info.seed}")
     return Source(info, hashlib.blake2b(identity.encode(), digest_size=8).hexdigest(), name, settings)
 

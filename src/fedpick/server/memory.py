@@ -61,6 +61,7 @@ class Memory:
         self._settings = settings_hash(roster.policy)
         self._saved = 0  # the round of the checkpoint; 0: there is none
         self._covered = 0  # bytes of the journal that the checkpoint holds as well
+        self.kept = 0  # the last round that is safely on the disk
         self.behind = False  # whether the roster has rounds that the folder lacks; then a checkpoint must be written
         self._whole_before = True  # whether it missed nothing before the round that ends now
         self.load()
@@ -121,7 +122,7 @@ class Memory:
         if self.journal.torn:
             torn = self.journal.path.resolve()
             self.log.warning("the last entry of %s is incomplete: that round is played again", torn)
-        where = self.folder.resolve()
+        self.kept, where = roster.round, self.folder.resolve()
         self.log.info("continuing after round %d with %d clients, from %s", roster.round, len(roster.names), where)
 
     def _entries(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -207,7 +208,7 @@ class Memory:
             if self.models is not None:
                 self.models.flush(self.letters)  # first, so that the state on the disk always has its model
             write()
-            self.behind = False
+            self.behind, self.kept = False, self.roster.round
         except OSError as error:
             self.behind = True
             failed = self.folder if self.models is None or self.models.pending is None else self.models.folder

@@ -4,6 +4,7 @@ They count from the start of this process; no client is named.
 """
 
 import logging
+import os
 import threading
 import time
 from bisect import bisect_left
@@ -12,8 +13,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from fedpick._support.web import Answer, Server, address
+from fedpick._support.web import Answer, Server, address, is_loopback
 from fedpick._version import __version__
+from fedpick.core.errors import ConfigError
 from fedpick.core.types import Ints, Status
 from fedpick.server.roster import Roster
 from fedpick.server.validation import printable
@@ -54,17 +56,26 @@ class _Histogram:
 class Metrics:
     """Counts what a session does, and serves the numbers to Prometheus while the session is open.
 
-    `where` is a port, or HOST:PORT; without a host, only programs on this machine can ask.
+    `where` is a port, or HOST:PORT; without a host, only programs on this machine can ask. Others need the token that
+    the environment variable FEDPICK_TOKEN has.
     """
 
     def __init__(self, where: str | int, policy: str, owner: str) -> None:
         self._host, self._port = address(where, f"{owner}: metrics")
+        self._token = None if is_loopback(self._host) else os.environ.get("FEDPICK_TOKEN")
+        if not (self._token or is_loopback(self._host)):
+            raise ConfigError(
+                f"{owner}: metrics = {where!r:.80} can be read by other machines, so a token is needed: set "
+                'FEDPICK_TOKEN to one of 16 characters or more (python -c "import secrets; '
+                f'print(secrets.token_urlsafe())"), or write ":{self._port}" for this machine alone'
+            )
         self.policy = policy
         self._server: Server | None = None
         self._guard = threading.Lock()
         self._late = 0  # updates used in a later round than they were sent
         self._statuses: Ints = np.zeros(len(Status), dtype=np.int64)
-        self._times: Ints = np.zeros(0, dtype=np.int64)  # chosen, by number of the client
+        self._numbers: Ints = np.zeros(0, dtype=np.int64)  # of the enrolled clients
+        self._times = self._numbers.copy()  # how often each of them was chosen
         self._rounds, self._policies = _Histogram(ROUND_SECONDS), _Histogram(POLICY_SECONDS)
         self._now: dict[str, tuple[str, float]] = {}  # gauges: help and value
 
@@ -76,10 +87,8 @@ class Metrics:
     def open(self, log: logging.Logger) -> None:
         """Listen."""
         if self._server is None:
-            self._server = Server(self._host, self._port, self._answer)
+            self._server = Server(self._host, self._port, self._answer, token=self._token)
             log.info("metrics for Prometheus: %s", self.url)
-            if not self._server.local:
-                log.warning("metrics on %s can be read by every machine that reaches it", self.url)
 
     def close(self) -> None:
         """Stop listening; the numbers are kept for the next time."""
@@ -92,9 +101,10 @@ class Metrics:
         with self._guard:
             self._statuses += np.bincount(record.status, minlength=len(Status))
             self._late += len(record.late_ids)
-            self._times = np.concatenate([self._times, np.zeros(roster.issued - len(self._times), dtype=np.int64)])
-            np.add.at(self._times, record.ids, 1)
-            times = self._times[roster.numbers].astype(np.float64)
+            self._follow(np.sort(np.array(roster.numbers, dtype=np.int64)))
+            enrolled = record.ids[np.isin(record.ids, self._numbers)]
+            np.add.at(self._times, np.searchsorted(self._numbers, enrolled), 1)
+            times = self._times.astype(np.float64)
             squares = len(times) * float((times**2).sum())
             self._rounds.add(record.seconds)
             self._policies.add(record.wall.get("selection", 0.0))
@@ -109,6 +119,13 @@ class Metrics:
                 ),
                 "last_round_timestamp_seconds": ("When the last round ended, in seconds since 1970.", time.time()),
             }
+
+    def _follow(self, numbers: Ints) -> None:
+        """Begin to count clients that have joined, and forget those that have left."""
+        if not np.array_equal(numbers, self._numbers):
+            stay, times = np.isin(self._numbers, numbers), np.zeros(len(numbers), dtype=np.int64)
+            times[np.searchsorted(numbers, self._numbers[stay])] = self._times[stay]
+            self._numbers, self._times = numbers, times
 
     def _answer(self, path: str) -> Answer | None:
         return Answer(self.text().encode(), KIND) if path == "/metrics" else None

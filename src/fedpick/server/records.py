@@ -1,6 +1,8 @@
 """Write a server's rounds in the simulator's format, so that `fedpick report` can read them."""
 
 import logging
+from bisect import bisect_left
+from collections.abc import Collection
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,6 +19,8 @@ __all__ = ["RecordWriter"]
 WRITE_EVERY = 2.0  # seconds
 MERGE_EVERY = 10  # parts
 MOST_COLUMNS = 200  # of metrics, whose names may come from clients
+MOST_NAMES = 1_000_000  # of clients; of those that left before, only the numbers are recorded
+NEW = 20  # the table of clients is written again when one in 20 is new: it has all that were ever there
 
 
 class RecordWriter:
@@ -55,7 +59,8 @@ class RecordWriter:
         except BaseException:
             self.tables.close()
             raise
-        self._parts, self._named = MERGE_EVERY, 0  # parts since they were merged
+        self._parts, self._named = MERGE_EVERY, 0  # parts since they were merged; clients whose names are on the disk
+        self._known = self._unnamed = 0  # clients whose names are known here, and oldest ones whose names are given up
         self._reached = reached  # the last round that is written
         missed = [record for record in journaled if record.round > reached]
         if reached + len(missed) < roster.round:
@@ -86,7 +91,7 @@ class RecordWriter:
             self.tables.write(self._waiting, [name for name in names if name in self._columns], self._reached)
             self._reached = self._waiting[-1].round
             self._waiting, self._written = [], monotonic()
-            if self._named < self.roster.issued:
+            if self._names_due():
                 self._name()
             self._parts += 1
             if self._parts >= MERGE_EVERY:
@@ -96,23 +101,44 @@ class RecordWriter:
             self.log.error("%s. %d rounds wait; writing is tried again after the next", error, len(self._waiting))
         return not self._waiting
 
-    def note_names(self) -> None:
-        """Write the names of clients that will be forgotten; if that fails, they are remembered for the next write."""
+    def note_names(self, leaving: Collection[str]) -> None:
+        """Remember the names of clients that will be forgotten; names that are not on the disk are written now.
+
+        If that fails, they are written with the next rounds.
+        """
+        self._remember()
         try:
-            self._name()
+            if any(self.roster.number(name) >= self._named for name in leaving):
+                self._name()
         except StoreError as error:
             self.log.error("%s", error)
 
-    def _name(self) -> None:
-        """Write name and size of each client number, also of those who left."""
+    def _remember(self) -> None:
+        """Keep name and size of each new client number, also after the client is retired."""
         roster, new = self.roster, self.roster.issued - len(self._names)
         self._names += [""] * new  # "" for clients retired before there were records
         self._sizes = np.concatenate([self._sizes, np.full(new, np.nan)])
+        first = bisect_left(roster.numbers, self._known)
         if roster.clients is not None:
-            self._sizes[roster.numbers] = roster.clients.sizes
-        for number, name in zip(roster.numbers, roster.names, strict=True):
+            self._sizes[roster.numbers[first:]] = roster.clients.sizes[first:]
+        for number, name in zip(roster.numbers[first:], roster.names[first:], strict=True):
             # Lone surrogates are not valid UTF-8.
-            self._names[number] = name.encode("utf-8", "backslashreplace").decode()
+            self._names[number] = name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
+        self._known = roster.issued
+        if (last := len(self._names) - MOST_NAMES) > self._unnamed:
+            enrolled = set(roster.numbers)
+            for number in range(self._unnamed, last):
+                if number not in enrolled:
+                    self._names[number] = ""
+            self._unnamed = last
+
+    def _names_due(self) -> bool:
+        """Whether to write the table of clients: many are new, or a new one has left, whom a restart does not know."""
+        new, numbers = self.roster.issued - self._named, self.roster.numbers
+        return new * NEW > self._named or len(numbers) - bisect_left(numbers, self._named) < new
+
+    def _name(self) -> None:
+        self._remember()
         self.tables.name_clients(self._names, self._sizes)
         self._named = self.roster.issued
 

@@ -161,6 +161,14 @@ class Session:
         return self.roster.round
 
     @property
+    def rounds_saved(self) -> int:
+        """Number of rounds that are safe on the disk, after which a restart continues; 0 without `state`.
+
+        It is `round_number`, or less while the disk is full.
+        """
+        return 0 if self.memory is None else int(self.memory.kept)
+
+    @property
     def names(self) -> list[str]:
         """Names of all enrolled clients, in the order of their indices."""
         return list(self.roster.names)
@@ -287,7 +295,7 @@ class Session:
                     f"{self.traits.remembers:g} rounds after it was there; leave it out of `available` instead"
                 )
             self.storage.settle()
-            self.storage.note_names()  # before the roster forgets them
+            self.storage.note_names(gone)  # before the roster forgets them
             self.storage.expect()  # the journal has no entry for this: even if interrupted, a checkpoint must follow
             self.roster.retire(gone)
             self.flight.leave(set(gone))
@@ -301,7 +309,7 @@ class Session:
         roster = self.roster
         if gone := roster.stale(there, self.limits.forget_after, self.limits.most_clients):
             away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
-            self.storage.note_names()  # before they are gone
+            self.storage.note_names(gone)  # before they are gone
             there.known = there.known[roster.forget(gone)]
             self.flight.leave(set(gone))
             self._forgotten += len(gone)

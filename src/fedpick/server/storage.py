@@ -3,7 +3,7 @@
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,8 @@ from fedpick.core.errors import StateError
 from fedpick.core.types import Choice, Outcome, View
 from fedpick.server.prometheus import Metrics
 from fedpick.server.roster import Newcomers, Roster
-from fedpick.store.records import ROUND_COLUMNS, Record
+from fedpick.server.validation import number, printable
+from fedpick.store.records import NOTES, ROUND_COLUMNS, Record
 
 if TYPE_CHECKING:
     from fedpick.server.memory import Memory
@@ -24,18 +25,23 @@ if TYPE_CHECKING:
 __all__ = ["Storage"]
 
 MOST_METRICS = 50  # per round; each is a column
+LONGEST_NAME = 200  # characters of a metric's name
 # Names in the frameworks' templates -> column names.
 TRAINED = {"loss": "train_loss", "train-loss": "train_loss", "accuracy": "train_accuracy", "acc": "train_accuracy"}
 EVALUATED = {"eval_acc": "accuracy", "acc": "accuracy", "eval_loss": "test_loss", "loss": "test_loss"}
 
 
 def _columns(metrics: Mapping[str, Any], training: bool) -> dict[str, float]:
-    """The metrics that are numbers, under the names of their columns in the rounds' table; lists are left out."""
+    """The metrics that are numbers, under the names of their columns in the rounds' table; lists are left out.
+
+    Clients may have made up the names, so that a column may have another one.
+    """
     found = {}
-    for name, value in list(metrics.items())[:MOST_METRICS]:
+    for given, value in list(metrics.items())[:MOST_METRICS]:
         if not isinstance(value, bool) and isinstance(value, int | float | np.number):
+            name = printable(given)[:LONGEST_NAME].strip() or "metric"
             name = (TRAINED if training else EVALUATED).get(name, name)
-            found[f"metric_{name}" if name in ROUND_COLUMNS else name] = float(value)
+            found[f"metric_{name}" if name in (*ROUND_COLUMNS, *NOTES) else name] = number(value)
     return found
 
 
@@ -147,10 +153,10 @@ class Storage:
         if self.last is not None and self._fresh:
             self.last = replace(self.last, metrics={**self.last.metrics, **_columns(metrics, training)})
 
-    def note_names(self) -> None:
+    def note_names(self, leaving: Collection[str]) -> None:
         """Write the names of clients that the roster will forget."""
         if self.writer is not None:
-            self.writer.note_names()
+            self.writer.note_names(leaving)
 
     def settle(self) -> None:
         """Hand the last round with its metrics to the records; write a checkpoint if one is due."""

@@ -54,7 +54,11 @@ def printable(text: object) -> str:
     >>> printable("first line\\n\\x1b[2J")
     'first line  [2J'
     """
-    return errors.printable(str(text)[:300], instead=" ")
+    try:
+        shown = str(text)
+    except Exception:  # lists nested too deep, an integer of 5,000 digits
+        shown = f"a value of type {type(text).__name__}"
+    return errors.printable(shown[:300], instead=" ")
 
 
 def loss_of(metrics: Mapping[str, Any]) -> tuple[float | None, str]:

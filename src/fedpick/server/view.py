@@ -49,6 +49,10 @@ def permitted(names: Iterable[str], eligible: Eligible, owner: str) -> list[str]
     return found
 
 
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= LONGEST_NAME
+
+
 def listed(
     available: Iterable[str] | Mapping[str, Any],
     roster: Roster,
@@ -58,24 +62,29 @@ def listed(
 ) -> Present:
     """The clients that are available and eligible; names are checked when they are new.
 
-    A million names are looked up once: that takes longer than all else in a round.
+    What cannot be a name is ignored with a warning, not an error: a client may have made it up. A million names are
+    looked up once: that takes longer than all else in a round.
     """
-    if isinstance(available, str):
+    if isinstance(available, str | bytes):
         raise ContractError(f"{owner}: available is the text {available!r:.80}, but must be a list of names")
     names = list(available)
-    at = roster.find(names)
-    new: dict[str, Any] = dict.fromkeys(names[k] for k in np.flatnonzero(at < 0).tolist())
-    for name in [name for name in new if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME]:
-        if not isinstance(name, str):
-            raise ContractError(f"{owner}: available holds {name!r:.80}, but clients are known by strings")
-        text = "ignored a client whose name has %d characters, not 1 to %d: %s ..."
-        log.warning(text, len(name), LONGEST_NAME, printable(name)[:40])
-        del new[name]  # no error: the client may have made it up
+    try:
+        at = roster.find(names)
+    except TypeError:  # some cannot even be looked up
+        at = roster.find([name if isinstance(name, str) else None for name in names])
+    unknown = [names[k] for k in np.flatnonzero(at < 0).tolist()]
+    if wrong := [name for name in unknown if not _is_name(name)]:
+        kind = f"of {len(wrong[0])} characters" if isinstance(wrong[0], str) else f"of type {type(wrong[0]).__name__}"
+        text = "ignored %d clients: a name must be a string of 1 to %d characters, but one is %s: %s"
+        log.warning(text, len(wrong), LONGEST_NAME, printable(kind), printable(wrong[0])[:40])
+    new: dict[str, Any] = dict.fromkeys(filter(_is_name, unknown))
     known = roster.mask(at)
     if not new and not known.any():
         raise NotEnoughClientsError("no client is available, so nobody can train; wait until one is connected")
     if eligible is not None:
-        asked = list(dict.fromkeys(name for name, k in zip(names, at.tolist(), strict=True) if k >= 0 or name in new))
+        asked = list(
+            dict.fromkeys(name for name, k in zip(names, at.tolist(), strict=True) if k >= 0 or _is_name(name))
+        )
         may = permitted(asked, eligible, owner)
         if not may:
             raise NotEnoughClientsError(

@@ -145,11 +145,18 @@ def read_sealed(path: Path) -> TableFile:
         content = path.read_bytes()
         _check_sum(memoryview(content))
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        if file.metadata.num_rows > max(2**27, 10_000 * len(content)):
-            raise ValueError(f"it claims {file.metadata.num_rows} rows in {len(content)} bytes")
+        if (most := _longest(file.metadata)) > max(2**27, 10_000 * len(content)):
+            raise ValueError(f"it claims {most} values of a column in {len(content)} bytes")
         return TableFile(path, file, _label(file.schema_arrow))
     except (OSError, pa.ArrowException, ValueError, TypeError, MemoryError) as error:
         raise _unreadable(path, error) from None
+
+
+def _longest(metadata: Any) -> int:
+    """The number of values of the column that has most: a row may hold a list of any length."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    values = (sum(group.column(at).num_values for group in groups) for at in range(metadata.num_columns))
+    return int(max(metadata.num_rows, *values, 0))
 
 
 def _label(schema: pa.Schema) -> Label:

@@ -76,7 +76,8 @@ def begun_on(job: Job) -> str | None:
     finished = whole.is_file() and covers(whole) >= job.config.rounds
     if finished or not (job.folder / "checkpoint.npz").is_file():
         return None
-    device = read_manifest(job.folder).get("about", {}).get("device")
+    about = read_manifest(job.folder).get("about")
+    device = about.get("device") if isinstance(about, dict) else None
     return last_entry(device).partition(":")[0] if isinstance(device, str) else None
 
 

@@ -57,7 +57,8 @@ def _line(plan: Mapping[str, Any]) -> str | None:
     words += ["--data", data.get("name", "none")]
     words += ["--partition", data["partition"]] if "partition" in data else []
     words += [word for name, value in train.items() for word in (_OPTIONS[name], value)]
-    return shlex.join(map(str, words))
+    line = shlex.join(map(str, words))
+    return line if line.isprintable() else None  # a file has escapes for other characters
 
 
 def _file(plan: Mapping[str, Any]) -> str:

@@ -1,0 +1,97 @@
+"""Parquet files of the user's own: what they hold is read right, and what would fill the memory is refused before."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedpick as fp
+from fedpick.data import files
+from fedpick.data.files import load_file
+
+
+def lists(values: int, deep: int = 1) -> pa.Array:
+    """One row of this many zeros, each in lists of one but for the outermost."""
+    found, each = pa.array(np.zeros(values, np.float32)), np.arange(values + 1, dtype=np.int32)
+    for _ in range(deep - 1):
+        found = pa.ListArray.from_arrays(pa.array(each), found)
+    return pa.ListArray.from_arrays(pa.array([0, values], pa.int32()), found)
+
+
+def written(path: Path, columns, **more) -> Path:
+    pq.write_table(pa.table(columns), path, compression="zstd", **more)
+    return path
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 4), st.booleans())
+def test_lists_of_lists_are_read_as_python_reads_them(tmp_path_factory, shape, rows, group, names) -> None:
+    x = np.random.default_rng(rows).normal(size=(rows, *shape)).astype(np.float32)
+    columns = {"x": x.tolist(), "y": np.arange(rows), "test": [False] * rows}
+    if names:
+        columns["client"] = [f"site {k % 2}" for k in range(rows)]
+    found = load_file(written(tmp_path_factory.mktemp("data") / "a.parquet", columns, row_group_size=group))
+    dataset = found.dataset if names else found
+    np.testing.assert_array_equal(dataset.x, x)
+    np.testing.assert_array_equal(dataset.y, np.arange(rows))
+    if names:
+        assert [sorted(found.examples_of(k).tolist()) for k in range(len(found))] == [
+            [k for k in range(rows) if k % 2 == client] for client in range(min(rows, 2))
+        ]
+
+
+BOMBS = {
+    "a row of many values": lambda: {"x": lists(80_000_000), "y": [0]},
+    "a row of many nested lists": lambda: {"x": lists(30_000_000, 4), "y": [0]},
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_lists_that_need_more_memory_than_promised_are_refused_unread(tmp_path, what, monkeypatch) -> None:
+    file = written(tmp_path / "a.parquet", BOMBS[what]())
+    assert file.stat().st_size < 10_000
+    monkeypatch.setattr(pq.ParquetFile, "read", None)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", None)
+    with pytest.raises(fp.DataError, match=r"claims \d+ bytes in \d+ bytes of file; it is damaged or made to harm"):
+        load_file(file)
+
+
+def test_a_long_name_in_every_row_is_refused_in_little_memory(tmp_path) -> None:
+    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array(["a" * 1_000_000]))
+    file = written(tmp_path / "a.parquet", {"a": np.zeros(100_000), "y": np.zeros(100_000), "client": names})
+    code = "import sys, resource as r; r.setrlimit(r.RLIMIT_AS, (4 * 2**30,) * 2)\n"
+    code += "from fedpick.data.files import load_file\nload_file(sys.argv[1])"
+    ended = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False)
+    assert "DamagedError" in ended.stderr
+    assert "holds names of clients of 400000000000 bytes" in ended.stderr
+
+
+def test_a_footer_that_is_not_true_is_noticed_while_row_groups_are_read(tmp_path, monkeypatch) -> None:
+    file = written(tmp_path / "a.parquet", {"x": [[1.0] * 100] * 1000, "y": [0] * 1000}, row_group_size=10)
+    assert len(load_file(file)) == 1000
+    monkeypatch.setattr(files, "_claimed", lambda file: 0)
+    monkeypatch.setattr(files, "LARGEST", 50_000)
+    monkeypatch.setattr(files, "MOST_DENSE", 0)
+    with pytest.raises(fp.DataError, match=r"holds 5\d{4} bytes in"):  # not all 800,000
+        load_file(file)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"x": [[1.0], [1.0, 2.0]], "y": [0, 1]},
+        {"x": [[1.0], None], "y": [0, 1]},
+        {"x": [[[1.0]], [[1.0], [2.0]]], "y": [0, 1]},
+        {"x": [[1.0], [None]], "y": [0, 1]},
+        {"a": ["x", "y"], "y": [0, 1]},
+    ],
+)
+def test_what_is_no_table_of_numbers_is_one_line(tmp_path, columns) -> None:
+    with pytest.raises(fp.DataError, match=r"a.parquet: "):
+        load_file(written(tmp_path / "a.parquet", columns))
