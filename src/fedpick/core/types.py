@@ -382,8 +382,8 @@ class Outcome:
         >>> Outcome([Status.DONE, Status.SURPLUS, Status.SURPLUS], [1.0, 2.0, np.nan], [0.5, np.nan, np.nan]).known
         array([ True,  True, False])
         """
-        mask: Bools = (self.status != Status.SURPLUS) | ~(np.isnan(self.duration) & np.isnan(self.loss))
-        return mask
+        mask: Bools = self.status != Status.SURPLUS
+        return mask if mask.all() else mask | ~(np.isnan(self.duration) & np.isnan(self.loss))
 
 
 @dataclass(frozen=True, eq=False)
