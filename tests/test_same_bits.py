@@ -47,6 +47,26 @@ def test_a_changed_array_is_found(folders: tuple[Path, Path], tmp_path: Path) ->
     assert total == "0 of 2 configurations are equal, bit for bit"
 
 
+def test_new_columns_are_no_difference_and_lost_ones_are(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    old, only = folders[0], ("--only", "session, names")
+    with np.load(old / "session-names.npz") as kept:
+        np.savez(tmp_path / "session-names.npz", **dict(kept), **{"records|rounds|more": np.zeros(2)})
+    more = run("compare", old, tmp_path, *only)
+    assert more.returncode == 0
+    assert "and 1 more in the new one" in more.stdout
+    less = run("compare", tmp_path, old, *only)
+    assert less.returncode == 1
+    assert "records/rounds/more is only in the old one" in less.stdout
+
+
+def test_the_old_draws_are_others(tmp_path: Path) -> None:
+    for folder, more in (("new", ()), ("old", ("--old-draws",))):
+        assert not run("write", tmp_path / folder, "--once", "--only", "uniform", *more).returncode
+    assert (
+        "selections/duration" in run("compare", tmp_path / "old", tmp_path / "new", "--only", "uniform", "--all").stdout
+    )
+
+
 def test_the_names_are_listed_and_others_refused(tmp_path: Path) -> None:
     assert len(run("list").stdout.splitlines()) >= 24
     done = run("write", tmp_path, "--only", "nothing")

@@ -7,6 +7,7 @@ test can make them.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -188,13 +189,11 @@ class View:
             object.__setattr__(self, "there", self.available)
         else:
             self._set_mask("there", self.there)
-        nobody = None
         for name in ("busy", "held"):
-            if getattr(self, name) is not None:
-                self._set_mask(name, getattr(self, name))
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, _nobody(len(self.clients)))
             else:
-                nobody = np.broadcast_to(np.False_, len(self.clients)) if nobody is None else nobody
-                object.__setattr__(self, name, nobody)
+                self._set_mask(name, getattr(self, name))
         if self.version is None:
             object.__setattr__(self, "version", self.round - 1)
         if self.context is not None:
@@ -211,6 +210,12 @@ class View:
             )
         _same_length(f"View.{name}", mask, len(self.clients), "clients")
         object.__setattr__(self, name, mask)
+
+
+@lru_cache(maxsize=4)
+def _nobody(count: int) -> Bools:
+    """A mask of so many clients that holds none; it takes no memory, and cannot be written to."""
+    return np.broadcast_to(np.False_, count)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -387,8 +392,8 @@ class Outcome:
         >>> Outcome([Status.DONE, Status.SURPLUS, Status.SURPLUS], [1.0, 2.0, np.nan], [0.5, np.nan, np.nan]).known
         array([ True,  True, False])
         """
-        mask: Bools = (self.status != Status.SURPLUS) | ~(np.isnan(self.duration) & np.isnan(self.loss))
-        return mask
+        mask: Bools = self.status != Status.SURPLUS
+        return mask if mask.all() else mask | ~(np.isnan(self.duration) & np.isnan(self.loss))
 
 
 @dataclass(frozen=True, eq=False)

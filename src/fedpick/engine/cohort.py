@@ -48,6 +48,7 @@ class Cohort:
         count = len(self.choice)
         self._times: list[int] = [1] * count if self.choice.copies is None else self.choice.copies.tolist()
         # Lists, not arrays: answers come one by one.
+        self.draws = sum(self._times)
         self._status = [FLYING] * count
         self._duration, self._loss = [np.nan] * count, [np.nan] * count
         self.flying = count  # tasks without an answer
@@ -107,6 +108,7 @@ class Cohort:
         for name in ("_times", "_status", "_duration", "_loss"):
             values = getattr(self, name)
             setattr(self, name, [values[at] for at in kept])
+        self.draws = sum(self._times)
         self.flying = self._status.count(FLYING)
 
     def close(self, limit: float) -> None:
@@ -143,4 +145,4 @@ class Cohort:
 
     def settled(self) -> Choice:
         """The choice, with inclusion and weights of those used: fewer than were chosen if there is a surplus."""
-        return of_used(self.choice, self.drawn, sum(self._times) - self.drawn - self.failed if self.full else 0)
+        return of_used(self.choice, self.drawn, self.draws - self.drawn - self.failed if self.full else 0)

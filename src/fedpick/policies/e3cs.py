@@ -215,7 +215,8 @@ class E3CS(ByValue):
         did not fail.
         """
         check_outcome(view, choice, outcome)
-        good = outcome.succeeded & outcome.known
+        news = outcome.known
+        good = outcome.succeeded & news
         x = good.astype(np.float64)
         if self.reward is not None:
             if self.reward not in outcome.reports:
@@ -226,7 +227,6 @@ class E3CS(ByValue):
             x *= np.clip(np.where(valid_losses(reported), reported, 0.0), 0.0, 1.0)  # an impossible reward counts as 0
         if len(choice) == 0:
             return E3CSState(state.log_weights, state.eta)
-        news = outcome.known
         if not news.all():
             x = np.where(news, x - (x[news].mean() if news.any() else 0.0), 0.0)
         logs, ids = state.log_weights, choice.ids

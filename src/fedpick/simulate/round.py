@@ -90,7 +90,7 @@ class Answers:
         if deadline is not None:
             took, fails = np.where(fails, np.inf, took), np.zeros(len(ids), dtype=np.bool_)
         come = np.flatnonzero(took <= (np.inf if deadline is None else deadline))
-        if cohort.keep is not None and cohort.choice.times.sum() > cohort.keep:  # else their order does not matter
+        if cohort.keep is not None and cohort.draws > cohort.keep:  # else their order does not matter
             come = come[draw.first(took[come], ids[come])]
         return cls(cohort, took, fails, come, deadline)
 
@@ -401,7 +401,8 @@ def _lacking(policy: Policy[Any], clients: Clients, outcome: Outcome) -> tuple[t
 
     A report that it needs raises.
     """
-    if not (outcome.succeeded & np.isfinite(outcome.loss)).any() or not (about := traits(policy)).reports:
+    trained = np.isfinite(outcome.loss)
+    if not trained.any() or not (trained & outcome.succeeded).any() or not (about := traits(policy)).reports:
         return ()
     asked = about.collect(clients)
     lacking = [each for each in about.reports if each.name in asked and each.name not in outcome.reports]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -51,9 +52,16 @@ def presence(available: Bools) -> bytes | None:
     """
     if available.all():
         return None
-    edges = bin_edges(len(available))
-    counts = np.add.reduceat(available, edges[:-1], dtype=np.int64)  # no bin is empty
-    return np.rint(255.0 * counts / np.diff(edges)).astype(np.uint8).tobytes()
+    first, sizes = _bins(len(available))
+    counts = np.add.reduceat(available, first, dtype=np.int64)  # no bin is empty
+    return np.rint(255.0 * counts / sizes).astype(np.uint8).tobytes()
+
+
+@lru_cache(maxsize=4)
+def _bins(clients: int) -> tuple[Ints, Ints]:
+    """The first client of each bin, and its number of clients."""
+    edges = bin_edges(clients)
+    return edges[:-1], np.diff(edges)
 
 
 def late_uses(tasks: Iterable[Task]) -> dict[str, Ints]:
