@@ -222,6 +222,8 @@ class Choice:
         chances: P(client is chosen) given the state, of every available client in ascending order; one number if it is
             the same for all, or a function that returns them; the expected count if the policy draws with replacement.
             For the records. None: it is not known.
+        most: largest weight of an update as a multiple of the median of the cohort, where weights are left to the
+            aggregator; None: no limit.
         copies: how often each client was drawn, where a policy draws with replacement; set when the choice is asked
             (`fedpick.engine`), so that each client is in it once. None: once each.
 
@@ -235,6 +237,7 @@ class Choice:
     normalise: bool = True
     probed: Floats | None = None
     chances: Chances = None
+    most: float | None = None
     copies: Ints | None = None
 
     def __init__(
@@ -246,6 +249,7 @@ class Choice:
         normalise: bool = True,
         probed: ArrayLike | None = None,
         chances: Chances = None,
+        most: float | None = None,
         copies: Ints | None = None,
     ) -> None:
         index = np.asarray(ids)
@@ -267,6 +271,7 @@ class Choice:
         object.__setattr__(self, "normalise", bool(normalise))
         object.__setattr__(self, "probed", None if probed is None else _floats("Choice.probed", probed, 1))
         object.__setattr__(self, "chances", chances)
+        object.__setattr__(self, "most", most)
         object.__setattr__(self, "copies", copies)
 
     def __len__(self) -> int:

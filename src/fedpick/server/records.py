@@ -89,8 +89,8 @@ class RecordWriter:
         roster, new = self.roster, self.roster.issued - len(self._names)
         self._names += [""] * new  # "" for clients retired before there were records
         self._sizes = np.concatenate([self._sizes, np.full(new, np.nan)])
-        if roster.clients is not None:
-            self._sizes[roster.numbers] = roster.clients.sizes
+        if roster.counted is not None:
+            self._sizes[roster.numbers] = roster.counted.sizes
         for number, name in zip(roster.numbers, roster.names, strict=True):
             # Lone surrogates are not valid UTF-8.
             self._names[number] = name.encode("utf-8", "backslashreplace").decode()

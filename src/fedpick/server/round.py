@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from fedpick.core.errors import ContractError
 from fedpick.core.types import LOSS_LIMIT, Choice, Outcome, Status, View
 from fedpick.engine.cohort import Cohort
-from fedpick.engine.weights import bases
 from fedpick.server.late_updates import LateUpdate, Part, flat, parts
 from fedpick.server.reports import ClientReports
 from fedpick.server.validation import number, printable, size_or
@@ -45,7 +44,7 @@ class Round:
         self._names = session.roster.names
         self.cohort = Cohort(choice, session.traits.keeps, session.flight.issue(len(choice)))
         self._index = {self._names[k]: at for at, k in enumerate(self.cohort.choice.ids.tolist())}  # position by name
-        self._bases = bases(self.cohort.choice, view.clients).tolist()
+        self._sizes = view.clients.sizes[self.cohort.choice.ids].tolist()  # declared, by position
         self._updates: dict[int, Any] = {}  # by position, in the order of arrival
         self._reports: dict[int, ClientReports] = {}
         self._shares: tuple[tuple[int, int], Any] = (-1, -1), None
@@ -125,12 +124,27 @@ class Round:
         """
         at = self._index[name]
         if self.cohort.choice.weights is None:
-            return float(self._bases[at])
+            return self.size(name) * int(self.cohort.choice.times[at])
         counted = self.cohort.drawn, self.cohort.failed
         if self._shares[0] != counted:  # weights of those used depend on how many these are
             self._shares = counted, self.choice.weights
         assert self._shares[1] is not None
         return float(self._shares[1][at])
+
+    def size(self, name: str, said: float | None = None) -> float:
+        """What a chosen client's size counts for, as things stand.
+
+        Args:
+            name: of the client.
+            said: with its answer; None: what `done` was given, else the size that it joined with.
+        """
+        at = self._index[name]
+        size = self._sizes[at] if said is None else said
+        return self._session.sizes.of_answer(size, self._known(at), self.cohort.choice.most)
+
+    def _known(self, at: int) -> float:
+        """The size of the client at this position of the choice, as it counts since it joined."""
+        return float(self.view.clients.sizes[self.cohort.choice.ids[at]])
 
     def drawn(self, name: str) -> int:
         """How often a chosen client was drawn: more than once only with replacement."""
@@ -197,9 +211,9 @@ class Round:
                 self._updates[at] = update
                 if reports is not None or update is not None:
                     self._reports[at] = session.reports.read(name, update, reports)
-                if size is not None and self.cohort.choice.weights is None:
-                    times = 1 if self.cohort.choice.copies is None else int(self.cohort.choice.copies[at])
-                    self._bases[at] = times * size_or(size, float(self.view.clients.sizes[self.cohort.choice.ids[at]]))
+                if self.cohort.choice.weights is None:
+                    self._sizes[at] = size_or(size, self._known(at))
+                    session.sizes.hear(name, self._sizes[at])
             if self.cohort.complete:
                 self._changed.notify_all()
             return status
@@ -224,6 +238,15 @@ class Round:
     def _log_failure(self, name: str, why: str) -> None:
         self._session.log.warning("round %d: %s failed: %s", self.number, printable(name), printable(why))
 
+    def _log_sizes(self) -> None:
+        """Log whose sizes the session limits; a limit of the policy's (`Choice.most`) is no news."""
+        largest = self._session.sizes.largest
+        over = [name for name, at in self._index.items() if self._sizes[at] > largest(self._known(at))]
+        if over:
+            first = self._index[over[0]]
+            size, most = self._sizes[first], largest(self._known(first))
+            self.warn(f"{len(over)} sizes are too large to be true: that of %s, {size:g}, counts as {most:g}", over[0])
+
     def skip(self, names: Collection[str]) -> None:
         """Remove clients that were not asked from the round, so that they do not count as failed."""
         with self._changed:
@@ -232,7 +255,7 @@ class Round:
             moved = np.cumsum(~gone) - 1
             self.cohort.skip(gone)
             self._index = {name: int(moved[at]) for name, at in self._index.items() if not gone[at]}
-            self._bases = [base for at, base in enumerate(self._bases) if not gone[at]]
+            self._sizes = [size for at, size in enumerate(self._sizes) if not gone[at]]
             self._updates = {int(moved[at]): each for at, each in self._updates.items() if not gone[at]}
             self._reports = {int(moved[at]): each for at, each in self._reports.items() if not gone[at]}
             self._changed.notify_all()
@@ -264,6 +287,7 @@ class Round:
                 self._refusing, self._took = True, self.seconds
                 self.cohort.close(self.seconds if self.limit is None else self.limit)
                 self._settled = self.cohort.settled(), self._make_outcome()
+                self._log_sizes()
 
     def close(self) -> Record:
         """End the round and let the policy learn; the end of the `with` block does this."""
@@ -276,7 +300,9 @@ class Round:
                 assert self._settled is not None
                 self.record = self._session._learn(self, *self._settled, [late.task for late in self._taken or ()])
                 self._session.late.use(self._taken or ())
-                self._session.late.note(self.number, self.cohort, np.array(self._bases), self._names)
+                weights = self.cohort.choice.weights
+                base = np.array([self.base(name) for name in self._index]) if weights is None else weights
+                self._session.late.note(self.number, self.cohort, base, self._names)
             return self.record
 
     def abandon(self) -> None:

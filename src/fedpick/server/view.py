@@ -80,7 +80,7 @@ def view_of(session: "Session", there: Iterable[str], probe: ProbeFn | None) -> 
     Of the clients that are `there`, those that still work on an earlier round are not available.
     """
     roster, owner, meter = session.roster, session.owner, [0.0, 0.0]
-    assert roster.clients is not None
+    assert roster.counted is not None
     present = roster.mask(there)
     busy, held = roster.mask(session.flight.busy), roster.mask(session.flight.held)
     available = present & ~busy
@@ -102,7 +102,7 @@ def view_of(session: "Session", there: Iterable[str], probe: ProbeFn | None) -> 
     return View(
         number,
         available,
-        roster.clients,
+        roster.counted,
         _context(session, number),
         None if probe is None else metered,
         there=present,
