@@ -37,8 +37,10 @@ HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "capture", HERE.parent / "docs" / "trust.md"
 BEGIN, END = "<!-- made by make bench-capture -->\n", "<!-- end -->\n"
 BEGIN_PRICE = "<!-- made by make bench-capture: the price -->\n"
-PRICED = [("bursts", name) for name in ("uniform", "pow-d(candidates=50)", "e3cs(quota=0.5)", "oort", "bsfl")]
-PRICED += [("phones", "rbcs-f")]  # it needs a context, which bursts does not have
+UNEQUAL, ALIKE = "synthetic(1, 1)", "synthetic(1, 1, size=log-normal(sigma=0.5, mean=200))"  # in size
+PRICED = [("bursts", name, UNEQUAL) for name in ("uniform", "pow-d(candidates=50)", "e3cs(quota=0.5)", "oort", "bsfl")]
+PRICED += [("phones", "rbcs-f", UNEQUAL)]  # it needs a context, which bursts does not have
+PRICED += [("bursts", name, ALIKE) for name in ("uniform", "e3cs(quota=0.5)", "bsfl")]
 PRICE_ROUNDS, SEEDS, OFTEN = 150, range(31, 39), {"evaluate_every": 5}
 LIMIT = "cap=1000, probation=0, weight=30"  # of sizes alone: as a session's, but beside the cohort's median
 GUARDS = ("{}", "guard({})", "guard({}, weight=None)", f"guard({{}}, {LIMIT})")
@@ -77,7 +79,7 @@ def train(job: Row) -> Row:
         cohort_size=COHORT,
         rounds=job["rounds"],
         seeds=[job["seed"]],
-        data="synthetic(1, 1)",
+        data=job["data"],
         train=OFTEN,
     ).configs()
     found = {each.round: each.metrics.get("accuracy", np.nan) for each in config.build().rounds(job["rounds"])}
@@ -97,11 +99,11 @@ def share_jobs(names: Iterable[str], rounds: int) -> list[Row]:
     ]
 
 
-def price_jobs(pairs: Iterable[tuple[str, str]], rounds: int, seeds: Iterable[int]) -> list[Row]:
-    """All runs of these worlds and policies."""
+def price_jobs(lines: Iterable[tuple[str, str, str]], rounds: int, seeds: Iterable[int]) -> list[Row]:
+    """All runs of these worlds, policies and data."""
     return [
-        {"world": world, "policy": name, "guard": guard, "seed": seed, "rounds": rounds}
-        for world, name in pairs
+        {"world": world, "policy": name, "data": data, "guard": guard, "seed": seed, "rounds": rounds}
+        for world, name, data in lines
         for guard in range(len(GUARDS))
         for seed in seeds
     ]
@@ -109,7 +111,7 @@ def price_jobs(pairs: Iterable[tuple[str, str]], rounds: int, seeds: Iterable[in
 
 def key(row: Row) -> str:
     """What a row is about, without what was found."""
-    names = ("world", "policy", "lie", "liars", "defence", "guard", "seed", "rounds")
+    names = ("world", "policy", "data", "lie", "liars", "defence", "guard", "seed", "rounds")
     return json.dumps([row[name] for name in names if name in row])
 
 
@@ -242,6 +244,7 @@ def price(runs: list[Row]) -> Row:
     return {
         "world": runs[0]["world"],
         "policy": runs[0]["policy"],
+        "data": runs[0]["data"],
         "accuracy": last.mean(axis=1).tolist(),
         "error": (spread / np.sqrt(len(seeds))).tolist(),  # standard errors of the differences, paired by seed
         "target": target,
@@ -252,8 +255,8 @@ def price(runs: list[Row]) -> Row:
 
 def priced(runs: list[Row]) -> Iterator[Row]:
     """The lines of the table of prices whose runs are complete."""
-    for world, name in PRICED:
-        own = [run for run in runs if (run["world"], run["policy"]) == (world, name)]
+    for line in PRICED:
+        own = [run for run in runs if (run["world"], run["policy"], run["data"]) == line]
         complete = {run["seed"] for run in own}
         for guard in range(len(GUARDS)):
             complete &= {run["seed"] for run in own if run["guard"] == guard}
@@ -265,9 +268,11 @@ def prices(rows: list[Row], rounds: int) -> Iterator[str]:
     """As Markdown."""
     counts = sorted({len(row["seeds"]) for row in rows})
     yield f"Best accuracy in {rounds} rounds, and rounds to 95% of the lowest best of a line's runs, if **all clients"
-    yield f"are honest**: `synthetic(1, 1)`, 100 clients, cohorts of {COHORT}, means over"
+    yield f"are honest**: `{UNEQUAL}`, 100 clients whose sizes are log-normal with sigma 2, and for *alike* with sigma"
+    yield f"0.5; cohorts of {COHORT}, means over"
     yield f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} seeds. Differences are to the policy"
-    yield "without a guard, ± two standard errors, paired by seed; bold: outside of that."
+    yield "without a guard, ± two standard errors, paired by seed; bold: outside of that. The last of three is the limit"
+    yield "of sizes alone, 30 times the median of the cohort."
     yield ""
     three = "with a guard | `weight=None` | size limit"
     yield f"| world | policy | accuracy | {three} | rounds | {three} |"
@@ -279,7 +284,8 @@ def prices(rows: list[Row], rounds: int) -> Iterator[str]:
             text = f"{accuracy - bare:+.3f} ± {2 * error:.3f}"
             cells.append(f"**{text}**" if abs(accuracy - bare) > 2 * error else text)
         took = " | ".join(f"{each:.0f}" for each in row["rounds"])
-        yield f"| `{row['world']}` | `{row['policy']}` | {bare:.3f} | {' | '.join(cells)} | {took} |"
+        world = f"`{row['world']}`" + (", alike" if row["data"] == ALIKE else "")
+        yield f"| {world} | `{row['policy']}` | {bare:.3f} | {' | '.join(cells)} | {took} |"
 
 
 def write(name: str, marks: tuple[str, str], lines: list[str], kept: Row, measured: list[Row]) -> None:
@@ -333,15 +339,15 @@ def main() -> None:
     if options.merge:
         merge(options.merge)
         return
-    known = [*POLICIES, *(name for _, name in PRICED)]
+    known = [*POLICIES, *(name for _, name, _ in PRICED)]
     unknown = [name for name in options.policies or () if name not in known]
     if unknown:
         parser.error(f"unknown policy {unknown[0]!r}; there are: {', '.join(known)}")
     wanted = options.policies or (["Uniform", "rpow-d(100)", "CSUCB", "uniform"] if options.quick else known)
     names = [name for name in POLICIES if name in wanted] if options.only != "price" else []
-    pairs = [pair for pair in PRICED if pair[1] in wanted] if options.only != "shares" else []
+    lines = [line for line in PRICED if line[1] in wanted] if options.only != "shares" else []
     shares = share_jobs(names, 100 if options.quick else ROUNDS)
-    runs = price_jobs(pairs, 40 if options.quick else PRICE_ROUNDS, list(SEEDS)[:2] if options.quick else SEEDS)
+    runs = price_jobs(lines, 40 if options.quick else PRICE_ROUNDS, list(SEEDS)[:2] if options.quick else SEEDS)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.out or Path(scratch)
         if shares:
