@@ -3,7 +3,7 @@
 Also measures the price of a guard if all clients are honest, with seeds on which no default was chosen:
 accuracy, and rounds to an accuracy. Writes the tables in docs/trust.md, and benchmarks/results/capture/.
 
-    python benchmarks/bench_capture.py                          everything, about 40 minutes of one core
+    python benchmarks/bench_capture.py                          everything, about 15 minutes of one core
     python benchmarks/bench_capture.py --only shares            or price
     python benchmarks/bench_capture.py --policies Oort DivFL --out FOLDER       a part; on any machine, in any order
     python benchmarks/bench_capture.py --merge FOLDER ...       parts and what is stored, into tables and results
@@ -269,10 +269,9 @@ def prices(rows: list[Row], rounds: int) -> Iterator[str]:
     counts = sorted({len(row["seeds"]) for row in rows})
     yield f"Best accuracy in {rounds} rounds, and rounds to 95% of the lowest best of a line's runs, if **all clients"
     yield f"are honest**: `{UNEQUAL}`, 100 clients whose sizes are log-normal with sigma 2, and for *alike* with sigma"
-    yield f"0.5; cohorts of {COHORT}, means over"
-    yield f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} seeds. Differences are to the policy"
-    yield "without a guard, ± two standard errors, paired by seed; bold: outside of that. The last of three is the limit"
-    yield "of sizes alone, 30 times the median of the cohort."
+    yield f"0.5; cohorts of {COHORT}, means over {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} seeds."
+    yield "Differences are to the policy without a guard, ± two standard errors, paired by seed; bold: outside of that."
+    yield "The last of three is the limit of sizes alone, 30 times the median of the cohort."
     yield ""
     three = "with a guard | `weight=None` | size limit"
     yield f"| world | policy | accuracy | {three} | rounds | {three} |"
