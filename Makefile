@@ -125,7 +125,7 @@ bench-train: $(READY)  ## compare training speed with PyTorch, Flower and fedjax
 bench-demo: $(READY)  ## measure a comparison of six policies from the command to its table, with and without compiled code
 	$(BIN)/python benchmarks/bench_demo.py
 
-bench-capture: $(READY)  ## measure what false reports gain under each policy, into docs/trust.md (ten minutes)
+bench-capture: $(READY)  ## measure what false reports gain under each policy, into docs/trust.md (15 minutes of one core)
 	$(BIN)/python benchmarks/bench_capture.py
 
 bench-clone: $(READY)  ## measure what a stranger waits for: setting up, demo and tests in a fresh clone; writes the README's lines

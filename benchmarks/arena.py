@@ -4,18 +4,23 @@ A round costs nothing but the policy's own time: losses fall as the rounds go by
 durations are a client's own mean times noise. What a liar reports instead is in `LIES`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import fedpick as fp
+from fedpick.core.bounds import limited
+from fedpick.engine.weights import bases, merged, weigh
 from fedpick.policies import TABLE
 from fedpick.policies.text import example
+from fedpick.server.settings import Limits
 
-CLIENTS, COHORT, ROUNDS = 100, 10, 500
+CLIENTS, COHORT = 100, 10
+AT = (30, 50, 100, 500)  # rounds after which it is looked what liars have
+ROUNDS, SIZE = AT[-1], 600.0  # examples of an honest client
 AWAY, FAILING = 0.1, 0.05  # of honest clients, each round
 
 
@@ -29,6 +34,8 @@ class Lie:
     gain: float | None = None
     context: float | None = None
     odd: bool = False  # features and embeddings unlike anybody's
+    size: float = SIZE  # that it declares
+    every: int = 1  # it is there in every so many rounds
     dead: bool = False  # never answers, but is always there
     failed: bool = False  # what it says is unusable, as a server would judge
 
@@ -41,8 +48,17 @@ LIES = {
     "fast": Lie("a millisecond instead of seconds", duration=1e-3, context=1e-3),
     "useful": Lie("the largest gain there is", gain=1.0),
     "odd": Lie("features and embeddings unlike anybody's", odd=True),
+    "big": Lie("1,000,000,000,000,000 examples", size=1e15),
+    "pulse": Lie("a loss of 1,000,000, and are there in every third round only", loss=1e6, every=3),
     "dead": Lie("never answers", dead=True),
 }
+
+
+class Captured(NamedTuple):
+    """What liars have after some rounds, of 1."""
+
+    places: float
+    weight: float  # in the model's changes: the mean over the rounds in which somebody answered
 
 
 def sizes(clients: fp.Clients) -> np.ndarray:
@@ -51,6 +67,7 @@ def sizes(clients: fp.Clients) -> np.ndarray:
 
 
 FORMS: dict[str, Callable[[int], Any]] = {  # settings other than the defaults
+    "SizeWeighted": lambda m: fp.SizeWeighted(m),
     "SizeWeighted(replace=False)": lambda m: fp.SizeWeighted(m, replace=False),
     "pow-d(50)": lambda m: fp.PowerOfChoice(m, 50),
     "cpow-d(50)": lambda m: fp.PowerOfChoice(m, 50, variant="cpow-d"),
@@ -74,27 +91,33 @@ POLICIES = {
 } | FORMS
 
 
-def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUNDS) -> float:
-    """The share of all places that the liars take."""
+def capture(
+    policy: Any, lie: Lie, liars: int, seed: int = 0, at: Sequence[int] = AT, limits: Limits | None = None
+) -> dict[int, Captured]:
+    """What the liars have after the rounds `at`; `limits` are those of a server, None: sizes are believed."""
     draw = fp.rng.stream(seed, 0, "arena")
     lying = np.zeros(CLIENTS, dtype=bool)
     lying[draw.permutation(CLIENTS)[:liars]] = True
     features = draw.dirichlet(np.full(10, 0.5), CLIENTS)
     if lie.odd:
         features[lying] = -1e3 * np.eye(10)[draw.integers(0, 10, liars)]
-    clients = fp.Clients(np.full(CLIENTS, 600.0), features=features)
+    declared = np.where(lying, lie.size, SIZE)
+    if limits is not None and limits.size_factor is not None:
+        declared = limited(declared, limits.size_factor, limits.size_quantile)
+    clients = fp.Clients(declared, features=features)
     hard, slow = draw.lognormal(0.0, 0.3, CLIENTS), draw.lognormal(1.5, 0.5, CLIENTS)
     trained = np.zeros(CLIENTS)
-    state, taken, places = policy.init(clients), 0, 0
+    state, taken, places, weights, found = policy.init(clients), 0, 0, [0.0], {}
     about = fp.traits(policy)
     more = {name: width for name, width in about.collect(clients).items() if name not in ("gain", "embedding")}
 
     def truth(value: np.ndarray, said: float | None, mask: np.ndarray) -> np.ndarray:
         return value if said is None else np.where(mask, said, value)
 
-    for round in range(1, rounds + 1):
+    for round in range(1, max(at) + 1):
         rng = fp.rng.stream(seed, round, "arena")
-        there = (rng.random(CLIENTS) > AWAY) | (lying & lie.dead)
+        there = (rng.random(CLIENTS) > AWAY) | (lying & (lie.dead or lie.every > 1))
+        there &= ~lying | (round % lie.every == 0)
         losses = hard * (0.2 + 2.0 * np.exp(-round / 100.0 - trained / 20.0)) * rng.lognormal(0.0, 0.1, CLIENTS)
         context = np.column_stack([slow, np.ones(CLIENTS), np.full(CLIENTS, 0.5)])
         told = truth(losses, lie.loss, lying)
@@ -106,10 +129,10 @@ def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUN
             probe=lambda ids, batch=None, told=told: told[ids],
             norms=lambda ids, told=told: told[ids],  # who has much to learn moves far
         )
-        choice = policy.select(state, view, fp.rng.stream(seed, round, "policy"))
-        ids = choice.ids
+        choice = merged(policy.select(state, view, fp.rng.stream(seed, round, "policy")))
+        ids, times = choice.ids, choice.times
         bad = lying[ids]
-        places, taken = places + len(ids), taken + int(bad.sum())
+        places, taken = places + int(times.sum()), taken + int(times[bad].sum())
         fails = np.where(bad & (lie is not LIES["honest"]), lie.dead, rng.random(len(ids)) < FAILING)
         status = np.where(fails, fp.Status.FAILED, fp.Status.DONE)
         seconds = slow[ids] * rng.gamma(8.0, 1 / 8.0, len(ids)) + 1.0
@@ -132,5 +155,10 @@ def capture(policy: Any, lie: Lie, liars: int, seed: int = 0, rounds: int = ROUN
             reports,
         )
         trained[ids[~fails]] += 1
+        if not fails.all():
+            each = weigh(bases(choice, clients.sizes)[~fails], np.full(int((~fails).sum()), choice.normalise))
+            weights.append(float(each[bad[~fails]].sum()))
         state = policy.observe(state, view, choice, outcome)
-    return taken / places
+        if round in at:
+            found[round] = Captured(taken / max(places, 1), sum(weights) / max(len(weights) - 1, 1))
+    return found

@@ -1,9 +1,9 @@
-"""How many places can false reports gain? Every policy and lie, 1 and 10 liars of 100, with and without Guard.
+"""What can false reports gain? Places and weight under every policy, by every lie of 1 and 10 of 100, and with Guard.
 
 Also measures the price of a guard if all clients are honest, with seeds on which no default was chosen:
 accuracy, and rounds to an accuracy. Writes the tables in docs/trust.md, and benchmarks/results/capture/.
 
-    python benchmarks/bench_capture.py                          everything, about 40 minutes of one core
+    python benchmarks/bench_capture.py                          everything, about 15 minutes of one core
     python benchmarks/bench_capture.py --only shares            or price
     python benchmarks/bench_capture.py --policies Oort DivFL --out FOLDER       a part; on any machine, in any order
     python benchmarks/bench_capture.py --merge FOLDER ...       parts and what is stored, into tables and results
@@ -29,20 +29,26 @@ import numpy as np
 
 import fedpick as fp
 from _manifest import manifest
-from arena import CLIENTS, COHORT, LIES, POLICIES, ROUNDS, capture
+from arena import AT, CLIENTS, COHORT, LIES, POLICIES, ROUNDS, capture
 from fedpick._support import devices
+from fedpick.server.settings import Limits
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "capture", HERE.parent / "docs" / "trust.md"
 BEGIN, END = "<!-- made by make bench-capture -->\n", "<!-- end -->\n"
 BEGIN_PRICE = "<!-- made by make bench-capture: the price -->\n"
-PRICED = [("bursts", name) for name in ("uniform", "pow-d(candidates=50)", "e3cs(quota=0.5)", "oort", "bsfl")]
-PRICED += [("phones", "rbcs-f")]  # it needs a context, which bursts does not have
-PRICE_ROUNDS, SEEDS, OFTEN = 150, range(31, 43), {"evaluate_every": 5}
-GUARDS = ("{}", "guard({})", "guard({}, probation=0)")
+UNEQUAL, ALIKE = "synthetic(1, 1)", "synthetic(1, 1, size=log-normal(sigma=0.5, mean=200))"  # in size
+PRICED = [("bursts", name, UNEQUAL) for name in ("uniform", "pow-d(candidates=50)", "e3cs(quota=0.5)", "oort", "bsfl")]
+PRICED += [("phones", "rbcs-f", UNEQUAL)]  # it needs a context, which bursts does not have
+PRICED += [("bursts", name, ALIKE) for name in ("uniform", "e3cs(quota=0.5)", "bsfl")]
+PRICE_ROUNDS, SEEDS, OFTEN = 150, range(31, 39), {"evaluate_every": 5}
+LIMIT = "cap=1000, probation=0, weight=30"  # of sizes alone: as a session's, but beside the cohort's median
+GUARDS = ("{}", "guard({})", "guard({}, weight=None)", f"guard({{}}, {LIMIT})")
 SLOW = ("BSFL", "DivFL", "FedCor", "bsfl")  # begun first, so that no worker is left alone with them
 ONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+DEFENCES = ("none", "sizes", "guard")  # nothing; the session's limit of sizes; this limit and a guard
 Row = dict[str, Any]
+Found = dict[tuple[str, str, int, str], Row]  # by policy, lie, number of liars and defence
 
 
 def code() -> str:
@@ -53,10 +59,14 @@ def code() -> str:
 
 
 def share(job: Row) -> Row:
-    """One cell: the share of the places that liars take."""
-    policy = POLICIES[job["policy"]](COHORT)
-    guarded = fp.Guard(policy) if job["guarded"] else policy
-    return {**job, "share": capture(guarded, LIES[job["lie"]], job["liars"], rounds=job["rounds"])}
+    """One cell: what liars have after some rounds."""
+    policy, defence = POLICIES[job["policy"]](COHORT), job["defence"]
+    guarded = fp.Guard(policy) if defence == "guard" else policy
+    at = [round for round in AT if round <= job["rounds"]]
+    limits = None if defence == "none" else Limits()
+    found = capture(guarded, LIES[job["lie"]], job["liars"], at=at, limits=limits)
+    shares = {what: [round(getattr(found[each], what), 5) for each in at] for what in ("places", "weight")}
+    return {**job, "at": at, **shares}
 
 
 def train(job: Row) -> Row:
@@ -69,7 +79,7 @@ def train(job: Row) -> Row:
         cohort_size=COHORT,
         rounds=job["rounds"],
         seeds=[job["seed"]],
-        data="synthetic(1, 1)",
+        data=job["data"],
         train=OFTEN,
     ).configs()
     found = {each.round: each.metrics.get("accuracy", np.nan) for each in config.build().rounds(job["rounds"])}
@@ -80,19 +90,20 @@ def train(job: Row) -> Row:
 def share_jobs(names: Iterable[str], rounds: int) -> list[Row]:
     """All cells of these policies."""
     return [
-        {"policy": name, "lie": lie, "liars": liars, "guarded": on, "rounds": rounds}
+        {"policy": name, "lie": lie, "liars": liars, "defence": defence, "rounds": rounds}
         for name in names
         for lie in LIES
         for liars in (10, 1)
-        for on in (False, True)
+        for defence in DEFENCES
+        if defence != "sizes" or lie == "big"  # the limit of sizes changes nothing of the others
     ]
 
 
-def price_jobs(pairs: Iterable[tuple[str, str]], rounds: int, seeds: Iterable[int]) -> list[Row]:
-    """All runs of these worlds and policies."""
+def price_jobs(lines: Iterable[tuple[str, str, str]], rounds: int, seeds: Iterable[int]) -> list[Row]:
+    """All runs of these worlds, policies and data."""
     return [
-        {"world": world, "policy": name, "guard": guard, "seed": seed, "rounds": rounds}
-        for world, name in pairs
+        {"world": world, "policy": name, "data": data, "guard": guard, "seed": seed, "rounds": rounds}
+        for world, name, data in lines
         for guard in range(len(GUARDS))
         for seed in seeds
     ]
@@ -100,7 +111,7 @@ def price_jobs(pairs: Iterable[tuple[str, str]], rounds: int, seeds: Iterable[in
 
 def key(row: Row) -> str:
     """What a row is about, without what was found."""
-    names = ("world", "policy", "lie", "liars", "guarded", "guard", "seed", "rounds")
+    names = ("world", "policy", "data", "lie", "liars", "defence", "guard", "seed", "rounds")
     return json.dumps([row[name] for name in names if name in row])
 
 
@@ -137,35 +148,67 @@ def carry_out(what: Any, jobs: list[Row], path: Path, workers: int) -> list[Row]
     return [done[key(job)] for job in jobs]
 
 
-def table(found: dict[tuple[str, str, int, bool], float], names: list[str], liars: int) -> Iterator[str]:
-    """Shares in percent, bare and guarded, as Markdown."""
-    yield "| policy | " + " | ".join(LIES) + " |"
-    yield "| --- |" + " ---: |" * len(LIES)
+def cells(found: Found, case: tuple[str, str, int], digits: int, what: str = "places") -> str:
+    """Without and with a guard, in percent after the last round; bold: more than twice the equal share."""
+    free, kept = (100 * found[(*case, defence)][what][-1] for defence in ("none", "guard"))
+    bare = f"{free:.{digits}f}"
+    return f"{f'**{bare}**' if free > 2 * 100 * case[2] / CLIENTS else bare} {kept:.{digits}f}"
+
+
+def table(found: Found, names: list[str], liars: int) -> Iterator[str]:
+    """The places of so many liars by policy and lie, and the most weight that they get by any."""
+    yield "| policy | " + " | ".join(LIES) + " | weight |"
+    yield "| --- |" + " ---: |" * (len(LIES) + 1)
     digits = 0 if liars > 1 else 1
-
-    def cell(name: str, lie: str) -> str:
-        bare, guarded = (f"{100 * found[name, lie, liars, on]:.{digits}f}" for on in (False, True))
-        fair = 2.0 * liars / CLIENTS
-        return f"**{bare}** {guarded}" if found[name, lie, liars, False] > fair else f"{bare} {guarded}"
-
     for name in names:
-        yield f"| `{name}` | " + " | ".join(cell(name, lie) for lie in LIES) + " |"
+        row = [cells(found, (name, lie, liars), digits) for lie in LIES]
+        free, kept = (
+            100 * max(found[name, lie, liars, defence]["weight"][-1] for lie in LIES) for defence in ("none", "guard")
+        )
+        bare = f"{free:.{digits}f}"
+        row.append(f"{f'**{bare}**' if free > 2 * 100 * liars / CLIENTS else bare} {kept:.{digits}f}")
+        yield f"| `{name}` | " + " | ".join(row) + " |"
+
+
+def declared(found: Found, names: list[str]) -> Iterator[str]:
+    """What a false size gains: the weight without a limit, with the session's, and with a guard."""
+    yield "| policy | ten: no limit | size limit | and a guard | one: no limit | size limit | and a guard |"
+    yield "| --- |" + " ---: |" * 6
+    for name in names:
+        row = [
+            f"{100 * found[name, 'big', liars, defence]['weight'][-1]:.{0 if liars > 1 else 1}f}"
+            for liars in (10, 1)
+            for defence in DEFENCES
+        ]
+        yield f"| `{name}` | " + " | ".join(row) + " |"
+
+
+def highest(found: Found, names: list[str]) -> Iterator[str]:
+    """The most that liars get under any policy by any lie, after some rounds."""
+    yield "| rounds | clients | places | with a guard | weight | with a guard |"
+    yield "| ---: | ---: | ---: | ---: | ---: | ---: |"
+    at = next(iter(found.values()))["at"]
+    for place, rounds in enumerate(at):
+        for liars in (10, 1):
+            row = []
+            for what in ("places", "weight"):
+                for defence in ("none", "guard"):
+                    of = {(n, lie): found[n, lie, liars, defence][what][place] for n in names for lie in LIES}
+                    name, lie = max(of, key=lambda each: of[each])
+                    row.append(f"{100 * of[name, lie]:.{0 if liars > 1 else 1}f} (`{name}`, *{lie}*)")
+            yield f"| {rounds} | {liars} | " + " | ".join(row) + " |"
 
 
 def page(rows: list[Row]) -> Iterator[str]:
-    """The tables of what is captured, with what to know about them."""
-    found = {(row["policy"], row["lie"], row["liars"], row["guarded"]): row["share"] for row in rows}
-    cells = 4 * len(LIES)
-    names = [name for name in POLICIES if sum(row["policy"] == name for row in rows) == cells]
-    worst = {
-        (liars, on): 100 * max(v for key, v in found.items() if key[2:] == (liars, on) and key[0] in names)
-        for liars in (1, 10)
-        for on in (False, True)
-    }
+    """The tables as Markdown."""
+    found = {(row["policy"], row["lie"], row["liars"], row["defence"]): row for row in rows}
+    count = len(share_jobs([""], 0))
+    names = [name for name in POLICIES if sum(row["policy"] == name for row in rows) == count]
     yield f"Percent of all places in {rows[0]['rounds']} rounds of {COHORT} that **ten of {CLIENTS} clients** get by"
-    yield "false reports; 10 would be equal. First without a guard, then with `fp.Guard` and its defaults; bold: more"
-    yield f"than twice the equal share. The highest is {worst[10, False]:.0f}% without and {worst[10, True]:.0f}% with"
-    yield "a guard."
+    yield "false reports; 10 would be equal. First without a guard, and sizes as declared; then with `fp.Guard` and the"
+    yield "session's limit of sizes, both with their defaults; bold: more than twice the equal share. The last column"
+    yield "is the largest share of the weights in the model's changes, whatever they report; it can be above 100 where"
+    yield "a policy's weights are used as they are."
     missing = [f"`{name}`" for name in POLICIES if name not in names]
     if missing:
         yield f"Not measured yet: {', '.join(missing)}."
@@ -174,10 +217,19 @@ def page(rows: list[Row]) -> Iterator[str]:
     yield ""
     yield from table(found, names, 10)
     yield ""
-    yield f"**One client**, whose equal share is 1.0: at most {worst[1, False]:.1f}% without and {worst[1, True]:.1f}%"
-    yield "with a guard."
+    yield "**One client**, whose equal share is 1.0:"
     yield ""
     yield from table(found, names, 1)
+    yield ""
+    yield "**After how many rounds.** The most that liars get under any of these policies, by any of these reports, in"
+    yield "percent:"
+    yield ""
+    yield from highest(found, names)
+    yield ""
+    yield "**A false size** (*big*), percent of the weight: if sizes are believed, with the session's limit, and with"
+    yield "the limit and a guard:"
+    yield ""
+    yield from declared(found, names)
 
 
 def price(runs: list[Row]) -> Row:
@@ -192,6 +244,7 @@ def price(runs: list[Row]) -> Row:
     return {
         "world": runs[0]["world"],
         "policy": runs[0]["policy"],
+        "data": runs[0]["data"],
         "accuracy": last.mean(axis=1).tolist(),
         "error": (spread / np.sqrt(len(seeds))).tolist(),  # standard errors of the differences, paired by seed
         "target": target,
@@ -202,8 +255,8 @@ def price(runs: list[Row]) -> Row:
 
 def priced(runs: list[Row]) -> Iterator[Row]:
     """The lines of the table of prices whose runs are complete."""
-    for world, name in PRICED:
-        own = [run for run in runs if (run["world"], run["policy"]) == (world, name)]
+    for line in PRICED:
+        own = [run for run in runs if (run["world"], run["policy"], run["data"]) == line]
         complete = {run["seed"] for run in own}
         for guard in range(len(GUARDS)):
             complete &= {run["seed"] for run in own if run["guard"] == guard}
@@ -215,12 +268,14 @@ def prices(rows: list[Row], rounds: int) -> Iterator[str]:
     """As Markdown."""
     counts = sorted({len(row["seeds"]) for row in rows})
     yield f"Best accuracy in {rounds} rounds, and rounds to 95% of the lowest best of a line's runs, if **all clients"
-    yield f"are honest**: `synthetic(1, 1)`, 100 clients, cohorts of {COHORT}, means over"
-    yield f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} seeds. Differences are to the policy"
-    yield "without a guard, ± two standard errors, paired by seed; bold: outside of that."
+    yield f"are honest**: `{UNEQUAL}`, 100 clients whose sizes are log-normal with sigma 2, and for *alike* with sigma"
+    yield f"0.5; cohorts of {COHORT}, means over {' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} seeds."
+    yield "Differences are to the policy without a guard, ± two standard errors, paired by seed; bold: outside of that."
+    yield "The last of three is the limit of sizes alone, 30 times the median of the cohort."
     yield ""
-    yield "| world | policy | accuracy | with a guard | `probation=0` | rounds | with a guard | `probation=0` |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    three = "with a guard | `weight=None` | size limit"
+    yield f"| world | policy | accuracy | {three} | rounds | {three} |"
+    yield "| --- | --- |" + " ---: |" * 8
     for row in rows:
         bare, *guarded = row["accuracy"]
         cells = []
@@ -228,7 +283,8 @@ def prices(rows: list[Row], rounds: int) -> Iterator[str]:
             text = f"{accuracy - bare:+.3f} ± {2 * error:.3f}"
             cells.append(f"**{text}**" if abs(accuracy - bare) > 2 * error else text)
         took = " | ".join(f"{each:.0f}" for each in row["rounds"])
-        yield f"| `{row['world']}` | `{row['policy']}` | {bare:.3f} | {cells[0]} | {cells[1]} | {took} |"
+        world = f"`{row['world']}`" + (", alike" if row["data"] == ALIKE else "")
+        yield f"| {world} | `{row['policy']}` | {bare:.3f} | {' | '.join(cells)} | {took} |"
 
 
 def write(name: str, marks: tuple[str, str], lines: list[str], kept: Row, measured: list[Row]) -> None:
@@ -282,15 +338,15 @@ def main() -> None:
     if options.merge:
         merge(options.merge)
         return
-    known = [*POLICIES, *(name for _, name in PRICED)]
+    known = [*POLICIES, *(name for _, name, _ in PRICED)]
     unknown = [name for name in options.policies or () if name not in known]
     if unknown:
         parser.error(f"unknown policy {unknown[0]!r}; there are: {', '.join(known)}")
     wanted = options.policies or (["Uniform", "rpow-d(100)", "CSUCB", "uniform"] if options.quick else known)
     names = [name for name in POLICIES if name in wanted] if options.only != "price" else []
-    pairs = [pair for pair in PRICED if pair[1] in wanted] if options.only != "shares" else []
+    lines = [line for line in PRICED if line[1] in wanted] if options.only != "shares" else []
     shares = share_jobs(names, 100 if options.quick else ROUNDS)
-    runs = price_jobs(pairs, 40 if options.quick else PRICE_ROUNDS, list(SEEDS)[:2] if options.quick else SEEDS)
+    runs = price_jobs(lines, 40 if options.quick else PRICE_ROUNDS, list(SEEDS)[:2] if options.quick else SEEDS)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.out or Path(scratch)
         if shares:

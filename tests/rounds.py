@@ -95,6 +95,7 @@ class Rounds:
         inclusion: list[float] | None = None,
         weights: list[float] | None = None,
         normalise: bool = True,
+        most: float | None = None,
         lot: Callable[[int], float] = lambda client: 0.0,
         probed: int = 0,
         spent: float = 0.0,
@@ -103,7 +104,7 @@ class Rounds:
 
         Args:
             round: its number.
-            ids: drawn by the policy, with `inclusion`, `weights` and `normalise` as in `fp.Choice`.
+            ids: drawn by the policy, with `inclusion`, `weights`, `normalise` and `most` as in `fp.Choice`.
             answers: of the clients.
             sizes: of the clients.
             free: whether some clients could have been asked.
@@ -117,7 +118,9 @@ class Rounds:
         first = [ids.index(k) for k in clients]
         chance = None if inclusion is None else [inclusion[at] for at in first]
         if weights is None:
-            base = [sizes[k] * n for k, n in zip(clients, times, strict=True)]
+            usual = sorted(sizes[k] for k in clients)[(len(clients) - 1) // 2] if clients else 0.0  # the lower median
+            limit = math.inf if most is None else most * usual
+            base = [min(sizes[k], limit) * n for k, n in zip(clients, times, strict=True)]
         else:
             base = [sum(w for w, j in zip(weights, ids, strict=True) if j == k) for k in clients]
 

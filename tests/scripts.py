@@ -271,6 +271,7 @@ def check_rules(script: Script, heard: list[Heard], policy: "Listening", mean: b
             inclusion=None if choice.inclusion is None else choice.inclusion.tolist(),
             weights=None if choice.weights is None or mean else choice.weights.tolist(),
             normalise=choice.normalise or mean,
+            most=None if mean else choice.most,
             lot=lots.__getitem__,
             probed=sum(map(len, probed)),
             spent=spent,

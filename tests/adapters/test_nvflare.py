@@ -312,6 +312,41 @@ def test_a_late_answer_counts_in_a_later_round_with_refls_weight(monkeypatch, ki
     assert rounds.end() == pytest.approx(2.75 + moved + 1.0)  # it was used once
 
 
+@pytest.mark.parametrize(("guarded", "most"), [(False, 30.0), (True, 1.5)])
+@pytest.mark.parametrize("order", [("site-1", "site-2", "site-3"), ("site-2", "site-3", "site-1")])
+def test_a_number_of_steps_is_limited_whoever_answers_first(monkeypatch, order, guarded, most):
+    """FedAvg adds answers as they come; the first round is that in which no others are known."""
+    policy = fp.Guard(Witness(cohort_size=3), cap=9.0) if guarded else Witness(cohort_size=3)
+    rounds = Rounds(monkeypatch, policy, late=1)
+    moved, model = (7 * most * 8.0 + 2 * 7 * 1.0) / (7 * most + 2 * 7), 1.0
+    for _ in range(2):
+        _, answer = rounds.begin()
+        for name in order:
+            assert answer(name, 8.0 if name == "site-1" else 1.0, steps=10**15 if name == "site-1" else 7)
+        model += moved
+        assert rounds.end() == pytest.approx(model)
+        assert rounds.job._session.last.status.tolist() == [DONE] * 3
+    _, answer = rounds.begin()
+    answer("site-2", 1.0)
+    answer("site-3", 1.0)
+    rounds.end()
+    _, now = rounds.begin()
+    answer("site-1", 8.0, steps=10**15)  # late
+    now("site-2", 1.0)
+    before = float(rounds.model.params["w"][0])
+    late = 7 * most * late_weights(np.array([1]), np.array([(8.0 - 1.0) ** 2]), 0.35)[0]
+    assert rounds.end() == pytest.approx(before + (late * 8.0 + 7.0) / (late + 7.0))
+
+
+def test_two_sites_alone_are_compared_when_the_round_ends(monkeypatch):
+    rounds = Rounds(monkeypatch, Witness(cohort_size=2))
+    _, answer = rounds.begin()
+    assert answer("site-1", 8.0, steps=10**15)
+    assert answer("site-2", 1.0, steps=7)
+    assert rounds.job._received_count == 0  # FedAvg has none of them yet
+    assert rounds.end() == pytest.approx(1.0 + (30 * 8.0 + 1.0) / 31)
+
+
 @pytest.mark.parametrize("normalise", [True, False])
 def test_the_policys_weights_are_the_base_of_late_ones(monkeypatch, normalise):
     def select(self, state, view, rng):

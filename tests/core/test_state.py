@@ -332,12 +332,18 @@ HASHES = [
     (fp.DivFL(3), "0f875e6a2f2183aa"),
     (fp.Clustered(3), "c233a977b999ab6e"),
     (fp.ActiveFL(3), "4875443dd11f06a9"),
+    (fp.Guard(fp.E3CS(5)), "e5f0d8236276d677"),  # of before it had `weight`
 ]
 
 
 @pytest.mark.parametrize(("policy", "expected"), HASHES)
 def test_a_hash_of_settings_never_changes(policy, expected):
     assert settings_hash(policy) == expected
+
+
+def test_a_setting_that_was_added_is_in_the_hash_where_it_is_not_the_default():
+    assert settings_hash(fp.Guard(fp.E3CS(5), weight=1.5)) == settings_hash(fp.Guard(fp.E3CS(5)))
+    assert len({settings_hash(fp.Guard(fp.E3CS(5), weight=each)) for each in (1.5, 2.0, None)}) == 3
 
 
 def test_the_texts_of_policies_in_run_keys_never_change():

@@ -26,7 +26,7 @@ def test_of_a_client_drawn_twice_the_weights_are_added_up(draws, weighted):
     sums = [sum(w for j, w in draws if j == k) for k in unique]
     assert found.weights is None if not weighted else found.weights.tolist() == sums
     sizes = np.arange(1.0, 7.0)
-    base = bases(found, fp.Clients(sizes))
+    base = bases(found, np.asarray(sizes, dtype=np.float64))
     assert base.tolist() == (sums if weighted else [sizes[k] * ids.tolist().count(k) for k in unique])
     assert merged(found) is found or merged(found).ids.tolist() == unique
 

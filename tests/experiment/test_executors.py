@@ -132,11 +132,11 @@ def interrupt_in_round(monkeypatch: pytest.MonkeyPatch, at: int, numbers: list[s
         inner = run.world.view
         world = run.world
 
-        def view(state: Any, draw: Any, probe: Any = None) -> Any:
+        def view(state: Any, draw: Any, *rest: Any) -> Any:
             if draw.round == at:
                 for number in numbers:
                     signal.raise_signal(number)
-            return inner(state, draw, probe)
+            return inner(state, draw, *rest)
 
         object.__setattr__(world, "view", view)
         return run

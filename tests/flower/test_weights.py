@@ -3,15 +3,17 @@
 import itertools
 import logging
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
-from fake_flower import Clock, FakeGrid, model, trains
+from fake_flower import Clock, FakeGrid, content, model, trains
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
 
 import fedpick as fp
 from fedpick.flower import Selected
 from fedpick.policies.baselines import CountState
+from fedpick.server import Limits
 
 
 @dataclass(frozen=True)
@@ -137,3 +139,57 @@ def test_a_server_that_cannot_value_updates_moves_no_client(clock: Clock, caplog
     assert strategy.roster.state.worth.tolist() == [0.0, 0.0, 0.0]
     assert strategy.roster.state.excused.tolist() == [1, 1, 1]
     assert "value() failed on 3 updates" in caplog.text
+
+
+def capture(clock: Clock, policy, examples, **settings):
+    """The strategy and the model after one round: the first client has 8 and so many examples, the others 1 and 10."""
+    nodes = {k: trains(value=8.0 if k == 0 else 1.0, seconds=1.0 + k, num_examples=10) for k in range(5)}
+    nodes[0] = trains(value=8.0, num_examples=examples)  # it is the first to answer
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), policy, wait=0.0, **settings)
+    result = strategy.start(FakeGrid(clock, nodes), model(0.0, 0.0), num_rounds=1)
+    return strategy, float(result.arrays["w"].numpy()[0])
+
+
+def test_a_number_of_examples_is_limited(clock: Clock, caplog) -> None:
+    """One reply of five that says 1e15 was the whole model."""
+    examples = 10**15
+    for policy, limits, weight in (
+        (fp.Uniform(5), None, 300.0),
+        (fp.Guard(fp.Uniform(5)), None, 15.0),
+        (fp.Uniform(5), Limits(size_factor=None), float(examples)),
+    ):
+        caplog.clear()
+        _, moved = capture(clock, policy, examples, limits=limits)
+        assert moved == pytest.approx((weight * 8.0 + 40.0) / (weight + 40.0))
+        assert ("sizes are too large to be true" in caplog.text) == (limits is None)
+    for examples in (10, 299):  # an honest one is left as it is
+        _, moved = capture(clock, fp.Uniform(5), examples)
+        assert moved == pytest.approx((examples * 8.0 + 40.0) / (examples + 40.0))
+
+
+def test_what_clients_are_worth_is_computed_with_limited_sizes(clock: Clock) -> None:
+    """Of the mean of all five, which is the first that is valued."""
+    means = []
+
+    def value(record):
+        means.append(float(record["w"].numpy()[0]))
+        return means[-1]
+
+    capture(clock, fp.SFedAvg(5), 10**15, value=value)
+    assert max(means) == pytest.approx(8.0)  # the first alone
+    every = (300 * 8.0 + 40.0) / 340
+    assert any(abs(mean - every) < 1e-9 for mean in means)
+    assert not any(7.999999 < mean < 8.0 for mean in means)
+
+
+def test_metrics_of_evaluation_are_averaged_with_limited_sizes(clock: Clock) -> None:
+    def behave(message, wrong, train):
+        if message.metadata.message_type.startswith("evaluate"):
+            return 0.1, content(accuracy=1.0 if wrong else 0.0, num_examples=10**15 if wrong else 10)
+        return train(message)
+
+    nodes = {k: partial(behave, wrong=k == 0, train=trains()) for k in range(5)}
+    for limits, expected in ((None, 300 / 340), (Limits(size_factor=None), 1.0)):
+        strategy = Selected(FedAvg(fraction_evaluate=1.0), fp.Uniform(5), wait=0.0, limits=limits)
+        result = strategy.start(FakeGrid(clock, nodes), model(0.0, 0.0), num_rounds=1)
+        assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(expected)

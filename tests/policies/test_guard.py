@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
+from fedpick.engine.weights import bases
 from zoo import outcome, some_slow, view, zoo
 
 DONE, LATE, FAILED, SURPLUS = fp.Status
@@ -23,9 +24,8 @@ class Twin:
         self.used, self.failures, self.until = [0.0] * count, [-1] * count, [0] * count
 
     def allowed(self, there, round):
-        share = self.cap * self.asks / max(len(there), 1)
-        good = [k for k in there if self.used[k] <= share * self.window and self.until[k] < round]
-        capped = [k for k in there if self.used[k] > share * self.window and self.until[k] < round]
+        good = [k for k in there if self.used[k] <= 1e-9 and self.until[k] < round]
+        capped = [k for k in there if self.used[k] > 1e-9 and self.until[k] < round]
         waiting = [k for k in there if self.until[k] >= round]
         for others, rank in ((capped, self.used), (waiting, self.until)):
             short = self.asks - len(good)
@@ -36,7 +36,7 @@ class Twin:
 
     def learn(self, there, round, chosen, failed):
         share = self.cap * self.asks / max(len(there), 1)
-        self.used = [max(value - share, 0.0) for value in self.used]
+        self.used = [max(value - share, -share * self.window) for value in self.used]
         for k, bad in zip(chosen, failed, strict=True):
             self.used[k] += 1.0
             self.failures[k] = max(self.failures[k], 0) + 1 if bad else 0
@@ -118,7 +118,7 @@ def test_it_shows_the_policy_whom_the_twin_would_and_clips_as_the_twin_does(seed
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), cap=st.sampled_from([1.5, 2.0, 3.0]), window=st.integers(0, 20))
 def test_nobody_takes_more_than_the_cap_allows_over_any_stretch_of_rounds(seed, cap, window):
-    """A policy that always wants the same three: over t rounds, at most cap (t + window) m/n places and one."""
+    """A policy that always wants the same three: at most cap t m/n places and one at first, later of t + window."""
     policy = fp.Guard(fp.FedCS(3, success=np.linspace(0.1, 0.9, 20)), cap=cap, window=window)
     people, rounds = fp.Clients(np.ones(20)), 80
     state, taken = policy.init(people), np.zeros((rounds + 1, 20))
@@ -128,10 +128,86 @@ def test_nobody_takes_more_than_the_cap_allows_over_any_stretch_of_rounds(seed, 
         taken[round] = taken[round - 1]
         taken[round, choice.ids] += 1
         state = policy.observe(state, seen, choice, fp.Outcome([0] * 3, np.ones(3), np.ones(3)))
+    since = np.arange(1, rounds + 1)[:, None]  # the first round, without anything in advance
+    assert (taken[1:] <= cap * since * 3 / 20 + 1 + 1e-9).all()
     for begin in range(rounds):
         stretch = np.arange(1, rounds + 1 - begin)[:, None]
         places = taken[begin + 1 :] - taken[begin]
         assert (places <= cap * (stretch + window) * 3 / 20 + 1 + 1e-9).all()
+
+
+def test_a_policy_without_a_cohort_size_has_no_cap():
+    class Everyone(fp.Uniform):
+        """Whoever is available."""
+
+        cohort_size = None
+
+        def __init__(self):
+            pass
+
+        def select(self, state, view, rng):
+            return fp.Choice(np.flatnonzero(view.available))
+
+    for window in (0, 50):
+        policy, people = fp.Guard(Everyone(), window=window), fp.Clients(np.ones(6))
+        state = policy.init(people)
+        for round in range(1, 6):
+            seen = fp.View(round, np.ones(6, dtype=bool), people)
+            choice = policy.select(state, seen, fp.rng.stream(0, round, "policy"))
+            assert len(choice) == 6
+            state = policy.observe(state, seen, choice, fp.Outcome([0] * 6, np.ones(6), np.ones(6)))
+
+
+def test_a_client_drawn_three_times_has_taken_three_places():
+    policy, people = fp.Guard(fp.SizeWeighted(3), window=0), fp.Clients(np.ones(10))
+    seen, once = fp.View(1, np.ones(10, dtype=bool), people), np.zeros(1)
+    choice = fp.Choice([4], weights=[3.0], copies=np.array([3]))
+    assert policy.observe(policy.init(people), seen, choice, fp.Outcome([0], once + 1, once)).used[4] == 3.0
+
+
+SIZES = st.lists(st.floats(0.1, 1e3), min_size=2, max_size=30)
+
+
+def usual(values):
+    """The lower median of the positive ones."""
+    real = sorted(x for x in values if x > 0)
+    return real[(len(real) - 1) // 2]
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=SIZES, liars=st.lists(st.floats(1e3, 1e15), max_size=20), weight=st.sampled_from([1.0, 1.5, 4.0]))
+def test_no_declared_size_is_seen_or_weighed_as_more_than_the_limit(sizes, liars, weight):
+    """What the policy inside sees, what it weighs, and what is left to the aggregator; liars are at most half."""
+    sizes, liars = np.array([*sizes, *liars[: len(sizes)]]), len(liars[: len(sizes)])
+    people, count, shown = fp.Clients(sizes), len(sizes), []
+
+    class Sees(fp.Uniform):
+        """Uniform with the sizes as weights."""
+
+        def select(self, state, view, rng):
+            shown.append(view.clients.sizes)
+            ids = super().select(state, view, rng).ids
+            return fp.Choice(ids, weights=view.clients.sizes[ids] ** 2)
+
+    seen, rng = fp.View(1, np.ones(count, dtype=bool), people), fp.rng.stream(0, 1, "policy")
+    policy = fp.Guard(Sees(count), weight=weight)
+    choice = policy.select(policy.init(people), seen, rng)
+    np.testing.assert_array_equal(shown[0], np.minimum(sizes, weight * usual(sizes)))
+    assert shown[0].max() <= weight * sizes[: count - liars].max()  # whatever liars say
+    squares = (shown[0] ** 2)[choice.ids]
+    np.testing.assert_array_equal(choice.weights, np.minimum(squares, weight * usual(squares)))
+    left = fp.Guard(fp.Uniform(count), weight=weight)
+    choice = left.select(left.init(people), seen, rng)
+    assert choice.weights is None
+    np.testing.assert_array_equal(bases(choice, sizes), np.minimum(sizes, weight * usual(sizes))[choice.ids])
+    free = fp.Guard(fp.Uniform(count), weight=None)
+    assert free.select(free.init(people), seen, rng).most is None
+
+
+def test_sizes_of_an_honest_fleet_within_the_limit_are_the_very_same():
+    people = fp.Clients(np.linspace(80.0, 120.0, 9))
+    policy = fp.Guard(fp.Uniform(4))
+    assert policy._sized(people) is people
 
 
 def played(policy, rounds, fails, count=32, seed=0):
@@ -178,10 +254,11 @@ def test_nobody_waits_for_failures_that_everybody_has(seed, fails):
     assert (state.until > 0).sum() <= (0 if fails == 1.0 else 3)  # of 32, each with a probability of about 0.005
 
 
-def test_a_fresh_state_and_everyone_reliable_leave_the_policy_as_it_is():
+def test_whoever_is_within_its_share_and_reliable_is_chosen_as_without_a_guard():
+    """With a cap of all places, so that nobody's share is used up."""
     people = fp.Clients(np.ones(30))
     for bare in (fp.Uniform(5), fp.E3CS(5, quota=0.5)):
-        guarded = fp.Guard(bare, window=1000)
+        guarded = fp.Guard(bare, cap=6.0)
         state, inside = guarded.init(people), bare.init(people)
         for round in range(1, 20):
             seen = fp.View(round, np.ones(30, dtype=bool), people)
@@ -268,6 +345,7 @@ def test_state_is_saved_and_two_guards_are_two_kinds(tmp_path):
         (lambda: fp.Guard(fp.Uniform(2), cap=0.5), "Guard: cap = 0.5, but must be a number >= 1"),
         (lambda: fp.Guard(fp.Uniform(2), window=-1), "Guard: window = -1, but must be a whole number >= 0"),
         (lambda: fp.Guard(fp.Uniform(2), probation=-1), "Guard: probation = -1, but must be a number >= 0"),
+        (lambda: fp.Guard(fp.Uniform(2), weight=0.5), "Guard: weight = 0.5, but must be a number >= 1"),
         (lambda: fp.Guard(object()), r"which has no init\(\), but must be a policy"),
     ],
 )

@@ -225,7 +225,7 @@ def deploy(folder, rounds, state=None, **settings):
 
 def test_a_deployment_shows_who_was_away_and_names_its_clients(tmp_path):
     with fp.Session(fp.Uniform(1), records=tmp_path) as session:
-        for there in (["ada", "bob"], ["bob"], {"ada": None, "cyd": 40}, ["bob", "cyd"]):
+        for there in (["ada", "bob"], ["bob"], {"ada": None, "cyd": 20}, ["bob", "cyd"]):
             with session.round(there) as r:
                 r.done(r.chosen[0], loss=1.0, seconds=1.0)
         session.retire(["ada"])
@@ -243,7 +243,7 @@ def test_a_deployment_shows_who_was_away_and_names_its_clients(tmp_path):
         [not_yet, not_yet, not_yet, not_yet, there],
     ]
     assert read_rounds(tmp_path)["joined"].to_pylist() == [2, 2, 3, 3, 4]
-    assert read_census(tmp_path)["size"].tolist() == [1, 1, 40, 1]
+    assert read_census(tmp_path)["size"].tolist() == [1, 1, 20, 1]
 
 
 def test_a_deployment_groups_its_clients_by_their_data(tmp_path):

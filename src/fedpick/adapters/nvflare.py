@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,30 @@ class _Round(FrameworkRound):
     use: Callable[[Any], Any]
     weight: str | None = FLMetaKey.NUM_STEPS_CURRENT_ROUND
     kind: Any = None  # FULL or DIFF, as in the answers in time
+    held: list[tuple[str, Any, float]] = field(default_factory=list)  # names, answers and sizes to be handed to FedAvg
+
+    def hand(self, name: str, result: Any, size: float) -> bool:
+        """Give FedAvg an answer, which it adds to its mean at once; returns whether it was used.
+
+        The first answers of all wait until there are some to compare their sizes with; under a policy that limits what
+        sizes count for in its round, all wait until it ends.
+        """
+        if self.weighted:
+            result.meta[self.weight] = self.round.base(name)
+            return self.use(result) is not False
+        self.session.sizes.hear(name, size)
+        self.held.append((name, result, size))
+        waits = self.session.sizes.few or self.round.cohort.choice.most is not None
+        return waits or self.hand_held()
+
+    def hand_held(self) -> bool:
+        """Give FedAvg the answers that wait; returns whether it used all."""
+        held, self.held, used = self.held, [], True
+        for name, result, size in held:
+            if (counted := self.round.size(name, size)) < size:
+                result.meta[self.weight] = counted
+            used = self.use(result) is not False and used
+        return used
 
     def use_late(self, late: LateUpdate, base: float) -> bool:
         """Give FedAvg a late update as if its site had been sent this round's model; returns whether it was used."""
@@ -181,9 +205,7 @@ class Selected(FedAvg):  # type: ignore[misc]
                 answer.source = result
                 self.set_fl_context(FLModel(params={}, current_round=self.current_round))  # not that of the answer
             elif not answer.why and asked.counts(name):
-                if asked.weighted:
-                    result.meta[asked.weight] = asked.round.base(name)
-                if not asked.round.full and asked.use(result) is False:
+                if not asked.round.full and not asked.hand(name, result, answer.size):
                     return False
                 asked.kind = result.params_type
             return asked.take(name, answer) == Status.DONE and asked.counts(name)
@@ -212,7 +234,9 @@ class Selected(FedAvg):  # type: ignore[misc]
         for name in asked.round.waiting:
             if self.get_client_disconnect_time(name):
                 asked.round.failed(name, "disconnected", answered=False)
-        asked.settle()
+        with self._session.lock:
+            asked.hand_held()
+            asked.settle()
 
     def update_model(self, model: Any, aggr_result: Any) -> Any:
         """As FedAvg, and end the round with the new model; without a usable update the model does not change."""

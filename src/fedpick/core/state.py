@@ -262,9 +262,18 @@ def _pieces(value: Any, depth: int) -> Iterator[bytes]:
         yield (f".{kind.__qualname__}" if users else _hashed_as(kind)).encode()
         if users:
             yield _code(kind)  # which may change under the same name
-        named = [each.name for each in fields(value)] if is_dataclass(value) else sorted(getattr(value, "__dict__", ()))
+        named = _named(value) if is_dataclass(value) else sorted(getattr(value, "__dict__", ()))
         for name in named:
             yield from _pieces([name, getattr(value, name)], depth + 1)
+
+
+def _named(settings: Any) -> list[str]:
+    """The fields that the hash covers: not those added since it was first stored, while they have their default."""
+    every = (
+        (each.name, each.metadata.get("added") and getattr(settings, each.name) == each.default)
+        for each in fields(settings)
+    )
+    return [name for name, as_before in every if not as_before]
 
 
 def _hashed_as(named: Any) -> str:

@@ -235,6 +235,8 @@ class Choice:
         chances: P(client is chosen) given the state, of every available client in ascending order; one number if it is
             the same for all, or a function that returns them; the expected count if the policy draws with replacement.
             For the records. None: it is not known.
+        most: largest weight of an update as a multiple of the median of the cohort, where weights are left to the
+            aggregator; None: no limit.
         kept: numbers that the policy keeps with each client's task, by name and aligned with `ids`; `observe` gets them
             back, also if other clients were asked in between. None: none.
         copies: how often each client was drawn, where a policy draws with replacement; set when the choice is asked
@@ -250,6 +252,7 @@ class Choice:
     normalise: bool = True
     probed: Floats | None = None
     chances: Chances = None
+    most: float | None = None
     copies: Ints | None = None
     kept: Mapping[str, Floats] | None = None
 
@@ -262,6 +265,7 @@ class Choice:
         normalise: bool = True,
         probed: ArrayLike | None = None,
         chances: Chances = None,
+        most: float | None = None,
         copies: Ints | None = None,
         kept: Mapping[str, ArrayLike] | None = None,
     ) -> None:
@@ -284,6 +288,7 @@ class Choice:
         object.__setattr__(self, "normalise", bool(normalise))
         object.__setattr__(self, "probed", None if probed is None else _floats("Choice.probed", probed, 1))
         object.__setattr__(self, "chances", chances)
+        object.__setattr__(self, "most", most)
         object.__setattr__(self, "copies", copies)
         each = {name: _floats(f"Choice.kept[{name!r}]", values, 1) for name, values in (kept or {}).items()}
         for name, array in each.items():

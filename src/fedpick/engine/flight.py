@@ -24,6 +24,7 @@ class Task:
         base: what its update counts for beside the others (`fedpick.engine.weights.bases`).
         relative: whether bases are divided by their sum; else this one is used as it is.
         sized: whether the base is the client's size, in whose place the size that comes with an answer stands.
+        most: the largest size that counts beside those of its round.
         due: the clock when its answer comes, where that is known: in simulated runs; infinite: it never comes.
     """
 
@@ -33,6 +34,7 @@ class Task:
     base: float = 1.0
     relative: bool = True
     sized: bool = True
+    most: float = np.inf
     due: float = np.inf
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from fedpick.core.bounds import limited
 from fedpick.core.types import Choice, Clients, Floats, Status
 from fedpick.engine.cohort import fits
 from fedpick.engine.flight import Client
 from fedpick.engine.paces import Buffered
-from fedpick.engine.weights import bases
 
 __all__ = ["Ended", "Job", "Stream", "stream_bases"]
 
@@ -35,7 +35,12 @@ def stream_bases(choice: Choice, clients: Clients, sized: bool) -> Floats:
     [0.5, 1.5]
     """
     if choice.weights is None:
-        return bases(choice, clients) / clients.sizes.mean() if sized else np.ones(len(choice))
+        if not sized:
+            return np.ones(len(choice))
+        # `most` is a multiple of the median of all: with one client asked at a time, a cohort has none.
+        own = clients.sizes if choice.most is None else limited(clients.sizes, choice.most)
+        found: Floats = own[choice.ids] / clients.sizes.mean()
+        return found
     total = choice.weights.sum()
     relative = choice.normalise and total > 0.0
     return len(choice) * (choice.weights / total if relative else choice.weights)

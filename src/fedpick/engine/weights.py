@@ -1,8 +1,12 @@
 """What updates count for: clients drawn twice, over-selection, and late updates beside those in time (REFL)."""
 
-import numpy as np
+from typing import Any
 
-from fedpick.core.types import Bools, Choice, Clients, Floats, Ints
+import numpy as np
+from numpy.typing import NDArray
+
+from fedpick.core.bounds import limited
+from fedpick.core.types import Bools, Choice, Floats, Ints
 
 __all__ = ["bases", "late_weights", "merged", "of_used", "weigh"]
 
@@ -69,9 +73,20 @@ def of_used(choice: Choice, used: int, surplus: int) -> Choice:
     return choice.with_(inclusion=inclusion, weights=weights)
 
 
-def bases(choice: Choice, clients: Clients) -> Floats:
-    """What each chosen client's update counts for beside the others: the policy's weight, else its size."""
-    return clients.sizes[choice.ids] * choice.times if choice.weights is None else choice.weights
+def bases(choice: Choice, sizes: NDArray[Any]) -> NDArray[Any]:
+    """What each chosen client's update counts for beside the others: the policy's weight, else its size.
+
+    Args:
+        choice: of the policy.
+        sizes: of all clients.
+
+    >>> bases(Choice([0, 1, 2], most=1.5), np.array([600, 600, 9000])).tolist()
+    [600.0, 600.0, 900.0]
+    """
+    if choice.weights is not None:
+        return choice.weights
+    own = sizes[choice.ids]
+    return (own if choice.most is None else limited(own, choice.most)) * choice.times
 
 
 def weigh(base: Floats, relative: Bools) -> Floats:
@@ -84,6 +99,5 @@ def weigh(base: Floats, relative: Bools) -> Floats:
     >>> weigh(np.array([1.0, 3.0, 0.25]), np.array([True, True, False])).tolist()
     [0.25, 0.75, 0.25]
     """
-    found, total = base.copy(), base[relative].sum()
-    found[relative] /= max(total, np.finfo(np.float64).tiny)  # all may be 0
-    return found
+    total = max(base[relative].sum(), np.finfo(np.float64).tiny)  # all may be 0
+    return base / np.where(relative, total, 1.0)

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedpick.core.errors import MissingError
 from fedpick.core.types import Bools, Choice, Floats, Ints
+from fedpick.engine.weights import bases
 
 __all__ = ["AGGREGATIONS", "Aggregation", "FedAU", "Rule"]
 
@@ -46,7 +47,7 @@ def fedavg(choice: Choice, returned: Bools, sizes: Ints) -> Floats:
     shares = choice.shares(returned)
     if shares is not None:
         return shares
-    held = np.where(returned, sizes[choice.ids] * choice.times, 0.0)
+    held = np.where(returned, bases(choice, sizes), 0.0)
     weights: Floats = held / max(held.sum(), np.finfo(np.float64).tiny)
     return weights
 

@@ -264,7 +264,7 @@ class Trainer(Evaluation):
         """The weight of each chosen client's update, before weights are divided by their sum."""
         if self.aggregation == "mean":
             return choice.times.astype(np.float64)
-        return bases(choice, self.data.clients)
+        return bases(choice, self.data.clients.sizes)
 
     def _relative(self, choice: Choice) -> bool:
         """Whether weights are divided by their sum: the mean does not use the policy's, which may be as they are."""

@@ -2,10 +2,10 @@
 
 Algorithm 1; a baseline in Power-of-Choice, with the settings used there.
 
-Trusts: the losses that clients report; they cannot influence the share alpha3, which is drawn uniformly. A client that
-reports an impossible loss (NaN, infinity, above 1e12) or fails gets the lowest value in its cohort, or keeps its last
-one if that is lower; `clip` limits the effect of a possible but huge loss. A client that was not waited for keeps its
-value.
+Trusts: the losses that clients report, and their data sizes; neither can influence the share alpha3, which is drawn
+uniformly. A client that reports an impossible loss (NaN, infinity, above 1e12) or fails gets the lowest value in its
+cohort, or keeps its last one if that is lower; `clip` limits the effect of a possible but huge loss. A client that was
+not waited for keeps its value.
 """
 
 import math

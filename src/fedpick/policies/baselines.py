@@ -3,7 +3,7 @@
 Proportional to size with replacement is pi_rand of Power-of-Choice and MDSample of FedGS; fixed probabilities are from
 Fig. 5 of RBCS-F.
 
-Trusts: nothing that clients report; data sizes, where they are the probabilities.
+Trusts: no report; where data sizes are the probabilities (`SizeWeighted`) these, which clients declare as well.
 """
 
 from dataclasses import dataclass

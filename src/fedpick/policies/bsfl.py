@@ -5,7 +5,7 @@ their target. The paper uses simulated annealing; `fedpick.solvers.bottleneck` s
 
 Trusts: the durations. If they are measured on the server and `tau_min` is given, a client gains nothing by a false
 one; and whatever a client reports, g falls each time it is chosen. If `tau_min` is learned, one false, very short
-duration makes all other clients look equally slow.
+duration makes all other clients look equally slow. With `quality`, data sizes as well.
 """
 
 from collections.abc import Callable

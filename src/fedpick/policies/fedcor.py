@@ -17,8 +17,8 @@ change since it was last probed, divided by the rounds in between; a client away
 For a client without any change, one found at the start of a round counts, too. Clients probed fewer than two times are
 chosen last.
 
-Trusts: the losses that clients report. A client whose loss jumps looks correlated with all others, and is chosen until
-its annealing outweighs that.
+Trusts: the losses that clients report, and their data sizes. A client whose loss jumps looks correlated with all
+others, and is chosen until its annealing outweighs that.
 """
 
 from dataclasses import dataclass

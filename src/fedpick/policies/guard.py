@@ -1,19 +1,20 @@
 """Guard: limits what false reports can gain under any policy, and how often clients are asked that keep failing.
 
-A combination of three known methods, of no paper: a token bucket limits each client's share of the places, as for
-network traffic; more failures in a row than are usual lead to exponential back-off (Metcalfe & Boggs 1976, "Ethernet");
-losses are clipped against the median and the lower quartile of the cohort (Hampel 1974, "The influence curve and its
-role in robust estimation").
+A combination of known methods, of no paper: a token bucket that begins empty limits each client's share of the places,
+as for network traffic; sizes and weights are clipped at a multiple of their median; more failures in a row than are
+usual lead to exponential back-off (Metcalfe & Boggs 1976, "Ethernet"); losses are clipped against the median and the
+lower quartile of the cohort (Hampel 1974, "The influence curve and its role in robust estimation").
 
-Trusts: no report, for more than `cap` times the equal share. A client that returns under another name is a newcomer;
-identities must be checked elsewhere.
+Trusts: no report and no data size, for more than `cap` times the equal share of the places or `weight` times the median
+weight. A client that returns under another name is a newcomer; identities must be checked elsewhere.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from fedpick.core.bounds import limited
 from fedpick.core.errors import SettingError
 from fedpick.core.protocol import Policy, check_outcome, traits
 from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Probe, View
@@ -26,6 +27,8 @@ __all__ = ["Guard", "GuardState"]
 S = TypeVar("S")
 ENOUGH = 4  # losses; fewer are not clipped
 UNLIKELY = 0.005  # failures in a row are held against a client if an average client had them with this probability
+ROUNDING = 1e-9  # places
+MANY = 1e9  # places per round, instead of no limit
 FENCE = 4.0  # times (median - lower quartile) above the median, which is 2.7 sigma for normal losses
 
 
@@ -34,7 +37,7 @@ class GuardState(Generic[S]):
     """The state of the policy inside; for each client the places used beyond its share, and its failures in a row."""
 
     inner: S
-    used: Floats  # places taken minus `cap` equal shares for each round; never below 0
+    used: Floats  # places taken minus `cap` equal shares for each round; the least is minus those of `window` rounds
     failures: Ints  # in a row; -1: never chosen
     until: Ints  # the last round of its probation
 
@@ -43,16 +46,21 @@ class GuardState(Generic[S]):
 class Guard(Wrapper, Generic[S]):
     """Any policy, among clients that have neither used up their share nor failed too often.
 
-    Share: with m places per round and n clients that are there, an equal share is m/n places per round. Over any t
-    rounds, no client gets more than `cap` times the equal share of t + `window` rounds, plus one place.
+    Share: with m places per round and n clients that are there, an equal share is m/n places per round. In the first t
+    rounds after it joined, no client gets more than `cap` times the equal share of t rounds, plus one place; over any
+    later t rounds, no more than that of t + `window` rounds, plus one place: what it did not take is kept that long.
+
+    Weight: the policy inside sees no data size above `weight` times the median of all clients, and no update counts for
+    more than `weight` times the median of its cohort, whether the policy sets the weights or the aggregator takes the
+    sizes (`Choice.most`). So weights that should be unbiased are so only as far as none is larger.
 
     Probation: a client is held to what is usual. Let q be the fraction of clients whose last answer was a failure
     (LATE, FAILED, or an impossible loss) among those that were ever chosen, (failed + 1)/(chosen + 2). After f failures
     in a row with q^f <= 0.005, which an average client would rarely have, a client is not chosen for 2 n/m rounds,
     where n/m is the interval between choices if all were chosen equally often; each further failure doubles this, up
     to `probation` times n/m. So a client that always fails gets up to 1/`probation` of an equal share, and never
-    nothing. One success ends it; a round that did not wait for a client's
-    answer changes nothing; and nobody waits if all fail, as when a network is down.
+    nothing. One success ends it; a round that did not wait for a client's answer changes nothing; and nobody waits
+    if all fail, as when a network is down.
 
     Losses: a loss, reported or probed, is at most the median of its cohort plus 4 times the distance from the lower
     quartile to the median; cohorts with fewer than four losses are not clipped.
@@ -66,8 +74,11 @@ class Guard(Wrapper, Generic[S]):
     Args:
         policy: any policy; OverSelect can be inside or outside.
         cap: the maximum share, as a multiple of the equal share, >= 1.
-        window: rounds whose share can be used in advance, for policies that want the same clients for a while.
+        window: rounds whose share is kept for a client that did not take it, for policies that want the same clients
+            for a while.
         probation: the longest wait after failures, as a multiple of n/m rounds; 0: none.
+        weight: the largest data size that the policy sees, and the largest weight of an update, as a multiple of the
+            median, >= 1; None: no limit, for those who know their clients' sizes.
 
     >>> import fedpick as fp
     >>> policy = fp.Guard(fp.PowerOfChoice(cohort_size=10, candidates=100, variant="rpow-d"), cap=1.5)
@@ -79,6 +90,7 @@ class Guard(Wrapper, Generic[S]):
     cap: float = 1.5
     window: int = 50
     probation: float = 2.0
+    weight: float | None = field(default=1.5, metadata={"added": True})  # not in the settings of before 0.3
 
     about = About(("guard",), kind="wrapper")
 
@@ -89,46 +101,63 @@ class Guard(Wrapper, Generic[S]):
         check.number(self, "cap", low=1.0)
         check.whole(self, "window", low=0)
         check.number(self, "probation", low=0.0)
+        if self.weight is not None:
+            check.number(self, "weight", low=1.0)
 
     def init(self, clients: Clients) -> GuardState[S]:
         """Return the state before the first round."""
         count = len(clients)
         never = np.full(count, -1, dtype=np.int64)
-        return GuardState(self.policy.init(clients), np.zeros(count), never, np.zeros(count, dtype=np.int64))
+        return GuardState(
+            self.policy.init(self._sized(clients)), np.zeros(count), never, np.zeros(count, dtype=np.int64)
+        )
 
     def _rate(self, there: int) -> float:
         """Places per round that a client may take, of so many that are there."""
         asks = traits(self.policy).asks
-        return np.inf if asks is None else self.cap * asks / max(there, 1)
+        return MANY if asks is None else self.cap * asks / max(there, 1)
 
     def _seen(self, state: GuardState[S], view: View) -> View:
         """The view of the policy inside; it depends on the state and the view only."""
         there = view.available
-        over = state.used > self._rate(int(np.count_nonzero(view.there))) * self.window
+        asks = traits(self.policy).asks
+        over = (state.used > ROUNDING) & (asks is not None)
         waits = state.until >= view.round
         mask = there & ~over & ~waits
-        asks = traits(self.policy).asks or 1
         for back, rank in ((there & over & ~waits, state.used), (there & waits, state.until)):
-            short = asks - int(np.count_nonzero(mask))
+            short = (asks or 1) - int(np.count_nonzero(mask))
             if short <= 0:
                 break
             mask = mask | _first(back, rank, short)
-        return replace(view, available=mask, probe=None if view.probe is None else _clipped(view.probe))
+        probe = None if view.probe is None else _clipped(view.probe)
+        return replace(view, available=mask, clients=self._sized(view.clients), probe=probe)
+
+    def _sized(self, clients: Clients) -> Clients:
+        """The clients as the policy inside sees them: none much larger than usual."""
+        sizes = clients.sizes if self.weight is None else limited(clients.sizes, self.weight)
+        return clients if sizes is clients.sizes else Clients(sizes, clients.labels, clients.features)
 
     def select(self, state: GuardState[S], view: View, rng: np.random.Generator) -> Choice:
         """Let the policy inside choose among the admitted clients."""
         seen = self._seen(state, view)
-        return of_all(self.policy.select(state.inner, seen, rng), seen, view)
+        choice = of_all(self.policy.select(state.inner, seen, rng), seen, view)
+        if self.weight is None:
+            return choice
+        if choice.weights is None:
+            return choice.with_(most=self.weight)
+        return choice.with_(weights=limited(choice.weights, self.weight))
 
     def observe(self, state: GuardState[S], view: View, choice: Choice, outcome: Outcome) -> GuardState[S]:
         """Let the policy inside learn from clipped losses; count places and failures."""
         check_outcome(view, choice, outcome, replace=traits(self.policy).replace)
         seen, ids, used = self._seen(state, view), choice.ids, state.used
+        seen.available[ids] = True  # they could be chosen when they were asked
         heard = outcome.succeeded & valid_losses(outcome.loss)
         clipped = Outcome(outcome.status, outcome.duration, _clip(outcome.loss, heard), outcome.reports)
         inner = self.policy.observe(state.inner, seen, choice, clipped)
-        np.maximum(used - min(self._rate(int(np.count_nonzero(view.there))), 1e9), 0.0, out=used)
-        np.add.at(used, ids, 1.0)
+        rate = self._rate(int(np.count_nonzero(view.there)))
+        np.maximum(used - rate, -rate * self.window, out=used)
+        np.add.at(used, ids, choice.times)
         # A loss of NaN is none: no loss was reported, as in runs without training.
         failed = ~outcome.succeeded | (~heard & ~np.isnan(outcome.loss))
         news, before, until = outcome.known, state.failures[ids], state.until[ids]

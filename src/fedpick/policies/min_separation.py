@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from fedpick.core.errors import SettingError
-from fedpick.core.protocol import Policy, traits
+from fedpick.core.protocol import Policy, check_outcome, traits
 from fedpick.core.types import Bools, Choice, Clients, Ints, Outcome, View
 from fedpick.policies import _checks as check
 from fedpick.policies._common import Wrapper, of_all, wrapped
@@ -111,6 +111,7 @@ class MinSeparation(Wrapper, Generic[S]):
         self, state: MinSeparationState[S], view: View, choice: Choice, outcome: Outcome
     ) -> MinSeparationState[S]:
         """Let the policy inside learn; note who took part."""
+        check_outcome(view, choice, outcome)
         seen = self._seen(state, view)
         seen.available[choice.ids] = view.available[choice.ids]  # they could be chosen when they were asked
         inner = self.policy.observe(state.inner, seen, choice, outcome)

@@ -2,8 +2,8 @@
 
 Algorithm 1 (the training selector); the testing selector is in the package fedpick-papers, because it is no policy.
 
-Trusts: reported losses and durations. A utility counts at most as the 95th percentile, the draw among the best is
-random, `at_most` bounds how often a client is chosen, and durations can be measured on the server.
+Trusts: reported losses and durations, and data sizes. A utility counts at most as the 95th percentile, the draw among
+the best is random, `at_most` bounds how often a client is chosen, and durations can be measured on the server.
 """
 
 from dataclasses import dataclass

@@ -7,8 +7,8 @@ sorting.
 
 A round has two phases: the view's `norms` sends the model to all available clients. Only uploads are saved.
 
-Trusts: the reported lengths. A client that reports a long update is asked for it, at most with certainty; it then
-weighs w_i / p_i, no more than its share.
+Trusts: the reported lengths, and data sizes. A client that reports a long update is asked for it, at most with
+certainty; it then weighs w_i / p_i, no more than its share, which is that of its declared size.
 """
 
 from dataclasses import dataclass

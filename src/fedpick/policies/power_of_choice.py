@@ -2,7 +2,8 @@
 
 Section 4 of the paper, and Algorithms 1 and 2 of its appendix F.
 
-Trusts: the losses that clients report. A client that reports an impossible loss (NaN, infinity, above 1e12) ranks last;
+Trusts: the losses that clients report, and their data sizes, by which candidates are drawn. A client that reports an
+impossible loss (NaN, infinity, above 1e12) ranks last;
 in rpow-d it counts as a failure, that is as the lowest loss in its cohort, or its last one if that is lower. A client
 that reports a huge but possible loss is chosen whenever it is a candidate; with `clip` it only ties with the highest.
 A client that was not waited for keeps its loss; if it has none after three such rounds, it ranks in the middle.

@@ -141,8 +141,8 @@ def replay(roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None
         raise ValueError(f"the journal continues with round {number} after round {roster.round}")
     if meta["enrolled"] != len(roster.names):
         raise ValueError(f"{meta['enrolled']} clients were enrolled, but {len(roster.names)} are known")
-    assert roster.clients is not None
-    roster.learn(_view(number, arrays, roster.clients), *_result(arrays, meta))
+    assert roster.counted is not None
+    roster.learn(_view(number, arrays, roster.counted), *_result(arrays, meta))
     roster.tasks = int(meta.get("tasks", 0))  # entries of before 0.3 have none
     roster.clock = float(meta["record"]["clock"])
     roster.widths = {str(name): int(width) for name, width in meta["widths"].items()}

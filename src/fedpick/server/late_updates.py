@@ -14,6 +14,7 @@ from fedpick.engine.cohort import Cohort
 from fedpick.engine.flight import Flight, Task
 from fedpick.engine.paces import Rounds
 from fedpick.engine.weights import late_weights, weigh
+from fedpick.server.sizes import Sizes
 from fedpick.server.validation import printable, size_or
 
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ class Part:
 class LateUpdates:
     """The clients that still owe an update of the last rounds, and the late updates that have come."""
 
-    def __init__(self, pace: Rounds, flight: Flight, log: logging.Logger, owner: str) -> None:
+    def __init__(self, pace: Rounds, flight: Flight, sizes: Sizes, log: logging.Logger, owner: str) -> None:
         self.rounds, self.beta, self._flight, self._log, self._owner = pace.late, pace.beta, flight, log, owner
-        self._updates: dict[int, tuple[Any, float]] = {}  # that have come, and what each counts for; by task
+        self._sizes = sizes
+        self._updates: dict[int, tuple[Any, float]] = {}  # that have come, and the size that each declared; by task
         self._pulls: list[Callable[[], bool]] = []
 
     @property
@@ -79,12 +81,12 @@ class LateUpdates:
         """Before a round is opened: what is too old to be used in it is given up."""
         self._flight.give_up(round, self.rounds)
 
-    def note(self, round: int, cohort: Cohort, base: Floats, names: Sequence[str]) -> None:
-        """Let the late tasks of a round that ends go on."""
+    def note(self, round: int, cohort: Cohort, base: Floats, most: float, names: Sequence[str]) -> None:
+        """Let the late tasks of a round that ends go on; `most` is the largest size that counts beside its others."""
         if self.rounds:
             choice, sized = cohort.choice, cohort.choice.weights is None
             self._flight.add(
-                Task(cohort.first + at, names[choice.ids[at]], round, float(base[at]), choice.normalise, sized)
+                Task(cohort.first + at, names[choice.ids[at]], round, float(base[at]), choice.normalise, sized, most)
                 for at in cohort.late.tolist()
             )
 
@@ -101,7 +103,10 @@ class LateUpdates:
         if task is None or full:
             self.drop(name, round, f"{MOST} late updates are waiting already" if task else "nothing is owed")
             return None
-        self._updates[task.id] = update, size_or(size, task.base) if task.sized else task.base
+        said = size_or(size, task.base) if task.sized else task.base
+        self._updates[task.id] = update, said
+        if task.sized:
+            self._sizes.hear(name, said)
         return Status.LATE
 
     def drop(self, name: str, round: int, why: str) -> None:
@@ -112,7 +117,12 @@ class LateUpdates:
 
     def come(self, round: int) -> list[LateUpdate]:
         """The updates that this round may use."""
-        return [LateUpdate(task, *self._updates[task.id]) for task in self._flight.come(round, self.rounds)]
+        found = []
+        for task in self._flight.come(round, self.rounds):
+            update, base = self._updates[task.id]
+            counted = min(self._sizes.of_answer(base, task.base), task.most) if task.sized else base
+            found.append(LateUpdate(task, update, counted))
+        return found
 
     def use(self, taken: Sequence[LateUpdate]) -> None:
         """Forget updates that were used, and those that are too old by now."""

@@ -163,7 +163,8 @@ class Memory:
         state = unpack(roster.policy.init(clients), under(arrays, "policy/"), len(names), f"{self.state}:")
         roster.names, roster.index = names, {name: at for at, name in enumerate(names)}
         roster.numbers, roster.issued = numbers, issued
-        roster.clients, roster.state, roster.last, roster.newcomers = clients, state, last, []
+        roster.describe(clients)
+        roster.state, roster.last, roster.newcomers = state, last, []
         roster.seen = arrays["seen"]
         roster.round, roster.clock = int(notes["round"]), float(notes["clock"])
         roster.tasks = int(notes.get("tasks", 0))  # not in states of before 0.3

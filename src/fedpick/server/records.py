@@ -118,9 +118,9 @@ class RecordWriter:
         roster, new = self.roster, self.roster.issued - len(self._names)
         self._names += [""] * new  # "" for clients retired before there were records
         self._sizes = np.concatenate([self._sizes, np.full(new, np.nan)])
+        if roster.counted is not None:
+            self._sizes[roster.numbers] = roster.counted.sizes  # also of earlier ones: what they count for may change
         first = bisect_left(roster.numbers, self._known)
-        if roster.clients is not None:
-            self._sizes[roster.numbers[first:]] = roster.clients.sizes[first:]
         for number, name in zip(roster.numbers[first:], roster.names[first:], strict=True):
             # Lone surrogates are not valid UTF-8.
             self._names[number] = name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()

@@ -39,7 +39,7 @@ class Reports:
         self._value = value
 
     def _widths(self) -> dict[str, int | None]:
-        return self._traits.collect(self._roster.clients)
+        return self._traits.collect(self._roster.counted)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._widths())

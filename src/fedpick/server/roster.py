@@ -11,6 +11,7 @@ from fedpick.core.protocol import Policy, traits
 from fedpick.core.state import admit, observe, retire, state_fields
 from fedpick.core.types import Bools, Choice, Clients, Ints, Outcome, View
 from fedpick.server.models import Mark
+from fedpick.server.sizes import Sizes
 from fedpick.store.records import presence
 
 __all__ = ["Newcomers", "Present", "Roster"]
@@ -37,11 +38,13 @@ class Roster:
     """
 
     policy: Policy[Any]
+    sizes: Sizes
     names: list[str] = field(default_factory=list)
     index: dict[str, int] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
     issued: int = 0  # numbers given so far
-    clients: Clients | None = None
+    clients: Clients | None = None  # as they declared themselves
+    counted: Clients | None = None  # with the sizes that count, which the policy is told
     state: Any = None
     round: int = 0
     clock: float = 0.0
@@ -54,12 +57,11 @@ class Roster:
 
     def enrol(self, names: list[str], newcomers: Clients) -> None:
         """Give newcomers the next indices and numbers."""
-        if self.clients is None:
-            self.clients, self.state = newcomers, self.policy.init(newcomers)
-        else:
-            joined = self.clients.join(newcomers)  # first, because it may raise
-            self.state = admit(self.policy, self.state, newcomers)
-            self.clients = joined
+        clients = newcomers if self.clients is None else self.clients.join(newcomers)  # first, because it may raise
+        counted = self.sizes.of_clients(clients)
+        new = newcomers if counted is clients else counted.take(np.arange(len(clients) - len(newcomers), len(clients)))
+        self.state = self.policy.init(new) if self.clients is None else admit(self.policy, self.state, new)
+        self.clients, self.counted = clients, counted
         self.seen = np.concatenate([self.seen, np.full(len(names), self.round)])
         self.index.update(zip(names, range(len(self.names), len(self.names) + len(names)), strict=True))
         self.names += names
@@ -76,6 +78,17 @@ class Roster:
         mask = np.zeros(len(self.names) + 1, dtype=np.bool_)  # the last one stands for those that are not enrolled
         mask[found] = True
         return mask[:-1]
+
+    def describe(self, clients: Clients) -> None:
+        """Set what all enrolled clients declared."""
+        self.clients, self.counted = clients, self.sizes.of_clients(clients)
+
+    @property
+    def oversized(self) -> int:
+        """How many clients' sizes count for less than they declared."""
+        if self.clients is None or self.counted is None or self.clients is self.counted:
+            return 0
+        return int(np.count_nonzero(self.counted.sizes < self.clients.sizes))
 
     def learn(self, view: View, choice: Choice, outcome: Outcome) -> list[Newcomers]:
         """Let the policy learn from a round; returns the clients enrolled since the round before."""
@@ -95,7 +108,8 @@ class Roster:
         kept = self.clients.take(left)
         self.state = retire(self.policy, self.state, left)
         moved, self.seen = {old: new for new, old in enumerate(keep)}, self.seen[keep]
-        self.clients, self.last = kept, [moved[at] for at in self.last if at in moved]
+        self.describe(kept)
+        self.last = [moved[at] for at in self.last if at in moved]
         self.names, self.numbers = [self.names[at] for at in keep], [self.numbers[at] for at in keep]
         self.index = {name: at for at, name in enumerate(self.names)}
         return left

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedpick.core.bounds import largest
 from fedpick.core.errors import ContractError
 from fedpick.core.types import LOSS_LIMIT, Choice, Outcome, Status, View
 from fedpick.engine.cohort import Cohort, fits
-from fedpick.engine.weights import bases
 from fedpick.server.late_updates import LateUpdate, Part, flat, parts
 from fedpick.server.reports import ClientReports
 from fedpick.server.validation import number, printable, size_or
@@ -46,7 +46,8 @@ class Round:
         self._names = session.roster.names
         self.cohort = Cohort(choice, session.traits.keeps, session.flight.issue(len(choice)))
         self._index = {self._names[k]: at for at, k in enumerate(self.cohort.choice.ids.tolist())}  # position by name
-        self._bases = bases(self.cohort.choice, view.clients).tolist()
+        self._sizes = view.clients.sizes[self.cohort.choice.ids].tolist()  # declared, by position
+        self._largest: float | None = None  # see `_most`; None: not known
         self._updates: dict[int, Any] = {}  # by position, in the order of arrival
         self._reports: dict[int, ClientReports] = {}
         self._shares: tuple[tuple[int, int], Any] = (-1, -1), None
@@ -126,7 +127,7 @@ class Round:
         """
         at = self._index[name]
         if self.cohort.choice.weights is None:
-            return float(self._bases[at])
+            return self.size(name) * int(self.cohort.choice.times[at])
         counted = self.cohort.drawn, self.cohort.failed
         if self._shares[0] != counted:  # weights of those used depend on how many these are
             self._shares = counted, self.choice.weights
@@ -135,7 +136,36 @@ class Round:
 
     def share(self, name: str) -> float:
         """As `base`, but for a factor that all clients of the round have in common, which is known when it is full."""
-        return float(self._bases[self._index[name]])
+        weights = self.cohort.choice.weights
+        return self.base(name) if weights is None else float(weights[self._index[name]])
+
+    def size(self, name: str, said: float | None = None) -> float:
+        """What a chosen client's size counts for, as things stand.
+
+        Args:
+            name: of the client.
+            said: with its answer; None: what `done` was given, else the size that it joined with.
+        """
+        at = self._index[name]
+        size = self._sizes[at] if said is None else said
+        return min(self._session.sizes.of_answer(size, self._known(at)), self._most())
+
+    def _most(self) -> float:
+        """The largest size that counts beside the others of the round (`Choice.most`), as in `engine.weights.bases`."""
+        factor = self.cohort.choice.most
+        if factor is None:
+            return math.inf
+        if self._largest is None:
+            heard, sizes = self._session.sizes, []
+            for name, at in self._index.items():  # of those that have not answered, what they said last
+                size = self._sizes[at] if at in self._updates else heard.last(name, self._sizes[at])
+                sizes.append(heard.of_answer(size, self._known(at)))
+            self._largest = largest(sizes, factor)
+        return self._largest
+
+    def _known(self, at: int) -> float:
+        """The size of the client at this position of the choice, as it counts since it joined."""
+        return float(self.view.clients.sizes[self.cohort.choice.ids[at]])
 
     def drawn(self, name: str) -> int:
         """How often a chosen client was drawn: more than once only with replacement."""
@@ -202,9 +232,10 @@ class Round:
                 self._updates[at] = update
                 if reports is not None or update is not None:
                     self._reports[at] = session.reports.read(name, update, reports)
-                choice = self.cohort.choice
-                if size is not None and choice.weights is None and (trained := size_or(size, 0.0)):
-                    self._bases[at] = trained if choice.copies is None else int(choice.copies[at]) * trained
+                if self.cohort.choice.weights is None:
+                    self._sizes[at] = size_or(size, self._known(at))
+                    session.sizes.hear(name, self._sizes[at])
+                    self._largest = None
             if self.cohort.complete:
                 self._changed.notify_all()
             return status
@@ -229,6 +260,15 @@ class Round:
     def _log_failure(self, name: str, why: str) -> None:
         self._session.log.warning("round %d: %s failed: %s", self.number, printable(name), printable(why))
 
+    def _log_sizes(self) -> None:
+        """Log whose sizes the session limits; a limit of the policy's (`Choice.most`) is no news."""
+        limit = self._session.sizes.largest
+        over = [name for name, at in self._index.items() if self._sizes[at] > limit(self._known(at))]
+        if over:
+            first = self._index[over[0]]
+            size, most = self._sizes[first], limit(self._known(first))
+            self.warn(f"{len(over)} sizes are too large to be true: that of %s, {size:g}, counts as {most:g}", over[0])
+
     def skip(self, names: Collection[str]) -> None:
         """Remove clients that were not asked from the round, so that they do not count as failed."""
         with self._changed:
@@ -237,7 +277,8 @@ class Round:
             moved = np.cumsum(~gone) - 1
             self.cohort.skip(gone)
             self._index = {name: int(moved[at]) for name, at in self._index.items() if not gone[at]}
-            self._bases = [base for at, base in enumerate(self._bases) if not gone[at]]
+            self._sizes = [size for at, size in enumerate(self._sizes) if not gone[at]]
+            self._largest = None
             self._updates = {int(moved[at]): each for at, each in self._updates.items() if not gone[at]}
             self._reports = {int(moved[at]): each for at, each in self._reports.items() if not gone[at]}
             self._changed.notify_all()
@@ -269,6 +310,7 @@ class Round:
                 self._refusing, self._took = True, self.seconds
                 self.cohort.close(self.seconds if self.limit is None else self.limit)
                 self._settled = self.cohort.settled(), self._make_outcome()
+                self._log_sizes()
 
     def close(self) -> Record:
         """End the round and let the policy learn; the end of the `with` block does this."""
@@ -281,7 +323,9 @@ class Round:
                 assert self._settled is not None
                 self.record = self._session._learn(self, *self._settled, [late.task for late in self._taken or ()])
                 self._session.late.use(self._taken or ())
-                self._session.late.note(self.number, self.cohort, np.array(self._bases), self._names)
+                weights = self.cohort.choice.weights
+                base = np.array([self.base(name) for name in self._index]) if weights is None else weights
+                self._session.late.note(self.number, self.cohort, base, self._most(), self._names)
             return self.record
 
     def abandon(self) -> None:

@@ -39,12 +39,14 @@ from fedpick.server.settings import (
     check_needs,
     missing_in_session,
 )
+from fedpick.server.sizes import Sizes
 from fedpick.server.storage import Storage
 from fedpick.server.view import Eligible, listed, view_of
 from fedpick.store.records import FRESH, Record, late_uses, packed, packed_chances
 
 __all__ = ["Session"]
 
+TRUE = "if sizes are known to be true, set Limits(size_factor=None)"
 DURATIONS = ("arrival", "reported")
 
 
@@ -135,10 +137,11 @@ class Session:
         self.deadline, self.durations, self.context, self.seed = self.pace.deadline, durations, context, seed
         self._describe = describe
         self.lock = threading.RLock()  # held while anything of the session is read or changed
-        self.roster, self.delay = Roster(policy), Delay()
+        self.sizes = Sizes(self.limits)
+        self.roster, self.delay = Roster(policy, self.sizes), Delay()
         self.reports = Reports(self.roster, embed, log, value)
         self.flight = Flight()
-        self.late = LateUpdates(self.pace, self.flight, log, owner)
+        self.late = LateUpdates(self.pace, self.flight, self.sizes, log, owner)
         self._round: Round | None = None
         self._forgotten = 0  # clients, since the last round
         self.memory: Any = None  # a Memory
@@ -324,9 +327,13 @@ class Session:
             text = "refused %d newcomers: the policy must remember the %d clients that are enrolled; raise most_clients"
             self.log.warning(text, len(refused), len(self.roster.names) + len(there.new))
         if new := there.new:
+            before = self.roster.oversized
             self.roster.enrol(list(new), self._newcomers(new))
             there.known = np.append(there.known, np.ones(len(new), dtype=np.bool_))
             self.log.info("enrolled %d clients, %d in all", len(new), len(self.roster.names))
+            if (after := self.roster.oversized) > before and self.roster.counted is not None:
+                count, most = len(self.roster.names), self.roster.counted.sizes.max()
+                self.log.warning("the declared sizes of %d of %d clients count as %g; " + TRUE, after, count, most)
 
     def _newcomers(self, new: Mapping[str, Any]) -> Clients:
         """The newcomers, from their descriptions by name, or from the user's function."""

@@ -33,7 +33,7 @@ NEEDS = {  # in words
 
 @dataclass(frozen=True)
 class Limits:
-    """How large what a server keeps may grow.
+    """How large what a server keeps may grow, and what clients say of their data.
 
     Args:
         forget_after: rounds after which a client that was not available is forgotten; one that returns later is a
@@ -41,11 +41,17 @@ class Limits:
         most_clients: how many may be enrolled; if there are more, those away longest are forgotten, but none that is
             available. None: a million, or 4,000 if the policy's state grows with the square (FedGS).
         checkpoint_every: rounds between two checkpoints of the complete state; a journal holds the rounds in between.
+        size_factor: no data size counts for more than this times the quantile of all clients' sizes, because sizes
+            are what clients say. None: for those who know their clients' sizes.
+        size_quantile: which quantile. Clients that are no more than a fraction 1 - `size_quantile` of all cannot raise
+            it above the largest size of the others.
     """
 
     forget_after: int | None = 1000
     most_clients: int | None = None
     checkpoint_every: int = 20
+    size_factor: float | None = 30.0
+    size_quantile: float = 0.5
 
     def check(self, owner: str) -> None:
         """Raise where a limit is impossible; the message begins with `owner`."""
@@ -54,6 +60,11 @@ class Limits:
         for name in ("forget_after", "most_clients"):
             least = getattr(self, name)
             require(least is None or least >= 1, f"{owner}: limits.{name}", least, "a whole number >= 1, or None")
+        factor, quantile = self.size_factor, self.size_quantile
+        require(
+            factor is None or 1 <= factor < np.inf, f"{owner}: limits.size_factor", factor, "a number >= 1, or None"
+        )
+        require(0 < quantile <= 1, f"{owner}: limits.size_quantile", quantile, "in (0, 1]")
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def view_of(session: "Session", present: Bools, probe: ProbeFn | None) -> tuple[
     Of the clients that are present, those that still work on an earlier round are not available.
     """
     roster, owner, meter = session.roster, session.owner, [0.0, 0.0]
-    assert roster.clients is not None
+    assert roster.counted is not None
     busy, held = (roster.mask(roster.find(each)) for each in (session.flight.busy, session.flight.held))
     available = present & ~busy
 
@@ -124,7 +124,7 @@ def view_of(session: "Session", present: Bools, probe: ProbeFn | None) -> tuple[
     return View(
         number,
         available,
-        roster.clients,
+        roster.counted,
         _context(session, number),
         None if probe is None else metered,
         there=present,

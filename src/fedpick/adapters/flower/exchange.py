@@ -16,10 +16,12 @@ from fedpick.adapters.arrivals import Arrivals
 from fedpick.adapters.flower.messages import first
 from fedpick.adapters.round import FrameworkRound
 from fedpick.adapters.updates import Arrays, Update, moves, onto
+from fedpick.core.bounds import largest
 from fedpick.core.types import Status
+from fedpick.server.settings import Limits
 from fedpick.server.validation import printable
 
-__all__ = ["Exchange", "Reply", "numbers", "read_reply"]
+__all__ = ["Exchange", "Reply", "limit_sizes", "numbers", "read_reply"]
 
 EXPIRED = (3, 4)  # Flower's codes for a message or a reply whose time to live has passed
 UNUSABLE = 0  # Flower's code for an unknown error
@@ -82,6 +84,17 @@ def read_reply(message: Message, *, sent: ArrayRecord | None, weight: str | None
 def _is_expiry(reply: Message) -> bool:
     """Whether Flower says that no answer came in time, or none that it still has."""
     return reply.has_error() and reply.error.code in EXPIRED
+
+
+def limit_sizes(replies: Iterable[Reply], weight: str | None, limits: Limits) -> None:
+    """Let no size count for more than `limits` allow beside those of the other replies, whose metrics are averaged."""
+    usable = [each for each in replies if not each.why]
+    if weight is None or limits.size_factor is None:
+        return
+    most = largest([each.size for each in usable], limits.size_factor, limits.size_quantile)
+    for each in usable:
+        if each.size > most:
+            each.metrics[weight] = most
 
 
 @dataclass(eq=False, kw_only=True)
@@ -158,6 +171,8 @@ class Exchange(FrameworkRound):
             elif each.status == Status.DONE and self.counts(name):
                 if self.weighted:
                     each.metrics[self.weight] = self.round.base(name)
+                elif self.weight is not None and (size := self.round.size(name)) < each.size:
+                    each.metrics[self.weight] = size
                 if abs(times - 1.0) > 1e-12:  # the base divides by it, so that the update is scaled by it first
                     each.move(self.sent, each.changes(), times)
                 handed.append(each.message)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from fedpick.adapters.aggregation import Aggregation
 from fedpick.adapters.arrivals import Arrivals, earliest
 from fedpick.adapters.flower.base import Base
-from fedpick.adapters.flower.exchange import Exchange, Reply, numbers, read_reply
+from fedpick.adapters.flower.exchange import Exchange, Reply, limit_sizes, numbers, read_reply
 from fedpick.adapters.flower.grids import GatedGrid, RestrictedGrid, WatchedGrid, connections, expire, unwrapped
 from fedpick.adapters.flower.logs import FRACTIONS, ROUND, SAMPLED, corrected, log
 from fedpick.adapters.flower.messages import ask_descriptions, ask_losses
@@ -293,11 +293,12 @@ class Selected(Strategy):
         return result
 
     def _worth(self, value: Callable[[ArrayRecord], float], models: Mapping[str, Reply]) -> dict[str, float]:
-        sent = next(iter(models.values())).sent
+        sent, round = next(iter(models.values())).sent, self.session.current
         assert sent is not None
+        assert round is not None
         return worth(
             {name: numbers(reply.record, None) for name, reply in models.items()},
-            {name: reply.size for name, reply in models.items()},
+            {name: round.size(name) for name in models},
             numbers(sent, None),
             lambda arrays: value(ArrayRecord({name: Array(np.asarray(each)) for name, each in arrays.items()})),
             self.session.seed,
@@ -323,5 +324,6 @@ class Selected(Strategy):
         """As the base, without the replies that cannot be aggregated."""
         found = [read_reply(message, sent=None, weight=self._base.weight) for message in replies]
         self._aggregation.agree("evaluate", found)
+        limit_sizes(found, self._base.weight, self.session.limits)
         usable = [each.message for each in found if not each.why or each.message.has_error()]
         return self._measure(self._base.original("aggregate_evaluate")(max(self.round, 1), usable))
