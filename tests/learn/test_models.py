@@ -62,6 +62,13 @@ def test_weights_start_within_one_over_the_root_of_the_inputs() -> None:
         assert abs((weights**2).mean() * 3 / bound**2 - 1) < 4 * math.sqrt(0.8 / len(weights))
 
 
+def test_each_seed_has_a_model_of_its_own() -> None:
+    """Of a thousand seeds; one weight, of which there are about 2^24, may be the same for two."""
+    trainer = Trainer(data_of("regression"), learn.linear((6,)))
+    firsts = {float(np.ravel(jax.tree.leaves(trainer.init(seed)["params"])[-1])[0]) for seed in range(1000)}
+    assert len(firsts) > 995
+
+
 def test_the_same_settings_are_the_same_model() -> None:
     assert learn.mlp((6,), 4, (7,)) is learn.mlp((6,), 4, (7,))
     assert learn.model("mlp(hidden=(7,))", (6,), 4).name == "mlp 6-7-4"
