@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import types
 from functools import cache
 from typing import Any
 
@@ -524,6 +525,24 @@ def test_a_policy_that_needs_more_than_the_world_gives_is_refused_before_the_fir
 ) -> None:
     with pytest.raises(MissingError, match=re.escape(text)):
         Run(policy, world)
+
+
+def test_the_clients_of_the_trainers_data_must_be_the_worlds() -> None:
+    """One client with another size is enough, and so is one more or less."""
+    world, trainer = fleet([1.0, 2.0, 3.0]), Fake()
+
+    def held(*sizes: float) -> Fake:
+        trainer.data = types.SimpleNamespace(clients=fp.Clients(sizes))
+        return trainer
+
+    Run(Spy(2), world, 0, held(10.0, 10.0, 10.0))
+    text = "client 1 has 10 examples in the world, but 11 in the trainer's data; make the world with clients="
+    with pytest.raises(ContractError, match=text):
+        Run(Spy(2), world, 0, held(10.0, 11.0, 10.0))
+    for sizes in ((10.0, 10.0), (10.0, 10.0, 10.0, 10.0)):
+        text = f"the world has 3 clients, but the trainer's data {len(sizes)}; make the world with clients="
+        with pytest.raises(ContractError, match=text):
+            Run(Spy(2), world, 0, held(*sizes))
 
 
 def test_a_context_of_another_width_is_refused_with_the_width_there_is() -> None:
