@@ -352,6 +352,8 @@ def test_parameters_that_are_not_numpys_are_left_to_fedavg(monkeypatch, params, 
     rounds.job._rounds[0].sent["n"] = np.array(1.0)
     answer = SimpleNamespace(params=params, params_type=ParamsType.FULL, metrics=None, meta={})
     assert rounds.job._read(answer, rounds.job._rounds[0]).why == why
+    answer.metrics = {f"metric {k}": 1.0 for k in range(1001)}  # FedAvg would take the mean of each
+    assert rounds.job._read(answer, rounds.job._rounds[0]).why == (why or "1001 metrics, but at most 1000 are read")
 
 
 @pytest.mark.parametrize(("guarded", "most"), [(False, 30.0), (True, 1.5)])

@@ -22,6 +22,7 @@ def test_an_update_that_cannot_be_read_says_why_on_one_line():
     ("metrics", "finite", "why"),
     [
         ({"loss": 0.5, "hits": [1.0, np.nan]}, True, "metric 'hits' is NaN or infinite"),
+        ({"loss": 0.5, "hits": [1.0, -np.inf]}, True, "metric 'hits' is NaN or infinite"),
         ({"loss": 0.5, "hits": [1.0, np.nan]}, False, ""),
         ({"loss": np.inf}, False, "metric 'loss' is inf"),
         ({"n": 0.0}, True, ""),

@@ -257,14 +257,15 @@ def test_the_model_stays_as_it_was_where_nobody_is_done() -> None:
     np.testing.assert_array_equal(run.state.model["layer/w"], np.full((2, 3), 3.0))
 
 
-def test_a_trainer_that_gives_too_few_losses_is_told_what_to_give() -> None:
-    class Short(Fake):
+@pytest.mark.parametrize("shape", [(1,), (3,), (2, 1), (2, 2), ()])
+def test_a_trainer_that_gives_not_one_loss_for_each_is_told_what_to_give(shape: tuple[int, ...]) -> None:
+    class Wrong(Fake):
         def train(self, *args: Any) -> Updates:
-            return Updates(np.zeros(1))
+            return Updates(np.zeros(shape))
 
-    text = "Trainer.train returned losses of shape (1,), but 2 clients were chosen: return one per client, NaN for"
+    text = f"Trainer.train returned losses of shape {shape}, but 2 clients were chosen: return one per client, NaN for"
     with pytest.raises(ContractError, match=re.escape(text)):
-        first(Spy(2), fleet([1.0, 1.0]), Short())
+        first(Spy(2), fleet([1.0, 1.0]), Wrong())
 
 
 def test_a_trainer_that_returns_no_updates_is_told_what_to_return() -> None:
