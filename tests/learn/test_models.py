@@ -197,3 +197,27 @@ def test_labels_and_targets_of_the_wrong_type_are_not_trained_on() -> None:
 
 def one_client(dataset: Dataset) -> Federated:
     return Federated(dataset, np.arange(len(dataset)), np.array([0, len(dataset)]))
+
+
+def test_settings_of_a_trainer_that_are_not_given() -> None:
+    """Plain FedAvg: results of runs that leave them out depend on them."""
+    given = {
+        "lr": 0.05,
+        "batch": 50,
+        "steps": None,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "prox": 0.0,
+        "aggregation": "fedavg",
+        "late_beta": 0.35,
+        "server": None,
+        "evaluate_every": 10,
+        "spread_every": None,
+        "metrics": (),
+        "reports": ("update_norm",),
+        "precision": "float32",
+    }
+    trainer = Trainer(data_of("floats"), learn.logistic((6,), 4))
+    assert {name: getattr(trainer, name) for name in given} == given
+    whole = Trainer(data_of("floats"), learn.logistic((6,), 4), **given)  # type: ignore[arg-type]
+    assert trainer.form == whole.form
