@@ -6,8 +6,9 @@ from fedpick.adapters.updates import moves, onto
 
 
 def test_changes_are_of_arrays_that_are_in_both_and_of_one_shape():
-    sent = {"w": np.array([1.0, 2.0]), "b": np.zeros(2), "c": "of another kind"}
-    found = moves({"w": np.array([3.0, 1.0]), "b": np.zeros(3), "c": np.ones(1), "d": np.ones(1)}, sent)
+    sent = {"w": np.array([1.0, 2.0]), "b": np.zeros(2), "c": "of another kind", "e": np.zeros(2)}
+    trained = {"w": np.array([3.0, 1.0]), "b": np.zeros(3), "c": np.ones(1), "d": np.ones(1), "e": b"encrypted"}
+    found = moves(trained, sent)
     assert {name: move.tolist() for name, move in found.items()} == {"w": [2.0, -1.0]}
 
 

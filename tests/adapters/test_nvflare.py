@@ -312,6 +312,50 @@ def test_a_late_answer_counts_in_a_later_round_with_refls_weight(monkeypatch, ki
     assert rounds.end() == pytest.approx(2.75 + moved + 1.0)  # it was used once
 
 
+def test_a_loss_that_is_not_finite_is_a_failure_and_another_metric_may_be(monkeypatch):
+    """FedAvg averages the metrics; the record has what it found."""
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3))
+    rounds.begin()
+    asked = rounds.job._rounds[0]
+    for name, adds, metrics in (
+        ("site-1", 1.0, {"loss": 0.5, "auroc": math.nan}),
+        ("site-2", 8.0, {"loss": math.nan, "auroc": 0.5}),
+        ("site-3", 2.0, {"loss": 0.25, "auroc": 0.5}),
+    ):
+        meta = {"client_name": name, "NUM_STEPS_CURRENT_ROUND": 7}
+        params = {"w": rounds.model.params["w"] + adds}
+        answer = FLModel(params=params, params_type=ParamsType.FULL, metrics=metrics, meta=meta)
+        assert rounds.job._receive(answer, asked) == (name != "site-2")
+    assert rounds.end() == pytest.approx(1.0 + 1.5)
+    last = rounds.job._session.last
+    assert last.status.tolist() == [DONE, FAILED, DONE]
+    np.testing.assert_array_equal(last.loss, [0.5, math.nan, 0.25])
+    assert last.metrics["train_loss"] == pytest.approx(0.375)
+    assert math.isnan(last.metrics["auroc"])
+
+
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"w": b"encrypted"}, ""),
+        ({"w": [1.0]}, ""),
+        ({"n": 1.0}, ""),
+        ({"n": math.nan}, "NaN or infinity in array 'n'"),
+        ({"w": np.array([math.inf])}, "NaN or infinity in array 'w'"),
+        ({"w": np.ones(2)}, "array 'w' of shape (2,) instead of (1,)"),
+        ("none", ""),
+    ],
+)
+def test_parameters_that_are_not_numpys_are_left_to_fedavg(monkeypatch, params, why):
+    rounds = Rounds(monkeypatch, Witness(cohort_size=3))
+    rounds.begin()
+    rounds.job._rounds[0].sent["n"] = np.array(1.0)
+    answer = SimpleNamespace(params=params, params_type=ParamsType.FULL, metrics=None, meta={})
+    assert rounds.job._read(answer, rounds.job._rounds[0]).why == why
+    answer.metrics = {f"metric {k}": 1.0 for k in range(1001)}  # FedAvg would take the mean of each
+    assert rounds.job._read(answer, rounds.job._rounds[0]).why == (why or "1001 metrics, but at most 1000 are read")
+
+
 @pytest.mark.parametrize(("guarded", "most"), [(False, 30.0), (True, 1.5)])
 @pytest.mark.parametrize("order", [("site-1", "site-2", "site-3"), ("site-2", "site-3", "site-1")])
 def test_a_number_of_steps_is_limited_whoever_answers_first(monkeypatch, order, guarded, most):

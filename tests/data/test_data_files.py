@@ -95,3 +95,46 @@ def test_a_footer_that_is_not_true_is_noticed_while_row_groups_are_read(tmp_path
 def test_what_is_no_table_of_numbers_is_one_line(tmp_path, columns) -> None:
     with pytest.raises(fp.DataError, match=r"a.parquet: "):
         load_file(written(tmp_path / "a.parquet", columns))
+
+
+X, Y = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
+WRONG = {
+    "nothing of x": ({"y": Y}, "has no 'x', but y; see the docstring"),
+    "nothing of y": ({"x": X}, "has no 'y', but x; see the docstring"),
+    "one half of a test": ({"x": X, "y": Y, "test_x": X}, "has one of test_x and test_y; give both, or none"),
+    "the other half": ({"x": X, "y": Y, "test_y": Y}, "has one of test_x and test_y; give both, or none"),
+    "a wider test": (
+        {"x": X, "y": Y, "test_x": np.zeros((4, 3)), "test_y": Y},
+        r"test_x has inputs of shape \(3,\), but x of shape \(2,\)",
+    ),
+    "no rows": ({"x": X[0], "y": Y[:2]}, r"the inputs have shape \(2,\), but must have a row for each example"),
+    "texts": ({"x": X.astype(str), "y": Y}, "the inputs are <U32, but must be numbers"),
+    "NaN": ({"x": X * np.nan, "y": Y}, "the inputs hold NaN or infinity"),
+    "NaN in the test": ({"x": X, "y": Y, "test_x": X * np.nan, "test_y": Y}, "the inputs hold NaN or infinity"),
+    "labels in rows": ({"x": X, "y": Y[:, None]}, r"the labels are int64 of shape \(4, 1\), but must be one number"),
+    "labels as texts": ({"x": X, "y": Y.astype(str)}, "the labels are <U21 of shape"),
+    "a label below 0": ({"x": X, "y": Y - 1}, "the labels go from -1 to 0, but must be from 0 to"),
+    "a label too large": ({"x": X, "y": Y * 10**7}, "the labels go from 0 to 10000000, but must be from 0 to"),
+    "a target of NaN": ({"x": X, "y": Y * np.nan}, "the labels hold NaN or infinity"),
+    "too few names": ({"x": X, "y": Y, "client": Y[:3]}, "4 examples, but client has 3: one each"),
+    "names in rows": ({"x": X, "y": Y, "client": X}, r"client is float32 of shape \(4, 2\), but must be one name each"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_arrays_that_are_no_data_set_are_refused_with_what_is_wrong(tmp_path, what) -> None:
+    arrays, says = WRONG[what]
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(fp.DataError, match=says):
+        load_file(tmp_path / "a.npz")
+
+
+def test_no_file_and_no_columns_are_said(tmp_path) -> None:
+    with pytest.raises(fp.DataError, match=r"none\.npz: there is no such file"):
+        load_file(tmp_path / "none.npz")
+    for columns, says in (
+        ({"a": [1]}, "has no column y, label or target, but a"),
+        ({"y": [1]}, "no columns of inputs"),
+    ):
+        with pytest.raises(fp.DataError, match=says):
+            load_file(written(tmp_path / "a.parquet", columns))

@@ -45,3 +45,30 @@ def test_an_answer_is_of_use_as_long_as_the_longest_rounds_last(late, limit):
     longest = max(limit + limit, pace.empty(False, None))  # with probes, or with nobody free
     assert pace.lifetime(limit) == limit + late * longest
     assert pace.lifetime(None) is None
+
+
+@pytest.mark.parametrize(
+    ("mixing", "weights"),
+    [
+        ("constant", [0.6, 0.6, 0.6, 0.6, 0.6]),
+        ("polynomial", [0.6, 0.3, 0.6 / 5**0.5, 0.6 / 6**0.5, 0.2]),
+        ("hinge", [0.6, 0.6, 0.6, 0.6 / 11, 0.6 / 41]),
+    ],
+)
+def test_settings_of_fedasync_that_are_not_given_are_the_papers(mixing, weights):
+    """Section 6 of Xie et al.: alpha = 0.6, a = 0.5 of the polynomial, a = 10 and b = 4 of the hinge."""
+    pace = fp.Buffered(concurrency=8, size=1, mixing=mixing)
+    assert pace.damping([0, 3, 4, 5, 8]).tolist() == pytest.approx(weights)
+
+
+def test_a_task_is_given_up_after_its_own_timeout_the_deadline_or_ten_minutes():
+    assert fp.Buffered(8, timeout=7.0).within(30.0).timeout == 7.0
+    assert fp.Buffered(8).within(30.0).timeout == 30.0
+    assert fp.Buffered(8).within(None).timeout == 600.0
+
+
+def test_other_settings_that_are_not_given():
+    """FedBuff's ten answers, one place, no limits; REFL's beta."""
+    assert fp.Rounds() == fp.Rounds(deadline=None, late=0, beta=0.35, wait=60.0)
+    given = {"size": 10, "timeout": None, "oldest": None, "refill": 1, "every": None, "mixing": None, "wait": 60.0}
+    assert fp.Buffered(8) == fp.Buffered(8, **given)

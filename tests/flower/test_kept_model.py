@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error
 from flwr.serverapp.strategy import FedAdagrad, FedAvg
 
 import fedpick as fp
+from fedpick.adapters.flower.models import arrays_of
 from fedpick.flower import Selected
 from fedpick.server import journal as journals
 from fedpick.store import read_rounds
@@ -139,6 +140,16 @@ def test_what_cannot_be_kept_or_given_back_is_refused_at_the_start(clock: Clock,
         grid = world(clock)
         serve(tmp_path, Own(fraction_evaluate=0.0)).start(grid, initial_arrays=model(), num_rounds=1)
     assert first(grid) == [1.0, 1.0]
+
+
+def test_arrays_in_a_format_of_ones_own_are_kept_as_bytes_and_refused_as_a_model(clock: Clock, tmp_path) -> None:
+    own = Array(dtype="float32", shape=(1,), stype="my.format", data=b"1234")
+    found = arrays_of(ArrayRecord({"w": Array(np.array([1.5])), "own": own}))
+    assert found["w"].tolist() == [1.5]
+    assert found["own"].tobytes() == b"1234"
+    texts = ArrayRecord({"w": Array(np.array([1.5])), "names": Array(np.array(["a", "b"]))})
+    with pytest.raises(fp.ContractError, match=r"initial_arrays\['names'\] is <U1 as numpy.ndarray, and only NumPy"):
+        serve(tmp_path).start(world(clock), texts, num_rounds=1)
 
 
 def test_a_loop_of_ones_own_that_does_not_ask_for_the_model_is_warned(clock: Clock, tmp_path, caplog) -> None:

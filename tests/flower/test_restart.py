@@ -86,6 +86,49 @@ def test_rounds_of_the_base_go_on_too(clock: Clock, tmp_path) -> None:
     assert sorted({m.content["config"]["server-round"] for m in grid.sent})[-1] == 4
 
 
+class Counted(FedAvg):
+    """Writes down the number of the round that each of its methods is given."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.rounds = []
+
+    def configure_train(self, server_round, *args):
+        self.rounds.append(("train", server_round))
+        return super().configure_train(server_round, *args)
+
+    def aggregate_train(self, server_round, *args):
+        self.rounds.append(("trained", server_round))
+        return super().aggregate_train(server_round, *args)
+
+    def configure_evaluate(self, server_round, *args):
+        self.rounds.append(("evaluate", server_round))
+        return super().configure_evaluate(server_round, *args)
+
+    def aggregate_evaluate(self, server_round, *args):
+        self.rounds.append(("evaluated", server_round))
+        return super().aggregate_evaluate(server_round, *args)
+
+
+def test_the_base_is_told_the_round_of_all_that_were_played_in_training_and_in_evaluation(
+    clock: Clock, tmp_path
+) -> None:
+    names = ("train", "trained", "evaluate", "evaluated")
+    for first in (1, 3):
+        counted = Counted()
+        Selected(counted, fp.Uniform(2), state=tmp_path).start(world(clock), model(), num_rounds=2)
+        assert counted.rounds == [(name, number) for number in (first, first + 1) for name in names]
+
+
+def test_an_evaluation_before_the_first_round_is_that_of_round_1(clock: Clock) -> None:
+    counted = Counted()
+    strategy, grid = Selected(counted, fp.Uniform(2)), world(clock)
+    names = grid.push_messages(list(strategy.configure_evaluate(7, model(), ConfigRecord(), grid)))
+    clock.sleep(2.0)
+    strategy.aggregate_evaluate(7, list(grid.pull_messages(names)))
+    assert counted.rounds == [("evaluate", 1), ("evaluated", 1)]
+
+
 def test_killed_in_mid_round_the_round_is_played_again(clock: Clock, tmp_path) -> None:
     policy = fp.E3CS(cohort_size=3)
     Selected(base(), policy, state=tmp_path).start(world(clock), model(), num_rounds=2)

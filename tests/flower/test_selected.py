@@ -2,6 +2,7 @@
 
 import math
 from functools import cache
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -132,6 +133,15 @@ def test_without_a_deadline_the_timeout_of_start_holds(clock: Clock) -> None:
     assert statuses(strategy, grid) == {1: DONE, 2: LATE}
     assert strategy.last.seconds == pytest.approx(30.0, abs=0.1)
     assert grid.sent[0].metadata.ttl == 30.0
+
+
+def test_without_either_a_probe_is_waited_for_as_long_as_start_waits_unless_told(clock: Clock) -> None:
+    """Also in a loop of one's own, which has no start."""
+    grid = FakeGrid(clock, {1: trains(probe=0.5), 2: replies(None)})
+    strategy, begun = Selected(base(), fp.PowerOfChoice(1, candidates=2)), clock.now
+    list(strategy.configure_train(1, model(), ConfigRecord(), grid))
+    usual = signature(FedAvg.start).parameters["timeout"].default
+    assert clock.now - begun == pytest.approx(usual, abs=0.9)
 
 
 def test_an_expired_message_is_late_and_not_an_error_for_the_base(clock: Clock) -> None:

@@ -310,6 +310,25 @@ def test_servers_for_three_rounds(server: str) -> None:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), model["params"], slow)
 
 
+DEFAULTS = {
+    "fedavgm": "fedavgm(lr=1.0, momentum=0.9)",
+    "fedadam": "fedadam(lr=0.01, b1=0.9, b2=0.99, eps=0.001)",
+    "fedyogi": "fedyogi(lr=0.01, b1=0.9, b2=0.99, eps=0.001)",
+}
+
+
+@pytest.mark.parametrize("server", learn.SERVERS)
+def test_settings_of_servers_that_are_not_given_are_the_papers(server: str) -> None:
+    ends = []
+    for text in (server, DEFAULTS[server]):
+        trainer = trainer_with(server=text)
+        model = trainer.init(1)
+        for t in (1, 2, 3):
+            model = step(trainer, model, deltas(t), fp.Choice(IDS))
+        ends.append(model["params"])
+    assert same_bits(*ends)
+
+
 def test_every_server_is_tested() -> None:
     assert {text.partition("(")[0] for text in SERVERS} == set(learn.SERVERS)
 

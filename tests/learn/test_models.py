@@ -62,6 +62,13 @@ def test_weights_start_within_one_over_the_root_of_the_inputs() -> None:
         assert abs((weights**2).mean() * 3 / bound**2 - 1) < 4 * math.sqrt(0.8 / len(weights))
 
 
+def test_each_seed_has_a_model_of_its_own() -> None:
+    """Of a thousand seeds; one weight, of which there are about 2^24, may be the same for two."""
+    trainer = Trainer(data_of("regression"), learn.linear((6,)))
+    firsts = {float(np.ravel(jax.tree.leaves(trainer.init(seed)["params"])[-1])[0]) for seed in range(1000)}
+    assert len(firsts) > 995
+
+
 def test_the_same_settings_are_the_same_model() -> None:
     assert learn.mlp((6,), 4, (7,)) is learn.mlp((6,), 4, (7,))
     assert learn.model("mlp(hidden=(7,))", (6,), 4).name == "mlp 6-7-4"
@@ -190,3 +197,27 @@ def test_labels_and_targets_of_the_wrong_type_are_not_trained_on() -> None:
 
 def one_client(dataset: Dataset) -> Federated:
     return Federated(dataset, np.arange(len(dataset)), np.array([0, len(dataset)]))
+
+
+def test_settings_of_a_trainer_that_are_not_given() -> None:
+    """Plain FedAvg: results of runs that leave them out depend on them."""
+    given = {
+        "lr": 0.05,
+        "batch": 50,
+        "steps": None,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "prox": 0.0,
+        "aggregation": "fedavg",
+        "late_beta": 0.35,
+        "server": None,
+        "evaluate_every": 10,
+        "spread_every": None,
+        "metrics": (),
+        "reports": ("update_norm",),
+        "precision": "float32",
+    }
+    trainer = Trainer(data_of("floats"), learn.logistic((6,), 4))
+    assert {name: getattr(trainer, name) for name in given} == given
+    whole = Trainer(data_of("floats"), learn.logistic((6,), 4), **given)  # type: ignore[arg-type]
+    assert trainer.form == whole.form

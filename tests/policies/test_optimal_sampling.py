@@ -59,11 +59,16 @@ def test_no_division_by_nothing_and_no_length_no_question(u, m):
 
 
 def test_a_few_steps_of_aocs_come_to_the_optimum():
-    u = np.random.default_rng(0).lognormal(0, 1.5, 200)
-    exact = optimal(u, 20)
-    errors = [np.abs(approximate(u, 20, steps) - exact).max() for steps in (1, 2, 4, 8)]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 1e-3
+    """Each step caps more clients and gives what they cannot use to the others; one step is not enough."""
+    u = np.random.default_rng(0).lognormal(0, 2.5, 200)
+    exact = optimal(u, 100)
+    steps = [approximate(u, 100, count) for count in (0, 1, 2, 3, 4)]
+    errors = [np.abs(p - exact).max() for p in steps]
+    assert 0 < np.count_nonzero(steps[0] == 1.0) < np.count_nonzero(steps[1] == 1.0) < np.count_nonzero(exact == 1.0)
+    assert errors[1] > 0.4
+    assert errors[0] > errors[1] > errors[2] > errors[3] > errors[4]
+    assert errors[4] < 1e-12
+    assert steps[4].sum() == pytest.approx(100)
 
 
 @pytest.mark.parametrize("steps", [None, 2])

@@ -195,7 +195,8 @@ def test_a_full_disk_at_the_end_is_one_line_and_the_runs_are_whole(tmp_path, mon
         files.write(results, tmp_path, "results")
 
 
-def test_a_run_that_was_killed_between_its_two_joined_files_is_ended(tmp_path, monkeypatch):
+@pytest.mark.parametrize("killed", ["rounds.parquet", "selections.parquet"])
+def test_a_run_that_was_killed_before_its_two_tables_were_joined_is_ended(tmp_path, monkeypatch, killed):
     from fedpick.store import writer
 
     whole = fp.compare(["uniform"], out=tmp_path / "whole", **{**SMALL, "seeds": 1}).runs[0].folder
@@ -206,7 +207,7 @@ def test_a_run_that_was_killed_between_its_two_joined_files_is_ended(tmp_path, m
     write = writer.write_sealed
 
     def die(path, table, label):
-        if path.name == "selections.parquet":
+        if path.name == killed:
             raise Killed
         write(path, table, label)
 
@@ -215,11 +216,12 @@ def test_a_run_that_was_killed_between_its_two_joined_files_is_ended(tmp_path, m
         with pytest.raises(Killed):
             fp.compare(["uniform"], out=tmp_path / "cut", **{**SMALL, "seeds": 1})
     cut = tmp_path / "cut/runs" / whole.name
-    assert (cut / "rounds.parquet").is_file()
+    assert (cut / "rounds.parquet").is_file() == (killed == "selections.parquet")
     assert not (cut / "selections.parquet").exists()
     fp.compare(["uniform"], out=tmp_path / "cut", **{**SMALL, "seeds": 1})
     for name in ("rounds.parquet", "selections.parquet"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes()
+    assert not list((cut / "parts").glob("*"))
 
 
 SCRIPT = """

@@ -4,6 +4,7 @@ import pytest
 from made_runs import make
 
 import fedpick as fp
+from fedpick.report.notes import legend
 from fedpick.report.page.verdict import verdict
 
 DATA = {"name": "digits"}
@@ -70,6 +71,65 @@ def test_a_table_of_many_metrics_says_where_the_others_are(tmp_path):
     text = " ".join(results.table("text").split())
     assert "not shown here, but in CSV and JSON: f1_6, f1_7, f1_8" in text
     assert "f1_8" in results.table("csv")
+
+
+STEADY, BARE = "all seeds give the same number", "± is a 95% interval over seeds"
+CASES = {  # of the reference and of the other, at the end: a part of each line below a table of this score alone
+    "wide": (lambda s: 0.5 + s / 64, lambda s: 0.5 + s * s / 64, [BARE + "; differences are to uniform"]),
+    "steady": (lambda s: 0.5, lambda s: 0.5, [BARE + "; differences", STEADY]),
+    "one is steady": (lambda s: 0.5 + s / 64, lambda s: 0.5, [BARE + "; differences", STEADY]),
+    "steady gap": (lambda s: 0.5 + s / 64, lambda s: 0.75 + s / 64, [BARE + "; differences", STEADY]),
+    "no gap": (lambda s: 0.5 + s / 64, lambda s: 0.5 + s / 64, [BARE + "; differences"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_footnotes_say_how_to_read_the_intervals_that_are_there(tmp_path, case):
+    mine, other, lines = CASES[case]
+    curves = {"accuracy": lambda p, s, t: mine(s) if p == "uniform" else other(s)}
+    rows = fp.load(folder_of(tmp_path, curves), reference="uniform")._rows
+    said = legend(rows, ["accuracy"], "uniform", given=True)
+    assert [wanted in line for wanted, line in zip(lines, said, strict=True)] == [True] * len(lines)
+
+
+def test_footnotes_without_a_reference_or_with_one_seed(tmp_path):
+    """Intervals but no differences; and neither."""
+    made = folder_of(tmp_path / "many", {"accuracy": lambda p, s, t: 0.5 + s / 64})
+    alone = fp.load(*sorted(made.glob("uniform-*")))._rows
+    assert legend(alone, ["accuracy"], "uniform", given=True) == [BARE]
+    one = fp.load(folder_of(tmp_path / "one", {"accuracy": lambda p, s, t: 0.5}, seeds=1))._rows
+    assert legend(one, ["accuracy"], "uniform", given=True) == []
+
+
+def test_footnotes_on_targets(tmp_path):
+    """How often there was an evaluation, and for how many seeds a mean is: of the first row that has some."""
+    ends = {"uniform": [0.4] * 5, "fedgs": [0.4, 0.4, 0.6, 0.6, 0.6]}
+    folder = folder_of(tmp_path, {"accuracy": lambda p, s, t: ends[p][s] * t / 6})
+    rows = {target: fp.load(folder, reference="uniform", target=target)._rows for target in (0.3, 0.5, 0.9)}
+    every = "models are evaluated every 2 rounds: rounds to the target are multiples of 2"
+    for target, few in ((0.3, None), (0.5, "(3 of 5): number of seeds"), (0.9, "(0 of 5): number of seeds")):
+        said = legend(rows[target], ["rounds_to"], "uniform", given=True)
+        assert every in said
+        assert [line[:25] for line in said if line.startswith("(")] == ([] if few is None else [few])
+        assert not any("95% of the" in line for line in said)
+    usual = legend(fp.load(folder, reference="uniform")._rows, ["rounds_to"], "uniform", given=False)
+    assert "38%: 95% of the test accuracy that uniform has at the end, rounded down to a whole percent" in usual
+    assert all("multiples" not in line for line in legend(rows[0.3], ["accuracy"], "uniform", given=True))
+
+
+def test_footnotes_on_other_metrics_and_on_oracles(tmp_path):
+    curves = {"accuracy": lambda p, s, t: t / 10, "auroc": lambda p, s, t: t / 20}
+    rows = fp.load(folder_of(tmp_path, curves), reference="uniform")._rows
+    more = "not shown here, but in CSV and JSON: auroc"
+    assert more in legend(rows, ["accuracy"], "uniform", given=True)
+    assert not any("not shown" in line for line in legend(rows, ["accuracy", "auroc"], "uniform", given=True))
+    assert not any("not shown" in line for line in legend(rows, ["hours"], "uniform", given=True))
+    assert not any("(oracle)" in line for line in legend(rows, ["accuracy"], "uniform", given=True))
+    for seed in range(2):
+        make(tmp_path / f"fedcs-{seed}", "fedcs", seed, metrics=[{"accuracy": 0.5}] * 6, data=DATA)
+    rows = fp.load(tmp_path, reference="uniform")._rows
+    known = "(oracle): knows the truth about the clients, which no server knows; a bound, not a competitor"
+    assert legend(rows, ["accuracy"], "uniform", given=True)[-1] == known
 
 
 def test_a_metric_with_the_name_of_a_score_hides_neither(tmp_path):

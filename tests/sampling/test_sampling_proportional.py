@@ -218,3 +218,11 @@ def test_proportional_feeds_the_exact_designs_whatever_the_spread_of_the_sizes(p
 def test_wrong_sizes_are_refused(array, k, message):
     with pytest.raises(ContractError, match=f"^{re.escape(message)}$"):
         sampling.proportional(array, k)
+
+
+@pytest.mark.parametrize(
+    ("logs", "shape"), [([0.0, np.nan, 1.0], r"\(3,\)"), ([[0.0, 1.0]], r"\(1, 2\)"), ([[0.0], [1.0]], r"\(2, 1\)")]
+)
+def test_wrong_weights_are_refused(logs, shape):
+    with pytest.raises(ContractError, match=f"^log_weights has shape {shape} or holds NaN, but must be one number per"):
+        sampling.capped(logs, 1, 1.0)

@@ -170,6 +170,17 @@ def test_it_says_whom_it_forgets_and_by_default_forgets_only_after_long(tmp_path
     assert store.read_clients(tmp_path / "run") == ["a", "b", "c", "c"]
 
 
+@pytest.mark.parametrize(("forget_after", "left"), [(None, ["a", "b", "c"]), (1000, ["a", "b"])])
+def test_without_a_number_of_rounds_nobody_is_forgotten(forget_after, left) -> None:
+    session = fp.Session(fp.Uniform(1), limits=fp.server.Limits(forget_after=forget_after))
+    play(session, ["a", "b", "c"])
+    session.roster.seen -= 1_000_000  # as after so many rounds
+    for _ in range(2):
+        play(session, ["a", "b"])
+    assert session.names == left
+    assert "forgotten" not in session.last.metrics
+
+
 def test_a_policy_that_keeps_pairs_has_room_for_fewer(monkeypatch) -> None:
     monkeypatch.setattr("fedpick.server.roster.MOST_PAIRED", 40)
     rng = np.random.default_rng(0)

@@ -612,6 +612,29 @@ def test_metrics_reach_the_records_until_the_next_round(tmp_path) -> None:
     }
 
 
+def test_the_manifest_says_how_many_answers_are_used_not_how_many_clients_are_asked(tmp_path) -> None:
+    @dataclass(frozen=True)
+    class Asking:
+        """Has no cohort_size, and says how many it asks."""
+
+        asks: int
+
+        def init(self, clients):
+            return None
+
+        def select(self, state, view, rng):
+            return fp.Choice(np.flatnonzero(view.available)[: self.asks])
+
+        def observe(self, state, view, choice, outcome):
+            return None
+
+    for policy, size in ((fp.OverSelect(fp.Uniform(2), 1.5), 2), (Asking(3), 3)):
+        folder = tmp_path / type(policy).__name__
+        with fp.Session(policy, records=folder) as session:
+            play(session, NAMES)
+        assert store.read_manifest(folder)["config"]["cohort_size"] == size
+
+
 def test_metrics_of_any_name_and_number_reach_the_records(tmp_path) -> None:
     given = {"\ud800": 0.1, "\x1b[2J": 0.2, "": 0.3, 7: 0.4, "x" * 9999: 0.5, "f\n1": 0.6, "\x00": 0.7, "forgotten": 9}
     numbers = {"large": 10**400, "nan": math.nan, "complex": np.complex128(1j), "text": "1", "flag": True}

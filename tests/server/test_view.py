@@ -1,6 +1,7 @@
 """What a session's policy sees before it chooses."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -35,8 +36,10 @@ def test_context() -> None:
             for name in r.chosen:
                 r.done(name, loss=1.0, seconds=1.0)
     assert seen == [(1, 8, 8), (2, 9, 7)]
-    with pytest.raises(fp.ContractError, match=r"context returned shape \(8, 2\), but must return \(8, 3\)"):
-        fp.Session(fp.RBCSF(2), context=lambda round, names, idle: np.ones((len(names), 2))).round(NAMES)
+    for shape in ((8, 2), (7, 3), (1, 3), (24,)):
+        text = re.escape(f"context returned shape {shape}, but must return (8, 3)")
+        with pytest.raises(fp.ContractError, match=text):
+            fp.Session(fp.RBCSF(2), context=lambda *_, shape=shape: np.ones(shape)).round(NAMES)
     with pytest.raises(fp.MissingError, match="Session: RBCSF needs a context: pass context=function"):
         fp.Session(fp.RBCSF(2))
 

@@ -24,3 +24,15 @@ def test_typical_seconds_order_clients_as_their_means_do():
 
 def test_of_many_clients_only_what_costs_nothing_is_told():
     assert set(census(fp.worlds.named("e3cs", 10_001), 0)) == {"size"}
+
+
+class Coarse(fp.worlds.Reliable):
+    """Of the user's own: it knows the rates of classes and not of clients."""
+
+    def truth(self, memory, clients):
+        return {"success": [0.5, 1.0]}
+
+
+def test_rates_that_are_not_one_for_each_client_are_not_recorded():
+    world = fp.World(fp.Clients([5, 7, 9]), volatility=Coarse(), latency=fp.worlds.PerClient(1.0))
+    assert set(census(world, 0)) == {"size", "seconds"}

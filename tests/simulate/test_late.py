@@ -249,3 +249,35 @@ def test_what_cannot_be_is_said_before_the_first_round():
         fp.Run(fp.Uniform(2), world(3))
     with pytest.raises(fp.SettingError, match="the aggregation 'o2' has no place for late updates"):
         fp.Run(fp.Uniform(2), world(3), 0, trainer(aggregation="o2"))
+
+
+class Own:
+    """A trainer of the user's own, with no more than a trainer must have, and an aggregation that has a place."""
+
+    aggregation = "fedavg"
+
+    def init(self, seed):
+        return {"w": np.zeros(1)}
+
+    def probe(self, model, ids, batch, rng):
+        return np.ones(len(ids))
+
+    def train(self, model, ids, used, epochs, round, rng):
+        return fp.Updates(np.ones(len(ids)))
+
+    def aggregate(self, model, choice, outcome, updates, delayed=None):
+        return model
+
+    def evaluate(self, model, round):
+        return {}
+
+
+def test_a_trainer_of_ones_own_needs_a_method_to_keep_late_updates():
+    with pytest.raises(fp.MissingError, match="World: late = 3, but there is no trainer that can keep late updates"):
+        fp.Run(fp.Uniform(2), world(3), 0, Own())
+    assert len(list(fp.Run(fp.Uniform(2), world(0), 0, Own()).rounds(2))) == 2  # without them it is one
+
+
+def test_a_trainer_of_ones_own_needs_methods_to_train_single_tasks():
+    with pytest.raises(fp.MissingError, match="this trainer cannot train single tasks"):
+        fp.Run(fp.Uniform(2), world(0), 0, Own(), pace=fp.Buffered(2, 2))

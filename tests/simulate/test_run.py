@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import types
 from functools import cache
 from typing import Any
 
@@ -256,14 +257,15 @@ def test_the_model_stays_as_it_was_where_nobody_is_done() -> None:
     np.testing.assert_array_equal(run.state.model["layer/w"], np.full((2, 3), 3.0))
 
 
-def test_a_trainer_that_gives_too_few_losses_is_told_what_to_give() -> None:
-    class Short(Fake):
+@pytest.mark.parametrize("shape", [(1,), (3,), (2, 1), (2, 2), ()])
+def test_a_trainer_that_gives_not_one_loss_for_each_is_told_what_to_give(shape: tuple[int, ...]) -> None:
+    class Wrong(Fake):
         def train(self, *args: Any) -> Updates:
-            return Updates(np.zeros(1))
+            return Updates(np.zeros(shape))
 
-    text = "Trainer.train returned losses of shape (1,), but 2 clients were chosen: return one per client, NaN for"
+    text = f"Trainer.train returned losses of shape {shape}, but 2 clients were chosen: return one per client, NaN for"
     with pytest.raises(ContractError, match=re.escape(text)):
-        first(Spy(2), fleet([1.0, 1.0]), Short())
+        first(Spy(2), fleet([1.0, 1.0]), Wrong())
 
 
 def test_a_trainer_that_returns_no_updates_is_told_what_to_return() -> None:
@@ -524,6 +526,24 @@ def test_a_policy_that_needs_more_than_the_world_gives_is_refused_before_the_fir
 ) -> None:
     with pytest.raises(MissingError, match=re.escape(text)):
         Run(policy, world)
+
+
+def test_the_clients_of_the_trainers_data_must_be_the_worlds() -> None:
+    """One client with another size is enough, and so is one more or less."""
+    world, trainer = fleet([1.0, 2.0, 3.0]), Fake()
+
+    def held(*sizes: float) -> Fake:
+        trainer.data = types.SimpleNamespace(clients=fp.Clients(sizes))
+        return trainer
+
+    Run(Spy(2), world, 0, held(10.0, 10.0, 10.0))
+    text = "client 1 has 10 examples in the world, but 11 in the trainer's data; make the world with clients="
+    with pytest.raises(ContractError, match=text):
+        Run(Spy(2), world, 0, held(10.0, 11.0, 10.0))
+    for sizes in ((10.0, 10.0), (10.0, 10.0, 10.0, 10.0)):
+        text = f"the world has 3 clients, but the trainer's data {len(sizes)}; make the world with clients="
+        with pytest.raises(ContractError, match=text):
+            Run(Spy(2), world, 0, held(*sizes))
 
 
 def test_a_context_of_another_width_is_refused_with_the_width_there_is() -> None:

@@ -135,3 +135,33 @@ def test_vectors_are_those_of_the_runs_own_clients(report: str, monkeypatch: pyt
     list(run(1, Listening(3), reports=reports).rounds(until=1))
     np.testing.assert_allclose(together_, heard["reports"], rtol=1e-4, atol=1e-6)
     assert width == 3  # its own cohort, not the eight of the stack
+
+
+@pytest.mark.parametrize("settings", [{"server": "fedavgm(momentum=0.9)"}, {"aggregation": "fedau"}], ids=str)
+def test_a_round_in_which_nobody_returns_changes_nothing_in_a_stack_either(settings: dict[str, Any]) -> None:
+    """No momentum is applied and no interval counted, as alone; beside a run in which some return."""
+
+    def runs() -> list[fp.Run]:
+        made = [run(seed, **settings) for seed in (0, 1)]
+        for each, rates in zip(made, ((0.4,), (1.0,)), strict=True):
+            each.world = replace(each.world, volatility=fp.worlds.SuccessRates(rates), deadline=None)
+        return made
+
+    stack, alone = runs(), runs()
+    nobody = False
+    before: Any = None
+    for number, (records, *others) in enumerate(
+        zip(play_together(stack, until=8), *(each.rounds(until=8) for each in alone), strict=True)
+    ):
+        for mine, other in zip(stack, alone, strict=True):
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), *_models(mine, other))
+        assert [record.status.tolist() for record in records] == [record.status.tolist() for record in others]
+        if number and not (records[0].status == fp.Status.DONE).any():
+            nobody = True
+            jax.tree.map(np.testing.assert_array_equal, stack[0].state.model, before)
+        before = jax.tree.map(np.array, stack[0].state.model)
+    assert nobody
+
+
+def _models(*runs: fp.Run) -> list[Any]:
+    return [each.state.model for each in runs]

@@ -180,6 +180,21 @@ def test_columns_under_other_names_are_one_line(copy: Path) -> None:
         fp.load(copy / "whole").table()
 
 
+@pytest.mark.parametrize(("name", "column"), [("rounds", "round"), ("rounds", "chosen"), ("selections", "round")])
+def test_a_table_without_a_whole_number_in_each_row_is_not_gone_on_with(copy: Path, name: str, column: str) -> None:
+    """A null, fractions, or no such column at all."""
+    path = sorted((copy / "half-1" / "parts").glob(f"{name}-*.parquet"))[0]
+    table, label = read_sealed(path).table(), read_sealed(path).label
+    at, whole = table.column_names.index(column), table[column].to_pylist()
+    assert label is not None
+    for values in (pa.array([None, *whole[1:]], pa.int64()), pa.array(whole, pa.float64()), None):
+        changed = table.drop_columns([column]) if values is None else table.set_column(at, column, values)
+        write_sealed(path, changed, label)
+        text = rf"{path.name}: has no column '{column}' of whole numbers; restore it from a backup"
+        with pytest.raises(StoreError, match=text):
+            execute(config_of(copy / "half-1"), copy / "half-1")
+
+
 # --- a checkpoint belongs to its configuration
 
 

@@ -8,7 +8,29 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick.worlds import WORLDS, Bernoulli, Bursts, Device, Diurnal, Linear, MarkovOnOff, World, named, phone_clients
+from fedpick.worlds import (
+    WORLDS,
+    Always,
+    Bernoulli,
+    Bursts,
+    Device,
+    Diurnal,
+    Gamma,
+    LessDataFirst,
+    Linear,
+    LogNormal,
+    MarkovOnOff,
+    MoreDataFirst,
+    PerClient,
+    Reliable,
+    SinLogNormal,
+    SuccessRates,
+    World,
+    YCycle,
+    YMaxFirst,
+    named,
+    phone_clients,
+)
 
 ROUNDS = 20
 NOTHING_DRAWN = {"ideal", "fedgs-idl"}  # everyone is there, nobody fails, times are given
@@ -151,6 +173,92 @@ def test_the_fedgs_worlds_give_two_labels_to_each_client():
     labels = named("fedgs-yc", 200).clients.labels
     assert np.all((labels > 0).sum(axis=1) == 2)
     np.testing.assert_allclose(labels.sum(axis=1), named("fedgs-yc", 200).clients.sizes)
+
+
+def test_the_clients_of_the_fedgs_worlds():
+    """Log-normal sizes from 10 on, 150 in the median; two labels of ten, half of the examples each."""
+    clients = named("fedgs-ln", 4000).clients
+    logs = np.log(clients.sizes - 10.0)
+    assert clients.sizes.min() > 10
+    assert abs(logs.mean() - 5.0) < 4 * 0.8 / np.sqrt(4000)
+    assert abs(logs.std() - 0.8) < 4 * 0.8 / np.sqrt(8000)
+    assert clients.labels.shape == (4000, 10)
+    has = clients.labels > 0
+    np.testing.assert_array_equal(clients.labels[has], np.repeat(clients.sizes / 2, 2))
+    np.testing.assert_array_equal(clients.features, has / 2)
+    pairs = has.T.astype(int) @ has  # clients with both labels: 45 pairs, all alike
+    number = 4000 / 45
+    assert (np.abs(pairs[np.triu_indices(10, 1)] - number) < 4 * np.sqrt(number)).all()
+
+
+def test_the_clients_of_the_fedgs_worlds_are_always_these():
+    """As a data set: results of other versions are of the same clients."""
+    for name in WORLDS:
+        if name.startswith("fedgs"):
+            clients = named(name).clients
+            assert clients.sizes[:6].tolist() == [262, 112, 195, 148, 90, 137]
+            assert [np.flatnonzero(row).tolist() for row in clients.labels[:6]] == [
+                [6, 8],
+                [5, 7],
+                [2, 6],
+                [2, 4],
+                [2, 6],
+                [2, 8],
+            ]
+            assert clients.sizes.sum() == 19390
+
+
+CLIENTS = {"rbcs-f": 40, "bsfl": 20}  # 100 in the others
+PHONES = Device(200.0, 20.0, None, 0.7, 0.25, 2.0)
+CONTEXTS = Linear((1.0, 2.0, 3.0, 4.0), 1.0, (1000.0, 100.0, 10.0, 1.0), 20.0, 2.0)
+CLASSES = SuccessRates((0.1, 0.3, 0.6, 0.9))
+PARTS = {  # each number is one of a paper, or is said in the docs
+    "phones": (Diurnal(0.8, 0.2, 8.0), SuccessRates((0.7, 0.85, 0.95, 0.99)), PHONES, 30.0, (1, 2, 3, 4)),
+    "volatile": (Bernoulli(0.9), CLASSES, Gamma(1.0, 4.0, 1.0, 8.0), 12.0, (1, 2, 3, 4)),
+    "ideal": (Always(), Reliable(), PerClient(0.0), None, (1,)),
+    "e3cs": (Always(), CLASSES, PerClient(1.0), None, (1, 2, 3, 4)),
+    "bursts": (Always(), Bursts((0.1, 0.3, 0.6, 0.9), 10.0), PerClient(1.0), None, (1, 2, 3, 4)),
+    "rbcs-f": (Bernoulli(0.8), Reliable(), CONTEXTS, None, (1,)),
+    "bsfl": (Always(), Reliable(), Gamma(1.0, 4.0, 0.2, 8.0), 20.0, (1,)),
+    "fedgs-idl": (Always(), Reliable(), PerClient(1.0), None, (1,)),
+    "fedgs-mdf": (MoreDataFirst(0.7), Reliable(), PerClient(1.0), None, (1,)),
+    "fedgs-ldf": (LessDataFirst(0.7), Reliable(), PerClient(1.0), None, (1,)),
+    "fedgs-ymf": (YMaxFirst(0.9), Reliable(), PerClient(1.0), None, (1,)),
+    "fedgs-yc": (YCycle(0.9), Reliable(), PerClient(1.0), None, (1,)),
+    "fedgs-ln": (LogNormal(0.5), Reliable(), PerClient(1.0), None, (1,)),
+    "fedgs-sln": (SinLogNormal(0.5), Reliable(), PerClient(1.0), None, (1,)),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_numbers_of_a_named_world(name):
+    world = named(name)
+    parts = world.availability, world.volatility, world.latency, world.deadline, world.epochs
+    assert repr(parts) == repr(PARTS[name])
+    assert len(world.clients) == CLIENTS.get(name, 100)
+    assert (world.probe_share, world.wait, world.late) == (0.1, 60.0, 0)
+    if name in ("phones", "volatile"):
+        np.testing.assert_array_equal(world.clients.labels, phone_clients(100).labels)
+    elif "fedgs" not in name:
+        assert (world.clients.sizes == 500.0).all()
+
+
+def test_equal_times_come_in_a_random_order_that_is_the_same_for_every_policy():
+    """By its time, then by a number of the client and the round, whoever else was asked."""
+    world, everyone, took = named("e3cs", 30), np.arange(30), np.repeat([2.0, 1.0, 3.0], 10)
+    firsts = np.zeros(30)
+    for round in range(1, 401):
+        draw = world.draw(world.init(5), 5, round)
+        order = draw.first(took, everyone)
+        assert took[order].tolist() == sorted(took)
+        firsts[order[[0, 10, 20]]] += 1
+        some = np.flatnonzero(np.random.default_rng(round).random(30) < 0.5)
+        assert some[draw.first(took[some], some)].tolist() == [k for k in order if k in some]
+    assert (np.abs(firsts - 40) < 4 * np.sqrt(400 * 0.1 * 0.9)).all()  # each is first of ten alike
+    tied = draw.first(np.ones(30), everyone).tolist()
+    assert sorted(tied) == everyone.tolist() != tied
+    assert draw.first(np.array([3.0, 1.0, 2.0, 1.0]), np.arange(4))[2:].tolist() == [2, 0]
+    assert draw.first(np.array([3.0, 1.0, 2.0]), np.arange(3)).tolist() == [1, 2, 0]
 
 
 def test_every_named_world_says_what_it_is():
