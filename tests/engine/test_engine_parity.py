@@ -72,7 +72,8 @@ def test_the_mean_of_updates_in_time_and_late(number: int) -> None:
     with named(script):
         heard, policy = play_simulated(script, aggregation="mean")
         for played in check_rules(script, heard, policy, mean=True):
-            assert not played.weights or sum(played.weights.values()) == pytest.approx(1.0)
+            weights = list(played.weights.values())
+            assert not any(weights) or sum(weights) == pytest.approx(1.0)  # with beta = 1, that of one alone is 0
 
 
 def test_the_quick_scripts_hold_all_that_can_happen() -> None:

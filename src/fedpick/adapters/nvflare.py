@@ -1,5 +1,6 @@
 """`Selected` for NVFlare: its FedAvg with the clients chosen by a policy. Users import it from `fedpick.nvflare`."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -180,7 +181,8 @@ class Selected(FedAvg):  # type: ignore[misc]
     def send_model(self, *args: Any, **kwargs: Any) -> None:
         """As FedAvg, with a check of each answer; late ones are taken until they are of no use any more."""
         asked = self._ask(kwargs["data"].params, kwargs["callback"])
-        timeout = self._session.pace.lifetime(self.deadline)
+        lifetime = self._session.pace.lifetime(self.deadline)
+        timeout = None if lifetime is None else math.ceil(lifetime)  # NVFlare wants a whole number
         kwargs |= {"timeout": timeout, "callback": lambda result: self._receive(result, asked)}
         super().send_model(*args, **kwargs)
 
