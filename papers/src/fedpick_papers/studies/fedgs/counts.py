@@ -163,5 +163,6 @@ STUDY = Study(
     plot=_plot,
     limits=LIMITS,
     about="Selection without training under FedGS's seven modes of availability: 100 clients with two labels each, 10 "
-    "a round. Degrees of absence are those of the authors' configurations",
+    "a round. Degrees of absence are those of the authors' configurations. MDSample draws with replacement: a client "
+    "that it draws twice in a round is asked once, and counts once",
 )
