@@ -87,7 +87,7 @@ test-all:  ## run the quick tests with each supported Python that is installed, 
 
 FUZZ_SECONDS ?= 600
 
-fuzz: $(READY)  ## random attacks on files, texts and states for ten minutes; findings go to tests/fuzz/found.txt
+fuzz: $(READY)  ## random attacks on files, texts, states and servers for ten minutes; findings go to tests/fuzz/found.txt
 	$(BIN)/python tests/fuzz/attack.py --seconds $(FUZZ_SECONDS)
 
 # make mutants MUTANTS="--rooms policies sampling --count 100 --seed 7"

@@ -1,4 +1,4 @@
-"""`make mutants`: would the tests notice? Changes one place of the library at a time, and plays the tests that reach it.
+"""`make mutants`: would the tests notice? Changes one place of the library at a time, plays what reaches it.
 
 python tests/mutants/mutants.py --seed 7                   # 300 mutants of all rooms, drawn by this number
 python tests/mutants/mutants.py --seed 7 --rooms policies sampling --count 100
@@ -7,8 +7,8 @@ python tests/mutants/mutants.py --report mutants.jsonl     # only the rates, fro
 
 First (once for each state of the sources) the quick tests are played unchanged, to learn which of them reach which
 function. A mutant gets the tests that reach its function: those of its own room first, then, if all of these pass, the
-others. It is killed if a test fails or if they take much too long. Who survives is listed; a survivor that changes nothing
-that could be noticed is written into judged.toml with the reason, and counts no longer.
+others. It is killed if a test fails or if they take much too long. Who survives is listed; a survivor that changes
+nothing that could be noticed is written into judged.toml with the reason, and counts no longer.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""A plugin for pytest: plays only the tests named in a file, and says which test failed first, or how all of them ended.
+"""A plugin for pytest: plays only the tests named in a file, and says how each of them ended.
 
-FEDPICK_MUTANTS_ONLY: a JSON file of `wanted` tests and of all that are `known`; a test that is not known is new, and played.
+FEDPICK_MUTANTS_ONLY: a JSON file of `wanted` tests and of all that are `known`; one that is not known is played, too.
 FEDPICK_MUTANTS_ENDED: where each test's outcome and its seconds are written.
 """
 

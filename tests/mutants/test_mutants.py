@@ -89,7 +89,7 @@ def test_a_name_stays_when_the_function_moves() -> None:
 
 
 def test_a_line_belongs_to_the_innermost_function() -> None:
-    source = b"a = 1\nclass C:\n    b = 2\n    def f(\n        self):\n        def g():\n            return 1\n        return g\n"
+    source = b"a = 1\nclass C:\n    b = 2\n    def f(\n  self):\n        def g():\n            x\n        return g\n"
     assert functions_of(source) == {6: "C.f", 7: "C.f.g", 8: "C.f"}
 
 
