@@ -230,10 +230,11 @@ class Tree:
         return "failed", failed[0] if failed else f"pytest ended with {code}"
 
 
-def run(mutants: list[Mutant], suite: Suite, out: Path, workers: int, seconds: float) -> None:
+def run(mutants: list[Mutant], suite: Suite, out: Path, workers: int, seconds: float, again: bool) -> None:
     """Play the mutants that have no result yet, and add a line for each stage of each to the file."""
     before, until = read([out]), time.monotonic() + seconds
-    stages = [(at, mutant) for at in (0, 1) for mutant in mutants if wants(before.get(mutant.name), at)]
+    if again:
+        before = {name: line for name, line in before.items() if line["result"] == "killed"}
     with tempfile.TemporaryDirectory(prefix="fedpick-mutants-") as place, ThreadPoolExecutor(workers) as pool:
         trees = SimpleQueue[Tree]()
         for at in range(workers):
@@ -249,7 +250,7 @@ def run(mutants: list[Mutant], suite: Suite, out: Path, workers: int, seconds: f
                 trees.put(tree)
 
         for stage in (0, 1):
-            todo = [mutant for at, mutant in stages if at == stage and wants(before.get(mutant.name), stage)]
+            todo = [mutant for mutant in mutants if wants(before.get(mutant.name), stage)]
             todo.sort(key=lambda mutant: -sum(suite.seconds[test] for test in suite.tests(mutant)[stage]))
             for done in as_completed([pool.submit(play, stage, mutant) for mutant in todo]):
                 if (line := done.result()) is not None:
@@ -302,6 +303,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, help="lines of JSON; mutants that have a result there are not played again")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this time")
+    parser.add_argument(
+        "--again", action="store_true", help="play those that have survived again, with the tests of today"
+    )
     parser.add_argument("--learn", action="store_true", help="only play the tests unchanged")
     parser.add_argument("--report", type=Path, nargs="+", metavar="OUT", help="only report what these files hold")
     given = parser.parse_args()
@@ -320,7 +324,7 @@ def main() -> int:
         mutants = random.Random(f"mutants {seed}").sample(found, min(given.count, len(found)))
         out = given.out or KEPT / f"{seed}.jsonl"
         print(f"{len(mutants)} of {len(found)} mutants by seed {seed}, into {out}", flush=True)
-        run(mutants, Suite.load(), out, given.workers, given.seconds - (time.monotonic() - start))
+        run(mutants, Suite.load(), out, given.workers, given.seconds - (time.monotonic() - start), given.again)
     lines = read(given.report or [out])
     if given.report is None:
         lines = {mutant.name: lines[mutant.name] for mutant in mutants if mutant.name in lines}
