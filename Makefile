@@ -12,7 +12,7 @@ OURSELVES := $(INSTALL) --no-build-isolation --editable .
 PAPERS := $(INSTALL) --no-build-isolation --editable ./papers
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup setup-demo demo test test-slow test-flower test-all fuzz coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge policies docs house figures lock clean
+.PHONY: audit help setup setup-demo demo test test-slow test-flower test-all fuzz mutants coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge policies docs house figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -87,8 +87,12 @@ test-all:  ## run the quick tests with each supported Python that is installed, 
 
 FUZZ_SECONDS ?= 600
 
-fuzz: $(READY)  ## random attacks on files, texts and states for ten minutes; findings go to tests/fuzz/found.txt
+fuzz: $(READY)  ## random attacks on files, texts, states and servers for ten minutes; findings go to tests/fuzz/found.txt
 	$(BIN)/python tests/fuzz/attack.py --seconds $(FUZZ_SECONDS)
+
+# make mutants MUTANTS="--rooms policies sampling --count 100 --seed 7"
+mutants: $(READY)  ## change 300 places of the library, one at a time, and list the changes that no quick test notices (hours)
+	$(BIN)/python tests/mutants/mutants.py $(MUTANTS)
 
 coverage: $(READY)  ## measure which branches the quick tests reach, and list the lines that they do not
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --cov --cov-report=term-missing

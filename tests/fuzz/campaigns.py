@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from findings import Finding, attacked
 from outsiders import forged, told
+from servers import crowd, forks, heads, messages, rotten, sizes, slow
 
 import fedpick as fp
 from fedpick.core.state import pack
@@ -652,3 +653,4 @@ CAMPAIGNS: dict[str, Callable[[int], None]] = {
     each.__name__: each
     for each in (bits, resume, summary, session, state, texts, toml, hostile, data, sources, separation, forged, told)
 }
+CAMPAIGNS |= {each.__name__: each for each in (sizes, crowd, heads, messages, rotten, forks, slow)}

@@ -1,0 +1,130 @@
+"""Which changes `make mutants` makes, and which tests it gives them."""
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from changes import Mutant, functions_of, mutants_of  # noqa: E402
+
+spec = importlib.util.spec_from_file_location("mutants", HERE / "mutants.py")
+assert spec is not None
+assert spec.loader is not None
+mutants = importlib.util.module_from_spec(spec)
+sys.modules["mutants"] = mutants
+spec.loader.exec_module(mutants)
+
+
+def changes(source: str) -> set[tuple[str, str]]:
+    """Kind and changed source, without the part that stays."""
+    return {(each.kind, each.after) for each in mutants_of("src/fedpick/a.py", source.encode())}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a < b", {("boundary", "(a <= b)"), ("comparison turned", "(a >= b)")}),
+        ("a is None", {("comparison turned", "(a is not None)")}),
+        ("a + b", {("arithmetic", "(a - b)")}),
+        ("'x' + b", {("text", "'x_'")}),  # a text cannot be subtracted
+        ("a and b and c", {("last operand dropped", "(a and b)"), ("and/or", "(a or b or c)")}),
+        ("not a", {("not removed", "(a)")}),
+        ("a if b else c", {("condition ignored", "(a)"), ("condition ignored", "(c)")}),
+        ("0.1", {("constant", "0.2"), ("constant", "0.05")}),
+        ("True", {("constant", "False")}),
+        ("f(x, y)", {("arguments swapped", "(f(y, x))")}),
+        ("f(x, k=y)", {("keyword dropped", "(f(x))")}),
+        ("a['two words']", set()),
+        ("f'{x + 1}'", set()),
+        ("ValueError('x', 3)", set()),
+        ("int | None", set()),
+    ],
+)
+def test_an_expression_is_changed_at_each_place_but_for_its_wording(
+    source: str, expected: set[tuple[str, str]]
+) -> None:
+    assert changes(f"z = {source}") == expected
+
+
+def test_statements_are_removed_and_defaults_changed() -> None:
+    source = '''
+def f(x: int = 3, y: int | None = None) -> int:
+    """Words."""
+    if x:
+        raise ValueError(x + 1)
+    if y:
+        return y
+    g()
+    return x
+'''
+    assert changes(source) == {
+        *[("constant", "4"), ("constant", "2"), ("None", "1")],
+        *[("raise removed", "pass"), ("return removed", "pass"), ("call removed", "pass")],
+    }
+
+
+def test_what_is_changed_is_where_it_was_also_after_letters_of_several_bytes() -> None:
+    source = '"""ä"""\nx = "ö", 1 < 2\n'.encode()
+    (boundary,) = (each for each in mutants_of("a.py", source) if each.kind == "boundary")
+    assert boundary.applied(source).decode() == '"""ä"""\nx = "ö", (1 <= 2)\n'
+    assert (boundary.line, boundary.before) == (2, "1 < 2")
+
+
+def test_mutants_of_a_real_module_are_programs_other_than_it_with_names_of_their_own() -> None:
+    source = Path(mutants.ROOT, "src/fedpick/policies/oort.py").read_bytes()
+    found, tree = mutants_of("src/fedpick/policies/oort.py", source), ast.dump(ast.parse(source))
+    assert len(found) > 50
+    assert len({each.name for each in found}) == len(found)
+    assert all(ast.dump(ast.parse(each.applied(source))) != tree for each in found)
+
+
+def test_a_name_stays_when_the_function_moves() -> None:
+    source = b"def f(x):\n    return x < 1 or x < 1\n"
+    first = mutants_of("a.py", source)
+    assert [each.name for each in mutants_of("a.py", b"import os\n\n" + source)] == [each.name for each in first]
+
+
+def test_a_line_belongs_to_the_innermost_function() -> None:
+    source = b"a = 1\nclass C:\n    b = 2\n    def f(\n  self):\n        def g():\n            x\n        return g\n"
+    assert functions_of(source) == {6: "C.f", 7: "C.f.g", 8: "C.f"}
+
+
+def test_a_mutant_gets_the_tests_that_reach_its_function_those_of_its_room_first() -> None:
+    own, other, beyond = (
+        "tests/policies/test_oort.py::test_a",
+        "tests/server/test_session.py::test_b",
+        "tests/x.py::test_c",
+    )
+    path = "src/fedpick/policies/oort.py"
+    reach = {path: {"Oort.select": [other, own], "Oort.init": [beyond]}}
+    suite = mutants.Suite({own: 1.0, other: 2.0, beyond: 1.0}, [own, other, beyond], reach)
+    mutant = Mutant(path, "Oort.select", 1, "constant", "1", "2", 0, 1)
+    assert suite.tests(mutant) == [[own], [other]]
+    constant = Mutant(path, "", 1, "constant", "1", "2", 0, 1)  # of the module: whoever reaches anything in it
+    assert suite.tests(constant) == [[own], [beyond, other]]
+
+
+def test_the_rate_leaves_out_what_was_judged_to_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "judged.toml").write_text('[[same]]\nname = "b"\nwhy = "only faster"\n')
+    monkeypatch.setattr(mutants, "HERE", tmp_path)
+    line = {
+        "room": "core",
+        "path": "a.py",
+        "line": 1,
+        "function": "f",
+        "kind": "k",
+        "before": "1",
+        "after": "2",
+        "stage": 1,
+    }
+    results = {"a": "killed", "b": "survived", "c": "survived", "d": "killed", "e": "killed"}
+    lines = {name: {**line, "name": name, "result": result} for name, result in results.items()}
+    lines["f"] = {**line, "name": "f", "result": "survived", "stage": 0}  # the other tests have not been played
+    *listed, _, core, total = mutants.report(lines)
+    assert [each.split()[:2] for each in listed] == [["same:", "b"], ["survived:", "c"], ["open:", "f"]]
+    assert core.split() == ["core", "3", "1", "75.0%", "1", "1"]
+    assert total.split()[1:] == core.split()[1:]
