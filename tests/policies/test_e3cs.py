@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedpick as fp
-from fedpick.policies.e3cs import _capped_among, allocate
+from fedpick.policies.e3cs import allocate
 
 quick = settings(max_examples=100, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -194,24 +194,6 @@ def test_overflowed_set_holds_exactly_the_weights_above_the_cap(case):
             assert w > cap * (1 - Decimal("1e-8"))
         else:
             assert w <= cap * (1 + Decimal("1e-8"))
-
-
-@settings(max_examples=300, deadline=None)
-@given(allocations(), st.data())
-def test_a_cohort_tells_by_itself_who_of_it_overflowed_or_that_it_cannot(case, data):
-    logs, k, sigma = case
-    p, capped = allocate(logs, k, sigma)
-    some = np.array(data.draw(st.lists(st.integers(0, len(logs) - 1), min_size=1, unique=True)))
-    found = _capped_among(logs[some], p[some], sigma)
-    assert found is None or found.tolist() == capped[some].tolist()
-
-
-def test_a_cohort_tells_who_overflowed_unless_a_weight_lies_at_the_cap():
-    logs = np.log([90.0, 5.0, 3.0, 2.0])
-    p, capped = allocate(logs, 2, 0.1)
-    assert _capped_among(logs[:2], p[:2], 0.1).tolist() == capped[:2].tolist() == [True, False]
-    at_the_cap = np.log([2.0, 1.0, 1.0])
-    assert _capped_among(at_the_cap, allocate(at_the_cap, 2, 0.0)[0], 0.0) is None
 
 
 @pytest.mark.parametrize(

@@ -70,23 +70,6 @@ def allocate(log_weights: ArrayLike, k: int, sigma: float) -> tuple[Floats, Bool
     return np.minimum(p, 1.0, out=p), over
 
 
-def _capped_among(logs: Floats, p: Floats, sigma: float) -> Bools | None:
-    """Which of the chosen are in S_t, from their own weights and probabilities; None: all weights are needed to know.
-
-    Outside S_t, p = c w + sigma, so that any such client gives c. A client with p = 1 is in S_t if c w > 1 - sigma;
-    with equality it is not, so None is returned if the difference could be rounding.
-    """
-    sure: Bools = p >= 1.0
-    if not sure.any():
-        return sure
-    free = p - sigma
-    at = int(np.argmax(np.where(sure, -1.0, free)))
-    if sure[at] or free[at] <= max(1e-6 * p[at], 1e-290):  # nobody, or too few digits are left
-        return None
-    beyond = logs[sure] - logs[at] + math.log(free[at]) - math.log1p(-sigma)
-    return sure if (beyond > 1e-6).all() else None
-
-
 @dataclass
 class E3CSState:
     """Logarithms of the weights w_{i,t}, up to a common constant."""
@@ -201,10 +184,16 @@ class E3CS(ByValue):
             return nobody()
         ids, p, capped = self._allocate(state, view, (n, k, sigma))
         drawn = SAMPLERS[self.sampler](p, k, rng)
-        known = self.sampler != "multinomial"
-        odds = {"plays": np.full(k, k - n * sigma), "clients": np.full(k, n)}
-        kept = {"p": p[drawn], "capped": capped[drawn], **odds}
-        return Choice(ids[drawn], inclusion=p[drawn] if known else None, chances=p if known else None, kept=kept)
+        known, mine = self.sampler != "multinomial", p[drawn]
+        kept = {"gain": self._gain(state, mine, capped[drawn], (n, k, sigma))}
+        return Choice(ids[drawn], inclusion=mine if known else None, chances=p if known else None, kept=kept)
+
+    def _gain(self, state: E3CSState, p: Floats, capped: Bools, odds: tuple[int, int, float]) -> Floats:
+        """What (17) adds to the log-weights of clients that return: (k - K sigma) eta / (K p), 0 for those in S_t."""
+        n, k, sigma = odds
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            gain = (k - n * sigma) * state.eta / (p * n)
+        return np.where(capped, 0.0, gain)
 
     def observe(self, state: E3CSState, view: View, choice: Choice, outcome: Outcome) -> E3CSState:
         """Increase the weights of the clients that returned, by (16) and (17).
@@ -230,32 +219,24 @@ class E3CS(ByValue):
         if not news.all():
             x = np.where(news, x - (x[news].mean() if news.any() else 0.0), 0.0)
         logs, ids = state.log_weights, choice.ids
-        p, over, open_plays, n = self._of_select(state, view, choice, outcome)
+        gain = self._gain_of(state, view, choice)
         if (outcome.status == Status.SURPLUS).any():
-            p = p * (np.count_nonzero(good) / np.count_nonzero(outcome.succeeded))
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            step = open_plays * state.eta * x / (p * n)
-        step[(x == 0.0) | over] = 0.0
+            gain = gain * (np.count_nonzero(outcome.succeeded) / np.count_nonzero(good)) if good.any() else gain
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = np.where(x == 0.0, 0.0, gain * x)
         most = 1e6 if self.max_step is None else self.max_step  # 1e6: beyond any other weight
         logs[ids] += np.clip(step, -most, most)
         return E3CSState(logs, state.eta)
 
-    def _of_select(
-        self, state: E3CSState, view: View, choice: Choice, outcome: Outcome
-    ) -> tuple[Floats, Bools, Floats | float, Floats | float]:
-        """p, the mask of the capped, k - K sigma and K when each client was chosen."""
-        kept = choice.kept
-        if kept is not None:
-            return kept["p"], kept["capped"] > 0.0, kept["plays"], kept["clients"]
+    def _gain_of(self, state: E3CSState, view: View, choice: Choice) -> Floats:
+        """The `_gain` of each chosen client when it was chosen."""
+        if choice.kept is not None:
+            return choice.kept["gain"]
         # Without it, as when a server's journal is replayed, the state and the view are those of select.
-        p, (n, k, sigma) = choice.inclusion, self._odds(view)
-        spare = bool((outcome.status == Status.SURPLUS).any())  # then `inclusion` is no longer that of select
-        over = None if p is None or spare else _capped_among(state.log_weights[choice.ids], p, sigma)
-        if p is None or over is None:
-            there, everyone, capped = self._allocate(state, view, (n, k, sigma))
-            at = np.searchsorted(there, choice.ids)
-            p, over = (everyone[at] if p is None or spare else p), capped[at]
-        return p, over, k - n * sigma, n
+        odds = self._odds(view)
+        there, p, capped = self._allocate(state, view, odds)
+        at = np.searchsorted(there, choice.ids)
+        return self._gain(state, p[at], capped[at], odds)
 
     def before_admit(self, state: E3CSState) -> E3CSState:
         """Shift the log-weights so that 0, the newcomers' value, gives an average probability."""
