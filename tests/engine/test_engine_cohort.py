@@ -88,6 +88,36 @@ def test_a_cohort_is_what_the_loop_over_events_says(case, data):
         assert found == pytest.approx({k: w for (k, _), w in wanted.weights.items()})
 
 
+@given(st.data())
+@settings(max_examples=300)
+def test_many_answers_at_once_are_the_same_as_one_by_one(data):
+    ids = data.draw(st.lists(st.integers(0, 5), max_size=8))
+    keep, choice = data.draw(st.one_of(st.none(), st.integers(0, 8))), fp.Choice(np.array(ids, dtype=np.int64))
+    many, single = Cohort(choice, keep), Cohort(choice, keep)
+    count = len(many)
+
+    def each(strategy, kind):
+        return np.array(data.draw(st.lists(strategy, min_size=count, max_size=count)), dtype=kind)
+
+    order = np.array(data.draw(st.permutations(range(count)))[: data.draw(st.integers(0, count))], dtype=np.int64)
+    duration, usable, answered = each(st.floats(0, 9), float), each(st.booleans(), bool), each(st.booleans(), bool)
+    loss = data.draw(st.one_of(st.none(), st.just(each(st.sampled_from(LOSSES[1:]), float))))
+    came = []
+    for at in order.tolist():
+        if single.complete:
+            break
+        said = None if loss is None else float(loss[at])
+        single.arrive(at, float(duration[at]), said, bool(usable[at]), bool(answered[at]))
+        came.append(at)
+    assert many.arrive_in_turn(order, duration, loss, usable, answered).tolist() == came
+    for name in ("flying", "drawn", "failed", "back", "unusable", "full", "complete"):
+        assert getattr(many, name) == getattr(single, name), name
+    for cohort in (many, single):
+        cohort.close(9.0)
+    for name in ("status", "duration", "loss"):
+        np.testing.assert_array_equal(getattr(many.outcome(), name), getattr(single.outcome(), name))
+
+
 def test_answers_beyond_those_needed_are_surplus_and_keep_what_they_told():
     cohort = Cohort(fp.Choice([4, 5, 6, 7]), keep=2)
     assert [cohort.arrive(at, at + 1.0, 0.5) for at in (0, 1, 2)] == [DONE, DONE, SURPLUS]

@@ -314,17 +314,18 @@ def fault(view: View, choice: object, *, replace: bool) -> str | None:
 
 def _wrong(available: Bools, ids: Ints, replace: bool) -> tuple[str, int]:
     """The fault of a cohort, "unknown", "away" or "twice", and the first such client; ("", -1) if there is none."""
-    unknown = ids[(ids < 0) | (ids >= len(available))]
-    if len(unknown):
-        return "unknown", int(unknown[0])
-    away = ids[~available[ids]]
-    if len(away):
-        return "away", int(away[0])
-    if not replace and len(ids) > 1:
+    if not len(ids):
+        return "", -1
+    if ids.min() < 0 or ids.max() >= len(available):
+        return "unknown", int(ids[(ids < 0) | (ids >= len(available))][0])
+    there = available[ids]
+    if not there.all():
+        return "away", int(ids[~there][0])
+    if not replace:
         ordered = np.sort(ids)
-        twice = ordered[1:][ordered[1:] == ordered[:-1]]
-        if len(twice):
-            return "twice", int(twice[0])
+        same = ordered[1:] == ordered[:-1]
+        if same.any():
+            return "twice", int(ordered[1:][same][0])
     return "", -1
 
 

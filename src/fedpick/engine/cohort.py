@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Ints, Outcome, Status
+from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Floats, Ints, Outcome, Status
 from fedpick.engine.weights import merged, of_used
 
 __all__ = ["Cohort", "fits", "possible"]
@@ -89,17 +89,51 @@ class Cohort:
         """
         if self._status[at] != FLYING:
             return Status(self._status[at])
-        fine = usable and fits(loss)
-        found = Status.FAILED if not fine else Status.SURPLUS if self.full else Status.DONE
+        fine, draws = usable and fits(loss), self._times[at]
+        if not fine:
+            found = Status.FAILED
+            self.failed += draws
+            self.unusable += answered
+        else:
+            found = Status.SURPLUS if self.full else Status.DONE
+            self._duration[at], self._loss[at] = duration, np.nan if loss is None else loss
+            self.drawn += draws if found is Status.DONE else 0
         self._status[at] = found
         self.flying -= 1
         self.back += answered
-        self.unusable += answered and not fine
-        if fine:
-            self._duration[at], self._loss[at] = duration, np.nan if loss is None else loss
-        self.drawn += self._times[at] if found == Status.DONE else 0
-        self.failed += self._times[at] if found == Status.FAILED else 0
         return found
+
+    def arrive_in_turn(
+        self, order: Ints, duration: Floats, loss: Floats | None, usable: Bools, answered: Bools
+    ) -> Ints:
+        """As `arrive` at one position after the other until the cohort is complete; returns those that have come.
+
+        Args:
+            order: positions in the choice; no client has answered before.
+            duration: by position, as are all that follow: seconds since the client was asked.
+            loss: that it reports; None: nobody reports one.
+            usable: mask of the updates that can be aggregated.
+            answered: mask of the clients from which a message comes back.
+        """
+        fine = (usable if loss is None else usable & possible(loss)).tolist()
+        took, back = duration.tolist(), answered.tolist()
+        losses = None if loss is None else loss.tolist()
+        count, most = 0, self.draws if self.keep is None else self.keep
+        for at in order.tolist():
+            if self.drawn >= most:
+                break
+            count += 1
+            self.back += back[at]
+            if fine[at]:
+                self._status[at], self._duration[at] = Status.DONE, took[at]
+                self._loss[at] = np.nan if losses is None else losses[at]
+                self.drawn += self._times[at]
+            else:
+                self._status[at] = Status.FAILED
+                self.failed += self._times[at]
+                self.unusable += back[at]
+        self.flying -= count
+        return order[:count]
 
     def skip(self, gone: Bools) -> None:
         """Take clients out that were not asked after all, mask of their positions."""

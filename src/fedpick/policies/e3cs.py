@@ -42,6 +42,7 @@ SAMPLERS: dict[str, Callable[[Floats, int, np.random.Generator], Ints]] = {
     "multinomial": sampling.multinomial_nr,
 }
 QUOTAS = ("inc", "linear", "cosine")
+SURPLUS = int(Status.SURPLUS)  # NumPy takes longer with an enum
 
 
 def allocate(log_weights: ArrayLike, k: int, sigma: float) -> tuple[Floats, Bools]:
@@ -204,8 +205,10 @@ class E3CS(ByValue):
         did not fail.
         """
         check_outcome(view, choice, outcome)
-        news = outcome.known
-        good = outcome.succeeded & news
+        good, surplus = outcome.succeeded, bool((outcome.status == SURPLUS).any())
+        news = outcome.known if surplus else None  # None: of all
+        if news is not None:
+            good &= news
         x = good.astype(np.float64)
         if self.reward is not None:
             if self.reward not in outcome.reports:
@@ -216,11 +219,11 @@ class E3CS(ByValue):
             x *= np.clip(np.where(valid_losses(reported), reported, 0.0), 0.0, 1.0)  # an impossible reward counts as 0
         if len(choice) == 0:
             return E3CSState(state.log_weights, state.eta)
-        if not news.all():
+        if news is not None and not news.all():
             x = np.where(news, x - (x[news].mean() if news.any() else 0.0), 0.0)
         logs, ids = state.log_weights, choice.ids
         gain = self._gain_of(state, view, choice)
-        if (outcome.status == Status.SURPLUS).any():
+        if surplus:
             gain = gain * (np.count_nonzero(outcome.succeeded) / np.count_nonzero(good)) if good.any() else gain
         with np.errstate(over="ignore", invalid="ignore"):
             step = np.where(x == 0.0, 0.0, gain * x)

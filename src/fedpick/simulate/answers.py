@@ -108,16 +108,9 @@ class Answers:
 
     def deliver(self, loss: Floats | None = None) -> float:
         """Let the answers come until the cohort is complete or the deadline is reached; returns the seconds."""
-        cohort, last = self.cohort, 0.0
-        losses = None if loss is None else loss.tolist()
-        for at in self.order.tolist():
-            if cohort.complete:
-                break
-            if self.fails[at]:
-                cohort.arrive(at, np.nan, usable=False, answered=False)
-            else:
-                cohort.arrive(at, self.took[at], None if losses is None else losses[at], not self.bad[at])
-            last = max(last, float(self.took[at]))
+        cohort = self.cohort
+        come = cohort.arrive_in_turn(self.order, self.took, loss, ~(self.fails | self.bad), ~self.fails)
+        last = float(self.took[come].max(initial=0.0))
         seconds = last if cohort.complete or self.deadline is None else self.deadline
         cohort.close(seconds if self.deadline is None else self.deadline)
         return seconds
