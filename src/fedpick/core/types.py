@@ -48,7 +48,7 @@ class Status(IntEnum):
 
 
 _FIRST, _LAST = int(min(Status)), int(max(Status))  # computed once: min(Status) takes longer than all of an Outcome
-_DONE, _SURPLUS = int(Status.DONE), int(Status.SURPLUS)  # plain numbers: comparing arrays with an enum takes twice as long
+_DONE, _SURPLUS = int(Status.DONE), int(Status.SURPLUS)  # NumPy takes longer with an enum
 
 
 class Probe(Protocol):
