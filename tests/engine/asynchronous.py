@@ -28,7 +28,10 @@ Readings, where the rules leave a choice:
     before others of the same instant end and before free slots are filled.
 14. A task that ended belongs to the commit that comes next (`interval` is the version before it), so one that times out
     in the instant of a commit by size belongs to the following one, and in that of a tick to this one.
-15. The play ends with the last commit that is wanted, in the middle of its instant; or when nothing more can happen; or
+15. With `correct`, a DONE task counts b = p/S times the number of answers so far over the sum of counts p/S of all
+    clients that have answered, at most 10; p is 1 or the client's size over the mean, S the sum of s(staleness) of its
+    answers so far, this one too. The policy's weights do not count.
+16. The play ends with the last commit that is wanted, in the middle of its instant; or when nothing more can happen; or
     before the first instant after `until`.
 """
 
@@ -80,6 +83,7 @@ class Script:
         decay: s of FedBuff.
         sized: whether an update counts by its client's size.
         normalise: whether the policy's weights are divided by their mean in the ask.
+        correct: whether answers count by how much of their client's has counted so far.
         duration: (client, nth) -> seconds until the answer; infinite: it vanishes.
         loss: (client, nth) -> loss; None: it reports none.
         update: (client, nth, model) -> trained minus sent; None: it reports an error.
@@ -107,6 +111,7 @@ class Script:
     sizes: Sequence[float] | None = None
     sized: bool = False
     normalise: bool = True
+    correct: bool = False
     start: Sequence[float] = (0.0,)
     duration: Callable[[int, int], float] = field(default=lambda client, nth: 1.0, repr=False)
     loss: Callable[[int, int], float | None] = field(default=lambda client, nth: None, repr=False)
@@ -130,7 +135,7 @@ class Script:
         assert 0 < self.timeout < math.inf
         assert self.every is None or self.every > 0
         if self.mixing is not None:
-            assert (self.size, self.every, self.eta, self.momentum) == (1, None, 1.0, 0.0)
+            assert (self.size, self.every, self.eta, self.momentum, self.correct) == (1, None, 1.0, 0.0, False)
         if self.sized:
             assert self.sizes is not None
             assert len(self.sizes) == self.clients
@@ -226,6 +231,7 @@ class _Play:
         self.given = [0] * script.clients  # tasks of each client
         self.ended: list[Ended] = []  # since the last commit
         self.asked = 0  # since the last commit
+        self.used: list[tuple[int, float, float]] = []  # client, s(staleness) and p of all answers so far
         self.events: list[tuple[float, int, int]] = [(0.0, CHANGE, 0)]  # time, kind, id
         for time in script.changes:
             heapq.heappush(self.events, (time, CHANGE, 0))
@@ -285,7 +291,8 @@ class _Play:
             self.end(task, Status.LATE)
         else:
             if self.script.mixing is None:
-                weight = self.script.decay(staleness) * task.b
+                weight = self.script.decay(staleness)
+                weight *= self.corrected(task, weight) if self.script.correct else task.b
             else:
                 weight = self.script.mixing.alpha * self.script.mixing.decay(staleness)
             self.end(task, Status.DONE, weight)
@@ -293,6 +300,18 @@ class _Play:
             if self.script.every is None and len(self.buffer) == self.script.size:
                 self.commit()
         return True
+
+    def corrected(self, task: Task, damping: float) -> float:
+        self.used.append((task.client, damping, task.b))
+
+        def summed(client: int) -> float:
+            return sum(each for other, each, _ in self.used if other == client)
+
+        total = 0.0
+        for client in {client for client, _, _ in self.used}:
+            share = [p for other, _, p in self.used if other == client]
+            total += len(share) * share[-1] / summed(client)
+        return min(10.0, task.b / summed(task.client) * len(self.used) / total)
 
     def end(self, task: Task, status: Status, weight: float = 0.0) -> None:
         del self.flying[task.id]
@@ -330,7 +349,7 @@ class _Play:
 
     def bases(self, chosen: list[int]) -> list[float]:
         """What each update counts for beside the others."""
-        if self.script.weigh is not None and chosen:
+        if self.script.weigh is not None and chosen and not self.script.correct:
             weights = self.script.weigh(self.version, chosen)
             whole = sum(weights) if self.script.normalise else 1.0
             return [len(chosen) * weight / whole for weight in weights]

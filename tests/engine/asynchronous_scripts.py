@@ -96,7 +96,7 @@ def scripts(draw: st.DrawFn) -> Script:
         form = {"mixing": FedAsync(draw(st.sampled_from([0.9, 0.3])), kind, p=0.5, g=4.0, h=draw(st.integers(0, 2)))}
     else:
         form = {"eta": draw(st.sampled_from([1.0, 0.5])), "momentum": draw(st.sampled_from([0.0, 0.5]))}
-        form |= {"size": draw(st.integers(1, 5))}
+        form |= {"size": draw(st.integers(1, 5)), "correct": draw(st.sampled_from([False, False, True]))}
         form |= {"every": draw(st.sampled_from([0.5, 1.0, 2.75]))} if pace == "clock" else {}
     return Script(
         clients,

@@ -137,6 +137,7 @@ def run_of(script: Script) -> tuple[fp.Run, Asked]:
         timeout=script.timeout,
         oldest=script.oldest,
         refill=script.refill,
+        correct=script.correct,
         wait=QUARTER,
         **how,
     )

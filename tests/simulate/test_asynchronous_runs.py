@@ -156,12 +156,12 @@ def test_in_one_commit_a_client_may_be_twice_and_is_counted_twice():
     assert record.clock == 4.0
 
 
-def goes_on(commits, where, policy):
+def goes_on(commits, where, policy, **settings):
     """Compare what follows a checkpoint with the run that was not interrupted."""
 
     def fresh():
         world, trainer = digits(12)
-        return Run(policy, world, 3, trainer, pace=fp.Buffered(6, size=3, timeout=9.0))
+        return Run(policy, world, 3, trainer, pace=fp.Buffered(6, size=3, timeout=9.0, **settings))
 
     whole, kept = fresh(), {}
     records = []
@@ -195,6 +195,10 @@ def leaves(run):
 @pytest.mark.parametrize("policy", [fp.Oort(6), fp.E3CS(6, quota=0.3)], ids=str)
 def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(policy):
     goes_on(20, [1, 7, 12, 19], policy)
+
+
+def test_a_corrected_run_goes_on_from_a_checkpoint_bit_for_bit():
+    goes_on(16, [1, 9], fp.Uniform(6), correct=True)
 
 
 @pytest.mark.slow

@@ -96,6 +96,9 @@ class Buffered:
         power: of "polynomial", > 0.
         slope: of "hinge", > 0.
         hinge: of "hinge", >= 0.
+        correct: whether each client counts as much as it should in the long run, although fast ones answer more often:
+            its answer counts b, in proportion to its size (or 1) over the sum of 1/sqrt(1 + staleness) of its answers
+            so far, on average 1 and at most 10. The policy's weights are not used then.
         wait: seconds until the server looks again if nobody can be asked; an answer ends the wait.
 
     >>> Buffered(concurrency=30, size=10).damping(np.array([0.0, 3.0])).tolist()
@@ -115,6 +118,7 @@ class Buffered:
     power: float = 0.5
     slope: float = 10.0
     hinge: float = 4.0
+    correct: bool = False
     wait: float = 60.0
 
     def __post_init__(self) -> None:
@@ -140,6 +144,12 @@ class Buffered:
         require(known, "Buffered: mixing", self.mixing, f"None (FedBuff) or one of {', '.join(MIXINGS)} (FedAsync)")
         fits = self.mixing is None or (self.size == 1 and self.every is None)
         require(fits, "Buffered: size", self.size, "1, without every, with a mixing: FedAsync moves at each answer")
+        require(isinstance(self.correct, bool), "Buffered: correct", self.correct, "True or False")
+        if self.correct and self.mixing is not None:
+            raise SettingError(
+                f"Buffered: correct = True has no place beside mixing = {self.mixing!r}: FedAsync moves to a client's "
+                "model by its staleness alone, so there is no weight to correct; use one or the other"
+            )
 
     def within(self, deadline: float | None) -> "Buffered":
         """With a timeout: its own, else this deadline, else 600 seconds."""

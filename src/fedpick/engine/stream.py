@@ -17,24 +17,26 @@ from fedpick.core.types import Choice, Clients, Floats, Status
 from fedpick.engine.cohort import fits
 from fedpick.engine.flight import Client
 from fedpick.engine.paces import Buffered
+from fedpick.engine.rates import Rates
 
 __all__ = ["Ended", "Job", "Stream", "stream_bases"]
 
 
-def stream_bases(choice: Choice, clients: Clients, sized: bool) -> Floats:
+def stream_bases(choice: Choice, clients: Clients, sized: bool, correct: bool = False) -> Floats:
     """What each chosen client's answer counts for, on average 1.
 
     Args:
         choice: of the policy; its weights count if it has some.
         clients: that are enrolled.
         sized: whether a client without a weight counts by its size over the mean size, and not 1.
+        correct: `Buffered.correct`: rates of answers, as they are, stand in the place of the policy's weights.
 
     >>> stream_bases(Choice([0, 1], weights=[3, 1]), Clients([10, 30, 20]), sized=True).tolist()
     [1.5, 0.5]
     >>> stream_bases(Choice([0, 1]), Clients([10, 30, 20]), sized=True).tolist()
     [0.5, 1.5]
     """
-    if choice.weights is None:
+    if choice.weights is None or correct:
         if not sized:
             return np.ones(len(choice))
         # `most` is a multiple of the median of all: with one client asked at a time, a cohort has none.
@@ -117,6 +119,7 @@ class Stream:
     back: int = 0  # messages that came back since then
     held: int = 0  # answers that are used when it moves next
     ticks: int = 1  # of the clock so far, if it moves the model
+    rates: Rates = field(default_factory=Rates)  # of the clients' answers, if the pace corrects by them
     _timeouts: list[tuple[float, int]] = field(default_factory=list)  # a heap; also of tasks that have ended
 
     def __post_init__(self) -> None:
@@ -205,10 +208,17 @@ class Stream:
         late = self.pace.oldest is not None and tau > self.pace.oldest
         status, weight = Status.LATE if late else Status.DONE, 0.0
         if not late:
-            weight = float(self.pace.damping(tau)) * (task.base if self.pace.mixing is None else 1.0)
+            weight = self._weight(task, tau)
             self.held += 1
         self.ended.append(Ended(task, status, now, tau, weight, np.nan if loss is None else loss))
         return status
+
+    def _weight(self, task: Job, tau: int) -> float:
+        """What this answer counts for."""
+        damping = float(self.pace.damping(tau))
+        if self.pace.mixing is not None:
+            return damping
+        return damping * (self.rates.weigh(task.client, task.base, damping) if self.pace.correct else task.base)
 
     def expire(self, now: float) -> list[Ended]:
         """Give up the tasks that have timed out; their clients are free."""
@@ -248,6 +258,7 @@ class Stream:
         for at, (name, _) in enumerate(every[0].kept if every else ()):
             found[f"kept/{name}"] = np.array([task.kept[at][1] for task in every])
         counts = (self.version, self.issued, self.asked, self.back, self.held, self.ticks)
+        found |= self.rates.pack() if self.pace.correct else {}
         return found | {"counts": np.array(counts, dtype=np.int64), "moved_at": np.float64(self.moved_at)}
 
     @classmethod
@@ -270,7 +281,8 @@ class Stream:
         ]
         version, issued, asked, back, held, ticks = np.asarray(arrays["counts"]).tolist()
         by_id = {task.id: task for task in tasks[:flying]}
-        return cls(pace, version, issued, float(arrays["moved_at"]), by_id, ended, asked, back, held, ticks)
+        moved_at, rates = float(arrays["moved_at"]), Rates.unpack(arrays)
+        return cls(pace, version, issued, moved_at, by_id, ended, asked, back, held, ticks, rates)
 
 
 _TASK = {"id": np.int64, "client": np.int64, "version": np.int64, "sent_at": float, "inclusion": float, "base": float}

@@ -162,7 +162,7 @@ class _Play:
         self.flow.asks += 1
         if len(choice):
             sized = self.learner is not None and self.learner.aggregation == "fedavg"
-            base = stream_bases(choice, self.world.clients, sized)
+            base = stream_bases(choice, self.world.clients, sized, self.pace.correct)
             self.give(stream.send(choice, choice.ids.tolist(), self.now, base), choice)
 
     def asked(self, wanted: int) -> Policy[Any]:
