@@ -2,9 +2,9 @@
 
 A *task* is one client's work on one version of the model (`Task`). The clients asked at one time are a `Cohort`, which
 says what each answer counts as. Tasks that go on after their round was closed are in the `Flight`. A *pace* (`Rounds`)
-says when clients are asked and when the model moves. Under `Buffered` there are no
-rounds: tasks are asked and end in a `Stream`. Simulated and stacked runs, sessions, Flower and NVFlare carry
-messages; the rules are here alone.
+says when clients are asked and when the model moves. Under `Buffered` there are no rounds: tasks end in a `Stream`, and
+`asking` lets the policy choose and learn. Simulated and stacked runs, sessions, Flower and NVFlare carry messages; the
+rules are here alone.
 """
 
 from fedpick.engine.cohort import Cohort

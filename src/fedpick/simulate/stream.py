@@ -1,8 +1,9 @@
 """Asynchronous training on a virtual clock; start reading at `play_commit`.
 
-What an answer counts as and when the model moves are rules of `fedpick.engine.stream`. Here are the clock, the world,
-and the trainer's calls: a task is trained when the first answer to an untrained one comes, together with all others
-that are in flight, each from the model that it was sent.
+What an answer counts as and when the model moves are rules of `fedpick.engine.stream`; what the policy sees and learns
+is one of `fedpick.engine.asking`. Here are the clock, the world, and the trainer's calls: a task is trained when the
+first answer to an untrained one comes, together with all others that are in flight, each from the model that it was
+sent.
 
 What happens in a world by rounds (availability that is drawn, spells of failures) happens here once in every
 `World.step` seconds of the clock. How long a client takes and whether it fails are drawn for its n-th task.
@@ -11,20 +12,20 @@ What happens in a world by rounds (availability that is drawn, spells of failure
 import heapq
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedpick.core import rng as rngs
-from fedpick.core.errors import ContractError, FedpickError
-from fedpick.core.protocol import Policy, Trainer, check_choice, check_reports, traits
-from fedpick.core.state import observe
-from fedpick.core.types import Bools, Choice, Outcome, Status, View
+from fedpick.core.errors import FedpickError
+from fedpick.core.protocol import Policy, Trainer
+from fedpick.core.types import Choice, Ints, Status, View
+from fedpick.engine.asking import Asker, lessons, outcome_of, tell, view_now
 from fedpick.engine.cohort import possible
 from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Ended, Job, Stream, stream_bases
-from fedpick.policies.sizes import with_cohort_size
 from fedpick.simulate.abilities import StreamTrainer
 from fedpick.simulate.round import evaluate
 from fedpick.store.checkpoint import RunState, StreamState, Trained
@@ -92,7 +93,9 @@ class _Play:
         self.trainer, self.flow, self.stream = trainer, flow, flow.stream
         assert trainer is None or isinstance(trainer, StreamTrainer)  # see check_fit
         self.learner: StreamTrainer | None = trainer
-        self.size = traits(policy).cohort_size
+        if flow.asker is None:
+            flow.asker = Asker(policy)
+        self.asker = flow.asker
         self.wall = {"selection": 0.0, "training": 0.0}
 
     @property
@@ -127,18 +130,8 @@ class _Play:
 
     def view(self) -> View:
         """What the server may know now."""
-        world, state = self.world, self.state
-        seen = world.view(state.world, self.draw())
-        count = len(world.clients)
-        busy, held = _mask(self.stream.busy, count), _mask(self.stream.untold, count)
-        return replace(
-            seen,
-            round=self.stream.version + 1,
-            available=seen.there & ~busy,
-            busy=busy,
-            held=held,
-            version=self.stream.version,
-        )
+        seen = self.world.view(self.state.world, self.draw())
+        return view_now(seen, self.stream, _find)
 
     def ask(self) -> None:
         """Give tasks to clients, if places are free and somebody is there."""
@@ -148,31 +141,15 @@ class _Play:
         view = self.view()
         if not view.available.any():
             return
-        view = replace(view, wanted=free)
         rng = rngs.stream(self.seed, self.flow.asks + 1, "policy")
         start = time.perf_counter()
-        choice = self.asked(free).select(self.state.policy, view, rng)
+        choice = self.asker.ask(self.state.policy, view, free, rng)
         self.wall["selection"] += time.perf_counter() - start
-        check_choice(self.policy, view, choice, replace=False)
-        if len(choice) > free:
-            raise ContractError(
-                f"{type(self.policy).__name__}, version {view.version}: chose {len(choice)} clients, but only {free} "
-                "are wanted (view.wanted); choose at most so many"
-            )
         self.flow.asks += 1
         if len(choice):
             sized = self.learner is not None and self.learner.aggregation == "fedavg"
             base = stream_bases(choice, self.world.clients, sized, self.pace.correct)
             self.give(stream.send(choice, choice.ids.tolist(), self.now, base), choice)
-
-    def asked(self, wanted: int) -> Policy[Any]:
-        """The policy, choosing so many clients."""
-        if self.size in (None, wanted):
-            return self.policy
-        found: Policy[Any] | None = self.flow.policies.get(wanted)
-        if found is None:
-            found = self.flow.policies[wanted] = with_cohort_size(self.policy, wanted)
-        return found
 
     def give(self, tasks: list[Job], choice: Choice) -> None:
         """Draw when the answers to these tasks will come, and whether they will."""
@@ -239,7 +216,7 @@ class _Play:
         found = Record.of(
             view,
             Choice([each.task.client for each in ended]),
-            _outcome(ended, {}),
+            outcome_of(ended),
             clock=self.now,
             seconds=self.now - begun,
             messages=models,
@@ -267,23 +244,10 @@ class _Play:
         return self.learner.move(self.state.model, rows, weights, sent=flow.models[last.task.version])
 
     def _learn(self, ended: list[Ended]) -> View:
-        """Let the policy learn from what has ended, in its order; no client is twice in one `observe`."""
-        state, policy = self.state, self.policy
-        view = replace(self.view(), round=self.stream.version, version=self.stream.version - 1)
-        for part in _apart(ended):
-            ids = np.array([each.task.client for each in part], dtype=np.int64)
-            inclusion = np.array([each.task.inclusion for each in part])
-            kept: dict[str, list[float]] = {name: [] for name, _ in part[0].task.kept}
-            for each in part:
-                for name, value in each.task.kept:
-                    kept[name].append(value)
-            choice = Choice(ids, None if np.isnan(inclusion).any() else inclusion, kept=kept)
-            outcome = _outcome(part, self._reports(part))
-            check_reports(policy, outcome)
-            may = view.available.copy()
-            may[ids] = True  # they could be chosen when they were asked
-            state.policy = observe(policy, state.policy, replace(view, available=may), choice, outcome)
-        return view
+        """Let the policy learn from what has ended."""
+        state, view = self.state, self.view()
+        state.policy = tell(self.policy, state.policy, lessons(view, ended, _find, self._reports))
+        return replace(view, round=self.stream.version, version=self.stream.version - 1)
 
     def _reports(self, part: list[Ended]) -> dict[str, Any]:
         """What the clients of these tasks report, NaN for those whose update is not used."""
@@ -299,30 +263,6 @@ class _Play:
         return found
 
 
-def _mask(ids: Any, count: int) -> Bools:
-    found = np.zeros(count, dtype=np.bool_)
-    found[np.array(ids, dtype=np.int64)] = True
-    return found
-
-
-def _apart(ended: list[Ended]) -> list[list[Ended]]:
-    """In parts, in their order, in which no client is twice."""
-    found: list[list[Ended]] = []
-    seen: set[Any] = set()
-    for each in ended:
-        if not found or each.task.client in seen:
-            found.append([])
-            seen = set()
-        found[-1].append(each)
-        seen.add(each.task.client)
-    return found
-
-
-def _outcome(ended: list[Ended], reports: dict[str, Any]) -> Outcome:
-    """How these tasks ended."""
-    return Outcome(
-        np.array([each.status for each in ended], dtype=np.int8),
-        [each.duration for each in ended],
-        [each.loss for each in ended],
-        {**reports, "staleness": np.array([float(each.staleness) for each in ended])},
-    )
+def _find(clients: Sequence[Any]) -> Ints:
+    """In a simulated run, clients are numbers."""
+    return np.array(clients, dtype=np.int64)

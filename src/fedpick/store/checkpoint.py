@@ -9,6 +9,7 @@ import numpy as np
 from fedpick.core.errors import ContractError, StateError
 from fedpick.core.state import pack, unpack
 from fedpick.core.types import Ints
+from fedpick.engine.asking import Asker
 from fedpick.engine.flight import Flight
 from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Stream
@@ -38,7 +39,7 @@ class StreamState:
         draw: of the world's present step; None: nothing was drawn yet.
         models: by version, those that tasks in flight were sent; none if nothing is trained.
         trained: what tasks answer, if they are trained already.
-        policies: with other cohort sizes, as they were made; not stored.
+        asker: of the policy; not stored.
     """
 
     stream: Stream
@@ -48,7 +49,7 @@ class StreamState:
     draw: Draw | None = None
     models: dict[int, Any] = field(default_factory=dict)
     trained: dict[int, Trained] = field(default_factory=dict)
-    policies: dict[int, Any] = field(default_factory=dict)
+    asker: Asker | None = None
 
     def pack(self) -> dict[str, Any]:
         """As named arrays."""
