@@ -229,3 +229,15 @@ def test_staleness_and_work_are_scores(tmp_path):
     assert frame.loc["", "tasks"] == 24
     assert math.isnan(frame.loc["", "stale_mean"])
     assert "mean staleness" in results._sheet.heads
+
+
+def test_the_methods_paragraph_says_what_the_paces_are_and_cites_them(tmp_path):
+    results = fp.load(both(tmp_path, seeds=3), target=0.8)
+    text = results.table("methods")
+    assert r"without rounds~\cite{nguyen2022federated} at the pace \texttt{buffered(concurrency=6, size=3)}" in text
+    assert r"until the model has moved 40 times" in text
+    assert r"until 80\% is reached, as ratios for the same policy and seed" in text
+    assert "nguyen2022federated" in results.table("bibtex")
+    other = fp.load(make(tmp_path / "c", pace="buffered(concurrency=6, mixing='hinge', size=1)"))
+    assert "xie2019asynchronous" in other.table("bibtex")
+    assert "Paces are compared" not in other.table("methods")

@@ -49,7 +49,7 @@ def _markdown(sheet: Sheet) -> str:
 
     def cell(cell: Cell) -> str:
         below = f"**{cell.below}**" if cell.clear else cell.below
-        return cell.main + (f" ({below})" if below else "")
+        return cell.main.replace("*", "\\*") + (f" ({below})" if below else "")
 
     lines = [
         "| " + " | ".join([*sheet.names, *sheet.heads]) + " |",
