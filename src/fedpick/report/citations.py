@@ -8,7 +8,7 @@ from fedpick._version import __version__
 from fedpick.core.errors import bare_name
 from fedpick.policies.about import Paper
 
-__all__ = ["DATA", "WORLDS", "bibtex", "cited_policies", "keys_of", "papers"]
+__all__ = ["DATA", "WORLDS", "bibtex", "cited_pace", "cited_policies", "keys_of", "papers"]
 
 # Papers of data sets, and this library; those of policies are in their files.
 _OTHERS = (
@@ -41,6 +41,21 @@ _OTHERS = (
         "journal = {arXiv preprint arXiv:1702.05373}",
     ),
     Paper(
+        "nguyen2022federated",
+        "Nguyen, John and Malik, Kshitiz and Zhan, Hongyuan and Yousefpour, Ashkan and Rabbat, Mike and "
+        "Malek, Mani and Huba, Dzmitry",
+        "Federated Learning with Buffered Asynchronous Aggregation",
+        2022,
+        "booktitle = {International Conference on Artificial Intelligence and Statistics}",
+    ),
+    Paper(
+        "xie2019asynchronous",
+        "Xie, Cong and Koyejo, Sanmi and Gupta, Indranil",
+        "Asynchronous Federated Optimization",
+        2019,
+        "journal = {arXiv preprint arXiv:1903.03934}",
+    ),
+    Paper(
         "fedpick",
         "{The fedpick authors}",
         "{fedpick}: client selection for federated learning",
@@ -64,6 +79,17 @@ DATA = {
     "emnist-letters": ("cohen2017emnist",),
     "emnist-digits": ("cohen2017emnist",),
 }
+
+
+def cited_pace(text: str) -> list[str]:
+    """Keys for a pace: of FedBuff, or with a mixing of FedAsync.
+
+    >>> cited_pace("buffered(concurrency=30, size=10)"), cited_pace("rounds(deadline=30)")
+    (['nguyen2022federated'], [])
+    """
+    if not text.startswith("buffered("):
+        return []
+    return ["xie2019asynchronous" if re.search(r"\bmixing=['\"]", text) else "nguyen2022federated"]
 
 
 def papers() -> dict[str, Paper]:

@@ -49,7 +49,7 @@ def _markdown(sheet: Sheet) -> str:
 
     def cell(cell: Cell) -> str:
         below = f"**{cell.below}**" if cell.clear else cell.below
-        return cell.main + (f" ({below})" if below else "")
+        return cell.main.replace("*", "\\*") + (f" ({below})" if below else "")
 
     lines = [
         "| " + " | ".join([*sheet.names, *sheet.heads]) + " |",
@@ -57,7 +57,8 @@ def _markdown(sheet: Sheet) -> str:
         *("| " + " | ".join([*map(safe, row.names), *map(cell, row.cells)]) + " |" for row in sheet.rows),
     ]
     notes = [f"- {safe(note)}".replace("differences are", "in brackets are differences") for note in sheet.notes]
-    return "\n".join([safe(sheet.title), "", *lines, *(["", *notes] if notes else [])]) + "\n"
+    said = [each for sentence in sheet.verdict for each in ("", safe(sentence))]
+    return "\n".join([safe(sheet.title), "", *lines, *said, *(["", *notes] if notes else [])]) + "\n"
 
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--"}
@@ -90,7 +91,7 @@ def _latex(sheet: Sheet) -> str:
         if any(cell.below for cell in row.cells):
             below = [rf"\textbf{{{number(c.below)}}}" if c.clear else number(c.below) for c in row.cells]
             lines.append(" & ".join([*[""] * len(row.names), *below]).lstrip() + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in sheet.notes)]
+    lines += [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in (*sheet.verdict, *sheet.notes))]
     return "\n".join(lines) + "\n"
 
 
@@ -108,9 +109,10 @@ def _html(sheet: Sheet) -> str:
         + "</tr>"
         for row in sheet.rows
     )
+    said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sheet.verdict)
     notes = "".join(f"<p><small>{html.escape(note)}</small></p>" for note in sheet.notes)
     title = f"<caption>{html.escape(sheet.title)}</caption>"
-    return f"<div><table>{title}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
+    return f"<div><table>{title}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{said}{notes}</div>"
 
 
 _CSV = (  # columns before the score
@@ -126,12 +128,22 @@ def _cell(value: Any) -> Any:
     return printable(f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value)
 
 
+def _ratios(ratios: list[dict[str, Any]], key: str) -> Any:
+    """Ratios to another pace; several are separated by semicolons."""
+    texts = [_to(each["to"]) if key == "to" else each[key] for each in ratios]
+    return texts[0] if len(texts) == 1 else "; ".join(map(str, texts))
+
+
+def _to(other: dict[str, str]) -> Any:
+    return _cell(f"{other['policy']}, {other['pace']}")
+
+
 def _csv(data: dict[str, Any]) -> str:
     """One line per row of the table and score, with all digits."""
     rows = []
     for row in data["rows"]:
         for name, score in row["scores"].items():
-            gap = score.get("difference", {})
+            gap, ratios = score.get("difference", {}), score.get("ratios", [])
             rows.append(
                 {
                     **{key: _cell(row[key]) for key in _CSV},
@@ -139,6 +151,7 @@ def _csv(data: dict[str, Any]) -> str:
                     **{key: score[key] for key in ("mean", "low", "high", "n")},
                     "reached": score.get("reached"),
                     **{f"difference_{key}": _cell(gap.get(key)) for key in ("to", "mean", "low", "high", "n", "clear")},
+                    **{f"ratio_{key}": _ratios(ratios, key) for key in ("to", "mean", "low", "high", "n", "clear")},
                     "seeds": " ".join(map(str, row["seeds"])),
                     "values": " ".join("nan" if value is None else repr(value) for value in score["values"]),
                 }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fedpick.core.errors import bare_name, unknown_name
 from fedpick.core.metrics import direction
 from fedpick.report.run_data import RunData
-from fedpick.report.runs import RunInfo
+from fedpick.report.runs import RunInfo, is_buffered
 from fedpick.report.scores import metrics_of
 
 __all__ = ["Block", "Group", "base_of", "direction_of", "evaluated", "grouped", "reference_policy", "span"]
@@ -28,6 +28,16 @@ class Block(NamedTuple):
     def simulated(self) -> bool:
         """Whether its clients and its time are simulated."""
         return self.engine == "simulator"
+
+    @property
+    def buffered(self) -> bool:
+        """Whether there are no rounds: a row of its records is a move of the model."""
+        return is_buffered(self.pace)
+
+    @property
+    def place(self) -> "Block":
+        """Everything but the pace: in one place, with one seed, all paces meet the same clients."""
+        return self._replace(pace="")
 
 
 def _block(run: RunInfo) -> Block:

@@ -50,6 +50,7 @@ class Sheet:
     heads: list[str]  # headings of the columns of numbers
     rows: list[Row]
     notes: list[str] = field(default_factory=list)  # below the table
+    verdict: list[str] = field(default_factory=list)  # sentences between table and notes
 
 
 def fold(text: str, width: int) -> list[str]:
@@ -160,6 +161,9 @@ def lay(sheet: Sheet, width: int) -> Iterator[Line]:
         parts = [list(_part(columns, _folded(sheet, width), GAP)) for columns in above]
     for i, lines in enumerate(parts):
         yield from [[], *lines] if i else lines
+    for sentence in sheet.verdict:
+        for text in textwrap.wrap(sentence, width, break_on_hyphens=False):
+            yield [(text, "")]
     for note in sheet.notes:
         for text in textwrap.wrap(note, width, break_on_hyphens=False):
             yield [(text, "dim")]

@@ -9,6 +9,7 @@ from fedpick.data.settings import OWN, TRAINING, known_name, usual_partition
 from fedpick.report import citations
 from fedpick.report.formats import latex_text
 from fedpick.report.layout import listed
+from fedpick.report.paces import comparisons
 from fedpick.report.summaries import Summary
 from fedpick.report.tables import group_name
 from fedpick.store.manifest import read_manifest
@@ -32,6 +33,7 @@ def cited(blocks: Sequence[Sequence[Summary]]) -> list[str]:
     for rows in blocks:
         block = rows[0].group.block
         keys += citations.keys_of(block.world, citations.WORLDS) + citations.keys_of(block.data, citations.DATA)
+        keys += citations.cited_pace(block.pace)
         keys += [key for row in rows for key in citations.cited_policies(row.group.policy)]
     return list(dict.fromkeys([*keys, "fedpick"]))
 
@@ -42,10 +44,28 @@ def _where(rows: Sequence[Summary]) -> str:
     clients = max(row.group.num_clients for row in rows)
     rounds = len(group.runs[0].rounds)
     cohort = "the policy's number of" if block.cohort_size is None else f"{block.cohort_size:,}"
+    if block.buffered:
+        return _without_rounds(rows, clients)
     if not block.simulated:
         return f"{cohort} of {clients:,} real clients in each of {rounds:,} rounds (server: {latex_text(block.engine)})"
-    world = f"the world {_code(str(block.world))}{_cite(citations.keys_of(block.world, citations.WORLDS))}"
-    text = f"{cohort} of {clients:,} clients in each of {rounds:,} rounds in {world}"
+    pace = f" at the pace {_code(block.pace)}" if block.pace else ""
+    return f"{cohort} of {clients:,} clients in each of {rounds:,} rounds{pace} in {_world(rows)}"
+
+
+def _without_rounds(rows: Sequence[Summary], clients: int) -> str:
+    """The same of asynchronous training."""
+    block, group = rows[0].group.block, rows[0].group
+    server = "" if block.simulated else f" (real clients; server: {latex_text(block.engine)})"
+    text = f"whom of {clients:,} clients to ask whenever others have answered{server}, without rounds"
+    text += f"{_cite(citations.cited_pace(block.pace))} at the pace {_code(block.pace)}, until the model has moved "
+    text += f"{len(group.runs[0].rounds):,} times"
+    return f"{text}, in {_world(rows)}" if block.simulated else text
+
+
+def _world(rows: Sequence[Summary]) -> str:
+    """World and data of a block."""
+    block, group = rows[0].group.block, rows[0].group
+    text = f"the world {_code(str(block.world))}{_cite(citations.keys_of(block.world, citations.WORLDS))}"
     if block.data is None:
         return text + "; only the selection is simulated"
     partition, more, whole = _defaults(group.runs[0].info.folder)
@@ -102,6 +122,13 @@ def paragraph(blocks: Sequence[Sequence[Summary]], reference: str) -> str:
             )
     if fewest > 1:
         sentences.append("We give means over seeds with 95\\,\\% $t$-intervals.")
+    levels = sorted({latex_text(str(each.row.target)) for each in comparisons(rows) if each.row.target is not None})
+    if levels:
+        sentences.append(
+            f"Paces are compared by the simulated time, the traffic and the clients' trainings until {listed(levels)} is "
+            "reached, as ratios for the same policy and seed: geometric means over seeds with 95\\,\\% $t$-intervals of "
+            "the logarithms."
+        )
     oracles = [name for name in names if name.endswith("(oracle)")]
     if oracles:
         sentences.append(f"{listed([_code(each) for each in oracles])} knows what no server knows and is a bound.")

@@ -8,8 +8,9 @@ from fedpick.core.errors import printable
 from fedpick.core.metrics import LABELS, Target, main_metric
 from fedpick.report import scores
 from fedpick.report.groups import Group, direction_of, evaluated, span
+from fedpick.report.paces import is_mixed
 from fedpick.report.run_data import RunData
-from fedpick.report.runs import RunInfo
+from fedpick.report.runs import RunInfo, is_buffered
 from fedpick.report.summaries import Summary, shown_metrics, user_trainer
 
 __all__ = ["legend", "row_notes", "run_notes"]
@@ -23,7 +24,8 @@ ENOUGH = 5  # seeds; with fewer, an interval depends strongly on the distributio
 def legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given: bool) -> list[str]:
     """How to read a table that shows these scores; a target that the user gave needs no explanation."""
     lines = []
-    cells = [row.scores[name] for row in rows for name in shown]
+    cells = [row.scores[name] for row in rows for name in shown if name in row.scores]
+    until = next((name for name in ("rounds_to", "tasks_to") if name in shown), "")
     gaps = [cell.difference for cell in cells if cell.difference is not None]
     if gaps:
         lines.append(
@@ -34,18 +36,29 @@ def legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given:
         lines.append("± is a 95% interval over seeds")
     if any(cell.over.half == 0 for cell in cells) or any(gap.half == 0 != gap.mean for gap in gaps):
         lines.append("without ±: all seeds give the same number, so there is no interval")
-    if "rounds_to" in shown and any(row.target is not None for row in rows):
+    if until and any(row.target is not None for row in rows):
         lines += [] if given else _default_targets(rows, reference)
-        every = _evaluated_every(row for row in rows if "rounds_to" in row.scores)
-        if every > 1:
-            lines.append(f"models are evaluated every {every} rounds: rounds to the target are multiples of {every}")
-        missed = [row.scores["rounds_to"] for row in rows if row.scores["rounds_to"].reached != len(row.group.runs)]
+        every = _evaluated_every(row for row in rows if until in row.scores)
+        if every > 1 and until == "rounds_to":
+            what = "moves" if all(row.group.block.buffered for row in rows) else "rounds"
+            lines.append(f"models are evaluated every {every} {what}: {what} to the target are multiples of {every}")
+        elif every > 1:
+            lines.append(f"models are evaluated every {every} rounds or moves: a target is reached at one of these")
+        missed = [row.scores[until] for row in rows if row.scores[until].reached != len(row.group.runs)]
         if missed:
             some = next((each for each in missed if each.reached), missed[0])
             lines.append(
                 f"({some.reached} of {len(some.values)}): number of seeds that reached the target; the mean is over "
                 "those, without interval or difference"
             )
+    if any(row.group.block.buffered for row in rows) and "stale_mean" in shown:
+        lines.append("staleness: moves of the model between asking a client and using its answer; a fresh one has 0")
+    if is_mixed(rows) and until:
+        first = "rounds" if any(not row.group.block.buffered for row in rows) else "the first pace"
+        lines.append(
+            f"times sooner, times the ...: compared with {first}, for the same policy; geometric means over seeds, in "
+            "brackets 95% intervals (*: it excludes 1). A client task is one client's training, used or not"
+        )
     more = [printable(name) for name in shown_metrics(rows) if name not in shown] if rows[0].metric in shown else []
     if more:
         lines.append(f"not shown here, but in CSV and JSON: {', '.join(more)}")
@@ -62,6 +75,7 @@ def _default_targets(rows: Sequence[Summary], reference: str) -> list[str]:
     lines = []
     for metric, targets in found.items():
         texts, has = " and ".join(printable(str(each)) for each in targets), f"{printable(reference)} has at the end"
+        has += " under the worse pace" if is_mixed(rows) else ""
         label = LABELS.get(metric, printable(metric))
         if direction_of((row.group for row in rows), metric) == "larger":
             digits = " to a whole percent" if metric == "accuracy" else ""
@@ -123,7 +137,8 @@ def run_notes(runs: Sequence[RunData], waiting: Sequence[RunInfo], absent: str, 
     if short:
         many = "the run is" if len(runs) == 1 else f"{len(short)} of {len(runs)} runs are"
         at, of = span(runs[i].reached for i in short), span(planned[i] for i in short)
-        found.append(f"{many} not complete: at round {at} of {of}; if stopped, fedpick resume FOLDER continues")
+        what = "move" if all(is_buffered(runs[i].info.pace) for i in short) else "round"
+        found.append(f"{many} not complete: at {what} {at} of {of}; if stopped, fedpick resume FOLDER continues")
     return found
 
 
@@ -137,9 +152,9 @@ def _pairing(rows: Sequence[Summary], reference: str) -> list[str]:
     """Where runs cannot be compared, or only in part: other lengths, other seeds, no reference."""
     found = []
     groups = [row.group for row in rows]
-    lasts = [run.reached for group in groups for run in group.runs]
-    if len(set(lasts)) > 1:
-        found.append(f"the runs have {span(lasts)} rounds; all scores are of the first {min(lasts):,} rounds")
+    for what, lasts in _lengths(groups).items():
+        if len(set(lasts)) > 1:
+            found.append(f"the runs have {span(lasts)} {what}; all scores are of the first {min(lasts):,} {what}")
     for group, base in ((row.group, row.base) for row in rows):
         if base is not None and base.seeds != group.seeds:
             common = [seed for seed in group.seeds if seed in base.seeds]
@@ -159,6 +174,16 @@ def _pairing(rows: Sequence[Summary], reference: str) -> list[str]:
             f"the reference {reference} has several versions of its code, so no differences are computed; name one: "
             f"--reference '{versions[-1]}'"
         )
+    return found
+
+
+def _lengths(groups: Sequence[Group]) -> dict[str, list[int]]:
+    """How long the runs are, by what counts: rounds, or moves of the model under a pace without."""
+    found: dict[str, list[int]] = {}
+    moving = {group.block.pace for group in groups if group.block.buffered}
+    for group in groups:
+        name = f"moves of the model under {printable(group.block.pace)}" if len(moving) > 1 else "moves of the model"
+        found.setdefault(name if group.block.buffered else "rounds", []).extend(run.reached for run in group.runs)
     return found
 
 

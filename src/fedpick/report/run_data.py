@@ -9,7 +9,7 @@ from fedpick._support.extras import needed
 from fedpick.core.errors import StoreError
 from fedpick.core.types import Ints
 from fedpick.report import scores
-from fedpick.report.runs import RunInfo
+from fedpick.report.runs import RunInfo, is_buffered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,7 @@ class RunData:
 
     info: RunInfo
     all_rounds: "pa.Table"  # all rounds of the run
-    rounds: "pa.Table"  # the rounds that all compared runs have
+    rounds: "pa.Table"  # the rounds that all compared runs of its pace have
     scores: dict[str, float]  # of `rounds`
     counts: Ints  # how often each client was chosen in `rounds`
     unusable: int  # answers that were not finite
@@ -50,6 +50,11 @@ def _last(rounds: "pa.Table") -> int:
     return int(rounds["round"].to_numpy().max(initial=0))
 
 
+def _kind(run: RunInfo) -> str:
+    """What its rounds are: rounds of any pace, or moves of the model under one without."""
+    return run.pace if is_buffered(run.pace) else ""
+
+
 def selections_until(info: RunInfo, last: int, *more: str) -> "pa.Table":
     """The selections of a run up to this round: the columns that scores need, and those of `more` that exist."""
     from fedpick import store
@@ -67,7 +72,8 @@ def selections_until(info: RunInfo, last: int, *more: str) -> "pa.Table":
 def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> RunData:
     from fedpick import store
 
-    selections, common = selections_until(info, last), _until(rounds, last)
+    more = ["staleness"] if "flying" in rounds.column_names else []
+    selections, common = selections_until(info, last, *more), _until(rounds, last)
     names = None if info.simulated else store.read_clients(info.folder)
     largest = int(selections["client"].to_numpy().max(initial=-1)) + 1
     joined = max(filter(None, common["joined"].to_pylist()), default=0) if "joined" in common.column_names else 0
@@ -90,7 +96,9 @@ def _score(info: RunInfo, rounds: "pa.Table", last: int, alone: bool) -> RunData
 def read_runs(
     runs: Sequence[RunInfo], most: int | None = None, each: bool = False
 ) -> tuple[list[RunData], list[RunInfo]]:
-    """Read runs and score the rounds that all have; returns also the runs without rounds.
+    """Read runs and score the rounds that all of a pace have; returns also the runs without rounds.
+
+    A move of the model is no round: runs without rounds are as long as all with the same pace.
 
     Args:
         runs: to read.
@@ -109,12 +117,15 @@ def read_runs(
     for run, table in zip(begun, tables, strict=True):
         if not len(table):
             raise StoreError(f"{run.folder}: has no rounds in its rounds.parquet; restore it from a backup")
-    last = min(_last(table) for table in tables)
     if most is not None:
-        tables, last = [_until(table, most) for table in tables], min(last, most)
+        tables = [_until(table, most) for table in tables]
+    lasts: dict[str, int] = {}
     for run, table in zip(begun, tables, strict=True):
+        lasts[_kind(run)] = min(_last(table), lasts.get(_kind(run), _last(table)))
+    for run, table in zip(begun, tables, strict=True):
+        last = _last(table) if each else lasts[_kind(run)]
         try:
-            found.append(_score(run, table, _last(table) if each else last, alone=len(begun) == 1))
+            found.append(_score(run, table, last, alone=len(begun) == 1))
         except (KeyError, TypeError, ValueError, arrow.ArrowException) as error:
             raise StoreError(
                 f"{run.folder}: its tables are not a run's ({type(error).__name__}: {error}); restore a backup"

@@ -15,7 +15,7 @@ from fedpick.core.errors import StoreError, UnknownNameError, find_name, printab
 from fedpick.experiment.worlds import MOST_CLIENTS
 from fedpick.store.manifest import LABELS, MANIFEST, numbers_of, read_manifest
 
-__all__ = ["RunInfo", "find_runs", "planned_runs", "read_info", "readable_runs", "stored_labels"]
+__all__ = ["RunInfo", "find_runs", "is_buffered", "planned_runs", "read_info", "readable_runs", "stored_labels"]
 
 DEEPEST = 3  # levels below a folder that are searched for runs
 NAMED = 3  # unreadable folders that warnings name one by one
@@ -31,6 +31,11 @@ SETTINGS = (
 )  # of a run, in frames and trackers
 _FREE = ("seed", "rounds", "checkpoint_every")  # settings that may differ between the seeds of one configuration
 _ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # for manifests without "about"
+
+
+def is_buffered(pace: str) -> bool:
+    """Whether a pace, as text, is one without rounds."""
+    return pace.startswith("buffered(")
 
 
 @dataclass(frozen=True)

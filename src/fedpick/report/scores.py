@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    *("METRICS", "cep", "counts", "fresh_starts", "jain", "last_metrics", "metrics_of", "reach", "staleness"),
-    *("success_ratio", "summary", "trouble", "unusable", "with_status"),
+    *("METRICS", "TO", "cep", "counts", "fresh_starts", "jain", "last_metrics", "metrics_of", "reach", "staleness"),
+    *("success_ratio", "summary", "tasks", "trouble", "unusable", "with_status"),
 ]
 
 METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")  # the first columns of metrics in a frame
@@ -24,10 +24,12 @@ METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")  # t
 # Columns of frames and CSV besides metrics: a metric with one of these names is shown as "metric_...".
 _TAKEN = (
     *("returned", "success", "hours", "jain", "variance", "never", "staleness", "messages", "gigabytes"),
-    *("rounds_to", "hours_to", "gigabytes_to", "policy", "world", "cohort_size", "data", "train", "seed", "engine"),
+    *("tasks", "flying", "stale_mean", "stale_max", "rounds_to", "hours_to", "gigabytes_to", "messages_to", "tasks_to"),
+    *("policy", "world", "cohort_size", "data", "train", "seed", "engine"),
     *("code", "pace", "oracle", "num_clients", "rounds", "folder", "target", "target_metric"),
 )
 _PREFIX = "metric_"
+TO = ("rounds", "hours", "gigabytes", "messages", "tasks")  # what a target takes; the scores have "_to" at their end
 
 
 def _column(table: "pa.Table", name: str) -> Floats:
@@ -40,8 +42,17 @@ def cep(rounds: "pa.Table") -> Floats:
     return np.cumsum(_column(rounds, "done"))
 
 
+def tasks(rounds: "pa.Table") -> Floats:
+    """Tasks given to clients in each round: the chosen; without rounds, those asked since the model last moved."""
+    given = _column(rounds, "chosen")
+    if "asked" not in rounds.column_names:
+        return given
+    asked = _column(rounds, "asked")
+    return np.where(np.isfinite(asked), asked, given)
+
+
 def success_ratio(rounds: "pa.Table") -> float:
-    """The share of the chosen clients that answered in time (DONE or SURPLUS)."""
+    """The share of the tasks that ended with an answer in time (DONE or SURPLUS)."""
     asked = _column(rounds, "chosen").sum()
     answered = _column(rounds, "done").sum() + _column(rounds, "surplus").sum()
     return float(answered / asked) if asked else 0.0
@@ -138,7 +149,7 @@ def trouble(selections: "pa.Table", most: int = 10) -> list[dict[str, Any]]:
 
 
 def reach(rounds: "pa.Table", metric: str, target: float, *, smaller: bool = False) -> dict[str, float] | None:
-    """Rounds, simulated hours and gigabytes until a metric of `metrics_of` reached the target; None if it never did.
+    """What it took until a metric of `metrics_of` reached the target, as in `TO`; None if it never did.
 
     If smaller is better, values have to fall to the target.
     """
@@ -151,7 +162,19 @@ def reach(rounds: "pa.Table", metric: str, target: float, *, smaller: bool = Fal
         "rounds": float(rounds["round"][at].as_py()),  # a deployment may lack rounds
         "hours": float(rounds["clock"][at].as_py()) / 3600.0,
         "gigabytes": float(_column(rounds, "megabytes")[: at + 1].sum()) / 1e3,
+        "messages": float(_column(rounds, "messages")[: at + 1].sum()),
+        "tasks": float(tasks(rounds)[: at + 1].sum()),
     }
+
+
+def _flow(rounds: "pa.Table", selections: "pa.Table") -> dict[str, float]:
+    """Without rounds: how stale the answers were that were used, and how many clients worked."""
+    if "flying" not in rounds.column_names or "staleness" not in selections.column_names:
+        return {}
+    stale = _column(selections, "staleness")[with_status(selections, Status.DONE)]
+    stale, flying = stale[np.isfinite(stale)], _column(rounds, "flying")
+    found = {} if not np.isfinite(flying).any() else {"flying": float(np.nanmean(flying))}
+    return found | ({"stale_mean": float(stale.mean()), "stale_max": float(stale.max())} if len(stale) else {})
 
 
 def summary(rounds: "pa.Table", selections: "pa.Table", num_clients: int) -> dict[str, float]:
@@ -167,5 +190,7 @@ def summary(rounds: "pa.Table", selections: "pa.Table", num_clients: int) -> dic
         "staleness": float(staleness(selections, num_clients, last).mean()),
         "messages": float(_column(rounds, "messages").sum()),
         "gigabytes": float(_column(rounds, "megabytes").sum()) / 1e3,
+        "tasks": float(tasks(rounds).sum()),
+        **_flow(rounds, selections),
         **last_metrics(rounds),
     }

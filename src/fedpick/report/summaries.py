@@ -94,14 +94,14 @@ def _default_target(anchor: Group, metric: str, larger: bool) -> float | None:
 def _set_targets(
     groups: Sequence[Group], reference: str, given: Target | None, mains: Mapping[Block, str | None]
 ) -> dict[Block, Target]:
-    """Set the target of each block that has its metric.
+    """Set the target of each place that has its metric, the same for all its paces.
 
-    Every run there gets the scores rounds_to, hours_to and gigabytes_to: at the first evaluation that reached the
-    target, NaN if none did.
+    Every run there gets the scores of `scores.TO`, such as rounds_to: at the first evaluation that reached the target,
+    NaN if none did. With several paces, the default is the one of them that is easiest to reach.
     """
     targets: dict[Block, Target] = {}
-    for block, main in mains.items():
-        inside = [group for group in groups if group.block == block]
+    for place, main in mains.items():
+        inside = [group for group in groups if group.block.place == place]
         runs = [run for group in inside for run in group.runs]
         metric = given.metric if given is not None and given.metric is not None else main
         if metric is None or metric not in evaluated(inside):
@@ -109,15 +109,28 @@ def _set_targets(
         way = direction_of(inside, metric)
         if way is None or (given is None and any(scores.fresh_starts(run.rounds) for run in runs)):
             continue
-        anchor = next((group for group in inside if reference in (group.label, group.policy)), inside[0])
-        value = _default_target(anchor, metric, way == "larger") if given is None else given.value
+        value = None if given is None else given.value
         if value is None:
-            continue
-        targets[block] = Target(metric, value)
+            found = [_default_target(each, metric, way == "larger") for each in _anchors(inside, reference)]
+            known = [each for each in found if each is not None]
+            if not known:
+                continue
+            value = min(known) if way == "larger" else max(known)
+        targets[place] = Target(metric, value)
         for run in runs:
             took = scores.reach(run.rounds, metric, value, smaller=way == "smaller") or {}
-            run.scores.update({f"{key}_to": took.get(key, math.nan) for key in ("rounds", "hours", "gigabytes")})
+            run.scores.update({f"{key}_to": took.get(key, math.nan) for key in scores.TO})
     return targets
+
+
+def _anchors(inside: Sequence[Group], reference: str) -> list[Group]:
+    """The group of the reference under each pace of a place, or the first where there is none."""
+    paces: dict[str, list[Group]] = {}
+    for group in inside:
+        paces.setdefault(group.block.pace, []).append(group)
+    return [
+        next((group for group in each if reference in (group.label, group.policy)), each[0]) for each in paces.values()
+    ]
 
 
 def summaries(
@@ -125,15 +138,15 @@ def summaries(
 ) -> list[Summary]:
     """The rows of the table; the other arguments are those of `Results`."""
     groups = grouped(runs, reference)
-    blocks = dict.fromkeys(group.block for group in groups)
-    mains = {block: _main([group for group in groups if group.block == block], metric) for block in blocks}
+    places = dict.fromkeys(group.block.place for group in groups)
+    mains = {place: _main([group for group in groups if group.block.place == place], metric) for place in places}
     targets = _set_targets(groups, reference, target, mains)
     rows = []
     for group in groups:
         base = base_of(group, groups, reference)
         found = {name: _score(group, name, base) for name in group.runs[0].scores}
         kept = {name: each for name, each in found.items() if each is not None}
-        rows.append(Summary(group, base, targets.get(group.block), kept, mains[group.block]))
+        rows.append(Summary(group, base, targets.get(group.block.place), kept, mains[group.block.place]))
     return rows
 
 

@@ -12,6 +12,8 @@ from fedpick.report.groups import Group, span
 from fedpick.report.intervals import Interval
 from fedpick.report.layout import SAME, Cell, Row, Sheet
 from fedpick.report.notes import legend
+from fedpick.report.paces import Comparison, Ratio, comparisons, is_mixed, pace_verdict, ratio_cells, traffic
+from fedpick.report.run_data import RunData
 from fedpick.report.summaries import Score, Summary, shown_metrics
 
 __all__ = [
@@ -26,6 +28,7 @@ COLUMNS = {  # score -> heading, digits; `as_data` has the other scores, too
     "jain": ("fairness (Jain)", 2),
     "never": ("never chosen", 2),
     "gigabytes": ("{sent}", 1),
+    "stale_mean": ("mean staleness", 2),
 }
 TRAINED = {  # the columns after the metrics if a model was trained; `as_data` has losses and gigabytes, too
     "worst_decile": ("worst tenth of clients", 3),
@@ -33,7 +36,18 @@ TRAINED = {  # the columns after the metrics if a model was trained; `as_data` h
     "hours_to": ("{time} to {target}", 2),
     "returned": ("models returned", 0),
     "jain": ("fairness (Jain)", 2),
+    "stale_mean": ("mean staleness", 2),
 }
+MIXED = {  # the same where paces are compared, of which rounds are no common measure
+    "worst_decile": ("worst tenth of clients", 3),
+    "hours_to": ("{time} to {target}", 2),
+    "gigabytes_to": ("{sent} to {target}", 1),
+    "messages_to": ("messages to {target}", 0),
+    "tasks_to": ("client tasks to {target}", 0),
+    "jain": ("fairness (Jain)", 2),
+    "stale_mean": ("mean staleness", 2),
+}
+_SOME = ("stale_mean",)  # of rows without rounds only: the others have none
 MOST_METRICS = 6  # in a table; `as_data` has the others, too
 _USUAL = ("none", "usual", "their own", "rounds")  # settings that a title leaves out
 
@@ -88,7 +102,20 @@ def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes
         }
         for row in rows
     ]
-    return dict(finite({"reference": reference, "target": target, "rows": found, "notes": list(notes)}))
+    of = {id(row): row_data for row, row_data in zip(rows, found, strict=True)}
+    for each in comparisons(rows):
+        scores: Any = of[id(each.row)]["scores"]
+        for name, ratio in each.ratios.items():
+            scores[name].setdefault("ratios", []).append(_ratio_data(ratio, each))
+    content = {"reference": reference, "target": target, "rows": found, "paces": _pace_verdict(rows)}
+    return dict(finite(content | {"notes": list(notes)}))
+
+
+def _ratio_data(ratio: Ratio, each: Comparison) -> dict[str, Any]:
+    known = ratio.n > 1
+    low, high = (ratio.low, ratio.high) if known else (None, None)
+    to = {"policy": each.base.group.label, "pace": each.base.group.block.pace or "rounds"}
+    return {"to": to, "mean": ratio.mean, "low": low, "high": high, "n": ratio.n, "clear": ratio.clear}
 
 
 # ---- columns
@@ -127,7 +154,7 @@ def fitting(rows: Sequence[Summary]) -> tuple[list[Summary], Units]:
         values = [by * value for value in score.values]
         return replace(score, values=values, over=times(score.over), difference=times(score.difference))
 
-    by = {"gigabytes": many, "hours": long, "hours_to": long}
+    by = {"gigabytes": many, "gigabytes_to": many, "hours": long, "hours_to": long}
     return [
         replace(row, scores={name: scaled(each, by.get(name, 1.0)) for name, each in row.scores.items()})
         for row in rows
@@ -149,11 +176,14 @@ def metric_columns(rows: Sequence[Summary], metrics: Sequence[str]) -> dict[str,
 def columns_of(rows: Sequence[Summary], units: Units) -> dict[str, tuple[str, int]]:
     """The scores that all rows have and that are not all 0, with headings and digits; for units see `fitting`."""
     common = {name for name in rows[0].scores if all(name in row.scores for row in rows)}
+    common |= {name for name in _SOME if any(name in row.scores for row in rows)}
+    mixed, moves = is_mixed(rows), all(row.group.block.buffered for row in rows)
     metrics = shown_metrics(rows)[:MOST_METRICS] if all(row.metric is not None for row in rows) else []
-    columns = metric_columns(rows, metrics) | TRAINED if metrics else COLUMNS
+    columns = metric_columns(rows, metrics) | (MIXED if mixed else TRAINED) if metrics else COLUMNS
     for name in ("hours", "hours_to", "gigabytes"):  # in some worlds nothing takes time, or nothing is sent
         if name in common and all(value == 0.0 for row in rows for value in row.scores[name].values):
             common -= {name, f"{name}_to"}
+    common -= {"gigabytes_to", "messages_to"} - {traffic(rows)}
     targets = {row.target for row in rows}
     target = printable(str(targets.pop() or "target")) if len(targets) == 1 else "target"
     simulated = all(row.group.block.simulated for row in rows)
@@ -162,7 +192,9 @@ def columns_of(rows: Sequence[Summary], units: Units) -> dict[str, tuple[str, in
         if name not in common:
             continue
         text = heading if name in metrics else units.fill(heading, target=target)
-        if name == "gigabytes" and max(row.scores[name].over.mean for row in rows) >= 100:
+        if moves and name == "rounds_to":
+            text = text.replace("rounds", "moves", 1)
+        if name in ("gigabytes", "gigabytes_to") and max(row.scores[name].over.mean for row in rows) >= 100:
             digits = 0
         found[name] = text if simulated else text.removeprefix("simulated "), units.digits(heading, digits)
     return found
@@ -224,14 +256,20 @@ def place_names(groups: Sequence[Group]) -> list[str]:
     return [", ".join(forms.get(key, "{}").format(place[key]) for key in varying) for place in places]
 
 
+def _pace_verdict(rows: Sequence[Summary]) -> list[str]:
+    """The sentences about paces, with the names of their places where there are several."""
+    places, varying = _places([row.group for row in rows])
+    named = [", ".join(each[key] for key in varying if key != "pace") for each in places]
+    return pace_verdict(rows, named)
+
+
 def _title(rows: Sequence[Summary], fixed: dict[str, str], words: str) -> str:
     runs = [run for row in rows for run in row.group.runs]
-    lasts, used = {run.reached for run in runs}, max(run.last for run in runs)
-    buffered = any(row.group.block.pace.startswith("buffered") for row in rows)
-    what = "rounds (moves of the model)" if buffered else "rounds"
-    rounds = f"{span(lasts)} {what}" if lasts == {used} else f"the first {used:,} of {span(lasts)} {what}"
+    kinds = {"rounds": [run for row in rows if not row.group.block.buffered for run in row.group.runs]}
+    kinds["moves of the model"] = [run for row in rows if row.group.block.buffered for run in row.group.runs]
+    rounds = " and ".join(_length(inside, what) for what, inside in kinds.items() if inside)
     of = f"{span(run.info.cohort_size for run in runs)} of {span(run.info.num_clients for run in runs)} clients a round"
-    if buffered:
+    if kinds["moves of the model"]:
         of = f"{span(run.info.num_clients for run in runs)} clients"
     seeds = {len(row.group.runs) for row in rows}
     over = f", {span(seeds)} seeds" if seeds != {1} else f", seed {span(run.info.seed for run in runs)}"
@@ -240,6 +278,11 @@ def _title(rows: Sequence[Summary], fixed: dict[str, str], words: str) -> str:
     settings = (fixed[key] for key in ("world", "pace", "data", "training") if fixed.get(key, "none") not in _USUAL)
     where = words or ", ".join(settings)
     return f"{where}: {rounds}, {of}{over}" if where else f"{rounds}, {of}{over}"
+
+
+def _length(runs: Sequence[RunData], what: str) -> str:
+    lasts, used = {run.reached for run in runs}, {run.last for run in runs}
+    return f"{span(lasts)} {what}" if lasts == used else f"the first {span(used)} of {span(lasts)} {what}"
 
 
 def make_sheet(
@@ -256,19 +299,21 @@ def make_sheet(
     """
     rows, units = fitting(rows)
     columns, (places, varying) = columns_of(rows, units), _places([row.group for row in rows])
-    targets = len({row.target for row in rows}) > 1 and "rounds_to" in columns
+    targets = len({row.target for row in rows}) > 1 and bool({"rounds_to", "tasks_to"} & columns.keys())
+    ratios = ratio_cells(rows)
     lines = []
-    for row, place in zip(rows, places, strict=True):
+    for at, (row, place) in enumerate(zip(rows, places, strict=True)):
         names = [group_name(row.group), *(place[key] for key in varying)]
         names += [printable(str(row.target or "–"))] if targets else []
-        no_time = () if row.takes_time else ("hours", "hours_to")
-        cells = [Cell("–") if name in no_time else cell_of(row.scores[name], columns[name][1]) for name in columns]
-        lines.append(Row(names, cells))
+        none = (*_SOME, "hours", "hours_to") if not row.takes_time else _SOME
+        known = {name for name in columns if name in row.scores and (name in _SOME or name not in none)}
+        cells = [cell_of(row.scores[name], columns[name][1]) if name in known else Cell("–") for name in columns]
+        lines.append(Row(names, [*cells, *(column[at] for _, column in ratios)]))
     fixed = {key: value for key, value in places[0].items() if key not in varying}
     names = ["policy", *varying, *(["target"] if targets else [])]
-    heads = [heading for heading, _ in columns.values()]
+    heads = [heading for heading, _ in (*columns.values(), *ratios)]
     below = [*legend(rows, list(columns), reference, given), *map(printable, notes)]
-    return Sheet(_title(rows, fixed, title), names, heads, lines, below)
+    return Sheet(_title(rows, fixed, title), names, heads, lines, below, _pace_verdict(rows))
 
 
 def trouble_table(rows: Sequence[dict[str, Any]]) -> Table:

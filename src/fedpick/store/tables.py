@@ -1,4 +1,4 @@
-"""Rounds and selections as Parquet tables: made from records, and read back whole or in parts.
+"""The tables of rounds and selections, in a joined file and in parts: found, checked, and read whole or by columns.
 
 A table is read only if its checksums are right, it is of the run whose folder it is in, and it covers each round once.
 """
@@ -11,111 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedpick.core.errors import ContractError, StoreError
+from fedpick.core.errors import StoreError
 from fedpick.core.types import Status
 from fedpick.store.manifest import MANIFEST, read_manifest, run_of
 from fedpick.store.parquet import TableFile, covers, pa, read_sealed
-from fedpick.store.records import ROUND_COLUMNS, UNSHOWN, Record, unpacked, unpacked_chances
+from fedpick.store.records import UNSHOWN, unpacked, unpacked_chances
 
 __all__ = [
     *("chain", "has_begun", "is_over", "joined_pieces", "last_part", "last_round", "parts_of", "reached"),
     *("read_census", "read_clients", "read_presence", "read_rounds", "read_selections"),
-    *("rounds_table", "selections_table", "table_files"),
+    *("read_uses", "table_files"),
 ]
 
 TABLES = ("rounds", "selections")
 NUMBER = 9 * "[0-9]"  # pattern of the last round in a part's file name
-_NAMES = [status.name for status in Status]
-
-
-def rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
-    """A row per record, with a column for each of these metrics."""
-    counts = np.array([np.bincount(r.status, minlength=len(_NAMES)) for r in records]).reshape(-1, len(_NAMES))
-    columns: dict[str, Any] = {
-        "round": pa.array([r.round for r in records], pa.int64()),
-        "clock": pa.array([r.clock for r in records], pa.float64()),
-        "seconds": pa.array([r.seconds for r in records], pa.float64()),
-        "available": pa.array([r.available for r in records], pa.int64()),
-        "chosen": pa.array([len(r.ids) for r in records], pa.int64()),
-    }
-    for i, name in enumerate(_NAMES):
-        columns[name.lower()] = pa.array(counts[:, i], pa.int64())
-    columns["messages"] = pa.array([r.messages for r in records], pa.int64())
-    if any(r.unusable for r in records):
-        columns["unusable"] = pa.array([r.unusable for r in records], pa.int64())
-    columns["megabytes"] = pa.array([r.megabytes for r in records], pa.float64())
-    columns["there"] = pa.array([r.there for r in records], pa.binary())
-    if any(r.joined is not None for r in records):
-        columns["joined"] = pa.array([r.joined for r in records], pa.int64())
-    columns["version"] = pa.array([r.version for r in records], pa.int64())
-    columns["sent_at"] = pa.array([r.sent_at for r in records], pa.float64())
-    columns["present"] = pa.array([r.present for r in records], pa.int64())
-    columns["mask"] = pa.array([r.mask for r in records], pa.binary())
-    columns["chances"] = pa.array([r.chances for r in records], pa.binary())
-    if any(len(r.late_ids) for r in records):
-        columns |= _late_columns(records)
-    if any(r.tasks is not None for r in records):
-        columns |= _stream_columns(records)
-    for name in metrics:
-        if name in ROUND_COLUMNS:
-            raise ContractError(f"the metric {name!r} has the name of a column of rounds.parquet; rename the metric")
-        values = [r.metrics.get(name) for r in records]
-        columns[name] = pa.array([None if value is None else float(value) for value in values], pa.float64())
-    return pa.table(columns)
-
-
-def _late_columns(records: list[Record]) -> dict[str, Any]:
-    """Late updates used in each round: how many, by how many rounds late, whose, and in which round they were sent."""
-    stale = [r.round - r.late_rounds for r in records]
-    return {
-        "late_used": pa.array([len(each) for each in stale], pa.int64()),
-        "staleness_mean": pa.array([float(each.mean()) if len(each) else None for each in stale], pa.float64()),
-        "staleness_max": pa.array([int(each.max()) if len(each) else None for each in stale], pa.int64()),
-        "late_clients": pa.array([r.late_ids.tolist() for r in records], pa.list_(pa.int64())),
-        "late_sent": pa.array([r.late_rounds.tolist() for r in records], pa.list_(pa.int64())),
-    }
-
-
-def _stream_columns(records: list[Record]) -> dict[str, Any]:
-    """Of each move of the model under `fp.Buffered`: clients asked, at work, and how stale the answers used were."""
-    stale = [[each.staleness for each in r.tasks or () if each.status == Status.DONE] for r in records]
-    return {
-        "asked": pa.array([r.asked for r in records], pa.int64()),
-        "flying": pa.array([r.flying for r in records], pa.int64()),
-        "staleness_mean": pa.array([float(np.mean(each)) if each else None for each in stale], pa.float64()),
-        "staleness_max": pa.array([int(max(each)) if each else None for each in stale], pa.int64()),
-    }
-
-
-def selections_table(records: list[Record]) -> pa.Table:
-    """A row per chosen client of each record."""
-
-    def joined(name: str, dtype: Any) -> Any:
-        parts = [getattr(r, name) for r in records]
-        return np.concatenate(parts).astype(dtype) if parts else np.empty(0, dtype)
-
-    rounds = np.repeat([r.round for r in records], [len(r.ids) for r in records]).astype(np.int64)
-    status = pa.DictionaryArray.from_arrays(pa.array(joined("status", np.int8)), pa.array(_NAMES))
-    ended = [each for r in records for each in r.tasks or ()]
-    tasks: dict[str, Any] = {}
-    if ended:
-        tasks = {
-            "task": pa.array([each.task.id for each in ended], pa.int64()),
-            "sent": pa.array([each.task.version for each in ended], pa.int64()),
-            "staleness": pa.array([each.staleness for each in ended], pa.int64()),
-            "weight": pa.array([each.weight for each in ended], pa.float64()),
-        }
-    return pa.table(
-        {
-            "round": rounds,
-            "client": joined("ids", np.int64),
-            "inclusion": joined("inclusion", np.float64),
-            "status": status,
-            "duration": joined("duration", np.float64),
-            "loss": joined("loss", np.float64),
-            **tasks,
-        }
-    )
 
 
 def last_round(part: Path) -> int:
@@ -125,13 +34,14 @@ def last_round(part: Path) -> int:
 
 def _checked(path: Path, name: str) -> TableFile:
     """A file that belongs where it is: it holds this table, is of this folder's run, and ends with the right round."""
-    folder = path.parent.parent if path.parent.name == "parts" else path.parent
+    part = path.name != f"{name}.parquet"  # by the file's name: the run's own folder may be called "parts"
+    folder = path.parent.parent if part else path.parent
     run = run_of(read_manifest(folder)) if (folder / MANIFEST).is_file() else None
     found = read_sealed(path)
     label, fix = found.label, "restore the right file from a backup, or remove the run's folder"
     if label.table != name or run not in (None, label.run):
         raise StoreError(f"{path}: is a table of {str(label.table)[:40]} of another run, or of another place; {fix}")
-    if path.parent.name == "parts" and label.last != last_round(path):
+    if part and label.last != last_round(path):
         raise StoreError(f"{path}: holds rounds {label.first} to {label.last}, which is not what its name says; {fix}")
     return found
 
@@ -311,11 +221,15 @@ def read_chances(path: str | os.PathLike[str], clients: int) -> tuple[NDArray[An
 
 
 def read_uses(path: str | os.PathLike[str]) -> pa.Table:
-    """A row per update that was used: columns "round" (in which it was used), "client" and "sent" (its own round)."""
-    chosen = _read(path, "selections", ["round", "client", "status"])
-    done = np.array(chosen["status"].to_pylist(), dtype=object) == Status.DONE.name
-    round, client = (chosen[name].to_numpy()[done].tolist() for name in ("round", "client"))
-    sent = list(round)
+    """A row per update that was used: columns "round" (in which it was used), "client" and "sent" (its own round).
+
+    Without rounds, they are moves of the model: an answer to version v could have been used in move v + 1.
+    """
+    chosen = _read(path, "selections", ["round", "client", "status", "sent"])
+    chosen = chosen.filter(np.array(chosen["status"].to_pylist(), dtype=object) == Status.DONE.name)
+    round, client = (chosen[name].to_pylist() for name in ("round", "client"))
+    versions = chosen["sent"].to_pylist() if "sent" in chosen.column_names else [None] * len(round)
+    sent = [own if version is None else version + 1 for own, version in zip(round, versions, strict=True)]
     for row in _read(path, "rounds", ["round", "late_clients", "late_sent"]).to_pylist():
         late = row.get("late_clients") or []
         round += [row["round"]] * len(late)

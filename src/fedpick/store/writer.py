@@ -13,6 +13,7 @@ from fedpick._support import atomic, user_code
 from fedpick.core.errors import StoreError
 from fedpick.store import manifest as manifests
 from fedpick.store import tables
+from fedpick.store.columns import rounds_table, selections_table
 from fedpick.store.lock import FolderLock
 from fedpick.store.manifest import MANIFEST, as_json, read_manifest
 from fedpick.store.parquet import Label, covers, pa, write_sealed
@@ -118,7 +119,7 @@ class Tables:
         last = records[-1].round
         first = records[0].round if after is None else after + 1
         with self._careful(f"rounds {records[0].round} to {last}"):
-            made = {"rounds": tables.rounds_table(records, metrics), "selections": tables.selections_table(records)}
+            made = {"rounds": rounds_table(records, metrics), "selections": selections_table(records)}
             for name, table in made.items():
                 label = Label(name, self.run, first, last)
                 write_sealed(self.path / "parts" / f"{name}-{last:09d}.parquet", table, label)
