@@ -69,7 +69,10 @@ def test_of_clients_alike_each_that_is_chosen_stands_for_itself(seed, count, m):
 
 
 def test_weights_by_size_are_those_of_the_authors_code():
-    vectors, clients = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0], [np.nan, np.nan]]), fp.Clients([1.0, 2.0, 3.0, 4.0])
+    vectors, clients = (
+        np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0], [np.nan, np.nan]]),
+        fp.Clients([1.0, 2.0, 3.0, 4.0]),
+    )
     by_size, paper = (
         fp.DivFL(3, width=2, weights=weights).select(state_of(vectors), view(clients), np.random.default_rng(0))
         for weights in ("size", "represented")
