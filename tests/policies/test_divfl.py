@@ -49,6 +49,40 @@ def test_it_is_greedy_facility_location_and_weights_count_those_who_are_stood_fo
         assert choice.weights.tolist() == [near.count(i) for i in choice.ids.tolist()]
 
 
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**20), count=st.integers(1, 9), m=st.integers(1, 6))
+def test_of_clients_alike_each_that_is_chosen_stands_for_itself(seed, count, m):
+    """Vectors of few values, so that many are equal: nobody trains for a weight of 0, and each client counts once."""
+    rng = np.random.default_rng(seed)
+    vectors, clients = rng.integers(0, 2, (count, 2)).astype(float), fp.Clients(rng.integers(1, 9, count))
+    choice = fp.DivFL(m, width=2).select(state_of(vectors), view(clients, 5), rng)
+    chosen = choice.ids.tolist()
+    far = np.linalg.norm(vectors[:, None] - vectors[chosen], axis=2)
+    nearest = far <= far.min(axis=1, keepdims=True) + 1e-12
+    assert choice.weights.sum() == count
+    assert (choice.weights >= 1).all()
+    assert (choice.weights <= nearest.sum(axis=0)).all()
+    for place in np.unique(vectors[chosen], axis=0):  # those at one place share what is nearest to it
+        here = (vectors[chosen] == place).all(axis=1)
+        others = far[:, ~here].min(axis=1, initial=np.inf)
+        assert choice.weights[here].sum() >= np.count_nonzero(far[:, here].min(axis=1) < others)
+
+
+def test_weights_by_size_are_those_of_the_authors_code():
+    vectors, clients = (
+        np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0], [np.nan, np.nan]]),
+        fp.Clients([1.0, 2.0, 3.0, 4.0]),
+    )
+    by_size, paper = (
+        fp.DivFL(3, width=2, weights=weights).select(state_of(vectors), view(clients), np.random.default_rng(0))
+        for weights in ("size", "represented")
+    )
+    assert by_size.ids.tolist() == paper.ids.tolist()
+    assert by_size.weights is None  # FedAvg's own
+    with pytest.raises(fp.UnknownNameError, match="'sizes'; did you mean 'size'"):
+        fp.DivFL(3, weights="sizes")
+
+
 def test_clients_never_tried_come_first_and_one_that_only_fails_does_not_keep_its_place():
     policy, clients, rng = fp.DivFL(2, width=2), fp.Clients(np.ones(8)), np.random.default_rng(0)
     state, seen, chosen = policy.init(clients), set(), []

@@ -31,10 +31,11 @@ def test_it_is_the_rule_of_the_paper(seed, m, beta):
         there = [k for k in range(7) if seen.available[k]]
         best = sorted((p[k] / r[k]) ** 2 for k in there)[::-1][:m]
         np.testing.assert_allclose(sorted((p[k] / r[k]) ** 2 for k in choice.ids)[::-1], best, rtol=1e-9)
-        if len(choice):
+        r = [(1 - beta) * r[k] + beta * (k in choice.ids) for k in range(7)]
+        if len(choice):  # the rates are updated first: no weight can be above p / beta
             assert not choice.normalise
             np.testing.assert_allclose(choice.weights, [p[k] / r[k] for k in choice.ids], rtol=1e-9)
-        r = [(1 - beta) * r[k] + beta * (k in choice.ids) for k in range(7)]
+            assert (choice.weights <= p[choice.ids] / beta).all()
 
 
 @pytest.mark.slow
@@ -77,13 +78,23 @@ def test_a_newcomer_begins_at_the_even_rate_and_leavers_take_theirs_along():
 
 
 def test_most_bounds_the_weight_of_who_was_away():
-    policy, clients = fp.F3AST(1, beta=0.2, most=2.0), fp.Clients(np.ones(3))
+    policy, clients = fp.F3AST(1, beta=0.05, most=2.0), fp.Clients(np.ones(3))
     *_, (_, _, state, _) = play(policy, clients, 60, lambda rng: np.array([True, True, False]))
     choice = policy.select(state, view(clients, 61), np.random.default_rng(0))
     assert choice.ids.tolist() == [2]
     assert choice.weights[0] == pytest.approx(2.0)  # most p K / m
-    free = fp.F3AST(1, beta=0.2).select(state, view(clients, 61), np.random.default_rng(0))
-    assert free.weights[0] > 1e5
+    free = fp.F3AST(1, beta=0.05).select(state, view(clients, 61), np.random.default_rng(0))
+    assert free.weights[0] == pytest.approx(1 / 3 / 0.05, rel=0.3)
+
+
+def test_in_a_large_fleet_no_weight_is_above_p_over_beta():
+    """A rate that is used before it is updated falls below 1e-10 where few of many can be chosen: weights of 1e4."""
+    clients, policy = fp.Clients(np.ones(2000)), fp.F3AST(2)
+    *_, (_, _, state, _) = play(policy, clients, 2000, lambda rng: np.arange(2000) < 1900)
+    choice = policy.select(state, view(clients, 2001), np.random.default_rng(0))
+    assert (choice.ids >= 1900).all()
+    assert (1 / 2000 / policy.rates(state)[choice.ids] > 1e4).all()  # what it was
+    np.testing.assert_allclose(choice.weights, 1 / 2000 / policy.beta, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def test_those_who_will_soonest_be_away_are_chosen(seed, window, m):
     state = seen_rounds(policy, clients, masks, rng)
     forecast = np.array([twin(masks[:, k].tolist(), window) for k in range(8)])
     np.testing.assert_allclose(policy.forecast(state, np.arange(8)), forecast, rtol=1e-9)
-    now = rng.random(8) < 0.7
+    now = rng.random(8) < 0.7  # who has come or stayed is seen before the choice, and counts
+    forecast = np.array([twin([*masks[:, k].tolist(), True], window) for k in range(8)])
     choice = policy.select(state, view(clients, 26, now), rng)
     assert len(choice) == min(m, now.sum())
     if len(choice):
@@ -68,6 +69,17 @@ def test_the_forecast_is_learned_from_what_was_seen_and_comes_to_the_truth():
     assert (np.abs(policy.forecast(state, np.arange(3)) - stay) <= 4 * error + 2 / visits).all()
     oracle = np.argsort(stay)
     assert np.argsort(policy.forecast(state, np.arange(3))).tolist() == oracle.tolist()
+
+
+def test_what_is_seen_before_the_choice_is_used_in_it():
+    """Two clients have stayed and one has come: who has stayed will more likely stay again, so the third is chosen."""
+    policy, clients, everyone = fp.REFL(1), fp.Clients(np.ones(3)), np.arange(3)
+    state = seen_rounds(policy, clients, np.array([[1, 1, 0]], dtype=bool), np.random.default_rng(0))
+    assert policy.forecast(state, everyone).tolist() == [0.5, 0.5, 0.5]
+    assert policy.forecast(state, everyone, 2).tolist() == pytest.approx([2 / 3, 2 / 3, 1 / 2])
+    assert policy.forecast(state, everyone, 7).tolist() == [0.5, 0.5, 0.5]  # what was between is not known
+    for seed in range(20):
+        assert policy.select(state, view(clients, 2), np.random.default_rng(seed)).ids.tolist() == [2]
 
 
 def test_a_gap_in_the_rounds_is_no_transition():

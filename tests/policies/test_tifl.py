@@ -42,7 +42,9 @@ def test_odds_credits_and_accuracies_are_those_of_algorithm_2(seed, tiers, m):
             assert len(found) == 1  # one tier, whole
             if any(n > 0 and p > 0 for n, p in zip(left, odds, strict=True)):
                 assert left[min(found)] > 0
-        current = max(range(tiers), key=lambda g: (sum(tier[k] == g for k in choice.ids.tolist()), -g))
+        (current,) = {int(g) for g in choice.kept["tier"]}
+        members = {k for k in range(K) if tier[k] == current}  # of the tier drawn, all are there
+        assert len(members & set(choice.ids.tolist())) == min(m, len(members))
         state = policy.observe(state, view(clients, t), choice, told(choice, seconds, accuracy))
         left[current] = max(left[current] - 1, 0)
         value.update({k: accuracy[k] for k in choice.ids.tolist()})
@@ -100,6 +102,40 @@ def test_a_tier_with_too_few_is_filled_up_from_the_nearest():
     assert 0 in ids
     assert len(ids) == 4
     assert set(ids.tolist()) <= {0, 3, 4, 5}
+
+
+def test_the_tier_that_was_drawn_pays_and_is_compared_although_most_of_the_cohort_are_of_another():
+    """Tier 0 is drawn and has one client there; a majority would take tier 1 for the one that was drawn."""
+    seconds = np.arange(9.0) + 1
+    policy, clients = fp.TiFL(4, tiers=3, interval=1, credits=(5, 5, 5), times=seconds), fp.Clients(np.ones(9))
+    state, seen = policy.init(clients), view(clients, 1, np.array([True, False, False] + [True] * 3 + [False] * 3))
+    state.odds[:], state.before[:] = [1.0, 0.0, 0.0], [0.5, 0.9, 0.1]
+    choice = policy.select(state, seen, np.random.default_rng(0))
+    assert choice.ids.tolist() == [0, 3, 4, 5]
+    accuracy = np.where(np.arange(9) == 0, 0.8, 0.7)  # tier 0 has risen, tier 1 has fallen
+    state = policy.observe(state, seen, choice, told(choice, seconds, accuracy))
+    assert state.credits.tolist() == [4, 5, 5]
+    assert state.odds.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_the_tier_that_was_drawn_survives_in_the_journal(tmp_path):
+    """A server that was killed knows again which tier pays."""
+    pytest.importorskip("filelock")  # the core alone has no session
+    names, seconds = [f"c{i}" for i in range(9)], np.arange(9.0) + 1
+    policy, states = fp.TiFL(4, tiers=3, interval=2, credits=(9, 9, 9)), []
+    for rounds in ([1] * 8, [8]):
+        for count in rounds:
+            limits = fp.server.Limits(checkpoint_every=100)
+            with fp.Session(policy, state=tmp_path / str(len(rounds)), limits=limits) as session:
+                for _ in range(count):
+                    there = [name for k, name in enumerate(names) if (k + session.round_number) % 4]
+                    with session.round(names if session.round_number < 3 else there) as round:
+                        for name in round.chosen:
+                            round.done(name, loss=1.0, seconds=seconds[int(name[1:])])
+        states.append(session.roster.state)
+    np.testing.assert_array_equal(states[0].credits, states[1].credits)
+    np.testing.assert_array_equal(states[0].odds, states[1].odds)
+    assert states[0].credits.sum() < 27
 
 
 def test_where_no_credits_are_left_they_do_not_count():

@@ -116,7 +116,7 @@ def _merged(choice: Choice) -> Choice:
         return choice
     weights = None if choice.weights is None else np.bincount(choice.ids, choice.weights)[ids]
     inclusion = None if choice.inclusion is None else choice.inclusion[first]
-    return Choice(ids, inclusion, weights, normalise=choice.normalise, probed=choice.probed)
+    return choice.take(first).with_(inclusion=inclusion, weights=weights)
 
 
 def _check_choice(policy: Policy[Any], view: View, choice: Choice) -> None:
@@ -265,8 +265,7 @@ def _work_in_flight(policy: Policy[Any], start: _Start) -> None:
         outcome = scene.ended(round, told, status, draw.random(len(told)) < 0.4)
         used, spare = (int(np.count_nonzero(status == each)) for each in (Status.DONE, Status.SURPLUS))
         if told.inclusion is not None and spare:
-            inclusion = told.inclusion * (used / (used + spare))
-            told = Choice(told.ids, inclusion, told.weights, normalise=told.normalise, probed=told.probed)
+            told = told.with_(inclusion=told.inclusion * (used / (used + spare)))
         state = policy.observe(state, view, told, outcome)
         pauses, busy = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
         pauses[told.ids], busy[told.ids[status == Status.LATE]] = True, True

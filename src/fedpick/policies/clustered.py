@@ -151,9 +151,10 @@ def _by_updates(vectors: Floats, mass: Floats) -> tuple[Ints, Floats]:
 
 
 def _groups(vectors: Floats, mass: Floats) -> list[Ints]:
-    """Ward's tree, cut at the fewest groups of which none has a mass above 1.
+    """Ward's tree, each branch cut where its own mass passes 1, as the authors' code does.
 
-    The vectors are scaled to length 1, so that distances are chords of the angles between them (the paper's arccos
+    (Algorithm 2 only asks for groups with a mass of at most 1. One cut through the whole tree, at the first merge that
+    passes it, leaves the other branches in pieces.) The vectors are scaled to length 1, so that distances are chords of the angles between them (the paper's arccos
     similarity): Ward's method is defined for such distances, and not for the rows of a matrix of similarities.
     """
     if len(vectors) == 1 or vectors.shape[1] == 0:
@@ -166,12 +167,10 @@ def _groups(vectors: Floats, mass: Floats) -> list[Ints]:
     held: list[Ints | None] = [np.array([i]) for i in range(len(vectors))]
     weight = list(mass)
     for one, other in tree[:, :2].astype(np.int64):
-        if weight[one] + weight[other] > 1.0 + 1e-9:
-            break
         first, second = held[one], held[other]
-        assert first is not None
-        assert second is not None
-        held.append(np.concatenate([first, second]))
         weight.append(weight[one] + weight[other])
-        held[one] = held[other] = None
+        whole = first is not None and second is not None and weight[-1] <= 1.0 + 1e-9
+        held.append(np.concatenate([first, second]) if whole else None)
+        if whole:
+            held[one] = held[other] = None
     return [group for group in held if group is not None]

@@ -1,8 +1,9 @@
 """DivFL: the clients whose updates best represent the updates of all clients.
 
 The cohort minimises, greedily, the sum over all clients of the distance between the client's update and the nearest
-chosen one's (4); a chosen client's weight is the number of clients that it represents. (The authors' code leaves these
-weights out, as `aggregation = "mean"` does; the study divfl/rounds plays both.)
+chosen one's (4); a chosen client's weight is the number of clients that it represents (2). Of several chosen clients
+that are equally near, the first represents a client, but each chosen client represents itself: so none has the weight
+0. The authors' code leaves these weights out and averages by data size, as `weights="size"` does.
 
 This is the paper's "no overhead" variant: a client's update is the last one that it sent. In the paper all clients
 train in the first round; here clients never tried come first, a cohort at a time. A client that was tried but never
@@ -13,7 +14,7 @@ Trusts: the reported vectors. A client far from all others is chosen, and then h
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,6 +37,7 @@ PAPER = Paper(
     "https://openreview.net/forum?id=nwKXyFvaUm",
 )
 
+WEIGHTS = ("represented", "size")
 MOST_CLIENTS = 30_000  # the time of a choice grows with the square of this
 ALL_UP_TO = 10_000  # clients; with more, candidates are drawn for each place, and distances are not stored
 
@@ -49,6 +51,7 @@ class DivFL(ByValue):
         width: of the sketches that clients report of their updates; None: the updates themselves, as in the paper.
         candidates: number of clients, drawn at random, that are compared for each place (stochastic greedy); None: all
             of up to 10,000 clients, else (N / m) ln 10.
+        weights: of the chosen: "represented", how many clients each represents, or "size", its data size.
 
     >>> import fedpick as fp
     >>> fp.traits(fp.DivFL(cohort_size=10)).needs
@@ -58,6 +61,7 @@ class DivFL(ByValue):
     cohort_size: int
     width: int | None = 32
     candidates: int | None = None
+    weights: str = field(default="represented", metadata={"added": True})
 
     about = About(("divfl",), PAPER, measured_up_to=10_000)
     rounds_only = "its cohort represents all clients together, but clients are asked one after another"
@@ -67,6 +71,7 @@ class DivFL(ByValue):
         if self.width is not None:
             check.whole(self, "width", low=1)
         check.whole(self, "candidates", low=1)
+        check.one_of(self, "weights", WEIGHTS, "setting weights")
 
     @property
     def needs(self) -> tuple[ReportSpec, ...]:
@@ -96,8 +101,10 @@ class DivFL(ByValue):
             at = greedy.best()[1]
             greedy.take(at)
             chosen.append(at)
-        stands_for = np.bincount(greedy.owner[greedy.owner >= 0], minlength=len(known))[chosen]
         cohort = np.concatenate([alone, known[chosen]]).astype(np.int64)
+        if self.weights == "size":
+            return Choice(np.sort(cohort))
+        stands_for = np.bincount(greedy.owner[greedy.owner >= 0], minlength=len(known))[chosen]
         weights = np.concatenate([np.ones(len(alone)), stands_for])
         order = np.argsort(cohort)
         return Choice(cohort[order], weights=weights[order])

@@ -1,8 +1,10 @@
 """F3AST: the clients chosen least in relation to their share of the data, with weights by the inverse of their rate.
 
 Chooses the m available clients with the highest p_k^2 / r_k^2, where p_k is a client's share of the data and r_k an
-exponential average of how often it was chosen: the gradient of the variance, which is the sum of p_k^2 / r_k. Updates
-are added with weights p_k / r_k as they are, so that in the long run the weight of each client is p_k.
+exponential average of how often it was chosen: the gradient of the variance, which is the sum of p_k^2 / r_k. Then the
+averages are updated, and updates are added with weights p_k / r_k as they are, so that in the long run the weight of
+each client is p_k. (So do Algorithm 1 and the authors' code: the r_k of the weight contains this round. So no weight is
+above p_k / beta, however long the client was away.)
 
 Trusts: data sizes, which decide a client's share; nothing that is reported.
 """
@@ -46,8 +48,9 @@ class F3AST(ByValue):
 
     Args:
         cohort_size: m.
-        beta: weight of a round in the average: r = (1 - beta) r + beta for those chosen. Rates are known to about
-            1 / beta rounds; the paper's theory lets it fall.
+        beta: weight of a round in the average: r = (1 - beta) r + beta for those chosen. Rates are averages over about
+            1 / beta rounds: where m / K is below beta, a client is chosen less than once in that time, and the weights
+            of a round sum to about m / (K beta) in place of 1. The paper's theory lets beta fall.
         most: largest weight of an update as a multiple of p_k K / m, its weight if all are always
             available and hold as much: it limits the effect of a client that was away for long, but causes a bias. None
             as in the paper.
@@ -82,14 +85,14 @@ class F3AST(ByValue):
         return np.where(state.rate < 0.0, even, state.rate / state.scale)
 
     def select(self, state: F3ASTState, view: View, rng: np.random.Generator) -> Choice:
-        """The m highest p_k / r_k of the available clients."""
+        """The m highest p_k / r_k of the available clients; their weights by the rates that contain this round."""
         ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
         sizes, rate = view.clients.sizes, self.rates(state)
         chosen = ids[solvers.top(sizes[ids] / rate[ids], m, rng)]  # in the same order as their squares
         share = sizes[chosen] / sizes.sum()
-        weights = share / rate[chosen]
+        weights = share / ((1.0 - self.beta) * rate[chosen] + self.beta)
         if self.most is not None:
             weights = np.minimum(weights, self.most * share * len(sizes) / self.cohort_size)
         return Choice(chosen, weights=weights, normalise=False)

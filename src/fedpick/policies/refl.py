@@ -79,13 +79,21 @@ class REFL(ByValue):
         was = np.zeros(len(clients), dtype=np.bool_)
         return REFLState(none, was, none.copy(), none.copy(), none.copy(), none.copy(), 0)
 
-    def forecast(self, state: REFLState, ids: Ints) -> Floats:
+    def forecast(self, state: REFLState, ids: Ints, round: int = 0) -> Floats:
         """Mean probability that each of these clients, all available now, is available in the next `window` rounds.
 
         Transitions are counted with one more of each kind than were seen, so that nothing is certain.
+
+        Args:
+            state: what was seen until the round before.
+            ids: clients that are available now.
+            round: now; its transitions, which can be seen before the choice, are counted, too. 0: only those before.
         """
-        stay = (state.stays[ids] + 1.0) / (state.stays[ids] + state.leaves[ids] + 2.0)
-        come = (state.comes[ids] + 1.0) / (state.comes[ids] + state.waits[ids] + 2.0)
+        stays, comes = state.stays[ids], state.comes[ids]
+        if state.round and round == state.round + 1:
+            stays, comes = stays + state.was[ids], comes + ~state.was[ids]
+        stay = (stays + 1.0) / (stays + state.leaves[ids] + 2.0)
+        come = (comes + 1.0) / (comes + state.waits[ids] + 2.0)
         rest = come / (1.0 - stay + come)  # share of rounds in which the client is available in the long run
         fade = stay - come  # factor by which the distance to that share shrinks each round
         w = self.window
@@ -97,7 +105,7 @@ class REFL(ByValue):
         ids = present(view)
         if len(ids) == 0:
             return nobody()
-        return Choice(ids[solvers.top(-self.forecast(state, ids), self.cohort_size, rng)])
+        return Choice(ids[solvers.top(-self.forecast(state, ids, view.round), self.cohort_size, rng)])
 
     def observe(self, state: REFLState, view: View, choice: Choice, outcome: Outcome) -> REFLState:
         """Count the changes of availability since the last round."""

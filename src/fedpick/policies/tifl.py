@@ -2,8 +2,10 @@
 
 Algorithm 2 (adaptive tier selection). The paper measures every client's time before it trains; here clients never tried
 come first, a cohort at a time, unless `times` says how long they take. If no tier with credits has an available client,
-credits are ignored: Algorithm 2 as printed would loop for ever. A client that was not waited for three times, so that
-its time is still not known, is put into a tier at random in each round.
+credits are ignored: Algorithm 2 as printed would loop for ever. A tier with too few available clients is filled up from
+the nearest ones; the tier that was drawn pays the credit and is compared, also if most of the cohort are of others. A
+client that was not waited for three times, so that its time is still not known, is put into a tier at random in each
+round.
 
 Trusts: durations, which put a client into a tier (measure them on the server), and the reported accuracies of a tier's
 clients, whose mean decides how often the tier is chosen: at most tiers times as often as the best one. Inside a tier
@@ -135,18 +137,16 @@ class TiFL(ByValue):
             left -= taken
             if left == 0:
                 break
-        return Choice(np.sort(np.concatenate(cohort)))
+        return Choice(np.sort(np.concatenate(cohort)), kept={"tier": np.full(m, float(chosen))})
 
     def observe(self, state: TiFLState, view: View, choice: Choice, outcome: Outcome) -> TiFLState:
         """Learn times and accuracies; spend a credit; every `interval` rounds compare the tier's accuracy."""
         check_outcome(view, choice, outcome)
         ids, odds, credits, before = choice.ids, state.odds, state.credits, state.before
         due = view.round % self.interval == 0
-        current = -1
-        if len(ids) and (due or self.credits is not None):
-            tier = self.tier_of(state)
-            counts = np.bincount(tier[ids][tier[ids] >= 0], minlength=self.tiers)
-            current = int(counts.argmax()) if counts.any() else -1  # the rest of the cohort is from tiers nearby
+        current = (
+            -1 if choice.kept is None or len(ids) == 0 else int(choice.kept["tier"][0])
+        )  # -1: all were never tried
         if current >= 0 and credits[current] > 0:
             credits[current] -= 1
         self._learn(state, choice, outcome)

@@ -58,6 +58,7 @@ class Turn:
                 arrays[f"view/{name}"] = np.packbits(getattr(self.view, name))
         for name in ("ids", "inclusion", "weights", "probed", "copies"):
             arrays[f"choice/{name}"] = getattr(self.choice, name)
+        arrays |= {f"kept/{name}": values for name, values in (self.choice.kept or {}).items()}
         for name in ("status", "duration", "loss"):
             arrays[f"outcome/{name}"] = getattr(self.outcome, name)
         arrays |= {f"report/{name}": values for name, values in self.outcome.reports.items()}
@@ -114,7 +115,7 @@ def _view(number: int, arrays: dict[str, Any], clients: Clients) -> View:
 
 def _result(arrays: dict[str, Any], meta: dict[str, Any]) -> tuple[Choice, Outcome]:
     """The choice and the outcome of an entry's round."""
-    choice = Choice(**under(arrays, "choice/"), normalise=bool(meta["normalise"]))
+    choice = Choice(**under(arrays, "choice/"), normalise=bool(meta["normalise"]), kept=under(arrays, "kept/"))
     return choice, Outcome(**under(arrays, "outcome/"), reports=under(arrays, "report/"))
 
 

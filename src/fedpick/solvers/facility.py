@@ -101,6 +101,7 @@ class Greedy:
         old = self.nearest.copy()
         self.nearest[closer] = distance[closer]
         self.owner[closer] = at
+        self.owner[at] = at  # also if one chosen before is as near: whoever is chosen stands for itself
         self._free[self._ids == at] = False
         if self._look is None:
             _lower(self._gain, self._matrix, closer, old, self.nearest)
