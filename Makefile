@@ -91,7 +91,7 @@ fuzz: $(READY)  ## random attacks on files, texts, states and servers for ten mi
 	$(BIN)/python tests/fuzz/attack.py --seconds $(FUZZ_SECONDS)
 
 # make mutants MUTANTS="--rooms policies sampling --count 100 --seed 7"
-mutants: $(READY)  ## change 300 places of the library, one at a time, and list the changes that no quick test notices (hours)
+mutants: $(READY)  ## change 300 places of the library, one at a time, and list the changes that no quick test notices (half an hour of one core)
 	$(BIN)/python tests/mutants/mutants.py $(MUTANTS)
 
 coverage: $(READY)  ## measure which branches the quick tests reach, and list the lines that they do not

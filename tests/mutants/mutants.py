@@ -5,264 +5,287 @@ python tests/mutants/mutants.py --seed 7 --rooms policies sampling --count 100
 python tests/mutants/mutants.py --seed 7 --out mutants.jsonl --seconds 500   # is continued by the same command
 python tests/mutants/mutants.py --report mutants.jsonl     # only the rates, from what was written before
 
-First (once for each state of the sources) the quick tests are played unchanged, to learn which of them reach which
-function. A mutant gets the tests that reach its function: those of its own room first, then, if all of these pass, the
-others. It is killed if a test fails or if they take much too long. Who survives is listed; a survivor that changes
-nothing that could be noticed is written into judged.toml with the reason, and counts no longer.
+A mutant is patched into a fork of a process that has loaded library and tests (serve.py). It gets the quick tests of
+the files named after its module, then those of other files that reach its statement, then those that reach its module,
+for at most --most seconds of processor time. What the tests of a file reach is learnt when it is first needed, and kept
+in .cache/mutants; --learn learns all. A mutant is killed if a test fails that passes without it and also fails alone
+with it, or if a test does not end. Who survives is listed; a survivor that changes nothing that could be noticed is
+written into judged.toml with the reason, and counts no longer.
 """
 
 import argparse
-import contextlib
-import gzip
+import ast
 import hashlib
 import json
+import math
 import os
 import random
+import re
 import shutil
-import signal
+import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 from changes import Mutant, everything, functions_of  # noqa: E402
+from serve import LONG, compiled, replaced  # noqa: E402
 
 KEPT = ROOT / ".cache" / "mutants"
-COPIED = ("src", "tests", "papers", "examples", "conftest.py", "pyproject.toml")
 HOMES = {"adapters": ("adapters", "flower"), "flower": ("flower", "adapters"), "nvflare": ("adapters",)}
-PATIENCE = 5.0  # times the usual seconds of the tests, after which a mutant counts as killed
+DOUBTS = 5  # tests that failed, but not again alone, after which a mutant counts as survived
 
 
-def make_tree(place: Path) -> None:
-    """The repository as links, but for what tests write beside and what is changed."""
-    place.mkdir(parents=True)
-    for path in ROOT.iterdir():
-        if path.name in COPIED:
-            how = shutil.ignore_patterns("__pycache__", ".hypothesis")
-            shutil.copytree(path, place / path.name, ignore=how) if path.is_dir() else shutil.copy2(path, place)
-        elif path.name not in (".git", ".cache") and not path.name.startswith(".venv"):
-            (place / path.name).symlink_to(path)
-
-
-def environment(tree: Path, **more: str) -> dict[str, str]:
-    """What pytest finds: the tree's sources first, no GPU, one thread where that can be said."""
-    before = [str(tree / "src"), str(tree / "papers/src"), str(HERE)]
+def environment(**more: str) -> dict[str, str]:
+    """What pytest finds: these sources first, no GPU, one thread where that can be said."""
+    before = [str(ROOT / "src"), str(ROOT / "papers/src"), str(HERE)]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("FEDPICK_MUTANTS")}
     kept["PYTHONPATH"] = os.pathsep.join([*before, *filter(None, [os.environ.get("PYTHONPATH")])])
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    (KEPT / "numba").mkdir(parents=True, exist_ok=True)
+    kept["NUMBA_CACHE_DIR"] = str(KEPT / "numba")
     return {**kept, **threads, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", **more}
 
 
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "mutants_plugin", "-p", "no:cacheprovider"]
+@cache
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
-@dataclass
-class Suite:
-    """What is known about the quick tests: which of them pass, how long each takes, and what they reach."""
-
-    seconds: dict[str, float]
-    known: list[str]
-    reach: dict[str, dict[str, list[str]]]  # tests by file and function; "" is what a module does when it is imported
-
-    @classmethod
-    def learn(cls, workers: int) -> "Suite":
-        """Play all quick tests of an unchanged copy, whose compiled code is kept for the mutants."""
-        template, ended, reach = KEPT / "template", KEPT / "ended.json", KEPT / "reach.json.gz"
-        shutil.rmtree(template, ignore_errors=True)
-        make_tree(template)
-        cover = [] if reach.exists() else ["--cov", "--cov-context=test", "--cov-report="]
-        data = KEPT / "coverage"
-        spread = ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []
-        env = environment(template, FEDPICK_MUTANTS_ENDED=str(ended), COVERAGE_FILE=str(data))
-        subprocess.run(
-            [*PYTEST, *spread, *cover, "--continue-on-collection-errors"], cwd=template, env=env, check=False
-        )
-        if cover:
-            reach.write_bytes(gzip.compress(json.dumps(_reach(data, template)).encode()))
-        return cls.load()
-
-    @classmethod
-    def load(cls) -> "Suite":
-        """As learnt before."""
-        ended = json.loads((KEPT / "ended.json").read_text())
-        seconds = {test: value for test, value in ended.items() if value is not None}
-        return cls(seconds, list(ended), json.loads(gzip.decompress((KEPT / "reach.json.gz").read_bytes())))
-
-    @cached_property
-    def compiled(self) -> set[str]:
-        """Files whose functions Numba compiles, where coverage sees nothing."""
-        texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in self.reach if (ROOT / path).exists()}
-        return {path for path, text in texts.items() if "@native" in text or "Native" in text}
-
-    def tests(self, mutant: Mutant) -> list[list[str]]:
-        """The tests that may notice, those of its own room, then the others."""
-        by_function = self.reach.get(mutant.path, {})
-        found = set(by_function.get(mutant.function, []))
-        if not found or mutant.path in self.compiled:  # a class, a default, a constant, or compiled: whoever is here
-            found = {test for tests in by_function.values() for test in tests}
-        if mutant.path in self.compiled:
-            module = ".".join(Path(mutant.path).with_suffix("").parts[1:])
-            for path in self.reach:
-                if (ROOT / path).exists() and f"from {module} import" in (ROOT / path).read_text(encoding="utf-8"):
-                    found.update(test for tests in self.reach[path].values() for test in tests)
-        folders = HOMES.get(mutant.room, (mutant.room,))
-        home = tuple(f"tests/{folder}/" for folder in folders) if mutant.room != "fedpick" else ("tests/test_",)
-        named = f"test_{Path(mutant.path).stem.lstrip('_')}.py"
-        alone = {test for test in self.seconds if test.startswith(home) and test.split("::")[0].endswith(named)}
-        usable = (found | alone) & self.seconds.keys()
-        near = {test for test in usable if test.startswith((*home, mutant.path))}
-        return [self._ordered(near, named, home), self._ordered(usable - near, named)]
-
-    def _ordered(self, tests: set[str], named: str, home: tuple[str, ...] = ()) -> list[str]:
-        """File by file: those named after the module, then the quick ones."""
-        files = defaultdict[str, float](float)
-        for test in tests:
-            files[test.split("::")[0]] += self.seconds[test]
-        order = {file: (not file.endswith(named), cost) for file, cost in files.items()}
-        return sorted(tests, key=lambda test: (order[test.split("::")[0]], test.split("::")[0]))
+@cache
+def owners(path: str) -> dict[int, str]:
+    return functions_of(text(path).encode())
 
 
-def _reach(data: Path, tree: Path) -> dict[str, dict[str, list[str]]]:
-    """The tests that reach each function, from what coverage wrote; not what ran while modules were imported."""
-    from coverage import CoverageData
-
-    read, found = CoverageData(str(data)), dict[str, dict[str, list[str]]]()
-    read.read()
-    for file in read.measured_files():
-        if not file.startswith(str(tree / "src")):
-            continue
-        path = str(Path(file).relative_to(tree))
-        owner, tests = functions_of(Path(file).read_bytes()), defaultdict[str, set[str]](set)
-        for line, contexts in read.contexts_by_lineno(file).items():
-            tests[owner.get(line, "")].update(context.rpartition("|")[0] for context in contexts if "|" in context)
-        found[path] = {function: sorted(each) for function, each in tests.items()}
+def statement(path: str, line: int) -> set[int]:
+    """The lines of the innermost statement here, without those of the statements inside it."""
+    found: set[int] = {line}
+    for node in ast.walk(ast.parse(text(path))):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+            inside = [each.lineno for each in ast.walk(node) if isinstance(each, ast.stmt) and each is not node]
+            end = min(inside) - 1 if inside else node.end_lineno or 0
+            if line <= max(end, node.lineno):
+                found = set(range(node.lineno, max(end, node.lineno) + 1))
     return found
 
 
-class Tree:
-    """A copy of the sources in which one mutant after the other is put."""
+class Suite:
+    """The quick tests: what is there, and what those that have been learnt reach."""
 
-    def __init__(self, place: Path, suite: Suite) -> None:
-        self.place, self.suite, self.count = place, suite, 0
-        shutil.copytree(KEPT / "template", place, symlinks=True, ignore=shutil.ignore_patterns(".hypothesis"))
-        for folder in ("src", "tests", "papers", "examples"):  # the sources of today
-            shutil.copytree(
-                ROOT / folder, place / folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+    def __init__(self, server: "Server") -> None:
+        self.server, self.known = server, dict[str, dict[str, set[int]]]()
+        loaded = json.loads((KEPT / "loaded.json").read_text())
+        self.at_import = {path: set(lines) for path, lines in loaded["at_import"].items()}
+        self.files = defaultdict[str, list[str]](list)
+        for test in loaded["tests"]:
+            self.files[test.split("::")[0]].append(test)
+
+    def data(self, file: str) -> Path:
+        """Where what the tests of a file reach is kept, for this content of the file."""
+        content = hashlib.blake2b((ROOT / file).read_bytes(), digest_size=6).hexdigest()
+        return KEPT / "reach" / f"{Path(file).stem}-{content}"
+
+    def learn(self, file: str) -> None:
+        """Play the tests of a file unchanged, if that has not been done before."""
+        data = self.data(file)
+        if not data.with_suffix(".json").exists():
+            data.parent.mkdir(parents=True, exist_ok=True)
+            data.unlink(missing_ok=True)
+            self.server.ask(learn=file, data=str(data), limit=1000.0)
+
+    def reach(self, file: str, path: str, lines: set[int]) -> list[str]:
+        """The tests of a file that reach one of these lines of a module."""
+        from coverage.numbits import numbits_to_nums
+
+        query = "select context, numbits from line_bits join context on context_id = context.id "
+        query += "join file on file_id = file.id where path = ?"
+        data = self.data(file)
+        if not data.exists():
+            return []
+        rows = sqlite3.connect(data).execute(query, (str(ROOT / path),))
+        return [context for context, bits in rows if not lines.isdisjoint(numbits_to_nums(bits))]
+
+    def native(self, mutant: Mutant) -> bool:
+        """Does Numba compile it? It then keeps the code, and coverage sees nothing."""
+        if "native" not in text(mutant.path):
+            return False
+        name = mutant.function.split(".")[0]
+        return not name or re.search(rf"@native\ndef {name}\(|\({name}[,)]", text(mutant.path)) is not None
+
+    def way(self, mutant: Mutant) -> str:
+        """Whether functions can be patched, or the module must be imported changed."""
+        before, after = sources(mutant)
+        early = statement(mutant.path, mutant.line) & self.at_import.get(mutant.path, set())
+        plain = replaced(compiled(before, mutant.path), compiled(after, mutant.path))
+        return "import" if plain is None or early else "patch"
+
+    def near(self, mutant: Mutant) -> list[str]:
+        """The files of tests that are named after the module, and its examples."""
+        folders = {f"tests/{each}" for each in HOMES.get(mutant.room, (mutant.room, "."))}
+        stem = Path(mutant.path).stem.lstrip("_")
+        stem = Path(mutant.path).parent.name if stem == "init__" else stem
+        named = [
+            file
+            for file in self.files
+            if Path(file).name in (f"test_{stem}.py", f"test_{mutant.room}_{stem}.py")
+            and (str(Path(file).parent) in folders or stem not in Path(file).parts)
+        ]
+        home = [file for file in named if str(Path(file).parent) in folders]
+        return [*(home or named), *([mutant.path] if mutant.path in self.files else [])]
+
+    def far(self, mutant: Mutant) -> list[str]:
+        """Other files of tests that say the function's or the module's names, those of its room first."""
+        own = {part for part in mutant.function.split(".") if not part.startswith("_")}
+        tree = ast.parse(text(mutant.path))
+        public = {each.name for each in tree.body if isinstance(each, ast.ClassDef | ast.FunctionDef)} | own
+        folders = tuple(f"tests/{each}/" for each in HOMES.get(mutant.room, (mutant.room,)))
+        module = ".".join(Path(mutant.path).with_suffix("").parts[1:])
+        scores = {}
+        for file in self.files:
+            if file.startswith("tests/") and file.endswith(".py"):
+                said = set(re.findall(r"[A-Za-z_]\w*", text(file)))
+                score = 4 * (module in text(file)) + 2 * bool(own & said) + len(public & said) / (1 + len(public))
+                if score or file.startswith(folders):
+                    scores[file] = score + 2 * file.startswith(folders)
+        near = self.near(mutant)
+        return sorted((file for file in scores if file not in near), key=lambda file: -scores[file])
+
+
+def sources(mutant: Mutant) -> tuple[str, str]:
+    before = text(mutant.path)
+    return before, mutant.applied(before.encode()).decode()
+
+
+class Server:
+    """A process that plays tests in forks (serve.py)."""
+
+    def __init__(self, kind: str) -> None:
+        (ours, requests), (answers, theirs) = os.pipe()[::-1], os.pipe()
+        env = environment(FEDPICK_MUTANTS_REQUESTS=str(requests), FEDPICK_MUTANTS_ANSWERS=str(theirs))
+        with (KEPT / f"{kind}.log").open("wb") as log:
+            command = [sys.executable, str(HERE / "serve.py"), kind]
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=env,
+                pass_fds=(requests, theirs),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
+        os.close(requests)
+        os.close(theirs)
+        self.seconds = 0.0
+        self.requests, self.answers = os.fdopen(ours, "w"), os.fdopen(answers)
+        assert self.answers.readline(), f"{KEPT / kind}.log says why the server did not start"
 
-    def play(self, mutant: Mutant, stage: int, limit: float) -> dict[str, Any]:
-        """Change the file, play the tests of this stage, change it back."""
-        file, tests = self.place / mutant.path, self.suite.tests(mutant)[stage]
-        files = list(
-            dict.fromkeys(test.split("::")[0] for test in tests if (self.place / test.split("::")[0]).exists())
-        )
-        line = {**mutant.as_dict(), "stage": stage, "tests": len(tests)}
-        if not files:
-            return {**line, "result": "survived", "seconds": 0.0}
-        source, stamp = (ROOT / mutant.path).read_bytes(), (ROOT / mutant.path).stat().st_mtime
-        self.count += 1
-        file.write_bytes(mutant.applied(source))
-        os.utime(file, (stamp + self.count,) * 2)  # so that no code kept for another content counts as this one's
-        compiled = mutant.path in self.suite.compiled
-        if compiled:
-            self.forget()
-        usual, start = sum(self.suite.seconds[test] for test in tests), time.monotonic()
-        try:
-            result, by = self.pytest(files, tests, min(limit, 90.0 + PATIENCE * usual))
-        finally:
-            file.write_bytes(source)
-            os.utime(file, (stamp, stamp))
-            if compiled:
-                self.forget()
-        seconds = round(time.monotonic() - start, 1)
-        if result == "late" and seconds >= limit:
-            raise TimeoutError
-        return {**line, "result": "survived" if result == "passed" else "killed", "by": by, "seconds": seconds}
-
-    def forget(self) -> None:
-        """Delete what Numba keeps: a function's code contains those that it calls, also from other files."""
-        for kept in (self.place / "src").rglob("*.nb[ic]"):
-            kept.unlink()
-
-    def pytest(self, files: list[str], tests: list[str], limit: float) -> tuple[str, str]:
-        only, ended = self.place / ".only.json", self.place / ".ended.json"
-        only.write_text(json.dumps({"wanted": tests, "known": self.suite.known}))
-        ended.unlink(missing_ok=True)
-        env = environment(self.place, FEDPICK_MUTANTS_ONLY=str(only), FEDPICK_MUTANTS_ENDED=str(ended))
-        with tempfile.TemporaryDirectory(prefix="fp-m-") as place:
-            env["TMPDIR"] = place
-            with (self.place / ".output").open("wb") as output:
-                job = subprocess.Popen(
-                    [*PYTEST, "-x", *files],
-                    cwd=self.place,
-                    env=env,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
-                try:
-                    code = job.wait(limit)
-                except subprocess.TimeoutExpired:
-                    return "late", "time"
-                finally:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(job.pid, signal.SIGKILL)
-                    job.wait()
-        if code in (0, 5):
-            return "passed", ""
-        failed = (
-            [test for test, seconds in json.loads(ended.read_text()).items() if seconds is None]
-            if ended.exists()
-            else []
-        )
-        return "failed", failed[0] if failed else f"pytest ended with {code}"
+    def ask(self, **request: Any) -> dict[str, Any]:
+        print(json.dumps(request), file=self.requests, flush=True)
+        answer: dict[str, Any] = json.loads(self.answers.readline())
+        self.seconds += answer["seconds"]
+        return answer
 
 
-def run(mutants: list[Mutant], suite: Suite, out: Path, workers: int, seconds: float, again: bool) -> None:
-    """Play the mutants that have no result yet, and add a line for each stage of each to the file."""
+class Player:
+    """Plays mutants, one after the other."""
+
+    def __init__(self, most: float) -> None:
+        self.most, self.sound = most, dict[str, bool]()
+        self.servers = {"patch": Server("collected")}
+        self.servers["import"] = Server("bare")
+        self.suite = Suite(self.servers["patch"])
+
+    def ask(self, mutant: Mutant, way: str, tests: dict[str, list[str] | None], **more: Any) -> dict[str, Any]:
+        before, after = sources(mutant)
+        request = {"path": mutant.path, "before": before, "after": after, "way": way, "tests": tests, "skip": []}
+        native = self.suite.native(mutant) and more.get("after", after) is not None
+        limit = self.most + LONG + 10 + 90 * native  # seconds to compile
+        return self.servers[way].ask(**{**request, "native": native, "most": self.most, "limit": limit, **more})
+
+    def play(self, mutant: Mutant) -> dict[str, Any]:
+        """Files of tests that may notice, until a test fails that passes without the mutant."""
+        way, left, cut, skip = self.suite.way(mutant), self.most, 0, list[str]()
+        started = self.spent
+        line = {**mutant.as_dict(), "way": way}
+        for stage, tests in self.stages(mutant):
+            if left <= 0:
+                cut += 1
+                break
+            while len(skip) < DOUBTS:
+                answer = self.ask(mutant, way, tests, most=left, skip=skip)
+                if answer["result"] == "passed":
+                    left, cut = left - answer["seconds"], cut + bool(answer["cut"])
+                    break
+                if self.confirmed(mutant, way, answer["by"]):
+                    seconds = round(self.spent - started, 1)
+                    return {**line, "result": "killed", "stage": stage, "by": answer["by"], "seconds": seconds}
+                skip.append(answer["by"])
+        return {**line, "result": "survived", "cut": cut, "doubts": skip, "seconds": round(self.spent - started, 1)}
+
+    @property
+    def spent(self) -> float:
+        return sum(server.seconds for server in self.servers.values())
+
+    def stages(self, mutant: Mutant) -> Iterator[tuple[int, dict[str, list[str] | None]]]:
+        """Tests by file: all of those named after the module, then those that reach its statement, then its module."""
+        if near := self.suite.near(mutant):
+            yield 0, dict.fromkeys(near)
+        far = self.suite.far(mutant)
+        statements = statement(mutant.path, mutant.line)
+        inside = {line for line, owner in owners(mutant.path).items() if owner == mutant.function}
+        if not statements & inside or self.suite.native(
+            mutant
+        ):  # a default, an attribute, a constant: all of the module
+            statements = inside or set(owners(mutant.path)) if not self.suite.native(mutant) else set()
+        for lines, stage in ((statements, 1), (set(owners(mutant.path)), 2)):
+            for file in far:
+                if not lines:
+                    yield stage, {file: None}
+                    continue
+                self.suite.learn(file)
+                if tests := self.suite.reach(file, mutant.path, lines):
+                    yield stage, {file: tests}
+
+    def confirmed(self, mutant: Mutant, way: str, test: str) -> bool:
+        """Does this test pass without the mutant, and fail alone with it?"""
+        if "::" not in test:
+            return True
+        only = {test.split("::")[0]: [test]}
+        if test not in self.sound:
+            self.sound[test] = self.ask(mutant, "patch", only, after=None)["result"] == "passed"
+        return self.sound[test] and self.ask(mutant, way, only)["result"] == "failed"
+
+
+def learn() -> int:
+    """Play all tests unchanged, whatever is known."""
+    shutil.rmtree(KEPT / "reach", ignore_errors=True)
+    suite = Suite(Server("collected"))
+    for file in suite.files:
+        suite.learn(file)
+    return 0
+
+
+def run(mutants: list[Mutant], out: Path, seconds: float, again: bool, most: float) -> None:
+    """Play the mutants that have no result yet, and add a line for each to the file."""
     before, until = read([out]), time.monotonic() + seconds
-    if again:
-        before = {name: line for name, line in before.items() if line["result"] == "killed"}
-    with tempfile.TemporaryDirectory(prefix="fedpick-mutants-") as place, ThreadPoolExecutor(workers) as pool:
-        trees = SimpleQueue[Tree]()
-        for at in range(workers):
-            trees.put(Tree(Path(place) / str(at), suite))
-
-        def play(stage: int, mutant: Mutant) -> dict[str, Any] | None:
-            tree = trees.get()
-            try:
-                return tree.play(mutant, stage, until - time.monotonic()) if time.monotonic() < until else None
-            except TimeoutError:
-                return None
-            finally:
-                trees.put(tree)
-
-        for stage in (0, 1):
-            todo = [mutant for mutant in mutants if wants(before.get(mutant.name), stage)]
-            todo.sort(key=lambda mutant: -sum(suite.seconds[test] for test in suite.tests(mutant)[stage]))
-            for done in as_completed([pool.submit(play, stage, mutant) for mutant in todo]):
-                if (line := done.result()) is not None:
-                    before[line["name"]] = line
-                    with out.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
-                    print(f"{line['result']} in {line['seconds']} s: {shown(line)}", flush=True)
-
-
-def wants(line: dict[str, Any] | None, stage: int) -> bool:
-    """Does a mutant with this last result need this stage?"""
-    return stage == 0 if line is None else line["result"] == "survived" and line["stage"] < stage
+    done = {name for name, line in before.items() if not again or line["result"] == "killed"}
+    todo = [mutant for mutant in mutants if mutant.name not in done]
+    player = Player(most) if todo else None
+    for mutant in todo:
+        if player is None or time.monotonic() > until:
+            break
+        line = player.play(mutant)
+        with out.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(f"{line['result']} in {line['seconds']:.1f} s: {shown(line)}", flush=True)
 
 
 def read(files: list[Path]) -> dict[str, dict[str, Any]]:
@@ -276,22 +299,33 @@ def shown(line: dict[str, Any]) -> str:
     return f"{line['name']} {line['path']}:{line['line']} {line['function']}: {line['kind']}: {before} => {after}"
 
 
+def interval(killed: int, all_: int) -> tuple[float, float]:
+    """Wilson's 95% interval of a rate."""
+    z, p = 1.96, killed / all_
+    middle, half = p + z * z / (2 * all_), z * math.sqrt(p * (1 - p) / all_ + z * z / (4 * all_ * all_))
+    return (middle - half) / (1 + z * z / all_), (middle + half) / (1 + z * z / all_)
+
+
 def report(lines: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The rates by room, then who survived."""
     judged = {each["name"]: each["why"] for each in tomllib.loads((HERE / "judged.toml").read_text()).get("same", [])}
     rooms = defaultdict[str, list[str]](list)
     for name, line in sorted(lines.items(), key=lambda item: (item[1]["path"], item[1]["line"])):
-        open_yet = line["result"] == "survived" and line["stage"] == 0
-        how = "same" if line["result"] == "survived" and name in judged else "open" if open_yet else line["result"]
+        how = "same" if line["result"] == "survived" and name in judged else line["result"]
         for room in (line["room"], "all"):
             rooms[room].append(how)
-        if how in ("survived", "same", "open"):
-            yield f"{how}: {shown(line)}" + (f"  # {judged[name]}" if name in judged else "")
-    yield f"{'room':12} killed survived  rate   same   open"
+        if how != "killed":
+            cut = f"  ({line['cut']} tests not played)" if line.get("cut") else ""
+            yield f"{how}: {shown(line)}{cut}" + (f"  # {judged[name]}" if name in judged else "")
+    yield f"{'room':12} killed survived   same   rate  95% interval"
     for room, hows in sorted(rooms.items(), key=lambda item: (item[0] == "all", item[0])):
         killed, survived = hows.count("killed"), hows.count("survived")
-        rate = f"{killed / (killed + survived):6.1%}" if killed + survived else "      "
-        yield f"{room:12} {killed:6} {survived:8} {rate} {hows.count('same'):6} {hows.count('open'):6}"
+        if total := killed + survived:
+            low, high = interval(killed, total)
+            rate = f"{killed / total:6.1%}  {low:.1%} to {high:.1%}"
+        else:
+            rate = ""
+        yield f"{room:12} {killed:6} {survived:8} {hows.count('same'):6} {rate}"
 
 
 def main() -> int:
@@ -300,31 +334,24 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="which mutants; by default others each day")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--rooms", nargs="*", help="folders of src/fedpick, or flower; all unless given")
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, help="lines of JSON; mutants that have a result there are not played again")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this time")
-    parser.add_argument(
-        "--again", action="store_true", help="play those that have survived again, with the tests of today"
-    )
+    parser.add_argument("--most", type=float, default=300.0, help="usual seconds of the tests that a survivor gets")
+    parser.add_argument("--again", action="store_true", help="play survivors again, with the tests of today")
     parser.add_argument("--learn", action="store_true", help="only play the tests unchanged")
     parser.add_argument("--report", type=Path, nargs="+", metavar="OUT", help="only report what these files hold")
     given = parser.parse_args()
     if given.report is None:
         start = time.monotonic()
         KEPT.mkdir(parents=True, exist_ok=True)
-        stamp = hashlib.sha256(b"".join(sorted(p.read_bytes() for p in (ROOT / "src").rglob("*.py")))).hexdigest()
-        said = KEPT / "stamp"
-        if not said.exists() or given.learn:
-            Suite.learn(given.workers)
-            said.write_text(stamp)
         if given.learn:
-            return 0
+            return learn()
         seed = time.strftime("%Y%m%d") if given.seed is None else given.seed
         found = list(everything(ROOT, given.rooms))
         mutants = random.Random(f"mutants {seed}").sample(found, min(given.count, len(found)))
         out = given.out or KEPT / f"{seed}.jsonl"
         print(f"{len(mutants)} of {len(found)} mutants by seed {seed}, into {out}", flush=True)
-        run(mutants, Suite.load(), out, given.workers, given.seconds - (time.monotonic() - start), given.again)
+        run(mutants, out, given.seconds - (time.monotonic() - start), given.again, given.most)
     lines = read(given.report or [out])
     if given.report is None:
         lines = {mutant.name: lines[mutant.name] for mutant in mutants if mutant.name in lines}

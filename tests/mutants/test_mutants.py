@@ -1,14 +1,18 @@
 """Which changes `make mutants` makes, and which tests it gives them."""
 
 import ast
+import gc
 import importlib.util
 import sys
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 import pytest
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+import serve  # noqa: E402
 from changes import Mutant, functions_of, mutants_of  # noqa: E402
 
 spec = importlib.util.spec_from_file_location("mutants", HERE / "mutants.py")
@@ -93,19 +97,74 @@ def test_a_line_belongs_to_the_innermost_function() -> None:
     assert functions_of(source) == {6: "C.f", 7: "C.f.g", 8: "C.f"}
 
 
-def test_a_mutant_gets_the_tests_that_reach_its_function_those_of_its_room_first() -> None:
-    own, other, beyond = (
-        "tests/policies/test_oort.py::test_a",
-        "tests/server/test_session.py::test_b",
-        "tests/x.py::test_c",
+def compiled(source: str) -> CodeType:
+    return compile(source, "a.py", "exec")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "names"),
+    [
+        ("def f():\n    return 1\n", "def f():\n    return 2\n", ["f"]),
+        ("def f():\n    return (1 <\n        2)\ndef g(): pass", "def f():\n    return 1 <= 2\ndef g(): pass", ["f"]),
+        ("class C:\n    def f(self):\n        return 1", "class C:\n    def f(self):\n        return 2", ["C.f"]),
+        ("def f():\n    return lambda: 1", "def f():\n    return lambda: 2", ["f", "f.<locals>.<lambda>"]),
+        ("a = 1", "a = 2", None),
+        ("a = 1", "a = True", None),
+        ("def f(a=1): pass", "def f(a=2): pass", None),
+        ("class C:\n    a = 1", "class C:\n    a = 2", None),
+        ("@g(1)\ndef f(): pass", "@g(2)\ndef f(): pass", None),
+        ("def f(a):\n    def g():\n        return a", "def f(a):\n    def g():\n        return 1", None),  # no closure
+    ],
+)
+def test_what_is_inside_functions_is_patched_and_else_the_module_imported(
+    before: str, after: str, names: list[str] | None
+) -> None:
+    found = serve.replaced(compiled(before), compiled(after))
+    assert (None if found is None else [code.co_qualname for code in found]) == names
+
+
+def test_a_patched_function_is_changed_wherever_it_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = "def f():\n    return 1\n\nclass C:\n    g = staticmethod(f)\n"
+    (tmp_path / "a.py").write_text(source)
+    space: dict[str, Any] = {}
+    monkeypatch.setattr(serve, "ROOT", tmp_path)
+    exec(serve.compiled(source, "a.py"), space)
+    kept = space["f"], space["C"].g
+    gc.collect()
+    serve.patch({"path": "a.py", "before": source, "after": source.replace("1", "2")})
+    gc.unfreeze()
+    assert [each() for each in kept] == [2, 2]
+
+
+def test_endless_and_ending_work_in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless() -> dict[str, Any]:
+        while True:
+            pass
+
+    assert serve.supervised(lambda: {"result": "passed", "cut": 0}, 5.0)["result"] == "passed"
+    assert serve.supervised(lambda: {}["x"], 5.0)["by"].startswith("the process: KeyError")
+    assert serve.supervised(endless, 0.2)["by"] == "time"
+
+
+def test_a_statement_is_its_own_lines_without_those_inside() -> None:
+    path = "tests/mutants/changes.py"
+    lines = mutants.text(path).splitlines()
+    (here,) = (at for at, line in enumerate(lines, 1) if line.startswith("ALIKE = "))
+    assert mutants.statement(path, here) == {here}
+    (here,) = (at for at, line in enumerate(lines, 1) if line.startswith("def everything"))
+    assert mutants.statement(path, here) == {here}
+
+
+def test_files_of_tests_named_after_the_module_come_first_then_those_that_say_its_names() -> None:
+    suite = mutants.Suite.__new__(mutants.Suite)
+    named, home, other, beyond = (
+        f"tests/{name}.py" for name in ("policies/test_oort", "policies/test_e3cs", "fuzz/test_named", "docs/test_site")
     )
-    path = "src/fedpick/policies/oort.py"
-    reach = {path: {"Oort.select": [other, own], "Oort.init": [beyond]}}
-    suite = mutants.Suite({own: 1.0, other: 2.0, beyond: 1.0}, [own, other, beyond], reach)
-    mutant = Mutant(path, "Oort.select", 1, "constant", "1", "2", 0, 1)
-    assert suite.tests(mutant) == [[own], [other]]
-    constant = Mutant(path, "", 1, "constant", "1", "2", 0, 1)  # of the module: whoever reaches anything in it
-    assert suite.tests(constant) == [[own], [beyond, other]]
+    suite.files = {name: [] for name in (beyond, other, home, named)}
+    mutant = Mutant("src/fedpick/policies/oort.py", "Oort.select", 1, "constant", "1", "2", 0, 1)
+    assert suite.near(mutant) == [named]
+    assert suite.far(mutant)[0] == home
+    assert beyond not in suite.far(mutant)
 
 
 def test_the_rate_leaves_out_what_was_judged_to_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -123,8 +182,7 @@ def test_the_rate_leaves_out_what_was_judged_to_change_nothing(monkeypatch: pyte
     }
     results = {"a": "killed", "b": "survived", "c": "survived", "d": "killed", "e": "killed"}
     lines = {name: {**line, "name": name, "result": result} for name, result in results.items()}
-    lines["f"] = {**line, "name": "f", "result": "survived", "stage": 0}  # the other tests have not been played
     *listed, _, core, total = mutants.report(lines)
-    assert [each.split()[:2] for each in listed] == [["same:", "b"], ["survived:", "c"], ["open:", "f"]]
-    assert core.split() == ["core", "3", "1", "75.0%", "1", "1"]
+    assert [each.split()[:2] for each in listed] == [["same:", "b"], ["survived:", "c"]]
+    assert core.split() == ["core", "3", "1", "1", "75.0%", "30.1%", "to", "95.4%"]
     assert total.split()[1:] == core.split()[1:]
