@@ -185,7 +185,7 @@ def kinds_in_a_cohort(by, draws=300):
 
 
 def test_a_cohort_has_nearly_all_kinds_of_data():
-    """With one cut through the whole tree, groups of single clients fill the places: 7.6 of 10 kinds in place of 8.6."""
+    """One cut through the whole tree fills places with groups of single clients: 7.6 of 10 kinds in place of 8.6."""
     found = kinds_in_a_cohort("updates")
     assert found > 8.3
     assert found > kinds_in_a_cohort("size") + 1.5

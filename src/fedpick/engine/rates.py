@@ -68,5 +68,5 @@ class Rates:
         answers, total = np.asarray(arrays["rates_total"]).tolist()
         ids: list[Client] = [int(client) for client in clients]
         whole = [int(count) for count in counts]
-        rows = dict(zip(ids, sums, strict=True)), dict(zip(ids, whole, strict=True)), dict(zip(ids, shares, strict=True))
-        return cls(*rows, int(answers), total)
+        kept = dict(zip(ids, sums, strict=True)), dict(zip(ids, whole, strict=True))
+        return cls(*kept, dict(zip(ids, shares, strict=True)), int(answers), total)

@@ -154,8 +154,9 @@ def _groups(vectors: Floats, mass: Floats) -> list[Ints]:
     """Ward's tree, each branch cut where its own mass passes 1, as the authors' code does.
 
     (Algorithm 2 only asks for groups with a mass of at most 1. One cut through the whole tree, at the first merge that
-    passes it, leaves the other branches in pieces.) The vectors are scaled to length 1, so that distances are chords of the angles between them (the paper's arccos
-    similarity): Ward's method is defined for such distances, and not for the rows of a matrix of similarities.
+    passes it, leaves the other branches in pieces.) The vectors are scaled to length 1, so that distances are chords of
+    the angles between them (the paper's arccos similarity): Ward's method is defined for such distances, and not for
+    the rows of a matrix of similarities.
     """
     if len(vectors) == 1 or vectors.shape[1] == 0:
         return [np.array([i]) for i in range(len(vectors))]

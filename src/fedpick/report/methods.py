@@ -125,9 +125,9 @@ def paragraph(blocks: Sequence[Sequence[Summary]], reference: str) -> str:
     levels = sorted({latex_text(str(each.row.target)) for each in comparisons(rows) if each.row.target is not None})
     if levels:
         sentences.append(
-            f"Paces are compared by the simulated time, the traffic and the clients' trainings until {listed(levels)} is "
-            "reached, as ratios for the same policy and seed: geometric means over seeds with 95\\,\\% $t$-intervals of "
-            "the logarithms."
+            "Paces are compared by the simulated time, the traffic and the clients' trainings until "
+            f"{listed(levels)} is reached, as ratios for the same policy and seed: geometric means over seeds with "
+            "95\\,\\% $t$-intervals of the logarithms."
         )
     oracles = [name for name in names if name.endswith("(oracle)")]
     if oracles:
