@@ -97,7 +97,8 @@ def patch(request: Request) -> None:
     assert found is not None
     gc.unfreeze()
     for each in gc.get_objects():
-        if isinstance(each, FunctionType) and (code := found.get(each.__code__)) is not None:
+        # isinstance() would look through weak references, whose object may be gone
+        if issubclass(type(each), FunctionType) and (code := found.get(each.__code__)) is not None:
             each.__code__ = code
     gc.freeze()
 

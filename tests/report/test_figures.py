@@ -190,12 +190,14 @@ def test_a_policy_of_one_s_own_cites_nobody():
     assert citations.cited_policies("guard(oort)") == ["lai2021oort"]
 
 
-def test_every_policy_world_and_data_set_of_a_paper_is_known():
+def test_every_policy_world_data_set_and_pace_of_a_paper_is_known():
     assert {name.split("-")[0] for name in citations.WORLDS} <= {name.split("-")[0] for name in WORLDS}
     assert set(citations.DATA) - {"synthetic"} <= set(SOURCES)
     papers = citations.papers()
     used = {key for table in (citations.WORLDS, citations.DATA) for keys in table.values() for key in keys}
     used |= {each.about.paper.key for each in TABLE.values() if each.about.paper}
+    paces = ("buffered(concurrency=2)", "buffered(concurrency=2, size=1, mixing='hinge')")
+    used |= {key for pace in paces for key in citations.cited_pace(pace)}
     assert used | {"fedpick"} == set(papers)
     assert [name for name, each in TABLE.items() if each.about.paper is None] == ["Guard"]
     assert all(each.about.paper.url.startswith("https://") for each in TABLE.values() if each.about.paper)
