@@ -428,7 +428,7 @@ def play_session(script: Script) -> tuple[list[Heard], Listening]:
                     r.done(name_of(k), loss=said.loss, update=said.update, reports=reports)
             if not r.chosen:
                 coming = [due - asked for due, _, k, sent in owed if session.late.owes(name_of(k), sent)]
-                clock.now += session.pace.empty(bool(r.view.available.any()), min(coming, default=None))
+                clock.now += session.rounds.empty(bool(r.view.available.any()), min(coming, default=None))
             elif not r.cohort.complete:
                 clock.now = asked + script.deadline
             assert r.wait() == r.cohort.complete

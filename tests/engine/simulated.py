@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from asynchronous import Ask, Commit, Ended, Log, Script, root
 
 import fedpick as fp
+from asynchronous import Ask, Commit, Ended, Log, Script, root
 from fedpick import worlds
 from fedpick.core.types import Updates
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from asynchronous import FedAsync, Script, play, root, usable
-from asynchronous_scripts import listed, scripts, steps
 from hypothesis import given, settings
 
+from asynchronous import FedAsync, Script, play, root, usable
+from asynchronous_scripts import listed, scripts, steps
 from fedpick import Status
 
 DONE, LATE, FAILED = Status.DONE, Status.LATE, Status.FAILED

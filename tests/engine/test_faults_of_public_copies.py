@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from asynchronous import FedAsync, Script, play
-from asynchronous_scripts import listed, steps
 from simulated import simulated
 
+from asynchronous import FedAsync, Script, play
+from asynchronous_scripts import listed, steps
 from fedpick import Status
 
 PLAYERS = {"reference": play, "simulator": simulated}  # all that play a Script by the rules

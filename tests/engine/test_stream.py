@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from asynchronous import Script, play
-from asynchronous_scripts import scripts
 from hypothesis import HealthCheck, given, settings
 from simulated import QUARTER, run_of
 
 import fedpick as fp
+from asynchronous import Script, play
+from asynchronous_scripts import scripts
 from fedpick.engine.stream import Stream
 
 

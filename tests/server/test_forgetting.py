@@ -159,7 +159,7 @@ def test_it_says_whom_it_forgets_and_by_default_forgets_only_after_long(tmp_path
     for _ in range(8):
         play(session, ["a", "b"])
     assert session.names == ["a", "b", "c"]
-    session.limits = fp.server.Limits(forget_after=5)
+    session.enrolment.limits = fp.server.Limits(forget_after=5)
     play(session, ["a", "b"])
     assert session.names == ["a", "b"]
     assert "forgot 1 clients that were away for 9 rounds or more, 2 are left" in caplog.text

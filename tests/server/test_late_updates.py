@@ -190,10 +190,10 @@ def test_with_nobody_chosen_a_late_weight_that_stands_as_it_is_does_so():
 
 
 def test_answers_are_of_use_for_as_many_deadlines_as_rounds():
-    assert fp.Session(fp.Uniform(2), late=2).pace.lifetime(40.0) == 200.0
-    assert fp.Session(fp.Uniform(2), late=2).pace.lifetime(10.0) == 130.0  # rounds in which nobody is free last 60 s
-    assert fp.Session(fp.Uniform(2)).pace.lifetime(30.0) == 30.0
-    assert fp.Session(fp.Uniform(2), late=2).pace.lifetime(None) is None
+    assert fp.Session(fp.Uniform(2), late=2).rounds.lifetime(40.0) == 200.0
+    assert fp.Session(fp.Uniform(2), late=2).rounds.lifetime(10.0) == 130.0  # rounds in which nobody is free last 60 s
+    assert fp.Session(fp.Uniform(2)).rounds.lifetime(30.0) == 30.0
+    assert fp.Session(fp.Uniform(2), late=2).rounds.lifetime(None) is None
 
 
 def test_late_answers_count_as_messages_in_the_round_in_which_they_come():

@@ -181,7 +181,7 @@ class Selected(FedAvg):  # type: ignore[misc]
     def send_model(self, *args: Any, **kwargs: Any) -> None:
         """As FedAvg, with a check of each answer; late ones are taken until they are of no use any more."""
         asked = self._ask(kwargs["data"].params, kwargs["callback"])
-        lifetime = self._session.pace.lifetime(self.deadline)
+        lifetime = self._session.rounds.lifetime(self.deadline)
         timeout = None if lifetime is None else math.ceil(lifetime)  # NVFlare wants a whole number
         kwargs |= {"timeout": timeout, "callback": lambda result: self._receive(result, asked)}
         super().send_model(*args, **kwargs)

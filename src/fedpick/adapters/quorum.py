@@ -75,7 +75,7 @@ class Quorum:
         `free`: whether some clients could have been asked.
         """
         begun, session = monotonic(), self.session
-        before, limit = session.flight.landed, session.pace.empty(free, None)
+        before, limit = session.flight.landed, session.rounds.empty(free, None)
         session.late.fetch()
         while session.flight.landed == before and (left := limit - (monotonic() - begun)) > 0:
             sleep(min(1.0, left))

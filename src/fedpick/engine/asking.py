@@ -5,22 +5,59 @@ A driver says who is there and which clients are meant (`Find`); a client that h
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fedpick.core.errors import ContractError
+from fedpick.core.errors import ContractError, SettingError
 from fedpick.core.protocol import Policy, check_choice, check_reports, traits
 from fedpick.core.state import observe
 from fedpick.core.types import Bools, Choice, Ints, Outcome, View
 from fedpick.engine.flight import Client
-from fedpick.engine.stream import Ended, Stream
+from fedpick.engine.paces import Buffered
+from fedpick.engine.stream import Ended
 from fedpick.policies.sizes import with_cohort_size
 
-__all__ = ["Asker", "Find", "Lesson", "lessons", "outcome_of", "tell", "view_now"]
+__all__ = ["Asker", "Find", "Lesson", "Moment", "check_stream", "lessons", "outcome_of", "tell", "view_now"]
 
 Find = Callable[[Sequence[Client]], Ints]  # the indices of clients among the enrolled; -1: has left
 Lesson = tuple[View, Choice, Outcome]  # what one `observe` is told
+
+
+class Moment(Protocol):
+    """Who works at some time, and whose answer waits: a `Stream`, or what was noted of one."""
+
+    @property
+    def busy(self) -> Sequence[Client]:
+        """The clients that work."""
+        ...
+
+    @property
+    def untold(self) -> Sequence[Client]:
+        """The clients of the tasks that have ended, of which the policy has not learned yet."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Of the model."""
+        ...
+
+
+def check_stream(policy: Policy[Any], pace: Buffered) -> None:
+    """Raise a SettingError unless this policy can do without rounds."""
+    about, name = traits(policy), type(policy).__name__
+    reason = about.rounds_only
+    if about.replace:
+        reason = "it draws with replacement, but a client cannot work on two tasks at once; use replace=False"
+    elif needed := sorted(about.needs & {"probe", "norms"}):
+        what = "asks clients for their loss" if needed == ["probe"] else "lets clients train"
+        reason = f"it {what} before it chooses, while places are free"
+    elif about.valued:
+        reason = f"the server computes {min(about.valued)!r} of the updates of one version, and here versions are mixed"
+    if reason:
+        raise SettingError(f"{name} needs rounds: {reason}. Use fp.Rounds, or another policy under fp.Buffered")
+    if about.cohort_size is not None and about.cohort_size != pace.concurrency:
+        with_cohort_size(policy, pace.concurrency)  # raises if it cannot
 
 
 def _mask(ids: Ints, count: int) -> Bools:
@@ -29,7 +66,7 @@ def _mask(ids: Ints, count: int) -> Bools:
     return found[:-1]
 
 
-def view_now(seen: View, stream: Stream, find: Find) -> View:
+def view_now(seen: View, stream: Moment, find: Find) -> View:
     """What the policy sees: the driver's view, in which `there` is right, with who works and whose answer waits."""
     count = len(seen.clients)
     busy, held = _mask(find(stream.busy), count), _mask(find(stream.untold), count)

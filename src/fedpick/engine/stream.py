@@ -82,6 +82,7 @@ class Ended:
         staleness: moves of the model since it was sent.
         weight: of its update in the model's change, times the number of answers that the change is divided by.
         loss: that the client reports; NaN: none.
+        took: seconds that the client took, where the driver knows better than by its clock; NaN: it does not.
     """
 
     task: Job
@@ -90,11 +91,14 @@ class Ended:
     staleness: int
     weight: float = 0.0
     loss: float = np.nan
+    took: float = np.nan
 
     @property
     def duration(self) -> float:
         """Seconds from asking to the answer; of a client that was given up, until then; NaN if it failed."""
-        return np.nan if self.status == Status.FAILED else self.at - self.task.sent_at
+        if self.status == Status.FAILED:
+            return np.nan
+        return self.at - self.task.sent_at if np.isnan(self.took) else self.took
 
 
 @dataclass
@@ -186,7 +190,13 @@ class Stream:
         return tasks
 
     def arrive(
-        self, id: int, now: float, loss: float | None = None, usable: bool = True, answered: bool = True
+        self,
+        id: int,
+        now: float,
+        loss: float | None = None,
+        usable: bool = True,
+        answered: bool = True,
+        took: float = np.nan,
     ) -> Status | None:
         """An answer, or an error; None if no task of this id is in flight, as for an answer that comes twice.
 
@@ -196,6 +206,7 @@ class Stream:
             loss: that the client reports; None: none.
             usable: whether it is an update that can be aggregated; False: an error.
             answered: whether a message came, or the failure was noticed otherwise.
+            took: see `Ended`.
         """
         task = self.flying.pop(id, None)
         self.back += answered
@@ -210,7 +221,7 @@ class Stream:
         if not late:
             weight = self._weight(task, tau)
             self.held += 1
-        self.ended.append(Ended(task, status, now, tau, weight, np.nan if loss is None else loss))
+        self.ended.append(Ended(task, status, now, tau, weight, np.nan if loss is None else loss, took))
         return status
 
     def _weight(self, task: Job, tau: int) -> float:
@@ -286,4 +297,4 @@ class Stream:
 
 
 _TASK = {"id": np.int64, "client": np.int64, "version": np.int64, "sent_at": float, "inclusion": float, "base": float}
-_ENDED = ("status", "at", "staleness", "weight", "loss")
+_ENDED = ("status", "at", "staleness", "weight", "loss", "took")

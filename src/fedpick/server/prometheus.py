@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -78,6 +78,9 @@ class Metrics:
         self._times = self._numbers.copy()  # how often each of them was chosen
         self._rounds, self._policies = _Histogram(ROUND_SECONDS), _Histogram(POLICY_SECONDS)
         self._now: dict[str, tuple[str, float]] = {}  # gauges: help and value
+        self.live: Callable[[], dict[str, tuple[str, float]]] = (
+            dict  # further ones, as they are when they are asked for
+        )
 
     @property
     def url(self) -> str | None:
@@ -119,6 +122,14 @@ class Metrics:
                 ),
                 "last_round_timestamp_seconds": ("When the last round ended, in seconds since 1970.", time.time()),
             }
+            if record.tasks is not None:
+                stale = [each.staleness for each in record.tasks if each.status == Status.DONE]
+                mean, most = (float(np.mean(stale)), max(stale)) if stale else (0.0, 0)
+                self._now |= {
+                    "version": ("How often the model has moved, with the moves before a restart.", record.round),
+                    "staleness_mean": ("Mean staleness of the answers by which the model moved last.", mean),
+                    "staleness_max": ("Largest staleness of the answers by which the model moved last.", most),
+                }
 
     def _follow(self, numbers: Ints) -> None:
         """Begin to count clients that have joined, and forget those that have left."""
@@ -140,6 +151,7 @@ class Metrics:
         def count(name: str, about: str, value: int) -> None:
             add(name, "counter", about, f"fedpick_{name} {value}")
 
+        live = self.live()
         with self._guard:
             labels = f"version={quoted(__version__)},policy={quoted(self.policy)}"
             add("info", "gauge", "The version and the policy; always 1.", f"fedpick_info{{{labels}}} 1")
@@ -159,6 +171,6 @@ class Metrics:
             ):
                 samples = histogram.lines(f"fedpick_{name}_duration_seconds")
                 add(f"{name}_duration_seconds", "histogram", about, *samples)
-            for name, (about, value) in self._now.items():
+            for name, (about, value) in (self._now | live).items():
                 add(name, "gauge", about, f"fedpick_{name} {value!r}")
         return "\n".join(lines) + "\n"

@@ -14,19 +14,22 @@ from numpy.typing import ArrayLike
 from fedpick.core import rng as rngs
 from fedpick.core.errors import ContractError, require
 from fedpick.core.protocol import Policy, check_choice, check_methods, traits
-from fedpick.core.types import Choice, Clients, Outcome, Status
+from fedpick.core.types import Choice, Outcome, Status
+from fedpick.engine.asking import check_stream
 from fedpick.engine.flight import Flight, Task
-from fedpick.engine.paces import Rounds
+from fedpick.engine.paces import Buffered, Pace, Rounds
 from fedpick.policies.text import label
 from fedpick.server import validation
 from fedpick.server.alarms import Alarms
+from fedpick.server.commit import Commit, Work, finite
 from fedpick.server.continuity import Continuity
 from fedpick.server.delay import Delay
+from fedpick.server.enrolment import Enrolment
 from fedpick.server.late_updates import LateUpdates
 from fedpick.server.models import Arrays, Models
 from fedpick.server.prometheus import Metrics
 from fedpick.server.reports import Reports
-from fedpick.server.roster import Present, Roster
+from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.server.settings import (
     ContextFn,
@@ -41,23 +44,28 @@ from fedpick.server.settings import (
 )
 from fedpick.server.sizes import Sizes
 from fedpick.server.storage import Storage
+from fedpick.server.stream import Streaming
 from fedpick.server.view import Eligible, listed, view_of
 from fedpick.store.records import FRESH, Record, late_uses, packed, packed_chances
 
 __all__ = ["Session"]
 
-TRUE = "if sizes are known to be true, set Limits(size_factor=None)"
 DURATIONS = ("arrival", "reported")
 
 
-def _pace(pace: Rounds | None, deadline: float | None, late: int | Lateness, owner: str) -> Rounds:
+def _pace(pace: Pace | None, deadline: float | None, late: int | Lateness, owner: str) -> Pace:
     """The pace that a session was given, or rounds with this deadline and these late updates."""
     lateness = late if isinstance(late, Lateness) else Lateness(late)
     if pace is None:
         lateness.check(owner)
         require(deadline is None or 0 < deadline < np.inf, f"{owner}: deadline", deadline, "a number of seconds > 0")
         return Rounds(deadline, lateness.rounds, lateness.beta)
-    require(isinstance(pace, Rounds), f"{owner}: pace", pace, "fp.Rounds, such as fp.Rounds(deadline=60, late=2)")
+    wanted = "fp.Rounds, such as fp.Rounds(deadline=60, late=2), or fp.Buffered"
+    require(isinstance(pace, Rounds | Buffered), f"{owner}: pace", pace, wanted)
+    if isinstance(pace, Buffered):
+        alone = lateness == Lateness()
+        require(alone, f"{owner}: late", late, "0 under fp.Buffered, whose answers are never late: see oldest")
+        return pace.within(deadline)
     alone = deadline is None and lateness == Lateness()
     require(alone, f"{owner}: pace", pace, "None beside deadline= or late=: write these in fp.Rounds(...)")
     return pace
@@ -86,7 +94,9 @@ class Session:
         late: how many rounds late an update may come (`keep`) and still be used (`Round.parts`), with a smaller weight;
             0: late updates are dropped. They wait in memory only, so that a restart loses them. A
             `fedpick.server.Lateness` also sets the weight.
-        pace: `fp.Rounds`, which holds the deadline and the late updates, in place of `deadline` and `late`.
+        pace: `fp.Rounds`, which holds the deadline and the late updates, in place of `deadline` and `late`; or
+            `fp.Buffered`, for asynchronous training: `ask`, `done` and `commit` in place of `round`. Its timeout is
+            `deadline` where it has none.
         limits: `fedpick.server.Limits`: when clients are forgotten, how many are enrolled, how often a complete
             checkpoint is written.
         seed: of the policy's random numbers.
@@ -116,7 +126,7 @@ class Session:
         embed: Callable[[Any], ArrayLike] | None = None,
         value: ValueFn | None = None,
         late: int | Lateness = 0,
-        pace: Rounds | None = None,
+        pace: Pace | None = None,
         limits: Limits | None = None,
         seed: int = 0,
         host: Host | None = None,
@@ -124,6 +134,7 @@ class Session:
         host, self.limits = host or Host(), limits or Limits()
         self.owner, self.log = owner, log = host.name, host.log
         self.pace = _pace(pace, deadline, late, owner)
+        self.rounds = self.pace if isinstance(self.pace, Rounds) else Rounds()  # what there is of rounds
         require(durations in DURATIONS, f"{owner}: durations", durations, f"one of {', '.join(DURATIONS)}")
         where = "None without state=, because a model is kept with the state of its round"
         require(model is None or state is not None, f"{owner}: model", model, where)
@@ -133,17 +144,18 @@ class Session:
         self.limits.check(owner)
         check_methods(policy)
         self.policy, self.traits = policy, traits(policy)
+        if isinstance(self.pace, Buffered):
+            check_stream(policy, self.pace)
+            check_needs(policy, {"context": ", which there is only in rounds: use fp.Rounds"}, owner)
         check_needs(policy, missing_in_session(policy, context, value), owner)
-        self.deadline, self.durations, self.context, self.seed = self.pace.deadline, durations, context, seed
-        self._describe = describe
+        self.deadline, self.durations, self.context, self.seed = self.rounds.deadline, durations, context, seed
         self.lock = threading.RLock()  # held while anything of the session is read or changed
         self.sizes = Sizes(self.limits)
         self.roster, self.delay = Roster(policy, self.sizes), Delay()
         self.reports = Reports(self.roster, embed, log, value)
         self.flight = Flight()
-        self.late = LateUpdates(self.pace, self.flight, self.sizes, log, owner)
+        self.late = LateUpdates(self.rounds, self.flight, self.sizes, log, owner)
         self._round: Round | None = None
-        self._forgotten = 0  # clients, since the last round
         self.memory: Any = None  # a Memory
         if state is not None:
             from fedpick.server.memory import Memory  # needs filelock, an optional dependency
@@ -157,10 +169,19 @@ class Session:
         manifest = {"policy": label(policy), "cohort_size": cohort, "seed": seed, "engine": "session", **host.about}
         self.records, self.metrics = None if records is None else Path(records), served
         self.storage = Storage(self.memory, self.records, served, manifest, self.roster, log)
+        self.enrolment = Enrolment(self.roster, self.limits, describe, self.storage, owner, log)
+        self.stream = Streaming(self, self.pace) if isinstance(self.pace, Buffered) else None
+        if served is not None and self.stream is not None:
+            served.live = self.stream.gauges
 
     @property
     def round_number(self) -> int:
         """Number of rounds played, including those before a restart."""
+        return self.roster.round
+
+    @property
+    def version(self) -> int:
+        """Number of commits, including those before a restart: the version of the model that clients are sent."""
         return self.roster.round
 
     @property
@@ -205,6 +226,8 @@ class Session:
         with self.lock:
             if self._round is not None:
                 self._round.abandon()
+            if self.stream is not None:
+                self.stream.stop()
             self.storage.close()
 
     def __enter__(self) -> Self:
@@ -232,6 +255,7 @@ class Session:
                 others are neither enrolled nor probed nor chosen. None: all may.
         """
         with self.lock:
+            self._check_rounds("round")
             if self._round is not None:
                 raise ContractError(f"round {self._round.number} is still open; close() or abandon() it first")
             self.open()
@@ -239,8 +263,8 @@ class Session:
             begun = monotonic()
             there = listed(available, self.roster, self.owner, self.log, eligible)
             self.continuity.begin_round(there)
-            self._forget(there)
-            self._enrol(there)
+            self.flight.leave(set(self.enrolment.forget(there)))
+            self.enrolment.enrol(there)
             self.late.fetch()
             self.late.begin(self.roster.round + 1)
             self.flight.issued = max(self.flight.issued, self.roster.tasks)  # a restart goes on counting
@@ -265,6 +289,7 @@ class Session:
     def free(self, names: Iterable[str]) -> list[str]:
         """The clients of these names that do not still work on an earlier round (`late`); `round` asks no others."""
         with self.lock:
+            self._check_rounds("free")
             self.late.fetch()
             self.late.begin(self.roster.round + 1)
             busy = set(self.flight.busy)
@@ -277,6 +302,7 @@ class Session:
         failed, or is more than `late` rounds late. Invalid values never raise; `size` is as in `Round.done`.
         """
         with self.lock:
+            self._check_rounds("keep")
             return self.late.keep(name, update, round, size)
 
     def retire(self, names: Collection[str]) -> None:
@@ -288,6 +314,8 @@ class Session:
         with self.lock:
             if self._round is not None:
                 raise ContractError(f"round {self._round.number} is open; retire clients between two rounds")
+            if self.stream is not None:
+                self.stream.check_closed("retire clients")
             self.open()  # this may read what another server wrote
             gone = [name for name in dict.fromkeys(names) if name in self.roster.index]
             if not gone:
@@ -300,52 +328,105 @@ class Session:
             self.storage.settle()
             self.storage.note_names(gone)  # before the roster forgets them
             self.storage.expect()  # the journal has no entry for this: even if interrupted, a checkpoint must follow
-            self.roster.retire(gone)
+            left = self.roster.retire(gone)
             self.flight.leave(set(gone))
+            if self.stream is not None:
+                self.stream.keep(left)
             self.storage.checkpoint()
             self.log.info("retired %d clients, %d are left", len(gone), len(self.roster.names))
 
-    # -- the steps of a round, in order ------------------------------------------------------------------------------
+    # -- without rounds ----------------------------------------------------------------------------------------------
 
-    def _forget(self, there: Present) -> None:
-        """Forget clients that were away too long, or longest if too many are enrolled."""
-        roster = self.roster
-        if gone := roster.stale(there, self.limits.forget_after, self.limits.most_clients):
-            away = roster.round + 1 - int(roster.seen[[roster.index[name] for name in gone]].max())
-            self.storage.note_names(gone)  # before they are gone
-            there.known = there.known[roster.forget(gone)]
-            self.flight.leave(set(gone))
-            self._forgotten += len(gone)
-            text = "forgot %d clients that were away for %d rounds or more, %d are left"
-            self.log.warning(text, len(gone), away, len(roster.names))
+    def ask(self, available: Iterable[str] | Mapping[str, Any], *, eligible: Eligible | None = None) -> list[Work]:
+        """Give tasks to clients that are there and idle, as many as places are free (`fp.Buffered.concurrency`).
 
-    def _enrol(self, there: Present) -> None:
-        """Enrol the clients that are new; those for which there is no room are removed from `there`."""
-        if refused := self.roster.refused(there.new, self.limits.most_clients):
-            for name in refused:
-                del there.new[name]
-            text = "refused %d newcomers: the policy must remember the %d clients that are enrolled; raise most_clients"
-            self.log.warning(text, len(refused), len(self.roster.names) + len(there.new))
-        if new := there.new:
-            before = self.roster.oversized
-            self.roster.enrol(list(new), self._newcomers(new))
-            there.known = np.append(there.known, np.ones(len(new), dtype=np.bool_))
-            self.log.info("enrolled %d clients, %d in all", len(new), len(self.roster.names))
-            if (after := self.roster.oversized) > before and self.roster.counted is not None:
-                count, most = len(self.roster.names), self.roster.counted.sizes.max()
-                self.log.warning("the declared sizes of %d of %d clients count as %g; " + TRUE, after, count, most)
+        Returns the tasks, each with `id`, `name` and `version`: send each client the model of the last commit. Empty if
+        no place is free, nobody is there, or `commit` has an answer first. Arguments are as in `round`.
+        """
+        with self.lock:
+            return self._streaming("ask").ask(available, eligible)
 
-    def _newcomers(self, new: Mapping[str, Any]) -> Clients:
-        """The newcomers, from their descriptions by name, or from the user's function."""
-        if self._describe is None:
-            need = "features" in self.traits.needs
-            return validation.newcomers(list(new.values()), self.roster.clients, need, self.log)
-        found = self._describe(list(new))
-        if len(found) != len(new):
+    def done(
+        self,
+        id: int,
+        /,
+        *,
+        update: Any = None,
+        loss: float | None = None,
+        seconds: float | None = None,
+        reports: Mapping[str, Any] | None = None,
+        size: float | None = None,
+    ) -> Status | None:
+        """Record the answer to a task, at any time and from any thread; invalid values never raise.
+
+        Returns DONE if it is used, LATE if it is too stale (`fp.Buffered.oldest`), FAILED if its loss is impossible or
+        its update has numbers that are not finite, or not the shapes of the model. None if no such task is in flight:
+        it was answered before, has timed out, or never was. Only the first answer counts.
+
+        Args:
+            id: of the task.
+            update: the change of the model, trained minus sent; with a `mixing` (FedAsync) the trained model. Any
+                object, for `Commit.parts`; arrays, or arrays in a list or a mapping, for `Commit.apply`.
+            loss: mean training loss that it reports.
+            seconds: duration that it reports; the session's `durations` says how it is used.
+            reports: by name; those that the policy learns from are kept.
+            size: number of examples that it trained on; None: the client's size.
+        """
+        fine = finite(update)  # before others have to wait: models are large
+        with self.lock:
+            return self._streaming("done").done(id, fine, update, loss, seconds, reports, size)
+
+    def failed(self, id: int, why: str = "", /, *, answered: bool = True) -> Status | None:
+        """Record that a task failed: an error, a lost connection, an update that cannot be used.
+
+        Args:
+            id: of the task.
+            why: for the log.
+            answered: whether a message came back, for the records.
+        """
+        with self.lock:
+            return self._streaming("failed").failed(id, why, answered)
+
+    def commit(self) -> Commit | None:
+        """The next move of the model; None if it does not move yet. `close` ends it, and the next one can follow."""
+        with self.lock:
+            return self._streaming("commit").commit()
+
+    def skip(self, ids: Iterable[int]) -> None:
+        """Take back tasks that were not sent after all, so that their clients are free and do not count as failed."""
+        with self.lock:
+            self._streaming("skip").skip(ids)
+
+    def give_up(self, ids: Iterable[int]) -> list[Work]:
+        """End tasks whose answers were lost on the way, through no fault of the clients, such as by a restart.
+
+        They are LATE in the records, and the policy is not told. Returns those that were in flight.
+        """
+        with self.lock:
+            return self._streaming("give_up").give_up(ids)
+
+    @property
+    def tasks(self) -> list[Work]:
+        """The tasks in flight, also those of before a restart."""
+        with self.lock:
+            return self._streaming("tasks").tasks
+
+    def _streaming(self, what: str) -> Streaming:
+        if self.stream is None:
             raise ContractError(
-                f"{self.owner}: describe() returned {len(found)} clients for {len(new)} names; return one for each"
+                f"{self.owner}: {what} is for asynchronous training, with pace=fp.Buffered(...); this session plays "
+                "rounds: call round() and the methods of the round"
             )
-        return found
+        return self.stream
+
+    def _check_rounds(self, what: str) -> None:
+        if self.stream is not None:
+            raise ContractError(
+                f"{self.owner}: {what} is for rounds, and there are none under fp.Buffered; call ask(), done() and "
+                "commit()"
+            )
+
+    # -- the steps of a round, in order ------------------------------------------------------------------------------
 
     def _ended(self, round: Round) -> None:
         if self._round is round:
@@ -355,7 +436,7 @@ class Session:
         """End a round that used the late updates of these tasks: the policy learns, and the round is on disk then."""
         roster, begun = self.roster, perf_counter()
         self.continuity.check_model(round.model)
-        notes = {"forgotten": float(self._forgotten), FRESH: float(self.continuity.fresh)}
+        notes = {"forgotten": float(self.enrolment.forgotten), FRESH: float(self.continuity.fresh)}
         self.storage.expect()
         roster.tasks = self.flight.issued
         newcomers = roster.learn(round.view, choice, outcome)
@@ -379,7 +460,7 @@ class Session:
             chances=packed_chances(round.view, choice),
             **late_uses(replace(task, client=roster.number(task.client)) for task in taken),
         )
-        self._forgotten = self.flight.landed = 0
+        self.enrolment.forgotten = self.flight.landed = 0
         record = replace(record, ids=np.array([roster.numbers[k] for k in record.ids], dtype=np.int64))
         self.storage.save(round.view, choice, outcome, record, newcomers)
         counts = ", ".join(f"{int(np.sum(outcome.status == each))} {each.name}" for each in Status)

@@ -66,3 +66,15 @@ class Sizes:
     def of_answer(self, size: float, known: float) -> float:
         """What a size that came with an answer counts for, of a client that counted as `known` before."""
         return min(size, self.largest(known))
+
+    def beside(self, size: float, known: float, most: float) -> float:
+        """A size that came with an answer, over the mean of those that came with the last answers of all clients.
+
+        Args:
+            size: that was heard.
+            known: what the client counted as before.
+            most: as a multiple of the median of those heard; infinite: no limit but that of `of_answer`.
+        """
+        heard = np.minimum(list(self._heard.values()), self.largest(0.0))
+        limit = most * self._of_heard(0.5) if np.isfinite(most) else np.inf
+        return float(min(self.of_answer(size, known), limit) / heard.mean())

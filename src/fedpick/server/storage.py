@@ -140,13 +140,17 @@ class Storage:
 
     def save(self, view: View, choice: Choice, outcome: Outcome, record: Record, newcomers: list[Newcomers]) -> None:
         """Store a round that the policy has learned from; its state is on disk when this returns."""
-        self.last, self._fresh = record, True
-        if self.metrics is not None:
-            self.metrics.note(record, self._roster)
+        self.keep(record)
         if self.memory is not None:
             from fedpick.server.journal import Turn
 
             self.memory.keep(Turn(view, choice, outcome, record, newcomers, self._roster.model, self._roster.tasks))
+
+    def keep(self, record: Record) -> None:
+        """Have this record for `measure`, and for the tables after that."""
+        self.last, self._fresh = record, True
+        if self.metrics is not None:
+            self.metrics.note(record, self._roster)
 
     def measure(self, metrics: Mapping[str, Any], training: bool) -> None:
         """Add metrics to the record of the last round, unless the next one has begun."""

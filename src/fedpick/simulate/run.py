@@ -18,8 +18,8 @@ import numpy as np
 from fedpick.core.errors import ContractError, MissingError, SettingError, require
 from fedpick.core.protocol import Policy, Trainer, check_methods, traits
 from fedpick.core.types import Clients
+from fedpick.engine.asking import check_stream
 from fedpick.engine.paces import Buffered, Pace
-from fedpick.policies.sizes import with_cohort_size
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.simulate import stream
 from fedpick.simulate.abilities import DataTrainer, LateTrainer, ReportingTrainer, StreamTrainer, TwoPhaseTrainer
@@ -38,7 +38,8 @@ def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None,
     about = traits(policy)
     name = type(policy).__name__
     if isinstance(pace, Buffered):
-        _check_stream(policy, pace, trainer)
+        check_stream(policy, pace)
+        _check_streaming(pace, trainer)
     elif late := world.late if pace is None else pace.late:
         _check_late(late, trainer)
     if "probe" in about.needs and trainer is None:
@@ -85,21 +86,8 @@ def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None,
         )
 
 
-def _check_stream(policy: Policy[Any], pace: Buffered, trainer: Trainer | None) -> None:
-    """Raise unless this policy and this trainer can do without rounds."""
-    about, name = traits(policy), type(policy).__name__
-    reason = about.rounds_only
-    if about.replace:
-        reason = "it draws with replacement, but a client cannot work on two tasks at once; use replace=False"
-    elif needed := sorted(about.needs & {"probe", "norms"}):
-        what = "asks clients for their loss" if needed == ["probe"] else "lets clients train"
-        reason = f"it {what} before it chooses, while places are free"
-    elif about.valued:
-        reason = f"the server computes {min(about.valued)!r} of the updates of one version, and here versions are mixed"
-    if reason:
-        raise SettingError(f"{name} needs rounds: {reason}. Use fp.Rounds, or another policy under fp.Buffered")
-    if about.cohort_size is not None and about.cohort_size != pace.concurrency:
-        with_cohort_size(policy, pace.concurrency)  # raises if it cannot
+def _check_streaming(pace: Buffered, trainer: Trainer | None) -> None:
+    """Raise unless this trainer can do without rounds."""
     if trainer is None:
         return
     if not isinstance(trainer, StreamTrainer):

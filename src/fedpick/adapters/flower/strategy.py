@@ -150,7 +150,7 @@ class Selected(Strategy):
         """Run the rounds with the base's start(); after a restart, num_rounds more, from the kept model."""
         if note := untested(version("flwr")):
             log.warning(note)
-        watched = WatchedGrid(self._gated(grid), self.session.deadline, self.session.pace)
+        watched = WatchedGrid(self._gated(grid), self.session.deadline, self.session.rounds)
         bound = signature(self.base.start).bind(watched, *args, **options)  # a base may override start()
         self._timeout = options.get("timeout", bound.arguments.get("timeout", TIMEOUT))
         named = given(bound, "evaluate_fn")
@@ -253,7 +253,7 @@ class Selected(Strategy):
         except BaseException:
             round.abandon()
             raise
-        expire(messages, self.session.pace.lifetime(deadline))
+        expire(messages, self.session.rounds.lifetime(deadline))
         by_name = {nodes[node]: message for node, message in by_node.items()}
         self._exchange = self._exchanged(round, arrays, by_name, grid, arrivals)
         return messages

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from asynchronous import FedAsync, Script
 from hypothesis import strategies as st
+
+from asynchronous import FedAsync, Script
 
 
 def listed(*values: Sequence[Any]) -> Callable[[int, int], Any]:

@@ -1,0 +1,110 @@
+"""A move of the model without rounds (`fp.Buffered`): what it is made of, and what the policy learns from it.
+
+Clients are numbers here (`Roster.numbers`), which stay the same when others leave.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedpick.core.types import Bools, Choice, Floats, Ints, Status, View
+from fedpick.engine.asking import Lesson, lessons, outcome_of, tell, view_now
+from fedpick.engine.stream import Ended
+from fedpick.server.roster import Roster
+from fedpick.store.records import Record, packed
+
+__all__ = ["Move", "find"]
+
+
+def find(roster: Roster, numbers: Sequence[Any]) -> Ints:
+    """The indices of the clients with these numbers; -1: has left."""
+    wanted, known = np.array(numbers, dtype=np.int64), np.array(roster.numbers, dtype=np.int64)
+    at = np.searchsorted(known, wanted)  # numbers ascend with the index
+    found: Ints = np.where(np.append(known, -1)[at] == wanted, at, -1)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """What is known when the model has just moved.
+
+    Args:
+        version: of the model, after it.
+        at: the clock.
+        seconds: since the model moved before.
+        asked: tasks since then.
+        back: messages that came back since then.
+        ended: the tasks that ended since then; those that are DONE are used.
+        busy: clients at work.
+        there: mask of the enrolled clients that were there when clients were last asked.
+        reports: what the clients of `ended` report, by name and aligned with it; NaN where the update is not used.
+        lost: ids of tasks in `ended` whose answers a restart has lost: the policy is not told of them.
+    """
+
+    version: int
+    at: float
+    seconds: float
+    asked: int
+    back: int
+    ended: tuple[Ended, ...]
+    busy: tuple[int, ...]
+    there: Bools
+    reports: Mapping[str, Floats] = field(default_factory=dict)
+    lost: frozenset[int] = frozenset()
+
+    untold = ()  # nothing waits any more
+
+    @property
+    def done(self) -> list[Ended]:
+        """The tasks whose answers are used, in the order in which they came."""
+        return [each for each in self.ended if each.status == Status.DONE]
+
+    def lessons(self, roster: Roster) -> list[Lesson]:
+        """What the policy is told."""
+        row = {each.task.id: at for at, each in enumerate(self.ended)}
+
+        def reports(part: list[Ended]) -> dict[str, Floats]:
+            return {name: values[[row[each.task.id] for each in part]] for name, values in self.reports.items()}
+
+        told = [each for each in self.ended if each.task.id not in self.lost]
+        return lessons(self.view(roster), told, lambda clients: find(roster, clients), reports)
+
+    def view(self, roster: Roster) -> View:
+        """What the policy sees."""
+        assert roster.counted is not None
+        seen = View(self.version + 1, self.there, roster.counted)
+        return view_now(seen, self, lambda clients: find(roster, clients))
+
+    def learn(self, roster: Roster) -> list[Lesson]:
+        """Let the policy learn; returns what it was told."""
+        told = self.lessons(roster)
+        roster.state = tell(roster.policy, roster.state, told)
+        roster.round, roster.clock = self.version, max(roster.clock, self.at)
+        view, ids = self.view(roster), find(roster, [each.task.client for each in self.ended])
+        roster.seen[view.there | view.busy] = self.version
+        roster.last = sorted(set(ids[ids >= 0].tolist()))
+        return told
+
+    def record(self, roster: Roster, megabytes: float, **rest: Any) -> Record:
+        """A row for the table of rounds, once the policy has learned; `megabytes` is the size of the model."""
+        view, ended, models = self.view(roster), self.ended, self.asked + self.back
+        found = Record.of(
+            replace(view, round=self.version, version=self.version - 1),
+            Choice(np.array([each.task.client for each in ended], dtype=np.int64)),
+            outcome_of(ended),
+            clock=self.at,
+            seconds=self.seconds,
+            messages=models,
+            megabytes=megabytes * models,
+            there=roster.there(self.there),
+            joined=roster.issued,
+            mask=packed(roster.by_number(self.there)),
+            unusable=sum(each.status == Status.FAILED for each in ended),
+            asked=self.asked,
+            flying=len(self.busy),
+            tasks=ended,
+            **rest,
+        )
+        return replace(found, inclusion=np.array([each.task.inclusion for each in ended], dtype=np.float64))
