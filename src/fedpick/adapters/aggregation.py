@@ -42,10 +42,16 @@ class Aggregation:
             self._warned = True
             text = "%s averages by no metric: the weights that %s asks for are not used"
             self._log.warning(text, self.called, type(round.session.policy).__name__)
+        with self.trying(f"round {round.round.number}", clients):
+            yield
+
+    @contextmanager
+    def trying(self, when: str, clients: str) -> Iterator[None]:
+        """As `attempt`, without a round: `when` stands in the log."""
         try:
             yield
             self._worked = True
         except Exception as error:
-            text = "round %d: %s could not aggregate the updates of %s; the model does not change"
-            self._log.exception(text, round.round.number, self.called, clients)
+            text = "%s: %s could not aggregate the updates of %s; the model does not change"
+            self._log.exception(text, when, self.called, clients)
             self._error = error

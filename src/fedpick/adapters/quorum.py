@@ -46,18 +46,9 @@ class Quorum:
             if len(found) >= enough or left <= 0:
                 break
             sleep(min(1.0, left))
-        if not found and self.barred and self.too_few == "smaller":
-            text = (
-                "round %d: none of the %d connected clients is eligible, so that nobody is asked; approve some, or see "
-                "that eligible() knows clients by the names that they are enrolled with"
-            )
-            self.session.log.warning(text, self.session.round_number + 1, self.barred)
-            return {}
         if not found:
-            raise NotEnoughClientsError(
-                f"no client was connected for {wait:g} s, so nobody can train; {self.fix}, or increase wait"
-                + (f"; {self.barred} that are connected are not eligible: approve some" if self.barred else "")
-            )
+            self.nobody(wait)
+            return {}
         if len(found) < want and self.too_few == "error":
             raise NotEnoughClientsError(
                 f"{len(found)} clients were connected after {wait:g} s, but the policy asks for {want}; "
@@ -68,6 +59,20 @@ class Quorum:
             self.session.log.warning(text, len(found), wait, want)
         self._settled = len(found)
         return found
+
+    def nobody(self, wait: float) -> None:
+        """Raise because nobody was connected for so many seconds; warn if those who are may not be asked."""
+        if self.barred and self.too_few == "smaller":
+            text = (
+                "round %d: none of the %d connected clients is eligible, so that nobody is asked; approve some, or see "
+                "that eligible() knows clients by the names that they are enrolled with"
+            )
+            self.session.log.warning(text, self.session.round_number + 1, self.barred)
+            return
+        raise NotEnoughClientsError(
+            f"no client was connected for {wait:g} s, so nobody can train; {self.fix}, or increase wait"
+            + (f"; {self.barred} that are connected are not eligible: approve some" if self.barred else "")
+        )
 
     def wait_for_late(self, free: bool) -> None:
         """Wait in a round in which nobody is asked: until an answer to an earlier one comes, or as the pace says.

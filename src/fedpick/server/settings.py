@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from fedpick.core.errors import MissingError, require
 from fedpick.core.protocol import Policy, traits
 from fedpick.core.types import Bools, Clients, Floats
+from fedpick.engine.paces import Pace
 
 __all__ = [
     *("ContextFn", "DescribeFn", "Host", "Lateness", "Limits", "Options", "ProbeFn", "ValueFn"),
@@ -114,6 +115,7 @@ class Options(TypedDict, total=False):
     durations: str
     context: ContextFn | None
     late: int | Lateness
+    pace: Pace | None
     limits: Limits | None
     seed: int
 

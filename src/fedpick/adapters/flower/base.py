@@ -65,9 +65,26 @@ class Base:
         """Name of the metric that weights the base's average; None if the base has no `weighted_by_key`."""
         return next((each.weighted_by_key for each in self._chain() if hasattr(each, "weighted_by_key")), None)
 
+    @property
+    def _private(self) -> str | None:
+        """Name of the wrapper for differential privacy; None: there is none."""
+        return next((type(each).__name__ for each in self._chain() if "Privacy" in type(each).__name__), None)
+
+    def check_buffered(self) -> None:
+        """Raise if this base cannot do without rounds (`fp.Buffered`)."""
+        name, why = type(self.strategy).__name__, ""
+        if self._private is not None:
+            name, why = self._private, "its noise is that of a round, in which each client that is asked answers once"
+        elif self.weight is None:
+            why = "it averages by no metric, so that stale answers cannot count for less"
+        elif type(self.strategy).start is not Strategy.start:
+            why = "its start() is a loop over rounds of its own"
+        if why:
+            raise SettingError(f"Selected: {name} needs rounds: {why}; use FedAvg, FedAdam or FedYogi, or pace=None")
+
     def check_late(self, late: int) -> None:
         """Raise if this base has no place for late replies, and some are to be used."""
-        private = next((type(each).__name__ for each in self._chain() if "Privacy" in type(each).__name__), None)
+        private = self._private
         why = ""
         if private is not None:
             why = f"{private} counts on one reply of each client that was asked in this round"

@@ -21,7 +21,7 @@ from fedpick.core.types import Status
 from fedpick.server.settings import Limits
 from fedpick.server.validation import printable
 
-__all__ = ["Exchange", "Reply", "limit_sizes", "numbers", "read_reply"]
+__all__ = ["Exchange", "Reply", "is_expiry", "limit_sizes", "numbers", "read_reply"]
 
 EXPIRED = (3, 4)  # Flower's codes for a message or a reply whose time to live has passed
 UNUSABLE = 0  # Flower's code for an unknown error
@@ -81,7 +81,7 @@ def read_reply(message: Message, *, sent: ArrayRecord | None, weight: str | None
     return reply
 
 
-def _is_expiry(reply: Message) -> bool:
+def is_expiry(reply: Message) -> bool:
     """Whether Flower says that no answer came in time, or none that it still has."""
     return reply.has_error() and reply.error.code in EXPIRED
 
@@ -144,7 +144,7 @@ class Exchange(FrameworkRound):
     def _expired(self, reply: Message, message: Message) -> bool:
         """Whether the time to live has passed, which is treated as no answer: the client is LATE."""
         seen = self.arrivals.seen.get(message.metadata.message_id)
-        return _is_expiry(reply) and (seen is None or seen >= 0.9 * message.metadata.ttl)
+        return is_expiry(reply) and (seen is None or seen >= 0.9 * message.metadata.ttl)
 
     def judge(self) -> None:
         """Report each client's result to the session; the round ends when it is closed, with the new model."""
@@ -188,6 +188,6 @@ class Exchange(FrameworkRound):
         owed = {m.metadata.message_id: name for name, m in self.messages.items() if late.owes(name, number)}
         for reply in self.grid.pull_messages(set(owed)) if owed else ():
             name = owed.pop(reply.metadata.reply_to_message_id, None)
-            if name is not None and not _is_expiry(reply):  # then it stays busy until its answer would be too late
+            if name is not None and not is_expiry(reply):  # then it stays busy until its answer would be too late
                 self.take(name, self.read(reply))
         return bool(owed)

@@ -12,7 +12,7 @@ from fedpick.adapters.presence import Connection
 from fedpick.core.errors import ContractError
 from fedpick.engine.paces import Rounds
 
-__all__ = ["GatedGrid", "RestrictedGrid", "WatchedGrid", "connections", "exchange", "expire", "unwrapped"]
+__all__ = ["GatedGrid", "RestrictedGrid", "WatchedGrid", "connections", "exchange", "expire", "push", "unwrapped"]
 
 
 def _inside(name: str) -> Any:
@@ -100,25 +100,38 @@ def expire(messages: Iterable[Message], seconds: float | None) -> None:
             message.metadata.ttl = min(message.metadata.ttl, seconds)
 
 
+def push(grid: Grid, messages: list[Message]) -> list[str]:
+    """Send messages; the ids of those that Flower takes."""
+    taken = [name for name in grid.push_messages(messages) if name] if messages else []
+    if len(taken) < len(messages):
+        log.warning("Flower accepted only %d of %d messages; see its log", len(taken), len(messages))
+    return taken
+
+
 def exchange(
-    grid: Grid, messages: list[Message], limit: float | None, noted: Arrivals | None = None, lives: float | None = None
+    grid: Grid,
+    messages: list[Message],
+    limit: float | None,
+    noted: Arrivals | None = None,
+    lives: float | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> list[Message]:
     """Send messages; return the replies in the order of arrival, after all arrived or `limit` seconds have passed.
 
     `noted` gets the times of arrival. Messages may be answered for `lives` seconds, and late replies be pulled later;
-    None: until the limit.
+    None: until the limit. `meanwhile` is called at each look for replies.
     """
     noted = noted or Arrivals()
     expire(messages, lives or limit)
 
     def send() -> list[str]:
-        taken = [name for name in grid.push_messages(messages) if name] if messages else []
-        if refused := {message.metadata.message_id for message in messages} - set(taken):
-            log.warning("Flower accepted only %d of %d messages; see its log", len(taken), len(messages))
-            noted.refused |= refused
+        taken = push(grid, messages)
+        noted.refused |= {message.metadata.message_id for message in messages} - set(taken)
         return taken
 
     def pull(names: set[str]) -> Iterable[tuple[str, Message]]:
+        if meanwhile is not None:
+            meanwhile()
         return [(reply.metadata.reply_to_message_id, reply) for reply in grid.pull_messages(names)]
 
     # Flower's pauses of 3 s would make durations inexact.

@@ -1,6 +1,6 @@
 """`Selected`: a Flower strategy with cohorts chosen by a fedpick policy."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from importlib.metadata import version
 from inspect import BoundArguments, signature
@@ -14,12 +14,14 @@ from numpy.typing import ArrayLike
 
 from fedpick.adapters.aggregation import Aggregation
 from fedpick.adapters.arrivals import Arrivals, earliest
+from fedpick.adapters.flower.asynchronous import Training
 from fedpick.adapters.flower.base import Base
 from fedpick.adapters.flower.exchange import Exchange, Reply, limit_sizes, numbers, read_reply
-from fedpick.adapters.flower.grids import GatedGrid, RestrictedGrid, WatchedGrid, connections, expire, unwrapped
+from fedpick.adapters.flower.grids import GatedGrid, RestrictedGrid, WatchedGrid, expire, unwrapped
 from fedpick.adapters.flower.logs import FRACTIONS, ROUND, SAMPLED, corrected, log
-from fedpick.adapters.flower.messages import ask_descriptions, ask_losses
+from fedpick.adapters.flower.messages import ask_losses
 from fedpick.adapters.flower.models import INITIAL, arrays_of, check_kept, check_like, given, record_of
+from fedpick.adapters.flower.nodes import Nodes
 from fedpick.adapters.flower.versions import untested
 from fedpick.adapters.presence import Identity, Presence
 from fedpick.adapters.quorum import Quorum
@@ -27,11 +29,12 @@ from fedpick.adapters.valuation import worth
 from fedpick.core.errors import ContractError, SettingError, require
 from fedpick.core.protocol import Policy
 from fedpick.core.types import Floats
+from fedpick.engine.paces import Buffered
 from fedpick.server.roster import Roster
 from fedpick.server.round import Round
 from fedpick.server.session import Session
 from fedpick.server.settings import DescribeFn, Host, Options, check_needs
-from fedpick.server.view import Eligible, permitted
+from fedpick.server.view import Eligible
 from fedpick.store.records import Record
 
 __all__ = ["Selected"]
@@ -105,7 +108,7 @@ class Selected(Strategy):
                 "is known whether it may be asked; use another identity, such as keys or a function of "
                 "Flower's NodeInfo"
             )
-        self.base, self.policy, self.eligible = base, policy, eligible
+        self.base, self.policy, self.wait = base, policy, wait
         self.session = Session(
             policy,
             describe=describe if callable(describe) else None,
@@ -114,15 +117,19 @@ class Selected(Strategy):
             host=Host("Selected", log, {"engine": "flower", "base": type(base).__name__}, NAMING),
             **options,
         )
-        self.quorum, self.wait = Quorum(self.session, too_few, "start more SuperNodes"), wait
-        self._allowed: set[int] | None = None  # nodes that may be asked, as found last
+        self.quorum = Quorum(self.session, too_few, "start more SuperNodes")
         self._base = Base(base)
-        self._base.check_late(self.session.late.rounds)
+        if isinstance(self.session.pace, Buffered):
+            self._base.check_buffered()
+        else:
+            self._base.check_late(self.session.late.rounds)
         self._presence = Presence[int](self.session, describe == "ask", identity)
+        self._nodes = Nodes(self._presence, self.quorum, eligible)
         self._aggregation = Aggregation(type(base).__name__, log)
         self._exchange: Exchange | None = None
         self._idle = False  # whether nobody could be asked in this round
         self._probed = False  # whether a client has ever answered a probe
+        self._working: Set[int] = frozenset()  # nodes that are not asked to evaluate
         self._timeout: float | None = TIMEOUT
 
     @property
@@ -150,7 +157,9 @@ class Selected(Strategy):
         """Run the rounds with the base's start(); after a restart, num_rounds more, from the kept model."""
         if note := untested(version("flwr")):
             log.warning(note)
-        watched = WatchedGrid(self._gated(grid), self.session.deadline, self.session.rounds)
+        if isinstance(self.session.pace, Buffered):
+            return self._start_buffered(grid, *args, **options)
+        watched = WatchedGrid(self._nodes.gated(grid), self.session.deadline, self.session.rounds)
         bound = signature(self.base.start).bind(watched, *args, **options)  # a base may override start()
         self._timeout = options.get("timeout", bound.arguments.get("timeout", TIMEOUT))
         named = given(bound, "evaluate_fn")
@@ -162,6 +171,15 @@ class Selected(Strategy):
             with corrected({ROUND: lambda now, last: (ROUND, now + played, last + played)}), self._base.calling(self):
                 result: Result = self.base.start(*bound.args, **bound.kwargs)
         return result
+
+    def _start_buffered(self, grid: Grid, *args: Any, **options: Any) -> Result:
+        """As `start`, without rounds."""
+        bound = signature(self.base.start).bind(grid, *args, **options)
+        bound.apply_defaults()
+        self._timeout = bound.arguments["timeout"]
+        with self._aggregation.run(), self.session:
+            self._continue(bound)
+            return Training(self, self._nodes.gated(unwrapped(grid)), bound.arguments).run()
 
     def _continue(self, bound: BoundArguments) -> None:
         """After a restart, give back the kept model in place of the initial one; without it, a fresh one is noticed."""
@@ -179,23 +197,10 @@ class Selected(Strategy):
         elif isinstance(place[INITIAL], ArrayRecord):
             self.session.continuity.check_start(arrays_of(place[INITIAL]))
 
-    def _gated(self, grid: Grid) -> Grid:
-        """The grid, through which only those that may be asked are sent messages."""
-        if self.eligible is None or isinstance(grid, WatchedGrid):  # which has one inside
-            return grid
-        return GatedGrid(grid, lambda: self._allowed if self._allowed is not None else set(self._there(grid).values()))
-
-    def _there(self, grid: Grid, limit: float | None = None) -> dict[str, int]:
-        """The connected nodes that may be asked, by name."""
-        auto = "simulation" if type(unwrapped(grid)).__name__ == "InMemoryGrid" else "registered"
-        ask = partial(ask_descriptions, unwrapped(grid), limit)
-        found = self._presence.identified(connections(grid), ask, auto)
-        if self.eligible is None:
-            return found
-        names = permitted(found, self.eligible, "Selected")
-        self.quorum.barred = len(found) - len(names)
-        self._allowed = {found[name] for name in names}
-        return {name: found[name] for name in names}
+    @property
+    def _limit(self) -> float | None:
+        """Seconds for which an answer is waited for."""
+        return earliest(self._timeout, self.session.deadline)
 
     def _measure(self, found: MetricRecord | None, training: bool = False) -> MetricRecord | None:
         if isinstance(found, MetricRecord):
@@ -216,17 +221,17 @@ class Selected(Strategy):
         arrivals = grid.begin() if isinstance(grid, WatchedGrid) else Arrivals(limit=deadline)
         if self.session.current is not None:
             self.session.current.abandon()  # aggregate_train was not called for it
-        limit = earliest(self._timeout, deadline)
-        found = self.quorum.wait_for(self.wait, lambda: self._there(grid, limit))
+        found = self._nodes.enough(grid, self.wait, self._limit)
         self._idle = not found
         if self._idle:
             return []
-        available = self._presence.described(found, partial(ask_descriptions, unwrapped(grid), limit))
+        available = self._nodes.described(grid, found, self._limit)
 
         def probe(names: list[str], batch: int | None) -> Floats:
             settings = ConfigRecord({"server-round": self.round + 1, "batch": batch or 0})
             record = RecordDict({"arrays": arrays, "config": settings})
-            losses = ask_losses(unwrapped(grid), [found[name] for name in names], record, limit, not self._probed)
+            nodes = [found[name] for name in names]
+            losses = ask_losses(unwrapped(grid), nodes, record, self._limit, not self._probed)
             self._probed = self._probed or bool(np.isfinite(losses).any())
             return losses
 
@@ -240,7 +245,9 @@ class Selected(Strategy):
             shown = {SAMPLED: lambda asked, of: (SAMPLED, asked, len(found))}
             with corrected(shown), self._base.at_most(len(nodes), fraction_train=1.0):
                 configure = self._base.original("configure_train")
-                messages = list(configure(round.number, arrays, config, RestrictedGrid(self._gated(grid), list(nodes))))
+                messages = list(
+                    configure(round.number, arrays, config, RestrictedGrid(self._nodes.gated(grid), list(nodes)))
+                )
             by_node = {message.metadata.dst_node_id: message for message in messages}
             strange = by_node.keys() - nodes.keys()
             if strange or len(by_node) < len(messages):
@@ -309,12 +316,13 @@ class Selected(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """As the base, with the nodes that are connected now and may be asked; skipped if there are none."""
-        nodes = list(grid.get_node_ids() if self.eligible is None else self._there(grid).values())
+        nodes = list(grid.get_node_ids() if self._nodes.eligible is None else self._nodes.there(grid).values())
         if not nodes:
-            who = "connected" if self.eligible is None else "both connected and eligible"
+            who = "connected" if self._nodes.eligible is None else "both connected and eligible"
             log.warning("round %d: no client is %s, so evaluation is skipped", self.round, who)
             return []
-        gated = self._gated(grid)
+        nodes = [node for node in nodes if node not in self._working]
+        gated = self._nodes.gated(grid)
         with self._base.at_most(len(nodes)):
             configure = self._base.original("configure_evaluate")
             messages = list(configure(max(self.round, 1), arrays, config, RestrictedGrid(gated, nodes)))
