@@ -225,8 +225,8 @@ class Journal:
             )
         return rest
 
-    def append(self, body: bytes) -> None:
-        """Write an entry and wait until it is on the disk; a torn end is moved aside first."""
+    def append(self, body: bytes, sync: bool = True) -> None:
+        """Write an entry, and wait until it is on the disk if `sync`; a torn end is moved aside first."""
         if self.path.is_symlink():  # which a server never makes
             raise OSError(errno.ELOOP, "the journal is a symbolic link")
         torn, new = self._rest(), not self.path.exists()
@@ -240,7 +240,8 @@ class Journal:
             try:
                 file.write(self._failed)
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:  # else it survives the end of this process, but not that of the machine
+                    os.fsync(file.fileno())
                 if new:
                     atomic.sync_folder(self.path.parent)
             except OSError:
@@ -259,5 +260,9 @@ def verify_journal(path: Path) -> str:
     """What a journal holds; a StateError if it is damaged."""
     journal = Journal(path)
     entries = [read_archive(path, body) for body in journal.read()]
+    if any("kind" in meta for _, meta in entries):
+        commits = sum(meta.get("kind") == "closed" for _, meta in entries)
+        torn = "; its last entry is torn, and did not happen" if journal.torn else ""
+        return f"{commits} commits in {len(entries)} entries{torn}"
     torn = "; its last entry is torn, that round is played again" if journal.torn else ""
     return f"{len(entries)} rounds{torn}"

@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -27,10 +27,14 @@ from fedpick.core.errors import StateError
 from fedpick.core.state import pack, policy_kind, settings_hash, unpack
 from fedpick.core.types import Clients
 from fedpick.server.journal import FIX, Journal, Turn, mark_of, record_of, replay, under
-from fedpick.server.models import Arrays, Models, checked_letters
+from fedpick.server.ledger import Ledger, records_of
+from fedpick.server.models import Arrays, Mark, Models, checked_letters
 from fedpick.server.roster import Roster
 from fedpick.store.lock import FolderLock
 from fedpick.store.records import Record
+
+if TYPE_CHECKING:
+    from fedpick.server.stream import Streaming
 
 __all__ = ["Memory"]
 
@@ -41,13 +45,21 @@ LARGE = 2**20  # bytes; a journal larger than this and than the last checkpoint 
 class Memory:
     """The folder in which a roster and the policy's state are saved; an empty roster is filled from it.
 
-    A complete checkpoint is written after `every` rounds. The folder is created if it does not exist.
+    A complete checkpoint is written after `every` rounds. The folder is created if it does not exist. `work` is what
+    is in flight, of a session without rounds.
     """
 
     def __init__(
-        self, folder: Path, roster: Roster, every: int, log: logging.Logger, models: Models | None = None
+        self,
+        folder: Path,
+        roster: Roster,
+        every: int,
+        log: logging.Logger,
+        models: Models | None = None,
+        work: "Streaming | None" = None,
     ) -> None:
         self.folder, self.roster, self.every, self.log, self.models = folder, roster, every, log, models
+        self.work, self._pace = work, "rounds" if work is None else "buffered"
         self.letters = secrets.token_hex(4)  # of the state, by which its models and records are recognised
         self._lettered = False  # whether state.npz has the letters
         self.state, self.journal = folder / "state.npz", Journal(folder / "journal")
@@ -58,7 +70,7 @@ class Memory:
             raise StateError(
                 f"{folder}: cannot be used as the folder of the state ({error.strerror}); choose another path"
             ) from None
-        self._settings = settings_hash(roster.policy)
+        self.settings = settings_hash(roster.policy)
         self._saved = 0  # the round of the checkpoint; 0: there is none
         self._covered = 0  # bytes of the journal that the checkpoint holds as well
         self.kept = 0  # the last round that is safely on the disk
@@ -105,8 +117,9 @@ class Memory:
             if self.journal.path.exists() and self.journal.path.stat().st_size:
                 raise StateError(f"{self.journal.path}: the state.npz that this journal continues is missing; {FIX}")
             return
+        ledger = None
         try:
-            self._unpack(*read_archive(self.state))
+            ledger = self._unpack(*read_archive(self.state))
         except StateError as error:
             raise StateError(f"{error}; {FIX}") from None
         except Exception as error:  # a damaged file, or one made to harm, can raise anything
@@ -114,16 +127,34 @@ class Memory:
                 f"{self.state}: not the state of a server ({type(error).__name__}: {str(error)[:200]}); {FIX}"
             ) from None
         self._saved = roster.round
-        for arrays, meta in self._entries():
+        if ledger is not None:
+            self._replay_work(ledger)
+        for arrays, meta in self._entries() if ledger is None else ():
             number, settings = self._careful(lambda entry: (int(entry["record"]["round"]), entry["settings"]), meta)
             if number > self._saved:  # else the checkpoint holds it
                 self._check_settings(self.journal.path, settings, None)
                 self._careful(replay, roster, arrays, meta)
         if self.journal.torn:
-            torn = self.journal.path.resolve()
-            self.log.warning("the last entry of %s is incomplete: that round is played again", torn)
+            torn, so = self.journal.path.resolve(), "that round is played again" if ledger is None else "it is left out"
+            self.log.warning("the last entry of %s is incomplete: %s", torn, so)
         self.kept, where = roster.round, self.folder.resolve()
         self.log.info("continuing after round %d with %d clients, from %s", roster.round, len(roster.names), where)
+
+    def _replay_work(self, ledger: Ledger) -> None:
+        """Let happen again what the journal has after the checkpoint; then the work goes on."""
+        assert self.work is not None
+        for arrays, meta in self._entries():
+            number, settings = self._careful(lambda entry: (int(entry["entry"]), entry["settings"]), meta)
+            if number > ledger.entry:
+                self._check_settings(self.journal.path, settings, None)
+                self._careful(ledger.replay, self.roster, arrays, meta)
+        self.work.take(ledger, self.models is not None, self._model_of(ledger))
+
+    def _model_of(self, ledger: Ledger) -> Mark | None:
+        """The mark of the model of the move that is prepared, if it is kept here."""
+        if self.models is None or ledger.prepared is None:
+            return None
+        return self.models.mark(self.letters, ledger.prepared.version)
 
     def _entries(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         return [self._careful(read_archive, self.journal.path, entry) for entry in self.journal.read()]
@@ -140,9 +171,20 @@ class Memory:
 
     def journaled(self) -> list[Record]:
         """The records of the rounds in the journal."""
+        if self.work is not None:
+            return self._careful(records_of, self.work.pace, self._entries()) + self.work.rolled
         return [self._careful(record_of, *entry) for entry in self._entries()]
 
-    def _unpack(self, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
+    def _check_pace(self, found: object) -> None:
+        """Raise if the state is of a session with another kind of pace."""
+        if found != self._pace:
+            kinds = {"rounds": "rounds (fp.Rounds)", "buffered": "asynchronous training (fp.Buffered)"}
+            raise StateError(
+                f"{self.state}: holds a session with {kinds.get(str(found), 'another pace')}, and this one has "
+                f"{kinds[self._pace]}; start the server with the pace of before, or give state= another folder"
+            )
+
+    def _unpack(self, arrays: dict[str, Any], meta: dict[str, Any]) -> Ledger | None:
         roster = self.roster
         if meta["policy"] != policy_kind(roster.policy):
             raise StateError(
@@ -150,6 +192,7 @@ class Memory:
             )
         self._check_settings(self.state, meta["settings_hash"], str(meta["settings"])[:500])
         notes = meta["session"]
+        self._check_pace(notes.get("pace", "rounds"))  # states of before 0.3 have none
         names = list(map(str, json.loads(arrays["names"].tobytes())))
         clients = Clients(**under(arrays, "clients/"))
         last = [int(client) for client in notes["last"]]
@@ -172,13 +215,14 @@ class Memory:
         # States that were written before models were kept have neither.
         roster.model, self._lettered = mark_of(notes.get("model")), "letters" in notes
         self.letters = checked_letters(notes.get("letters", self.letters))
+        return None if self.work is None else Ledger.unpack(self.work.pace, under(arrays, "work/"), notes["work"])
 
     def _check_settings(self, file: Path, found: str, shown: str | None) -> None:
         """Raise if the file was written with other settings of the policy: what it learned would not fit.
 
         The file has the hash `found` of its settings, and as text `shown`, if any.
         """
-        if found != self._settings:
+        if found != self.settings:
             now = repr(self.roster.policy)[:500]
             known = f"with {shown}, but the policy is {now}"
             differs = "with other settings or code" if shown in (None, now) else known
@@ -194,12 +238,16 @@ class Memory:
         self._whole_before, self.behind = not self.behind, True
 
     def keep(self, turn: Turn) -> None:
-        """Write a round to disk; if that fails (a full disk), an error is logged and training continues.
+        """Write a round to disk; see `write`."""
+        self.write(lambda: turn.pack(self.roster.widths, self.settings))
+
+    def write(self, body: Callable[[], bytes], sync: bool = True) -> None:
+        """Write an entry to disk; if that fails (a full disk), an error is logged and training continues.
 
         Raises if another process has written to the journal.
         """
         if self._whole_before and self.state.exists():
-            self._try(lambda: self.journal.append(turn.pack(self.roster.widths, self._settings)))
+            self._try(lambda: self.journal.append(body(), sync))
         else:
             self.checkpoint()
 
@@ -209,14 +257,14 @@ class Memory:
             if self.models is not None:
                 self.models.flush(self.letters)  # first, so that the state on the disk always has its model
             write()
-            self.behind, self.kept = False, self.roster.round
+            old, self.behind, self.kept = self.kept, False, self.roster.round
         except OSError as error:
             self.behind = True
             failed = self.folder if self.models is None or self.models.pending is None else self.models.folder
             text = "%s: round %d could not be saved (%s); training continues, and saving is tried again after the next "
             self.log.error(text + "round", failed.resolve(), self.roster.round, error.strerror or error)
         else:
-            if self.models is not None and self.roster.model is not None:
+            if self.models is not None and self.roster.model is not None and self.kept != old:
                 with suppress(OSError):  # what is left over takes room, and does no harm
                     self.models.prune(self.letters, self.roster.model[0])
 
@@ -253,12 +301,16 @@ class Memory:
         arrays["numbers"], arrays["seen"] = np.array(roster.numbers, dtype=np.int64), roster.seen
         notes: dict[str, Any] = {"round": roster.round, "clock": roster.clock, "tasks": roster.tasks}
         notes |= {"widths": roster.widths, "last": roster.last}
+        if self.work is not None:
+            work, notes["work"] = self.work.ledger().pack(roster)
+            arrays |= {f"work/{name}": values for name, values in work.items()}
+            notes["pace"] = self._pace
         meta = {
             "format": FORMAT,
             "fedpick": __version__,
             "policy": policy_kind(roster.policy),
             "settings": repr(roster.policy),
-            "settings_hash": self._settings,
+            "settings_hash": self.settings,
             "session": notes | {"issued": roster.issued, "model": roster.model, "letters": self.letters},
         }
         write_archive(self.state, arrays, meta)

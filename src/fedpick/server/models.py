@@ -92,6 +92,11 @@ class Models:
         names = [_NAME.fullmatch(path.name) for path in self.folder.glob("model-*.npz")]
         return sorted(int(match[1]) for match in names if match and match[2] == state)
 
+    def mark(self, state: str, round: int) -> Mark | None:
+        """The mark of the model of this round, if it is there."""
+        path = self._path(state, round)
+        return (round, fingerprint(read_archive(path)[0])) if path.exists() else None
+
     def tidy(self, state: str) -> None:
         """Remove what a server that was killed while it wrote a model of this state left behind."""
         for leftover in self.folder.glob(f"model-*-{state}.npz{atomic.LEFTOVERS[1:]}"):

@@ -4,12 +4,12 @@ Clients are numbers here (`Roster.numbers`), which stay the same when others lea
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fedpick.core.types import Bools, Choice, Floats, Ints, Status, View
+from fedpick.core.types import Bools, Floats, Ints, Status, View
 from fedpick.engine.asking import Lesson, lessons, outcome_of, tell, view_now
 from fedpick.engine.stream import Ended
 from fedpick.server.roster import Roster
@@ -87,24 +87,35 @@ class Move:
         roster.last = sorted(set(ids[ids >= 0].tolist()))
         return told
 
-    def record(self, roster: Roster, megabytes: float, **rest: Any) -> Record:
-        """A row for the table of rounds, once the policy has learned; `megabytes` is the size of the model."""
-        view, ended, models = self.view(roster), self.ended, self.asked + self.back
-        found = Record.of(
-            replace(view, round=self.version, version=self.version - 1),
-            Choice(np.array([each.task.client for each in ended], dtype=np.int64)),
-            outcome_of(ended),
+    def seen(self, roster: Roster) -> dict[str, Any]:
+        """Who could be chosen and who was there, for `record`, once the policy has learned."""
+        view = self.view(roster)
+        return {
+            "available": int(np.count_nonzero(view.available)),
+            "present": int(np.count_nonzero(view.there)),
+            "joined": roster.issued,
+            "there": roster.there(self.there),
+            "mask": packed(roster.by_number(self.there)),
+        }
+
+    def record(self, megabytes: float, **seen: Any) -> Record:
+        """A row for the table of rounds; `megabytes` is the size of the model."""
+        ended, outcome, models = self.ended, outcome_of(self.ended), self.asked + self.back
+        return Record(
+            round=self.version,
             clock=self.at,
             seconds=self.seconds,
             messages=models,
             megabytes=megabytes * models,
-            there=roster.there(self.there),
-            joined=roster.issued,
-            mask=packed(roster.by_number(self.there)),
+            ids=np.array([each.task.client for each in ended], dtype=np.int64),
+            inclusion=np.array([each.task.inclusion for each in ended], dtype=np.float64),
+            status=outcome.status,
+            duration=outcome.duration,
+            loss=outcome.loss,
+            version=self.version - 1,
             unusable=sum(each.status == Status.FAILED for each in ended),
             asked=self.asked,
             flying=len(self.busy),
             tasks=ended,
-            **rest,
+            **seen,
         )
-        return replace(found, inclusion=np.array([each.task.inclusion for each in ended], dtype=np.float64))

@@ -155,13 +155,15 @@ class Session:
         self.reports = Reports(self.roster, embed, log, value)
         self.flight = Flight()
         self.late = LateUpdates(self.rounds, self.flight, self.sizes, log, owner)
+        self.stream = Streaming(self, self.pace) if isinstance(self.pace, Buffered) else None
         self._round: Round | None = None
         self.memory: Any = None  # a Memory
         if state is not None:
             from fedpick.server.memory import Memory  # needs filelock, an optional dependency
 
             models = None if model is None else Models(Path(model))
-            self.memory = Memory(Path(state), self.roster, self.limits.checkpoint_every, log, models)
+            every = self.limits.checkpoint_every
+            self.memory = Memory(Path(state), self.roster, every, log, models, self.stream)
         self.alarms = Alarms(policy, log, host.naming)
         self.continuity = Continuity(self.memory, self.roster, self.alarms, owner, log)
         served = None if metrics is None else Metrics(metrics, label(policy), owner)
@@ -170,7 +172,6 @@ class Session:
         self.records, self.metrics = None if records is None else Path(records), served
         self.storage = Storage(self.memory, self.records, served, manifest, self.roster, log)
         self.enrolment = Enrolment(self.roster, self.limits, describe, self.storage, owner, log)
-        self.stream = Streaming(self, self.pace) if isinstance(self.pace, Buffered) else None
         if served is not None and self.stream is not None:
             served.live = self.stream.gauges
 
@@ -391,6 +392,15 @@ class Session:
         """The next move of the model; None if it does not move yet. `close` ends it, and the next one can follow."""
         with self.lock:
             return self._streaming("commit").commit()
+
+    def resume(self, version: int) -> None:
+        """After a restart without `model=`: say which version the server's own model has, as it was saved.
+
+        If the server ended while a commit was open, this decides: with the model after it, the commit is closed now;
+        with the one before it, it has not taken place, and its answers are LATE. Another version raises.
+        """
+        with self.lock:
+            self._streaming("resume").resume(version)
 
     def skip(self, ids: Iterable[int]) -> None:
         """Take back tasks that were not sent after all, so that their clients are free and do not count as failed."""

@@ -4,9 +4,10 @@ What an answer counts as and when the model moves are rules of `fedpick.engine.s
 is one of `fedpick.engine.asking`. Here are the server's clock, and what clients send.
 """
 
+import copy
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedpick.core import rng as rngs
-from fedpick.core.errors import ContractError
+from fedpick.core.errors import ContractError, StateError
 from fedpick.core.types import Bools, Choice, Status, View
 from fedpick.engine.asking import Asker, view_now
 from fedpick.engine.cohort import fits
 from fedpick.engine.paces import Buffered
+from fedpick.engine.rates import Rates
 from fedpick.engine.stream import Ended, Job, Stream, stream_bases
 from fedpick.server.commit import Commit, Used, Work, shapes
+from fedpick.server.ledger import Entry, Ledger, asked, body, came, closed, prepared
+from fedpick.server.models import Mark
 from fedpick.server.move import Move, find
 from fedpick.server.reports import ClientReports
 from fedpick.server.roster import Present
@@ -72,6 +76,12 @@ class Streaming:
         self._moves: deque[Move] = deque()  # of the model, that are not closed yet
         self._open: Commit | None = None  # handed out, and not closed yet
         self._lost: set[int] = set()  # tasks that have ended, of which the policy is not told
+        self._prepared: Move | None = None  # that the disk knows, and which is not closed
+        self._closed_at, self._rates = 0.0, Rates()  # as they were after the last commit that was closed
+        self._entry = 0  # number of the journal's last entry
+        self._undecided: Ledger | None = None  # after a restart, until the version of the user's model is known
+        self._verdict: Entry | None = None  # on the move that a restart found prepared, until it is on the disk
+        self.rolled: list[Record] = []  # of that move, if it has taken place, until then
         self._wall = 0.0  # seconds that the policy took, since the last record
         self._stopped = False  # whether the session was closed, so that no answers are taken
 
@@ -95,8 +105,23 @@ class Streaming:
 
     def start(self) -> None:
         """Begin, or go on."""
-        self._session.open()
-        self.clock.start(self._session.roster.clock)
+        session = self._session
+        opened = session.storage.opened
+        session.open()
+        if (ledger := self._undecided) is not None and ledger.prepared is not None:
+            version = ledger.prepared.version
+            raise ContractError(
+                f"{session.owner}: when the server ended, the commit of version {version} had been handed out and was "
+                f"not closed; say with session.resume(version) which version your model has: {version - 1} or {version}"
+            )
+        if self._verdict is not None:
+            verdict, rolled = self._verdict, self.rolled
+            session.storage.expect()
+            self._verdict, self.rolled = None, []
+            self._note(lambda: verdict)
+            for record in rolled if opened else ():  # else they are restored like others of the journal
+                session.storage.keep(record)
+        self.clock.start(session.roster.clock)
         self._stopped = False
 
     def stop(self) -> None:
@@ -111,6 +136,87 @@ class Streaming:
         """Raise if a commit is open."""
         if self._open is not None:
             raise ContractError(f"the commit of version {self._open.version} is open; close() it before you {what}")
+
+    # -- what is on the disk -----------------------------------------------------------------------------------------
+
+    def _note(self, entry: Callable[[], Entry], sync: bool = True) -> None:
+        """Write to the journal what has changed; `Storage.expect` was called before."""
+        memory, roster = self._session.memory, self._session.roster
+        roster.clock = max(roster.clock, self.clock.now)
+        if memory is not None:
+            self._entry += 1
+            memory.write(lambda: body(entry(), self._entry, memory.settings), sync)
+
+    def ledger(self) -> Ledger:
+        """The work in flight, for a checkpoint; answers since the last commit are in it without their updates."""
+        stream, moves = self.stream, self._moves
+        kept = Stream(
+            self.pace,
+            self.version,
+            stream.issued,
+            self._closed_at,
+            dict(stream.flying),
+            [each for move in moves for each in move.ended] + stream.ended,
+            sum(move.asked for move in moves) + stream.asked,
+            rates=self._rates,
+        )
+        lost = self._lost.union(*(move.lost for move in moves))
+        return Ledger(kept, self._sized, lost, self._prepared, self.asks, self._entry)
+
+    def take(self, ledger: Ledger, kept: bool, mark: Mark | None) -> None:
+        """Go on with the work of before a restart.
+
+        Args:
+            ledger: as it is on the disk.
+            kept: whether the session keeps the models; else the user says later which one there is.
+            mark: of the model after the move that is prepared, if it is kept.
+        """
+        self._undecided, self._verdict, self.rolled = ledger, None, []
+        if ledger.prepared is None or kept:
+            self._decide(mark is not None, mark)
+
+    def resume(self, version: int) -> None:
+        """The user's model has this version."""
+        now, ledger = self.version, self._undecided
+        move = None if ledger is None else ledger.prepared
+        known = (now,) if move is None else (now, move.version)
+        if version not in known:
+            raise StateError(
+                f"{self._session.owner}: the model has version {version}, but the state continues after version "
+                f"{' or '.join(map(str, known))}; restore the model and the state of the same backup"
+            )
+        if move is not None:
+            self._decide(version == move.version, None)
+
+    def _decide(self, forward: bool, mark: Mark | None) -> None:
+        """Say whether the move that is prepared has taken place, and go on."""
+        ledger, roster, session = self._undecided, self._session.roster, self._session
+        assert ledger is not None
+        if ledger.prepared is not None and forward:
+            move = ledger.close(roster)
+            roster.model = mark
+            record = move.record(0.0, **move.seen(roster))
+            self._verdict, self.rolled = closed(record, 0.0, mark), [record]
+            session.log.info("the commit of version %d, which was not closed, is closed now", move.version)
+        elif ledger.prepared is not None:
+            session.log.info("the commit of version %d had not taken place", ledger.prepared.version)
+            ledger.prepared, self._verdict = None, ("void", {}, {})
+        self._go_on(ledger)
+
+    def _go_on(self, ledger: Ledger) -> None:
+        session, roster, before = self._session, self._session.roster, len(ledger.lost)
+        self.stream, self._undecided, self._prepared = ledger.live(), None, None
+        self._lost, self._sized, self.asks, self._entry = ledger.lost, ledger.sized, ledger.asks, ledger.entry
+        self._closed_at, self._rates = self.stream.moved_at, copy.deepcopy(self.stream.rates)
+        self.clock, self._seen, self._open = Clock(), -math.inf, None
+        for each in (self._moves, self._updates, self._reports):
+            each.clear()
+        self._there = np.zeros(len(roster.names), dtype=np.bool_)
+        tasks = list(self.stream.flying.values())
+        at = find(roster, self.stream.busy).tolist()
+        self._work = {task.id: Work(task.id, roster.names[k], task.version) for task, k in zip(tasks, at, strict=True)}
+        text = "%d tasks are in flight; %d answers that waited are lost: they are LATE, and the policy is not told"
+        session.log.info(text, len(tasks), len(ledger.lost) - before)
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -171,12 +277,18 @@ class Streaming:
         roster, stream = self._session.roster, self.stream
         assert roster.counted is not None
         base = stream_bases(choice, roster.counted, sized=True, correct=self.pace.correct)
+        if not len(choice):
+            return []
+        self._session.storage.expect()
         tasks = stream.send(choice, [roster.numbers[k] for k in choice.ids], now, base)
         found = [Work(task.id, roster.names[k], task.version) for task, k in zip(tasks, choice.ids, strict=True)]
         self._work |= {each.id: each for each in found}
         if choice.weights is None or self.pace.correct:
             self._sized |= dict.fromkeys((each.id for each in found), math.inf if choice.most is None else choice.most)
         roster.tasks = stream.issued
+        sized = [self._sized.get(task.id, math.nan) for task in tasks]
+        self._note(lambda: asked(roster, self.pace, tasks, sized, self.asks))
+        roster.newcomers = []
         return found
 
     # -- answers -----------------------------------------------------------------------------------------------------
@@ -202,6 +314,7 @@ class Streaming:
         took = self._took(number(seconds), now - task.sent_at) if usable and fits(value) else math.nan
         if usable and fits(value):
             self._resize(task, work.name, size)
+        session.storage.expect()
         status = self.stream.arrive(task.id, now, value, usable, took=took)
         if status == Status.DONE:
             self._updates[task.id] = update
@@ -220,12 +333,14 @@ class Streaming:
             return None
         self._log_failure(self._work[task.id], why or "no reason given")
         now = self.clock.now
+        self._session.storage.expect()
         status = self.stream.arrive(task.id, now, usable=False, answered=answered)
         self._came(now)
         return status
 
     def _came(self, now: float) -> None:
         """After an answer: the model moves if it was the last one needed."""
+        self._note(lambda: came(self.stream.ended[-1:]), sync=False)
         if self.stream.full:
             self._move(now)
 
@@ -264,25 +379,26 @@ class Streaming:
     def skip(self, ids: Iterable[int]) -> None:
         """Take back tasks that were not sent."""
         self.start()
-        for task in self._flying(ids):
+        tasks = self._flying(ids)
+        self._session.storage.expect()
+        for task in tasks:
             self.stream.asked -= 1
             self._forget(self.stream.flying.pop(task.id))
+        self._note(lambda: came((), [task.id for task in tasks]))
 
     def give_up(self, ids: Iterable[int]) -> list[Work]:
         """End tasks whose answers were lost."""
         self.start()
         now = self._until(self.clock.now)
-        tasks = self._flying(ids)
-        for task in tasks:
-            self._lose(self.stream.flying.pop(task.id), now)
-        if tasks:
+        if tasks := self._flying(ids):
+            self._session.storage.expect()
+            for task in tasks:
+                late = Ended(task, Status.LATE, now, self.stream.version - task.version)
+                self.stream.ended.append(late)
+                self._lost.add(self.stream.flying.pop(task.id).id)
+            self._note(lambda: came(self.stream.ended[-len(tasks) :], lost=True))
             self._session.log.warning("%d tasks are given up: their answers were lost; they are LATE", len(tasks))
         return [self._work[task.id] for task in tasks]
-
-    def _lose(self, task: Job, now: float) -> None:
-        """End a task of which the policy is not told."""
-        self.stream.ended.append(Ended(task, Status.LATE, now, self.stream.version - task.version))
-        self._lost.add(task.id)
 
     def _flying(self, ids: Iterable[int]) -> list[Job]:
         return [self.stream.flying[id] for id in dict.fromkeys(ids) if id in self.stream.flying]
@@ -323,8 +439,12 @@ class Streaming:
         self._until(self.clock.now)
         if not self._moves:
             return None
-        move = self._moves[0]
-        self._session.storage.settle()
+        move, session = self._moves[0], self._session
+        session.storage.settle()
+        session.storage.expect()
+        self._prepared = move
+        self._note(lambda: prepared(session.roster, self.pace, move))
+        session.roster.newcomers = []
         used = [Used(self._work[each.task.id], self._updates[each.task.id], weight) for each, weight in _weights(move)]
         self._open = Commit(move, used, self.pace.mixing is not None, self)
         return self._open
@@ -351,10 +471,14 @@ class Streaming:
         session.continuity.set_model(commit.version, commit.model)
         wall, self._wall = self._wall + perf_counter() - begun, 0.0
         metrics = {name: value for name, value in notes.items() if value}
-        record = move.record(roster, commit.megabytes, metrics=metrics, wall={"selection": wall})
+        record = move.record(commit.megabytes, metrics=metrics, wall={"selection": wall}, **move.seen(roster))
         session.enrolment.forgotten = 0
+        if self.pace.correct:
+            for each in move.done:
+                self._rates.weigh(each.task.client, each.task.base, float(self.pace.damping(each.staleness)))
         self._moves.popleft()
-        self._open = None
+        self._open, self._prepared, self._closed_at = None, None, move.at
+        self._note(lambda: closed(record, commit.megabytes, roster.model))
         session.storage.keep(record)
         for each in move.ended:
             self._forget(each.task)
