@@ -1,5 +1,6 @@
 """A script in simulated and in stacked runs: fedpick's trainer and aggregation, whose clients do what it says."""
 
+from functools import cache
 from typing import Any
 
 import jax
@@ -89,10 +90,10 @@ class Told(learn.Trainer):
 def tree(rows: np.ndarray) -> Any:
     """Rows of numbers as parameters of the model."""
     leaves, at = [], 0
-    for leaf in jax.tree.leaves(START):
+    for leaf in jax.tree.leaves(start()):
         leaves.append(rows[:, at : at + leaf.size].reshape(len(rows), *leaf.shape))
         at += leaf.size
-    return jax.tree.unflatten(jax.tree.structure(START), leaves)
+    return jax.tree.unflatten(jax.tree.structure(start()), leaves)
 
 
 def flat(params: Any) -> np.ndarray:
@@ -106,9 +107,11 @@ def federated(script: Script) -> Federated:
     return Federated(DATA, np.zeros(starts[-1], np.int64), starts)
 
 
-START = learn.Trainer(
-    Federated(DATA, np.zeros(CLIENTS, np.int64), np.arange(CLIENTS + 1)), MODEL, batch=1, steps=1, form="vmap"
-).init(0)["params"]
+@cache
+def start() -> Any:
+    """The first model; made when it is asked for, because a process in which JAX has begun cannot be forked."""
+    clients = Federated(DATA, np.zeros(CLIENTS, np.int64), np.arange(CLIENTS + 1))
+    return learn.Trainer(clients, MODEL, batch=1, steps=1, form="vmap").init(0)["params"]
 
 
 def run_of(script: Script, **settings: Any) -> tuple[fp.Run, Listening]:

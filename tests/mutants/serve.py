@@ -251,8 +251,15 @@ def supervised(work: Callable[[], dict[str, Any]], limit: float) -> dict[str, An
     return {**(json.loads(said) if said else {"result": "failed", "by": "the process ended"}), "seconds": used / 100}
 
 
+def forkable() -> None:
+    """Fail where JAX has made its threads, which a fork lacks: its tests would then wait for ever."""
+    jax = sys.modules.get("jax._src.xla_bridge")
+    assert jax is None or not jax.backends_are_initialized(), "a file of tests uses JAX while it is imported"
+
+
 def serve(play: Callable[[Request], dict[str, Any]]) -> None:
     """Answer requests until there are no more."""
+    forkable()
     answers = os.fdopen(int(os.environ["FEDPICK_MUTANTS_ANSWERS"]), "w")
     requests = os.fdopen(int(os.environ["FEDPICK_MUTANTS_REQUESTS"]))
     print(json.dumps({"ready": True}), file=answers, flush=True)

@@ -5,7 +5,7 @@ import gc
 import importlib.util
 import sys
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,3 +186,33 @@ def test_the_rate_leaves_out_what_was_judged_to_change_nothing(monkeypatch: pyte
     assert [each.split()[:2] for each in listed] == [["same:", "b"], ["survived:", "c"]]
     assert core.split() == ["core", "3", "1", "1", "75.0%", "30.1%", "to", "95.4%"]
     assert total.split()[1:] == core.split()[1:]
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "killed"),
+    [
+        ({"result": "passed"}, True),
+        ({"result": "failed", "by": "tests/a.py::test_b"}, True),  # not endless, at least
+        ({"result": "failed", "by": "time"}, False),
+    ],
+)
+def test_tests_that_do_not_end_kill_only_what_they_end_without(unchanged: dict[str, Any], killed: bool) -> None:
+    class Asked(mutants.Player):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.asked: list[Any] = []
+
+        def ask(self, mutant: Any, way: str, tests: Any, **more: Any) -> dict[str, Any]:
+            self.asked.append((tests, more))
+            return unchanged
+
+    player = Asked()
+    tests = {"tests/a.py": None}
+    assert player.confirmed(None, "import", tests, "time") is killed
+    assert player.asked == [(tests, {"after": None})]
+
+
+def test_a_process_in_which_jax_has_begun_is_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = SimpleNamespace(backends_are_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", begun)
+    with pytest.raises(AssertionError, match="uses JAX while it is imported"):
+        serve.forkable()
