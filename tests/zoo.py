@@ -74,6 +74,8 @@ def zoo(m: int) -> dict[str, Any]:
         fp.F3AST(m, beta=0.3, most=None),
         fp.REFL(m, window=6),
         fp.OptimalSampling(m, steps=4),
+        fp.OptimalSampling(m, pool=m + 5),
+        fp.TiFL(m, odds="fast1"),
         fp.HiCS(m, clusters=m + 4, horizon=9, gamma=1.0, temperature=0.5),
         fp.FedCor(m, warmup=2, interval=2, samples=3, dimension=2),
         fp.GreedyFed(m, memory=0.5),
