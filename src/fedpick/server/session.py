@@ -225,7 +225,8 @@ class Session:
 
         Args:
             available: names of the clients that could train now, or a mapping from names to descriptions, which are
-                read for newcomers: a size, (size, features), {"size": ..., "features": ...}, or None if not known.
+                read for newcomers: a size, (size, features), {"size": ..., "features": ..., "labels": ...}, or None
+                if not known.
             probe: (names, batch) -> losses of the current model, for Power-of-Choice; NaN for clients that do not
                 answer.
             eligible: name -> whether this client may be asked at all, such as a look at a list of approved sites; the
@@ -338,8 +339,7 @@ class Session:
     def _newcomers(self, new: Mapping[str, Any]) -> Clients:
         """The newcomers, from their descriptions by name, or from the user's function."""
         if self._describe is None:
-            need = "features" in self.traits.needs
-            return validation.newcomers(list(new.values()), self.roster.clients, need, self.log)
+            return validation.newcomers(list(new.values()), self.roster.clients, self.traits.needs, self.log)
         found = self._describe(list(new))
         if len(found) != len(new):
             raise ContractError(
