@@ -29,8 +29,10 @@ import fedpick as fp
 from _manifest import manifest
 from fedpick.policies import TABLE
 from fedpick.policies.f3ast import F3ASTState
+from fedpick.policies.flips import FLIPSState
 from fedpick.policies.guard import GuardState
 from fedpick.policies.text import example
+from fedpick.policies.ucbcs import UCBCSState
 
 RESULTS = Path(__file__).parent / "results" / "select"
 ONE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -110,6 +112,12 @@ def season(state: Any, count: int) -> None:
     if hasattr(state, "stays"):  # REFL
         for name in ("stays", "leaves", "comes", "waits"):
             getattr(state, name)[:] = draw.poisson(10, count)
+    if isinstance(state, FLIPSState):
+        state.cluster[:] = draw.integers(0, len(state.centres), count)
+    if isinstance(state, UCBCSState):
+        state.mean[:], state.log_heard[:], state.spread[:] = draw.gamma(2.0, size=(3, count))
+    if hasattr(state, "odds") and len(state.odds) == count:  # DELTA
+        state.odds[:] = draw.gamma(2.0, size=count)
     if isinstance(state, F3ASTState):
         state.rate[:] = draw.uniform(0.0005, 0.002, count)
     if hasattr(state, "speed") and hasattr(state.speed, "counts"):
@@ -134,7 +142,8 @@ def scene(count: int, policy: Any) -> tuple[fp.Clients, np.ndarray, np.ndarray, 
     """Clients, who is there (nine in ten), contexts, and the losses a probe would give."""
     draw = fp.rng.stream(0, 0, "scene")
     mix = features(count) if isinstance(policy, fp.FedGS) and policy.alpha > 0 else None
-    clients = fp.Clients(draw.lognormal(5.0, 1.0, count), features=mix)
+    labels = draw.integers(0, 100, (count, 10)) if "labels" in fp.traits(policy).needs else None
+    clients = fp.Clients(draw.lognormal(5.0, 1.0, count), labels, mix)
     return clients, draw.random(count) < 0.9, draw.uniform(0.5, 2.0, (count, 3)), draw.gamma(2.0, size=count)
 
 

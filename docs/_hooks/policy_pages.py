@@ -53,6 +53,7 @@ _SAID = {
     "norms": "lengths of all updates before the choice",
     "context": "a context for each client",
     "features": "features of the clients' data",
+    "labels": "label counts of the clients' data",
     "sizes": "data sizes",
 }
 
@@ -202,6 +203,8 @@ def _secure(name: str, form: str) -> str:
     of_updates = ("sketch", "update", "output", "embedding")
     if any(each.server or each.name.startswith(of_updates) for each in reports):
         return "no: it needs each client's own update, or something made from it"
+    if "labels" in seen:
+        return "yes, but each client's label counts are told in the clear, once"
     if "norms" in seen:
         return "with `steps=`: sums are enough (AOCS); else it needs each length"
     if seen & {"loss", "probe"} or reports:

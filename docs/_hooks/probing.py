@@ -9,7 +9,7 @@ import fedpick as fp
 __all__ = ["CHANNELS", "play", "reads"]
 
 K, M, ROUNDS = 24, 4, 40
-CHANNELS = ("status", "duration", "loss", "report", "probe", "norms", "context", "features", "sizes")
+CHANNELS = ("status", "duration", "loss", "report", "probe", "norms", "context", "features", "labels", "sizes")
 
 
 def _numbers(channel: str, changed: str | None, round: int, shape: Any) -> np.ndarray:
@@ -24,7 +24,8 @@ def _width(spec: fp.ReportSpec) -> tuple[int, ...]:
 def play(policy: Any, changed: str | None = None) -> list[fp.Choice]:
     """Play rounds among 24 clients and return the choices; the numbers of one channel can be changed."""
     sizes = 10 + 90 * _numbers("sizes", changed, 0, K)
-    clients = fp.Clients(sizes, features=_numbers("features", changed, 0, (K, 5)))
+    labels = 30 * _numbers("labels", changed, 0, (K, 5)) ** 3
+    clients = fp.Clients(sizes, labels, _numbers("features", changed, 0, (K, 5)))
     state, choices = policy.init(clients), []
     for round in range(1, ROUNDS + 1):
 

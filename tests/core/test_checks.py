@@ -25,7 +25,7 @@ def test_every_policy_keeps_the_rules(name, m):
 
 @pytest.mark.parametrize("name", some_slow(zoo(5), quick=3))
 def test_every_policy_copes_with_a_federation_of_one(name):
-    fp.checks.check_policy(zoo(1)[name], clients=fp.Clients([3.0], features=[[1.0, 2.0]]))
+    fp.checks.check_policy(zoo(1)[name], clients=fp.Clients([3.0], [[1.0, 2.0]], [[1.0, 2.0]]))
 
 
 @pytest.mark.parametrize("name", some_slow(zoo(5), quick=4))
@@ -33,8 +33,8 @@ def test_clients_enrolled_in_round_50_are_chosen_in_time(name):
     """Newcomers enter every policy that does not know better (a prophet, or losses that never change)."""
     policy = zoo(5)[name]
     draw = np.random.default_rng(0)
-    clients = fp.Clients(draw.uniform(1, 2, 30), features=draw.dirichlet(np.ones(4), 30))
-    newcomers = fp.Clients(draw.uniform(1, 2, 10), features=draw.dirichlet(np.ones(4), 10))
+    clients = fp.Clients(draw.uniform(1, 2, 30), draw.integers(0, 9, (30, 4)), draw.dirichlet(np.ones(4), 30))
+    newcomers = fp.Clients(draw.uniform(1, 2, 10), draw.integers(0, 9, (10, 4)), draw.dirichlet(np.ones(4), 10))
     state, seen = policy.init(clients), np.zeros(40, dtype=int)
     for round in range(1, 151):
         if round == 50:

@@ -17,7 +17,11 @@ from fedpick.core.state import pack, settings_hash, state_fields, unpack
 from fedpick.experiment.identity import policy_text
 from zoo import outcome, view, zoo
 
-CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
+CLIENTS = fp.Clients(
+    np.arange(1.0, 13.0),
+    np.random.default_rng(2).integers(0, 9, (12, 4)),
+    np.random.default_rng(1).dirichlet(np.ones(4), 12),
+)
 
 
 def played(policy, rounds=4, clients=CLIENTS):
@@ -274,7 +278,7 @@ def test_a_used_up_state_is_spoiled_but_for_what_is_not_its_own():
 def test_every_policy_learns_the_same_whether_or_not_its_old_states_are_spoiled(name):
     def play(spoil):
         policy, draw = zoo(5)[name], np.random.default_rng(1)
-        clients = fp.Clients(draw.integers(1, 9, 12), features=draw.dirichlet(np.ones(3), 12))
+        clients = fp.Clients(draw.integers(1, 9, 12), draw.integers(0, 9, (12, 3)), draw.dirichlet(np.ones(3), 12))
         state = policy.init(clients)
         for round in range(1, 6):
             seen = view(clients, round, context=np.full((12, fp.traits(policy).context or 3), 1.0))

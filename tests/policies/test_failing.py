@@ -15,6 +15,7 @@ NOISE = 4 * math.sqrt(UNIFORM * (1 - UNIFORM) / (SEEDS * ROUNDS))  # four standa
 EXCUSED = {  # why others ask more often, by the policy's class
     "FedCS": "it is told which clients succeed",
     "HiCS": "a client's share depends on the size of its cluster, and small ones have more",
+    "FLIPS": "the same, and more are asked of the clusters of those who failed",
     "OverSelect": "it chooses more than M clients",
 }
 
@@ -22,7 +23,8 @@ EXCUSED = {  # why others ask more often, by the policy's class
 def share_asked(policy, seed, losses, seconds=np.nan, ends=fp.Status.FAILED):
     """In how many of the rounds client 0 is asked, which fails in all; the others differ in speed, hardly in loss."""
     rng = np.random.default_rng(seed)
-    clients = fp.Clients(np.full(CLIENTS, 100.0), features=rng.dirichlet(np.ones(4), CLIENTS))
+    mix = rng.dirichlet(np.ones(4), CLIENTS)
+    clients = fp.Clients(np.full(CLIENTS, 100.0), 100.0 * mix, mix)
     pace, vectors = rng.uniform(1.0, 5.0, CLIENTS), rng.normal(size=(CLIENTS, 64))
     collect, width = fp.traits(policy).collect(clients), fp.traits(policy).context or 3
     state, asked = policy.init(clients), 0

@@ -11,7 +11,11 @@ import fedpick as fp
 from fedpick.core.state import state_fields
 from zoo import outcome, some_slow, view, zoo
 
-CLIENTS = fp.Clients(np.arange(1.0, 13.0), features=np.random.default_rng(1).dirichlet(np.ones(4), 12))
+CLIENTS = fp.Clients(
+    np.arange(1.0, 13.0),
+    np.random.default_rng(2).integers(0, 9, (12, 4)),
+    np.random.default_rng(1).dirichlet(np.ones(4), 12),
+)
 NUMBERS = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, -1.0, 0.0, 1e-300, 1.0])
 
 
@@ -154,7 +158,7 @@ LIARS = np.array([2, 5, 11])
 
 def places_of_liars(policy, lies):
     """The share of 120 rounds' places that three of twelve take, who report one of these lies (or none) each round."""
-    people = fp.Clients(np.full(12, 50.0), features=np.full((12, 4), 0.25))
+    people = fp.Clients(np.full(12, 50.0), np.full((12, 4), 12.5), np.full((12, 4), 0.25))
     state, taken, places, rng = policy.init(people), 0, 0, np.random.default_rng(2)
     width = fp.traits(policy).context or 3
     for round in range(1, 121):

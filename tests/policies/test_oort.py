@@ -156,7 +156,7 @@ def test_slow_clients_are_punished_by_the_square_and_fairness_lifts_the_unused()
 
 def test_whoever_was_chosen_too_often_is_left_out_while_there_are_others():
     clients = fp.Clients(np.ones(6))
-    policy = fp.Oort(2, at_most=4)
+    policy = fp.Oort(2, at_most=4, excluded=1.0)
     state, rng = policy.init(clients), np.random.default_rng(0)
     for t in range(1, 9):
         view = view_of(t, clients)
@@ -165,6 +165,36 @@ def test_whoever_was_chosen_too_often_is_left_out_while_there_are_others():
     assert state.counts.max() <= 4
     state.counts[:] = 9
     assert len(policy.select(state, view_of(13, clients), rng)) == 2  # nobody else is there
+
+
+def test_at_most_three_in_ten_are_left_out_those_chosen_most_often():
+    """As the authors' blacklist: with half of the clients at the limit, all but the most used can be chosen again."""
+    clients, policy = fp.Clients(np.ones(20)), fp.Oort(14, at_most=5)
+    state = policy.init(clients)
+    state.last[:], state.utility[:], state.duration[:] = 1, 1.0, 1.0
+    state.counts[:] = [9] * 3 + [6] * 7 + [1] * 10
+    left_out = np.zeros(20)
+    for seed in range(100):
+        ids = policy.select(state, view_of(7, clients), np.random.default_rng(seed)).ids
+        left_out[np.setdiff1d(np.arange(20), ids)] += 1
+    assert left_out[:3].tolist() == [100] * 3  # the other three of six by lot
+    assert left_out.sum() == 600
+    assert left_out[10:].sum() == 0
+    assert (np.abs(left_out[3:10] / 100 - 3 / 7) <= 4 * math.sqrt(12 / 49 / 100)).all()
+    everyone = fp.Oort(14, at_most=5, excluded=0.0)
+    assert len(everyone.select(state, view_of(7, clients), np.random.default_rng(0))) == 14
+
+
+def test_who_answered_and_was_not_used_gets_the_mean_utility_by_size():
+    """Its duration and the choice count, too; a client that was not waited for is no news."""
+    clients, policy = fp.Clients([10, 30, 20, 20]), fp.Oort(2)
+    spare = fp.Status.SURPLUS
+    outcome = fp.Outcome([DONE, DONE, spare, spare], [1.0, 2.0, 3.0, np.nan], [2.0, 1.0, np.nan, np.nan])
+    state = policy.observe(policy.init(clients), view_of(1, clients), fp.Choice([0, 1, 2, 3]), outcome)
+    np.testing.assert_array_equal(state.utility, [20.0, 30.0, (10 * 20.0 + 30 * 30.0) / 40, np.nan])
+    np.testing.assert_array_equal(state.duration, [1.0, 2.0, 3.0, np.nan])
+    assert state.counts.tolist() == [1, 1, 1, 1]
+    assert state.last.tolist() == [1, 1, 1, 0]
 
 
 def test_without_the_report_the_mean_loss_stands_in_for_it():

@@ -116,6 +116,38 @@ def test_whoever_fails_or_says_nonsense_is_not_asked_and_a_liar_is_asked_once_at
     assert len(nothing) == 0
 
 
+def test_only_a_pool_trains_and_the_shares_are_of_the_pool():
+    """Each is in the pool as often as any other; inclusion and weights are those given the pool."""
+    clients, norms, asked = fp.Clients([5.0, 1.0, 3.0, 2.0, 9.0, 4.0]), np.array([1.0, 9.0, 0.5, 2.0, 1.0, 3.0]), []
+    policy, rng, draws, pools = fp.OptimalSampling(1, pool=3), np.random.default_rng(0), 1200, np.zeros(6)
+
+    def tell(ids):
+        asked.append(ids)
+        return norms[ids]
+
+    for _ in range(draws):
+        choice = policy.select(policy.init(clients), view(clients, norms=tell), rng)
+        pool = asked[-1]
+        pools[pool] += 1
+        assert len(np.unique(pool)) == 3
+        share = dict(zip(pool.tolist(), clients.sizes[pool] / clients.sizes[pool].sum(), strict=True))
+        p = dict(zip(pool.tolist(), optimal(np.array([share[k] * norms[k] for k in pool.tolist()]), 1), strict=True))
+        np.testing.assert_allclose(choice.inclusion, [p[k] for k in choice.ids.tolist()])
+        np.testing.assert_allclose(choice.weights, [share[k] / p[k] for k in choice.ids.tolist()])
+    assert (np.abs(pools / draws - 0.5) <= 4 * np.sqrt(0.25 / draws)).all()
+    assert len(asked) == draws
+
+
+def test_of_equal_sizes_a_pool_is_unbiased_for_everyone_by_enumeration():
+    norms, expected = np.array([1.0, 9.0, 0.5, 2.0]), {True: np.zeros(4), False: np.zeros(4)}
+    for equal, sizes in ((True, np.ones(4)), (False, np.array([5.0, 1.0, 3.0, 1.0]))):
+        for pool in itertools.combinations(range(4), 3):
+            ids = np.array(pool)
+            expected[equal][ids] += 0.25 * norms[ids] * sizes[ids] / sizes[ids].sum()  # E(w/p U) = w U given the pool
+    np.testing.assert_allclose(expected[True], norms / 4)
+    assert np.abs(expected[False] - norms * [0.5, 0.1, 0.3, 0.1]).max() > 0.01
+
+
 def test_newcomers_leavers_and_only_those_who_are_there():
     policy, clients = fp.OptimalSampling(9), fp.Clients(np.ones(3))
     seen = view(clients, 1, [True, False, True], norms=lambda ids: np.ones(len(ids)))
@@ -137,6 +169,8 @@ def test_what_is_missing_is_said():
         fp.Session(policy)
     with pytest.raises(fp.SettingError, match="OptimalSampling: steps = 0"):
         fp.OptimalSampling(2, steps=0)
+    with pytest.raises(fp.SettingError, match="OptimalSampling: pool = 1, but must be a whole number >= 2"):
+        fp.OptimalSampling(2, pool=1)
 
 
 # ---- two phases in a simulated run
@@ -180,6 +214,14 @@ def test_what_is_sent_is_charged_and_the_round_lasts_as_long_as_the_slowest_aske
         assert record.messages == 2 * 12 + 2 * sent
         assert record.megabytes == pytest.approx(2.0 * (12 + sent) + 12 * 4e-6)
     assert run.state.world.clock == 60.0
+
+
+def test_only_the_pool_is_charged(scene):
+    trainer, world = scene
+    for record in fp.Run(fp.OptimalSampling(2, pool=5), world, 1, trainer).rounds(3):
+        sent = len(record.ids)
+        assert record.messages == 2 * 5 + 2 * sent
+        assert record.megabytes == pytest.approx(2.0 * (5 + sent) + 5 * 4e-6)
 
 
 def test_late_and_failed_clients_are_never_chosen(scene):

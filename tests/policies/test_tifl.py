@@ -75,6 +75,46 @@ def test_a_tier_is_chosen_by_its_odds_and_its_clients_are_alike():
     assert (np.abs(counts / draws - wanted) <= 4 * np.sqrt(wanted * (1 - wanted) / draws)).all()
 
 
+@pytest.mark.parametrize(
+    ("odds", "wanted"),
+    [
+        ("slow", [0, 0, 0, 0, 1]),
+        ("random", [0.7, 0.1, 0.1, 0.05, 0.05]),
+        ("fast1", [0.225, 0.225, 0.225, 0.225, 0.1]),
+        ("fast3", [0.25, 0.25, 0.25, 0.25, 0]),
+        ((1, 1, 2, 0, 0), [0.25, 0.25, 0.5, 0, 0]),
+    ],
+)
+def test_static_odds_never_change(odds, wanted):
+    """Although the accuracy of every tier falls, for which the adaptive rule would change them."""
+    seconds = np.arange(10.0) + 1
+    policy, clients = fp.TiFL(1, interval=1, times=seconds, odds=odds), fp.Clients(np.ones(10))
+    state, counts, rng, draws = policy.init(clients), np.zeros(5), np.random.default_rng(0), 600
+    for t in range(1, draws + 1):
+        choice = policy.select(state, view(clients, t), rng)
+        counts[choice.ids // 2] += 1
+        state = policy.observe(state, view(clients, t), choice, told(choice, seconds, np.full(10, 1.0 / t)))
+    np.testing.assert_allclose(state.odds, wanted)
+    wanted = np.array(wanted)
+    assert (np.abs(counts / draws - wanted) <= 4 * np.sqrt(wanted * (1 - wanted) / draws)).all()
+    assert fp.policy("tifl(odds='fast1')", cohort_size=3).odds == "fast1"
+    assert fp.policy("tifl(tiers=2, odds=(1, 3))", cohort_size=3).init(clients).odds.tolist() == [0.25, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("odds", "text"),
+    [
+        ("quick", "unknown odds of TiFL 'quick'"),
+        ((1, 2), "TiFL: odds has 2 numbers, but there are 5 tiers: give one each"),
+        ((1, 2, -1, 0, 0), "must be numbers >= 0, of which one is > 0"),
+        ((0, 0, 0, 0, 0), "must be numbers >= 0, of which one is > 0"),
+    ],
+)
+def test_odds_that_are_none_are_refused(odds, text):
+    with pytest.raises((fp.SettingError, fp.UnknownNameError), match=text):
+        fp.TiFL(3, odds=odds)
+
+
 def test_clients_never_tried_are_profiled_first_and_whoever_never_answers_is_slowest():
     policy, clients, rng = fp.TiFL(3, tiers=2), fp.Clients(np.ones(9)), np.random.default_rng(0)
     state, seen = policy.init(clients), set()

@@ -28,11 +28,11 @@ POLICIES = {
     for form in ({}, *listed.about.forms)
 }
 REFUSED = {
-    *("SizeWeighted", "Clustered", "Clustered-updates"),  # draw with replacement
+    *("SizeWeighted", "Clustered", "Clustered-updates", "DELTA"),  # draw with replacement
     *("PowerOfChoice", "FedCor", "OptimalSampling"),  # ask clients first
     *("GreedyFed", "SFedAvg"),  # the server values updates of one version
     *("BSFL", "Genie", "CSUCB", "RBCSF", "TiFL"),  # of a round's length
-    *("DivFL",),  # of a cohort
+    *("DivFL", "FLIPS", "FedCBS"),  # of a cohort
 }
 
 

@@ -76,7 +76,7 @@ class Selected(FedAvg):  # type: ignore[misc]
     """FedAvg with clients chosen by a policy; FedAvg's `num_clients` is ignored.
 
     Args:
-        policy: any that needs no probe, context or features.
+        policy: any that needs no probe, context, features or labels.
         state, records, metrics, durations, limits, seed: as in `fp.Session`; folders are absolute paths on the server.
         deadline: whole seconds for a round; sites that have not answered by then are LATE.
         late: as in `fp.Session`; sites may answer until (1 + late) deadlines have passed.
@@ -110,7 +110,7 @@ class Selected(FedAvg):  # type: ignore[misc]
         super().__init__(*args, **{"ignore_result_error": True} | kwargs)
         require(deadline >= 1, "Selected: deadline", deadline, "a whole number of seconds >= 1")
         lacks = dict.fromkeys(
-            ("probe", "context", "features", *traits(policy).valued),
+            ("probe", "context", "features", "labels", *traits(policy).valued),
             ", which NVFlare cannot provide; choose another policy",
         )
         check_needs(policy, lacks, "Selected")

@@ -43,7 +43,7 @@ IDENTITIES = ("auto", "simulation", "reported", "registered", "node-id")
 
 
 class SelfDescription(NamedTuple):
-    """A client's description of itself: its name, and its size and features, not validated yet."""
+    """A client's description of itself: its name, size, features and labels, not validated yet."""
 
     name: str = ""
     about: dict[str, Any] | None = None
@@ -52,7 +52,9 @@ class SelfDescription(NamedTuple):
     def of(cls, name: Any, metrics: Mapping[str, Any]) -> Self:
         """The description in a client's message; a name that is no text, or a long one, is ignored."""
         good = isinstance(name, str) and len(name) <= LONGEST_NAME
-        return cls(name if good else "", {key: metrics[key] for key in ("size", "features") if key in metrics})
+        return cls(
+            name if good else "", {key: metrics[key] for key in ("size", "features", "labels") if key in metrics}
+        )
 
 
 # (connections, whether no client has ever answered) -> the descriptions that came

@@ -77,8 +77,8 @@ What a policy is told, which is what a server can know:
 A policy may declare more about itself with class attributes, properties or settings of these names; `traits` reads
 them, also through a wrapper, which is any policy with the wrapped one in its attribute `policy`:
 
-- `needs`: what it requires: "probe", "norms", "context", "features", or reports: `fp.ReportSpec(name, width)`, or just
-  a name for a report of any shape.
+- `needs`: what it requires: "probe", "norms", "context", "features", "labels" (the clients' label counts), or reports:
+  `fp.ReportSpec(name, width)`, or just a name for a report of any shape.
 - `wants`: the same, for what it uses if available.
 - `context`: number of columns of `view.context` that it reads; leave it out for any number.
 - `truths`: on the class: names of settings that only an oracle can know. If a run makes the policy from text, the
@@ -218,7 +218,7 @@ class Traits:
         return {each.name: each.width for each in self.reports if each.name in self.needs or each.unless not in known}
 
 
-_NO_REPORTS = frozenset({"probe", "context", "features", "norms"})
+_NO_REPORTS = frozenset({"probe", "context", "features", "labels", "norms"})
 
 
 def _declared(policy: object, name: str, default: Any) -> Any:

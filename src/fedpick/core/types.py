@@ -80,7 +80,7 @@ class Clients:
 
     Args:
         sizes: number of examples of each client, > 0.
-        labels: (K, L) label counts; only worlds and oracles read them.
+        labels: (K, L) label counts; worlds, oracles and policies with `needs = ("labels",)` read them.
         features: (K, F) vectors that describe each client's data; FedGS reads them.
 
     >>> len(Clients(sizes=[50, 120, 80]))

@@ -10,12 +10,15 @@ from fedpick.policies.bsfl import BSFL as BSFL
 from fedpick.policies.bsfl import Genie as Genie
 from fedpick.policies.clustered import Clustered as Clustered
 from fedpick.policies.csucb import CSUCB as CSUCB
+from fedpick.policies.delta import DELTA as DELTA
 from fedpick.policies.divfl import DivFL as DivFL
 from fedpick.policies.e3cs import E3CS as E3CS
 from fedpick.policies.f3ast import F3AST as F3AST
+from fedpick.policies.fedcbs import FedCBS as FedCBS
 from fedpick.policies.fedcor import FedCor as FedCor
 from fedpick.policies.fedcs import FedCS as FedCS
 from fedpick.policies.fedgs import FedGS as FedGS
+from fedpick.policies.flips import FLIPS as FLIPS
 from fedpick.policies.greedyfed import GreedyFed as GreedyFed
 from fedpick.policies.guard import Guard as Guard
 from fedpick.policies.hics import HiCS as HiCS
@@ -28,18 +31,23 @@ from fedpick.policies.rbcsf import RBCSF as RBCSF
 from fedpick.policies.refl import REFL as REFL
 from fedpick.policies.s_fedavg import SFedAvg as SFedAvg
 from fedpick.policies.tifl import TiFL as TiFL
+from fedpick.policies.ucbcs import UCBCS as UCBCS
 
 TABLE: dict[str, type[Any]]
 __all__ = [
     "BSFL",
     "CSUCB",
+    "DELTA",
     "E3CS",
     "F3AST",
+    "FLIPS",
     "RBCSF",
     "REFL",
+    "UCBCS",
     "ActiveFL",
     "Clustered",
     "DivFL",
+    "FedCBS",
     "FedCS",
     "FedCor",
     "FedGS",

@@ -9,12 +9,14 @@ alpha_k = beta^(number of times chosen since X was learned).
 To learn a change, all clients are probed in two rounds in a row: in the first `warmup` rounds, and then every
 `interval` rounds. In those rounds the cohort is uniform. The authors train that cohort beside the round's, and drop it;
 here it is the round's. The mean of the changes is their discounted mean, as in the authors' commands. With all changes
-known, X is the eigenvectors' solution (Tipping & Bishop 1999), which the authors approach by gradient steps.
+known, X is the eigenvectors' solution (Tipping & Bishop 1999), which the authors approach by gradient steps. X is
+learned at the beginning of the round that follows, so that exactly `warmup` cohorts are uniform; it is one more in the
+authors' code, which counts from 0.
 
 In the paper clients are always available. Here, those who are there and not busy are probed, also if they may not be
-chosen now. The change of a client that was away at the start of the round is its
-change since it was last probed, divided by the rounds in between; a client away at the end of the round has no change.
-For a client without any change, one found at the start of a round counts, too. Clients probed fewer than two times are
+chosen now. The change of a client that was away at the start of the round is its change since it was last probed,
+divided by the rounds in between; a client away at the end of the round has no change. For a client without any change,
+one found at the start of a round counts, too. Clients without a change, as they were probed fewer than two times, are
 chosen last.
 
 Trusts: the losses that clients report, and their data sizes. A client whose loss jumps looks correlated with all
@@ -45,6 +47,8 @@ PAPER = Paper(
 )
 
 STEPS = 20  # of the EM algorithm, where changes are missing
+FEW = 4_000  # clients by which it learns the rounds' hidden factors
+BLOCK = 4_096  # clients whose matrices are in memory at once
 
 
 def embed(changes: Floats, weights: Floats, dimension: int, noise: float) -> Floats:
@@ -76,25 +80,36 @@ def embed(changes: Floats, weights: Floats, dimension: int, noise: float) -> Flo
     found[:, : some.sum()] = left * np.sqrt(values[some] - noise**2)
     missing = seen.any(axis=1, keepdims=True) & ~seen & (weights > 0.0)
     if noise > 0.0 and some.any() and missing.any():
-        for _ in range(STEPS):
-            found = _expect(found, centred, seen, each, noise)
+        _fill(found, centred, seen, each, noise)
     return found
 
 
-def _expect(vectors: Floats, centred: Floats, seen: Bools, each: Floats, noise: float) -> Floats:
-    """A step of the EM algorithm: the rounds' hidden factors given the rows of X, then the rows given the factors."""
-    dimension = vectors.shape[1]
-    left, right = np.zeros((len(vectors), dimension)), np.zeros((len(vectors), dimension, dimension))
-    for s in range(centred.shape[1]):
-        rows = vectors[seen[:, s]]
-        inverse = np.linalg.inv(rows.T @ rows + noise**2 * np.eye(dimension))
-        mean = inverse @ (rows.T @ centred[seen[:, s], s])
-        left += (each[:, s] * centred[:, s])[:, None] * mean
-        right += each[:, s, None, None] * (noise**2 * inverse + np.outer(mean, mean))
-    known = each.sum(axis=1) > 0.0
-    found = np.zeros_like(vectors)
-    found[known] = np.linalg.solve(right[known], left[known][:, :, None])[:, :, 0]
-    return found
+def _fill(vectors: Floats, centred: Floats, seen: Bools, each: Floats, noise: float) -> None:
+    """The EM algorithm, for changes of which some are missing; writes into the rows of X.
+
+    A round's hidden factors are a few numbers, for which FEW clients are enough: the others only need the last step.
+    """
+    known = np.flatnonzero(each.any(axis=1))
+    some = known[np.linspace(0, len(known) - 1, min(len(known), FEW)).astype(np.int64)]
+    for step in range(STEPS):
+        mean, second = _factors(vectors[some], centred[some], seen[some], noise)
+        rows = known if step == STEPS - 1 else some
+        for block in np.array_split(rows, -(-len(rows) // BLOCK)):
+            left = (each[block] * centred[block]) @ mean
+            right = np.tensordot(each[block], second, 1)
+            vectors[block] = np.linalg.solve(right, left[:, :, None])[:, :, 0]
+
+
+def _factors(rows: Floats, centred: Floats, seen: Bools, noise: float) -> tuple[Floats, Floats]:
+    """Mean and second moment of each round's hidden factors, given the rows of X and the changes seen."""
+    number, dimension = centred.shape[1], rows.shape[1]
+    mean, second = np.zeros((number, dimension)), np.zeros((number, dimension, dimension))
+    for s in range(number):
+        those = rows[seen[:, s]]
+        inverse = np.linalg.inv(those.T @ those + noise**2 * np.eye(dimension))
+        mean[s] = inverse @ (those.T @ centred[seen[:, s], s])
+        second[s] = noise**2 * inverse + np.outer(mean[s], mean[s])
+    return mean, second
 
 
 def greedy(vectors: Floats, noise: float, p: Floats, alpha: Floats, able: Ints, m: int) -> Ints:
@@ -195,16 +210,22 @@ class FedCor(ByValue):
         ids, m = places(view, self.cohort_size)
         if m == 0:
             return nobody()
-        probed = None
+        probed, changes, vectors, counts = None, state.changes, state.vectors, state.counts
         if self.samples_in(view.round) or self.samples_in(view.round - 1):
             probed = self._probe(view)
-        if self.samples_in(view.round) or not state.vectors[ids].any():
+            changes, when = self._changes(state, view.round, probed)
+            if self._learns(view.round, when):  # before this round's choice, so that the warm-up is over
+                vectors, counts = self._learned(changes, when, view.round), np.zeros_like(counts)
+        if self.samples_in(view.round) or not vectors[ids].any():
             chosen = np.sort(ids[rng.choice(len(ids), m, replace=False, shuffle=False)])
             return Choice(chosen, inclusion=np.full(m, m / len(ids)), probed=probed)
         p = view.clients.sizes / view.clients.sizes.sum()
-        alpha = np.power(self.beta, state.counts)
-        able = rng.permutation(ids)  # ties at random
-        return Choice(np.sort(greedy(state.vectors, self.noise, p, alpha, able, m)), probed=probed)
+        alpha = np.power(self.beta, counts)
+        ids = rng.permutation(ids)  # ties at random
+        known = np.isfinite(changes[ids]).any(axis=1)
+        able, rest = ids[known], ids[~known]
+        chosen = greedy(vectors, self.noise, p, alpha, able, min(m, len(able)))
+        return Choice(np.sort(np.concatenate([chosen, rest[: m - len(chosen)]])), probed=probed)
 
     def _probe(self, view: View) -> Floats:
         # Also those who pause, such as the last cohort inside MinSeparation: its changes are what is learned from.
@@ -224,20 +245,33 @@ class FedCor(ByValue):
         check_outcome(view, choice, outcome)
         losses, heard, changes, when = state.losses, state.heard, state.changes, state.when
         vectors, counts = state.vectors, state.counts
-        counts[choice.ids] += 1
         round, probed = view.round, choice.probed
         if probed is not None:
-            rate = (probed - losses) / np.maximum(round - heard, 1)
-            if self.samples_in(round - 1) and np.isfinite(rate).any():
-                at = int(np.argmin(when))  # replaces the oldest
-                changes[:, at], when[at] = rate, round - 1
-            elif when.any():
-                unknown = ~np.isfinite(changes).any(axis=1)
-                changes[unknown, int(np.argmax(when))] = rate[unknown]
-            if not self.samples_in(round) and when.any():
-                weights = np.where(when > 0, self.gamma ** (round - when), 0.0)
-                vectors = embed(changes, weights, self.dimension, self.noise)
+            changes, when = self._changes(state, round, probed)
+            if self._learns(round, when):
+                vectors = self._learned(changes, when, round)
                 counts[:] = 0
             known = np.isfinite(probed)
             losses[known], heard[known] = probed[known], round
+        counts[choice.ids] += 1
         return FedCorState(losses, heard, changes, vectors, counts, when)
+
+    def _changes(self, state: FedCorState, round: int, probed: Floats) -> tuple[Floats, Ints]:
+        """The changes that are remembered once these losses are known, and their rounds."""
+        changes, when = state.changes.copy(), state.when.copy()
+        rate = (probed - state.losses) / np.maximum(round - state.heard, 1)
+        if self.samples_in(round - 1) and np.isfinite(rate).any():
+            at = int(np.argmin(when))  # replaces the oldest
+            changes[:, at], when[at] = rate, round - 1
+        elif when.any():
+            unknown = ~np.isfinite(changes).any(axis=1)
+            changes[unknown, int(np.argmax(when))] = rate[unknown]
+        return changes, when
+
+    def _learns(self, round: int, when: Ints) -> bool:
+        """Whether X is learned in this round, in which clients were probed."""
+        return not self.samples_in(round) and bool(when.any())
+
+    def _learned(self, changes: Floats, when: Ints, round: int) -> Floats:
+        weights = np.where(when > 0, self.gamma ** (round - when), 0.0)
+        return embed(changes, weights, self.dimension, self.noise)

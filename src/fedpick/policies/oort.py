@@ -6,14 +6,14 @@ Trusts: reported losses and durations, and data sizes. A utility counts at most 
 the best is random, `at_most` bounds how often a client is chosen, and durations can be measured on the server.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedpick import sampling
+from fedpick import sampling, solvers
 from fedpick.core.protocol import ReportSpec, check_outcome
 from fedpick.core.state import shared_field
-from fedpick.core.types import LOSS_LIMIT, Choice, Clients, Floats, Ints, Outcome, Status, View
+from fedpick.core.types import LOSS_LIMIT, Bools, Choice, Clients, Floats, Ints, Outcome, Status, View
 from fedpick.policies import _checks as check
 from fedpick.policies._common import ByValue, Truth, nobody, places, truth
 from fedpick.policies.about import About, Paper
@@ -62,6 +62,7 @@ class Oort(ByValue):
         at_most: clients chosen this often are excluded while others are available; None: no limit.
         speed: what is known of clients' speeds before they are tried, one number > 0 each or a function of fp.Clients:
             those never tried are explored in proportion; None: all alike.
+        excluded: the largest share of all clients that `at_most` excludes, those chosen most often first.
 
     >>> import fedpick as fp
     >>> [spec.name for spec in fp.traits(fp.Oort(cohort_size=10)).reports]
@@ -80,6 +81,7 @@ class Oort(ByValue):
     fairness: float = 0.0
     at_most: int | None = None
     speed: Truth | None = None
+    excluded: float = field(default=0.3, metadata={"added": True})
 
     about = About(("oort",), PAPER)
     wants = (ReportSpec("squared_loss", 0, instead="the square of the mean loss"),)
@@ -87,7 +89,7 @@ class Oort(ByValue):
     def __post_init__(self) -> None:
         check.cohort_size(self)
         check.number(self, "alpha", low=0.0)
-        check.number(self, "explore", "decay", "explore_least", "cutoff", "fairness", low=0.0, high=1.0)
+        check.number(self, "explore", "decay", "explore_least", "cutoff", "fairness", "excluded", low=0.0, high=1.0)
         check.number(self, "clip", low=0.0, high=1.0, open=True)
         check.whole(self, "window", "at_most", low=1)
         check.number(self, "step", low=0.0, open=True)
@@ -141,8 +143,8 @@ class Oort(ByValue):
         tried = state.last[ids] > 0
         fresh, known = ids[~tried], ids[tried]
         if self.at_most is not None:
-            known = known[state.counts[known] < self.at_most]
-            fresh = fresh[state.counts[fresh] < self.at_most]
+            out = self._excluded(state, rng)
+            known, fresh = known[~out[known]], fresh[~out[fresh]]
         share = max(self.explore * self.decay ** (view.round - 1), min(self.explore, self.explore_least))
         explored = int(share * m + rng.random())  # rounded at random, so that small cohorts explore too
         explored = min(max(min(explored, len(fresh)), m - len(known)), len(fresh))
@@ -154,6 +156,16 @@ class Oort(ByValue):
             rest = np.setdiff1d(ids, cohort)
             cohort = np.concatenate([cohort, rng.choice(rest, m - len(cohort), replace=False)])
         return Choice(np.sort(cohort))
+
+    def _excluded(self, state: OortState, rng: np.random.Generator) -> Bools:
+        """Mask of the clients that were chosen too often; ties at random."""
+        used = state.counts.astype(np.float64)
+        out: Bools = used >= (np.inf if self.at_most is None else self.at_most)
+        most = int(self.excluded * len(used))
+        if np.count_nonzero(out) > most:
+            out[:] = False
+            out[solvers.top(used, most, rng)] = True
+        return out
 
     def _exploit(self, state: OortState, ids: Ints, places: int, round: int, rng: np.random.Generator) -> Ints:
         """Clients for these places, drawn in proportion to utility among those near the top."""
@@ -183,6 +195,10 @@ class Oort(ByValue):
         state.utility[ids[heard]] = utility
         state.duration[ids[timed]] = outcome.duration[timed]
         state.utility[ids[failed]], state.duration[ids[failed]] = np.nan, np.inf
+        # As in the authors' code, who answered and was not used, so that no loss of its is known, gets the mean.
+        spare = (outcome.status == Status.SURPLUS) & timed & ~heard
+        if heard.any():
+            state.utility[ids[spare]] = np.average(utility, weights=view.clients.sizes[ids[heard]])
         state.counts[ids] += 1
         state.last[ids[outcome.known]] = view.round  # one that was not waited for stays as it was
         gathered, relaxed = state.gathered, state.relaxed

@@ -1,17 +1,20 @@
-"""Optimal client sampling: all available clients train and report the length of their update; a few send it.
+"""Optimal client sampling: a pool of clients train and report the length of their update; a few of them send it.
 
 Client i is asked with probability p_i = min(1, c w_i |U_i|), independently of the others, where w_i is its share of the
 data and c makes the sum m (Algorithm 1, equation (7)); the aggregate, the sum of w_i U_i / p_i over those asked, is
 unbiased and has the least variance. AOCS (Algorithm 2) finds c by a few sums, which can be secure ones, instead of
 sorting.
 
-A round has two phases: the view's `norms` sends the model to all available clients. Only uploads are saved.
+A round has two phases: the view's `norms` sends the model to a pool of clients, drawn uniformly, or to all available.
+Only uploads are saved. Shares, inclusion and weights are of the pool: the authors' runs draw 32 clients, of whom 3
+send. Given the pool the aggregate is unbiased for the mean over the pool; for that over all clients only if all have
+the same size.
 
 Trusts: the reported lengths, and data sizes. A client that reports a long update is asked for it, at most with
 certainty; it then weighs w_i / p_i, no more than its share, which is that of its declared size.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -78,6 +81,7 @@ class OptimalSampling(CountingPolicy):
     Args:
         cohort_size: m, how many are asked in the mean.
         steps: of AOCS; None finds the probabilities exactly.
+        pool: how many clients, drawn uniformly, train and tell the length of their update; None: all available.
 
     >>> import fedpick as fp
     >>> sorted(fp.OptimalSampling(cohort_size=3).needs)
@@ -86,6 +90,7 @@ class OptimalSampling(CountingPolicy):
 
     cohort_size: int
     steps: int | None = None
+    pool: int | None = field(default=None, metadata={"added": True})
 
     about = About(("optimal",), PAPER)
     needs = ("norms",)
@@ -94,12 +99,16 @@ class OptimalSampling(CountingPolicy):
     def __post_init__(self) -> None:
         check.cohort_size(self)
         check.whole(self, "steps", low=1)
+        if self.pool is not None:
+            check.whole_number("OptimalSampling: pool", self.pool, self.cohort_size, "the cohort is drawn from it")
 
     def select(self, state: CountState, view: View, rng: np.random.Generator) -> Choice:
-        """Ask for the lengths of all updates; draw each client independently."""
+        """Ask for the lengths of the pool's updates; draw each of these clients independently."""
         ids = present(view)
         if len(ids) == 0:
             return nobody()
+        if self.pool is not None and self.pool < len(ids):
+            ids = np.sort(ids[rng.choice(len(ids), self.pool, replace=False, shuffle=False)])
         if view.norms is None:
             raise MissingError(
                 "OptimalSampling asks for the lengths of all updates, but view.norms is None; use a View with such a "

@@ -1,18 +1,18 @@
 """TiFL: tiers of clients of similar speed; each cohort comes from one tier, more often from one of low accuracy.
 
-Algorithm 2 (adaptive tier selection). The paper measures every client's time before it trains; here clients never tried
-come first, a cohort at a time, unless `times` says how long they take. If no tier with credits has an available client,
-credits are ignored: Algorithm 2 as printed would loop for ever. A tier with too few available clients is filled up from
-the nearest ones; the tier that was drawn pays the credit and is compared, also if most of the cohort are of others. A
-client that was not waited for three times, so that its time is still not known, is put into a tier at random in each
-round.
+Algorithm 2 (adaptive tier selection); with `odds`, the static selection that the paper compares it with. The paper
+measures every client's time before it trains; here clients never tried come first, a cohort at a time, unless `times`
+says how long they take. If no tier with credits has an available client, credits are ignored: Algorithm 2 as printed
+would loop for ever. A tier with too few available clients is filled up from the nearest ones; the tier that was drawn
+pays the credit and is compared, also if most of the cohort are of others. A client that was not waited for three times,
+so that its time is still not known, is put into a tier at random in each round.
 
 Trusts: durations, which put a client into a tier (measure them on the server), and the reported accuracies of a tier's
 clients, whose mean decides how often the tier is chosen: at most tiers times as often as the best one. Inside a tier
 all clients have the same probability.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,6 +35,16 @@ PAPER = Paper(
     "booktitle = {International Symposium on High-Performance Parallel and Distributed Computing (HPDC)}",
     "https://arxiv.org/abs/2001.09249",
 )
+
+STATIC = {  # odds of the paper's tables for five tiers; the "fast" ones are two sets, for different data
+    "slow": (0.0, 0.0, 0.0, 0.0, 1.0),
+    "uniform": (0.2, 0.2, 0.2, 0.2, 0.2),
+    "random": (0.7, 0.1, 0.1, 0.05, 0.05),
+    "fast": (1.0, 0.0, 0.0, 0.0, 0.0),
+    "fast1": (0.225, 0.225, 0.225, 0.225, 0.1),
+    "fast2": (0.2375, 0.2375, 0.2375, 0.2375, 0.05),
+    "fast3": (0.25, 0.25, 0.25, 0.25, 0.0),
+}
 
 
 @dataclass
@@ -60,6 +70,8 @@ class TiFL(ByValue):
         interval: rounds after which the odds change, if the accuracy of the tier that was just chosen has not risen.
         credits: how often each tier may be chosen, the fastest first; None: always.
         times: seconds that each client takes, or a function of fp.Clients; None learns them.
+        odds: of each tier, the fastest first, which then never change (the paper's static selection): numbers, or for
+            five tiers "slow", "uniform", "random", "fast", "fast1", "fast2" or "fast3"; None: adaptive.
     """
 
     cohort_size: int
@@ -67,6 +79,7 @@ class TiFL(ByValue):
     interval: int = 10
     credits: tuple[int, ...] | None = None
     times: Truth | None = None
+    odds: str | tuple[float, ...] | None = field(default=None, metadata={"added": True})
 
     about = About(("tifl",), PAPER)
     rounds_only = "clients of one tier are to answer at the same time, which only a round waits for"
@@ -82,6 +95,22 @@ class TiFL(ByValue):
                 )
             for each in self.credits:
                 check.whole_number("TiFL: credits", each, 0)
+        if self.odds is not None:
+            self._fixed()  # raises
+
+    def _fixed(self) -> Floats:
+        """The odds that were set, which sum to 1."""
+        if isinstance(self.odds, str):
+            check.one_of(self, "odds", STATIC)
+            given = np.array(STATIC[self.odds])
+        else:
+            given = np.array(self.odds, dtype=np.float64)
+        if given.shape != (self.tiers,):
+            raise SettingError(f"TiFL: odds has {given.size} numbers, but there are {self.tiers} tiers: give one each")
+        if not (np.isfinite(given) & (given >= 0.0)).all() or given.sum() <= 0.0:
+            raise SettingError(f"TiFL: odds = {self.odds!r}, but must be numbers >= 0, of which one is > 0")
+        shares: Floats = given / given.sum()
+        return shares
 
     def init(self, clients: Clients) -> TiFLState:
         """Return the state before the first round: equal odds."""
@@ -94,7 +123,7 @@ class TiFL(ByValue):
             duration,
             none.copy(),
             np.full(count, np.nan),
-            np.full(self.tiers, 1.0 / self.tiers),
+            np.full(self.tiers, 1.0 / self.tiers) if self.odds is None else self._fixed(),
             credits.astype(np.int64),
             np.full(self.tiers, -np.inf),
         )
@@ -143,7 +172,7 @@ class TiFL(ByValue):
         """Learn times and accuracies; spend a credit; every `interval` rounds compare the tier's accuracy."""
         check_outcome(view, choice, outcome)
         ids, odds, credits, before = choice.ids, state.odds, state.credits, state.before
-        due = view.round % self.interval == 0
+        due = view.round % self.interval == 0 and self.odds is None
         current = (
             -1 if choice.kept is None or len(ids) == 0 else int(choice.kept["tier"][0])
         )  # -1: all were never tried

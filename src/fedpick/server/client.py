@@ -1,7 +1,7 @@
 """For clients: their reports and descriptions under the names by which a server reads them, and masked features."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,12 +49,19 @@ def reports(
     return found
 
 
-def description(given: float | tuple[float, Sequence[float]]) -> dict[str, Any]:
-    """A client's description of itself, from its number of examples, or (number of examples, vector of features).
+def description(given: float | tuple[float, Sequence[float]] | Mapping[str, Any]) -> dict[str, Any]:
+    """A client's description of itself: from its number of examples, or (number of examples, vector of features).
+
+    Or from a dict with "size", and "features", "labels" (its number of examples of each label) or both.
 
     >>> description((20, np.array([15, 5])))
     {'size': 20.0, 'features': [15.0, 5.0]}
+    >>> description({"size": 20, "labels": [15, 5]})
+    {'size': 20.0, 'labels': [15.0, 5.0]}
     """
+    if isinstance(given, Mapping):
+        vectors = {name: [float(each) for each in given[name]] for name in ("features", "labels") if name in given}
+        return {"size": float(given["size"]), **vectors}
     if not isinstance(given, tuple):
         return {"size": float(given)}
     size, features = given

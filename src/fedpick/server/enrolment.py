@@ -75,8 +75,8 @@ class Enrolment:
     def _newcomers(self, new: Mapping[str, Any]) -> Clients:
         """The newcomers, from their descriptions by name, or from the user's function."""
         if self._describe is None:
-            need = "features" in traits(self._roster.policy).needs
-            return validation.newcomers(list(new.values()), self._roster.clients, need, self._log)
+            needs = traits(self._roster.policy).needs
+            return validation.newcomers(list(new.values()), self._roster.clients, needs, self._log)
         found = self._describe(list(new))
         if len(found) != len(new):
             raise ContractError(

@@ -249,7 +249,8 @@ class Session:
 
         Args:
             available: names of the clients that could train now, or a mapping from names to descriptions, which are
-                read for newcomers: a size, (size, features), {"size": ..., "features": ...}, or None if not known.
+                read for newcomers: a size, (size, features), {"size": ..., "features": ..., "labels": ...}, or None
+                if not known.
             probe: (names, batch) -> losses of the current model, for Power-of-Choice; NaN for clients that do not
                 answer.
             eligible: name -> whether this client may be asked at all, such as a look at a list of approved sites; the

@@ -7,7 +7,7 @@ is wrong.
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,39 +105,61 @@ def table(values: Sequence[float | list[float] | None], width: int | None) -> tu
     return out, width
 
 
-def _description(value: Any) -> tuple[float, list[float] | None]:
-    """(size, features) of a newcomer; 1 and None where they are missing or invalid."""
+def _description(value: Any) -> tuple[float, dict[str, list[float]]]:
+    """Size of a newcomer, and its features and labels; 1 and nothing where they are missing or invalid."""
+    given: dict[str, Any] = {}
     if isinstance(value, Mapping):
-        size, features = value.get("size"), value.get("features")
+        size, given = value.get("size"), {name: value.get(name) for name in _DESCRIBED}
     elif isinstance(value, tuple) and len(value) == 2:
-        size, features = value
+        size, given = value[0], {"features": value[1]}
     else:
-        size, features = value, None
-    vector = _entries(features, MOST_FEATURES)
-    return size_or(size), vector if vector and all(map(math.isfinite, vector)) else None
+        size = value
+    vectors = {name: _entries(vector, MOST_FEATURES) for name, vector in given.items()}
+    return size_or(size), {
+        name: vector
+        for name, vector in vectors.items()
+        if vector and all(map(math.isfinite, vector)) and (name != "labels" or 0.0 <= min(vector) <= sum(vector) < 1e12)
+    }
 
 
-def newcomers(values: Sequence[Any], enrolled: Clients | None, need: bool, log: logging.Logger) -> Clients:
-    """The newcomers' descriptions (see `Session.round`) as fp.Clients; unknown features are a row of zeros.
+_DESCRIBED = {  # what clients may tell of their data -> how
+    "features": "return (size, features)",
+    "labels": 'return {"size": ..., "labels": [number of examples of each label]}',
+}
 
-    All must have as many features as the enrolled clients, the first ones as most of them have; features of another
-    length are ignored with a warning. If the policy needs features and there are none, it is an error.
+
+def newcomers(values: Sequence[Any], enrolled: Clients | None, needs: Collection[str], log: logging.Logger) -> Clients:
+    """The newcomers' descriptions (see `Session.round`) as fp.Clients; unknown features or labels are a row of zeros.
+
+    All must have as many features (and labels) as the enrolled clients, the first ones as most of them have; those of
+    another length are ignored with a warning. If the policy needs them and there are none, it is an error.
     """
-    pairs = [_description(value) for value in values]
+    found = [_description(value) for value in values]
+    tables = {
+        name: _table([each.get(name) for _, each in found], enrolled, name, name in needs, log) for name in _DESCRIBED
+    }
+    return Clients([size for size, _ in found], **tables)
+
+
+def _table(
+    vectors: Sequence[list[float] | None], enrolled: Clients | None, name: str, need: bool, log: logging.Logger
+) -> NDArray[np.float64] | None:
+    """The newcomers' features or labels, a row for each; None if nobody has any."""
     if enrolled is None:
-        widths = Counter(len(features) for _, features in pairs if features is not None)
+        widths = Counter(len(vector) for vector in vectors if vector is not None)
         width = widths.most_common(1)[0][0] if widths else 0
     else:
-        width = 0 if enrolled.features is None else enrolled.features.shape[1]
+        known = getattr(enrolled, name)
+        width = 0 if known is None else known.shape[1]
     if need and width == 0:
         raise MissingError(
-            f"the policy needs features, but none of {len(pairs)} clients gave any: return (size, features) where "
+            f"the policy needs {name}, but none of {len(vectors)} clients gave any: {_DESCRIBED[name]} where "
             "clients are described (available= or describe= of a session, fedpick.flower.describe in a ClientApp)"
         )
-    table: NDArray[np.float64] = np.zeros((len(pairs), width))
-    for at, (_, features) in enumerate(pairs):
-        if features is not None and len(features) == width:
-            table[at] = features
-        elif features is not None and width:
-            log.warning("ignored the %d features of a newcomer: other clients have %d", len(features), width)
-    return Clients([size for size, _ in pairs], features=table if width else None)
+    table: NDArray[np.float64] = np.zeros((len(vectors), width))
+    for at, vector in enumerate(vectors):
+        if vector is not None and len(vector) == width:
+            table[at] = vector
+        elif vector is not None and width:
+            log.warning("ignored the %d %s of a newcomer: other clients have %d", len(vector), name, width)
+    return table if width else None

@@ -208,6 +208,13 @@ def _reported(policy: Policy[Any], clients: Clients, outcome: Outcome) -> float:
     return 4e-6 * total
 
 
+def described(policy: Policy[Any], clients: Clients, round: int) -> float:
+    """Megabytes of the label counts of all clients, if the policy needs them: sent once, charged in round 1."""
+    if round > 1 or clients.labels is None or "labels" not in traits(policy).needs:
+        return 0.0
+    return 4e-6 * clients.labels.size
+
+
 def settle(
     policy: Policy[Any],
     world: World,
@@ -236,6 +243,7 @@ def settle(
         messages=len(choice) + back + 2 * chosen.probes + 2 * asked,
         megabytes=world.model_megabytes * models  # a probe's answer is one number
         + 4e-6 * asked
+        + described(policy, chosen.view.clients, chosen.round)
         + _reported(policy, chosen.view.clients, outcome),
         metrics={} if trainer is None else evaluate(trainer, state.model, chosen.round),
         wall={"selection": chosen.wall, "training": wall},

@@ -71,6 +71,11 @@ def check_fit(policy: Policy[Any], world: World, trainer: Trainer | None = None,
             f"{name} needs Clients.features, but the clients of this world have none; use a world whose clients have, "
             "such as phones, volatile or fedgs-ln"
         )
+    if "labels" in about.needs and world.clients.labels is None:
+        raise MissingError(
+            f"{name} needs Clients.labels, the label counts of each client, but the clients of this world have none; "
+            "use data with labels, a world such as phones, or another policy"
+        )
     reports = [report.name for report in about.reports if report.name in about.needs]
     given = trainer.reports if isinstance(trainer, ReportingTrainer) else reports
     lacking = [report for report in reports if report not in given]

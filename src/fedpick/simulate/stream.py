@@ -27,7 +27,7 @@ from fedpick.engine.cohort import possible
 from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Ended, Job, Stream, stream_bases
 from fedpick.simulate.abilities import StreamTrainer
-from fedpick.simulate.round import evaluate
+from fedpick.simulate.round import described, evaluate
 from fedpick.store.checkpoint import RunState, StreamState, Trained
 from fedpick.store.records import Record, packed, presence
 from fedpick.worlds import Draw, World
@@ -220,7 +220,7 @@ class _Play:
             clock=self.now,
             seconds=self.now - begun,
             messages=models,
-            megabytes=self.world.model_megabytes * models,
+            megabytes=self.world.model_megabytes * models + described(self.policy, view.clients, state.round),
             metrics={} if self.trainer is None else evaluate(self.trainer, state.model, state.round),
             wall=self.wall,
             there=presence(view.there),

@@ -29,7 +29,7 @@ NO_HANDLER = "function registered with name"  # part of Flower's error message f
 CLIENT_ID = "client-id"  # key in the SuperNode's --node-config
 PATIENCE = 60.0  # seconds to wait for a node's description of itself
 LossFn = Callable[[ArrayRecord, int | None, Context], float]
-DescribeFn = Callable[[Context], float | tuple[float, Sequence[float]]]
+DescribeFn = Callable[[Context], float | tuple[float, Sequence[float]] | Mapping[str, Any]]
 
 
 def first(records: Mapping[str, Any]) -> Any:
@@ -70,7 +70,8 @@ def describe(app: ClientApp, fn: DescribeFn | None = None) -> DescribeFn | Calla
 
     Args:
         app: gets a handler for the message type `query.describe`.
-        fn: context -> number of examples, or (number of examples, vector of features such as a label histogram).
+        fn: context -> number of examples, or (number of examples, vector of features such as a label histogram), or
+            a dict with "size", and "features", "labels" or both.
     """
     if fn is None:
         return lambda function: describe(app, function)

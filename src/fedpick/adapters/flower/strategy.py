@@ -99,7 +99,8 @@ class Selected(Strategy):
         require(0 <= wait < np.inf, "Selected: wait", wait, "a number of seconds >= 0")
         require(callable(describe) or describe in ("ask", None), "Selected: describe", describe, "'ask' or a function")
         if describe is None:
-            check_needs(policy, {"features": ": pass describe=function or describe='ask'"}, "Selected")
+            how = ": pass describe=function or describe='ask'"
+            check_needs(policy, dict.fromkeys(("features", "labels"), how), "Selected")
         asks = "None, or a function from a client's name to True or False"
         require(eligible is None or callable(eligible), "Selected: eligible", eligible, asks)
         if eligible is not None and identity == "reported":
