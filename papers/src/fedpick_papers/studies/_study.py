@@ -254,7 +254,7 @@ class Reproduction:
         To add seeds because a claim is undecided is to look twice: what is decided then is a little less sure than 95%.
         """
         seeds = self.settings.get("seeds", 0)
-        wanted = [f.judged.seeds or FEWEST for f in self.findings if f.verdict == "undecided"]
+        wanted = [f.judged.seeds or FEWEST for f in self.findings if f.verdict in ("undecided", "too few seeds")]
         near = [each for each in wanted if seeds < each <= CHEAP * seeds]
         if wanted and seeds < FEWEST:
             return FEWEST, f"{FEWEST} seeds are the fewest that can decide a claim"

@@ -10,7 +10,7 @@ from fedpick_papers.studies import _plots
 from fedpick_papers.studies._runs import play_training
 from fedpick_papers.studies._stats import band, rounded, show, steps, times
 from fedpick_papers.studies._study import Finding, Found, Item, Result, Settings, Study, beside, seeds_of
-from fedpick_papers.studies._verdicts import Limit, judge, not_testable, order, within
+from fedpick_papers.studies._verdicts import POINT, Judged, Limit, judge, not_testable, order, within
 from fedpick_papers.studies.e3cs._accuracy import first_of, measured, when
 from fedpick_papers.studies.e3cs._common import LOOKS, LOSS, PAPER, SCHEMES
 from fedpick_papers.studies.e3cs._printed import Row
@@ -25,6 +25,11 @@ __all__ = ["LIMITS", "STUDIES"]
 AT_LEAST = ("pow-d > Random", "Random > E3CS-0.8")  # printed as '≥': the check has no size
 LIMITS = {
     "as good at the end": Limit(1.0, "point below Random at most: in print, E3CS-inc is at most 0.9 below Random"),
+    "final": Limit(
+        1.0,
+        "points that Random gains in the last quarter, at most: with more, data that stands in cannot tell the end",
+        "2026-11-19: new; 'ends lowest' was contradicted and 'ends near Random' reproduced while all still rose",
+    ),
 }
 
 
@@ -131,7 +136,8 @@ def _end(task: Task, result: Result, printed: dict[str, Row]) -> Finding:
     checks = []
     for link, (a, b) in held.items():
         sizes = None if task.instead or link in AT_LEAST or a is None else {link: a - b}
-        checks += order(final, link, digits=1, sizes=sizes).checks
+        checks += order(final, link, margin=POINT, digits=1, sizes=sizes).checks
+    judged = judge(checks)
     remarks = [
         "mean of the last fiftieth of the evaluations; in the last quarter of the rounds Random still gained "
         f"{show(result['rise']['Random'], 1)} points",
@@ -143,8 +149,19 @@ def _end(task: Task, result: Result, printed: dict[str, Row]) -> Finding:
         else f"FedCS ends lowest, and {', '.join(above[:-1])} and {above[-1]} end above E3CS-0",
         "'pow-d ≥ Random ≥ E3CS-0.8 > E3CS-inc > E3CS-0.5 ≫ E3CS-0 > FedCS' (iid)" if ordered else task.fair,
         "; ".join(f"{name} {show(final[name], 1, '%')}" for name in printed),
-        judge(checks),
+        _unless_still_rising(task, result, judged),
         "; ".join(filter(None, remarks)),
+    )
+
+
+def _unless_still_rising(task: Task, result: Result, judged: Judged) -> Judged:
+    """The verdict on final accuracies: none on data that stands in, if they are not final."""
+    rise = float(np.mean(result["rise"]["Random"]))
+    if not task.instead or rise <= LIMITS["final"].value:
+        return judged
+    return not_testable(
+        f"on this data the accuracy after {result['rounds']} rounds is not final: Random gained {rise:.1f} points in "
+        "the last quarter"
     )
 
 
@@ -167,7 +184,9 @@ def _score(task: Task, result: Result) -> list[Finding]:
         f"E3CS-inc ends at most {below:g} point below Random",
         f"'{task.adaptive}': {printed['E3CS-inc'][3]}%, Random {printed['Random'][3]}%",
         f"E3CS-inc less Random: {show(gap, 1)} points",
-        judge([within(gap, "E3CS-inc less Random at the end", low=-below, digits=1)]),
+        _unless_still_rising(
+            task, result, judge([within(gap, "E3CS-inc less Random at the end", low=-below, digits=1)])
+        ),
         "that it is faster than Random is part of the first claim",
     )
     participation = order(result["cep"], "FedCS > E3CS-0 > E3CS-0.5 > E3CS-0.8 > Random > pow-d")

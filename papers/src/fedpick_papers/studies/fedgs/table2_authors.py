@@ -26,7 +26,8 @@ DATA = (
 def _levels(result: Result) -> list[Finding]:
     allowed = float(np.log(LIMITS["printed level"].value))
     findings = []
-    for mode, loss in result["loss"].items():
+    for mode, of in result["loss"].items():
+        loss = {**of, "FedGS(1)": of["FedGS(1), printed"]}
         paper = {name: value for name, value in printed(mode).items() if name in loss}
         checks = [
             within(np.log(loss[name]) - np.log(value), f"{name} over the print", low=-allowed, high=allowed, ratio=True)

@@ -9,12 +9,12 @@ import numpy as np
 from fedpick.core.types import Floats
 from fedpick_papers.studies._stats import interval, show
 from fedpick_papers.studies._study import Finding, Result, Study, beside
-from fedpick_papers.studies._verdicts import Check, Judged, Limit, above, judge, within
+from fedpick_papers.studies._verdicts import POINT, Check, Judged, Limit, above, judge, within
 from fedpick_papers.studies.power_of_choice._common import PAPER, censored, show_rounds
 from fedpick_papers.studies.power_of_choice._fashion import (
     BIG,
     FASHION,
-    PRINTED_RATE,
+    JUDGED_RATE,
     QUICK,
     SCHEMES,
     Paper,
@@ -67,12 +67,12 @@ def _points(one: Mapping[str, Any], names: Sequence[str], base: str) -> str:
 
 
 def _higher(one: Mapping[str, Any], a: str, b: str, size: float | None = None) -> Check:
-    return above(_less(one, a, b), f"{a} > {b} (points)", size=size, digits=1)
+    return above(_less(one, a, b), f"{a} > {b} (points)", size=size, margin=POINT, digits=1)
 
 
 def _printed(paper: Paper, result: Result, rate: str, one: Mapping[str, Any]) -> list[Finding]:
     """Whether accuracies and R60 are the printed ones."""
-    rounds, about, extension = result["rounds"], LIMITS["R60, the same"].value, rate != PRINTED_RATE
+    rounds, about, extension = result["rounds"], LIMITS["R60, the same"].value, rate != JUDGED_RATE
     near, off = [], []
     for name, (mean, spread) in paper["accuracy"].items():
         near.append(within(one["accuracy"][name], name, low=mean - spread, high=mean + spread, digits=1))
@@ -118,7 +118,7 @@ def _printed(paper: Paper, result: Result, rate: str, one: Mapping[str, Any]) ->
 
 def _variants(paper: Paper, result: Result, rate: str, one: Mapping[str, Any]) -> list[Finding]:
     """What section 5 says of cpow-d and rpow-d (Fig. 6)."""
-    extension, over, near = rate != PRINTED_RATE, paper["over rand"], LIMITS["as well"].value
+    extension, over, near = rate != JUDGED_RATE, paper["over rand"], LIMITS["as well"].value
     findings = [
         Finding(
             f"Learning rate {rate}: cpow-d and rpow-d are more accurate than rand (Fig. 6)",
@@ -172,7 +172,7 @@ def _variants(paper: Paper, result: Result, rate: str, one: Mapping[str, Any]) -
 
 
 def _beats_more_clients(paper: Paper, result: Result, rate: str, one: Mapping[str, Any]) -> list[Finding]:
-    extension, points = rate != PRINTED_RATE, paper["over rand, C=0.1"]
+    extension, points = rate != JUDGED_RATE, paper["over rand, C=0.1"]
     # "Approximately": the table itself may have a little less than the text.
     table = {name: paper["accuracy"][name][0] - paper["accuracy"][BIG][0] for name in OURS}
     less = ", ".join(f"{name} {size:.1f}" for name, size in table.items() if size < points)
@@ -212,7 +212,7 @@ def _early(rate: str, one: Mapping[str, Any]) -> list[Finding]:
             f"Learning rate {rate}: at round {first}, Power-of-Choice is more accurate than rand",
             "curves only (Fig. 6)",
             "; ".join(f"{name} {gain(values)}" for name, values in gains.items()),
-            judge([above(gains[name], f"{name} > rand (points)", digits=1) for name in OURS]),
+            judge([above(gains[name], f"{name} > rand (points)", margin=POINT, digits=1) for name in OURS]),
             f"each the mean of five evaluations. {remark}",
             extension=True,
         )

@@ -12,7 +12,7 @@ from fedpick_papers.studies._runs import play_training
 from fedpick_papers.studies._stats import band, rounded, show, steps, times
 from fedpick_papers.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of, table
 from fedpick_papers.studies._trained import NAMES
-from fedpick_papers.studies._verdicts import Check, Limit, above, judge, order, within
+from fedpick_papers.studies._verdicts import POINT, Check, Limit, above, judge, order, within
 from fedpick_papers.studies.rbcsf._common import PAPER, crossed
 from fedpick_papers.studies.rbcsf.images import TRAIN
 
@@ -152,7 +152,7 @@ def _score(result: Result) -> list[Finding]:
     ]
     if {HARD, EASY} <= set(gains):
         more = [
-            above(gains[HARD][gamma] - gains[EASY][gamma], f"gamma_1 = {gamma}: more on {HARD}", digits=1)
+            above(gains[HARD][gamma] - gains[EASY][gamma], f"gamma_1 = {gamma}: more on {HARD}", margin=POINT, digits=1)
             for gamma in gains[HARD]
         ]
         findings.append(

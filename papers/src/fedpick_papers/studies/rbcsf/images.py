@@ -10,7 +10,7 @@ from fedpick_papers.studies._runs import play_training
 from fedpick_papers.studies._stats import band, rounded, show, steps, times
 from fedpick_papers.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of, table
 from fedpick_papers.studies._trained import NAMES
-from fedpick_papers.studies._verdicts import Check, judge, most, order
+from fedpick_papers.studies._verdicts import POINT, Check, judge, most, order
 from fedpick_papers.studies.rbcsf._common import LOOKS, PAPER, SCHEMES, SILENT, crossed
 
 if TYPE_CHECKING:
@@ -92,7 +92,14 @@ def _score(result: Result) -> list[Finding]:
             check
             for gamma, row in of.items()
             for claim in claims
-            for check in order(row, claim, digits=0 if ratio else 1, ratio=ratio, where=f"gamma_1 = {gamma}: ").checks
+            for check in order(
+                row,
+                claim,
+                digits=0 if ratio else 1,
+                margin=None if ratio else POINT,
+                ratio=ratio,
+                where=f"gamma_1 = {gamma}: ",
+            ).checks
         ]
 
     fair = checked(final, CHAIN)
