@@ -57,8 +57,9 @@ RULES: tuple[tuple[str, str], ...] = (  # date, and what was changed after resul
         "2026-11-19",
         "what speaks against one of the n parts of a claim must hold at the level 1 - 0.05/n (it was 95% for each); a "
         "claim of a direction is called no difference if the whole interval lies within a stated margin of 0 (one "
-        "point of accuracy, a twentieth of a ratio; before, such a claim was undecided for ever); an interval wholly beyond "
-        "the printed size is no longer called direction only because it is wide; one or two seeds are no verdict",
+        "point of accuracy, a twentieth of a ratio; before, such a claim was undecided for ever); an interval wholly "
+        "beyond the printed size is no longer called direction only because it is wide; one or two seeds are no "
+        "verdict",
     ),
 )
 

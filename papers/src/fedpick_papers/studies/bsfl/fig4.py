@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 LIMITS = {
-    "wins, printed": Limit(98.3, "% of runs, as printed; half would be chance"),
-    "wins, half-width": Limit(2, "points: a wider interval cannot tell 'nearly all' from 'most'"),
-    "close": Limit(5, "% below the optimum; the paper has no optimum to compare with"),
+    "wins, printed": Limit(98.3, "% of runs, as printed; half would be chance", "2026-11-15: set after the run"),
+    "wins, half-width": Limit(
+        2, "points: a wider interval cannot tell 'nearly all' from 'most'", "2026-11-15: set after the run"
+    ),
+    "close": Limit(5, "% below the optimum; the paper has no optimum to compare with", "2026-11-15: set after the run"),
 }
 WALKS = {"ALSA": "alsa", "ALSA, one-sided": "alsa-drop", "SA": "sa"}
 

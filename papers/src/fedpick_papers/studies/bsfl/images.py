@@ -99,7 +99,7 @@ def _score(result: Result) -> list[Finding]:
     pace = ", ".join(f"{_named(result, name)} {show(values, 1)} s" for name, values in result["seconds"].items())
     loss, accuracy = (result["best"][what] for what in ("loss", "accuracy"))
     since = (
-        "until it was read again, this was judged by what a scheme has at these times, which our choice of the end "
+        "until 2026-11-16, this was judged by what a scheme has at these times, which our choice of the end "
         "decides once the network overfits"
     )
     ended = (

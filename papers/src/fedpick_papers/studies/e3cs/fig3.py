@@ -39,7 +39,6 @@ PAPERS_DRAW = {
 }  # in the order of falling variance
 DRAWN = list(PAPERS_DRAW)
 ORDER = "FedCS > E3CS-0 > E3CS-0.5 > pow-d > E3CS-0.8 > Random"  # by variance
-PROBED = "other data than any of the paper's (see above)"
 
 
 def _items(settings: Settings) -> Sequence[Item]:
@@ -98,7 +97,7 @@ def _score(result: Result) -> list[Finding]:
             "the order, in words",
             f"variance of selection counts (the lower, the fairer): {fair.shown}",
             judge(fair.checks),
-            f"E3CS draws as in the paper, by multinomialNR; pow-d, which needs losses, trains on {PROBED}. "
+            f"E3CS draws as in the paper, by multinomialNR; pow-d, which needs losses, trains on Fashion-MNIST. "
             f"Jain: {jain}",
         ),
         Finding(

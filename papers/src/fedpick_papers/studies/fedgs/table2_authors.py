@@ -74,7 +74,8 @@ STUDY = replace(
     score=_score,
     limits=LIMITS,
     about="As fedgs/table2-synthetic, but on the data set that the paper's numbers are of, made in its authors' order "
-    "of draws and with their seed: here the paper's claims and the printed levels are judged. (This was changed after "
+    "of draws and with their seed: here the paper's claims and the printed levels are judged. (This was changed on "
+    "2026-11-16, after "
     "the run: the orders were counted on the new draws of fedgs/table2-synthetic.) Seeds are of the training and of "
     f"who is available. {CHOSEN}",
 )

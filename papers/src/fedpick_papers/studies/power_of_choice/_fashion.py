@@ -54,9 +54,9 @@ _ABOUT = (
     "do {steps} local steps with batches of {batch}, and the server takes the plain mean. Layers, dropout, weight "
     "decay and the scaling of pixels (with MNIST's constants) are those of the authors' code. Two first learning "
     "rates, both halved at {halved}: 0.0005, at which the claims are judged, and 0.005 as printed, which cannot have "
-    "made the printed tables: 60% accuracy comes after 10 to 20 rounds, where 80 to 234 are printed. 0.0005 is the rate "
-    "of a public rerun by others, too (github.com/peng-ju/Power-of-Choice). (Changed on 2026-11-19, after the runs: before, "
-    "the claims were judged at 0.005.)"
+    "made the printed tables: 60% accuracy comes after 10 to 20 rounds, where 80 to 234 are printed. 0.0005 is the "
+    "rate of a public rerun by others, too (github.com/peng-ju/Power-of-Choice). (Changed on 2026-11-19, after the "
+    "runs: before, the claims were judged at 0.005.)"
 )
 FASHION: dict[str, Any] = {
     "data": "fashion-mnist",

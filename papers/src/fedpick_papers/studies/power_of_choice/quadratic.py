@@ -14,11 +14,17 @@ from fedpick_papers.studies.power_of_choice._quadratic import gather, halved, it
 __all__ = ["CENTRED", "STUDY"]
 
 LIMITS = {
-    "negligible floor": Limit(0.1, "times the floor of d = K: 'nearly negligible' is read as a tenth of that"),
-    "the same minimum": Limit(
-        2.0, "times rand's gap at the end: a factor that a logarithmic axis, Fig. 2(c), hardly shows"
+    "negligible floor": Limit(
+        0.1, "times the floor of d = K: 'nearly negligible' is read as a tenth of that", "2026-11-16: it was 1"
     ),
-    "the same bias": Limit(1.1, "times rand's rho_tilde/rho_bar: 'approximately identical' is read as a tenth"),
+    "the same minimum": Limit(
+        2.0,
+        "times rand's gap at the end: a factor that a logarithmic axis, Fig. 2(c), hardly shows",
+        "2026-11-17: new; on 2026-11-19 the run was made twice as long, so that adapow-d has its last d for a while",
+    ),
+    "the same bias": Limit(
+        1.1, "times rand's rho_tilde/rho_bar: 'approximately identical' is read as a tenth", "2026-11-16: new"
+    ),
     "as fast": Limit(0.05, "relative: a twentieth is read as no difference"),
     "follows data size": Limit(0.95, "correlation; 1 would be exactly in proportion"),
 }

@@ -197,7 +197,7 @@ def _score(result: Result) -> list[Finding]:
             ),
             judge([*slower, *jitter]),
             "jitter is the mean change between successive evaluations in the second half; both are means over gamma_2; "
-            "until it was read again, the rounds were judged by the mean accuracy over all of them, which a lower end "
+            "until 2026-11-16, the rounds were judged by the mean accuracy over all of them, which a lower end "
             "lowers, too",
         ),
         Finding(

@@ -111,9 +111,7 @@ def _score(result: Result) -> list[Finding]:
         "to 95% of what FedCS(3) has at the end, on the line between two evaluations; a level that is not reached "
         "counts as twice the"
     )
-    since = (
-        "until it was read again, this was judged by the mean accuracy over all rounds, which a lower end lowers, too"
-    )
+    since = "until 2026-11-16, this was judged by the mean accuracy over all rounds, which a lower end lowers, too"
     return [
         Finding(
             "The fairer (the smaller V), the higher the final accuracy",
@@ -126,7 +124,7 @@ def _score(result: Result) -> list[Finding]:
             "curves only: 'Random, a categorically fair scheme, yields the best performance'",
             f"finally, {gap_text(final, 'Random', ours[0])}",
             judge(best),
-            "until it was read again, this claim had a part that the paper does not have, RBCS-F with a small V being "
+            "until 2026-11-16, this claim had a part that the paper does not have, RBCS-F with a small V being "
             "nearly as good, and left out that Random is above it",
         ),
         Finding(
