@@ -98,6 +98,8 @@ def _by_entry(about: Paper, mine: Sequence[Reproduction]) -> list[list[str]]:
     """A row for each table or figure with a result; a study that several share is in the first of them."""
     by_id, rows, seen = {one.study.id: one for one in mine}, [], set()
     for entry in about.entries:
+        if entry.studies and not any(id in by_id for id in entry.studies):
+            rows.append([f"{entry.name}: not run yet", "", ""])
         there = [by_id[id] for id in entry.studies if id in by_id and id not in seen]
         seen |= {one.study.id for one in there}
         findings = [finding for one in there for finding in one.findings]

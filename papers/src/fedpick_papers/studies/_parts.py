@@ -5,7 +5,7 @@ claim has: for all parts to be accepted, each must be (an intersection-union tes
 the interval that holds for all n parts of the claim together (Bonferroni: 1 - 0.05/n), since one such part is enough.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
@@ -72,9 +72,9 @@ class Part:
 
     def data(self) -> dict[str, Any]:
         """The numbers and the rule, without what is not set, as plain data."""
-        unset = {"size": None, "half": None, "margin": None, "low": -np.inf, "high": np.inf, "digits": ..., "what": ...}
-        kept = {name: value for name, value in asdict(self).items() if unset.get(name, ...) != value}
-        return {"what": self.what} | {name: value for name, value in kept.items() if name not in ("digits", "what")}
+        unset = {each.name: each.default for each in fields(self)}
+        kept = {name: value for name, value in asdict(self).items() if name != "digits" and value != unset[name]}
+        return {"what": kept.pop("what"), **kept}
 
     @property
     def seen(self) -> Interval:

@@ -140,6 +140,7 @@ def save_index(outcomes: Sequence[Reproduction], folder: str | os.PathLike[str])
             pages[at / paper / "index.md"] = paper_page(paper, outcomes)
             pages[at / paper / "beyond.md"] = beyond_page(paper, outcomes)
     for path, text in pages.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, lambda to, text=text: to.write_text(text))  # type: ignore[misc]
     return at / "index.md"
 
