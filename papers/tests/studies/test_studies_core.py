@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,10 +14,12 @@ from scipy import stats
 from fedpick.core.errors import StoreError, UnknownNameError
 from fedpick_papers import studies
 from fedpick_papers.studies import _save
-from fedpick_papers.studies._index import PAPERS, summary
+from fedpick_papers.studies._causes import ROOTS
+from fedpick_papers.studies._index import summary
+from fedpick_papers.studies._papers import PAPERS
 from fedpick_papers.studies._stats import interval, rounded, show, steps
 from fedpick_papers.studies._study import Finding, Reproduction
-from fedpick_papers.studies._verdicts import Check, Judged, above, judge, within
+from fedpick_papers.studies._verdicts import RULES, Check, Judged, above, judge, within
 
 DIGITS = {
     "data": {"name": "digits", "partition": "dirichlet(alpha=10, at_least=2)"},
@@ -29,6 +32,7 @@ TINY = {
     "rbcs-f/fig2": {"rounds": 40, "early": 30, "seeds": 2},
     "rbcs-f/fig3": {"rounds": 30, "longer": 40, "seeds": 2},
     "rbcs-f/fig4": {"rounds": 30, "longer": 40, "seeds": 2},
+    "rbcs-f/theorems": {"rounds": 30, "seeds": 2},
     "rbcs-f/regret": {"rounds": 30, "seeds": 2},
     "rbcs-f/regret-literal": {"rounds": 30, "seeds": 2},
     "e3cs/theorem1": {"rounds": 40, "seeds": 2},
@@ -41,6 +45,7 @@ TINY = {
     "power-of-choice/quadratic": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
     "power-of-choice/quadratic-centred": {"rounds": 60, "seeds": 2, "draws": 50, "grid": 4},
     "power-of-choice/theorem31": {"rounds": 40, "seeds": 2, "draws": 50, "grid": 4},
+    "power-of-choice/theoremA1": {"rounds": 40, "seeds": 2, "draws": 50, "grid": 4},
     "power-of-choice/fig1": {"rounds": 6, "toys": 3, "seeds": 2},
     "oort/time": {"rounds": 8, "seeds": 2},
     "fedcor/rounds": {"rounds": 20, "seeds": 2},
@@ -167,7 +172,10 @@ def test_a_table_keeps_its_columns():
     rows = page.table().splitlines()
     assert rows[2] == "| a \\| b | none | 1 | **undecided** |"
     assert page.why() == "- *undecided*: a | b. About 12 seeds would decide. A > B is undecided.\n"
-    assert rows[3] == "| (ours) b | none | 2 | **reproduced** |"
+    assert len(rows) == 3  # extensions of ours have a page of their own
+    assert page.table(page.beyond).splitlines()[2] == "| b | none | 2 | **reproduced** |"
+    alone = Reproduction(studies.STUDIES["e3cs/fig3"], {}, {}, [ours])
+    assert (alone.shown, alone.beyond) == ([ours], [])
     assert "- a | b: a note." in page.notes()
     assert "- dozens, at least: 12 (a dozen)" in page.notes()
 
@@ -177,9 +185,9 @@ def test_a_page_says_once_that_there_is_one_seed():
     finding = Finding("a", "none", f"A {show([3.0])}; B {show([2.0])}", judge(checks), f"took {show([7.0])} s")
     page = Reproduction(studies.STUDIES["e3cs/fig3"], {"seeds": 1}, {}, [finding])
     assert page.table().splitlines()[0].split(" | ")[2] == "ours (one seed, so no interval)"
-    assert page.table().splitlines()[2] == "| a | none | A 3; B 2 | **undecided** |"
+    assert page.table().splitlines()[2] == "| a | none | A 3; B 2 | **too few seeds** |"
     said = "At least 3 seeds are needed; so far 1 of 2 parts is as claimed, not so: B > C: -2.00."
-    assert page.why() == f"- *undecided*: a. {said}\n"
+    assert page.why() == f"- *too few seeds*: a. {said}\n"
     assert "- a: took 7 s." in page.notes()
 
 
@@ -313,16 +321,18 @@ def test_a_page_tells_that_its_thresholds_were_fixed_before(tmp_path):
     assert "Thresholds, fixed before the run" in (at / "findings.md").read_text()
 
 
-def test_every_study_is_in_the_index_and_what_is_not_run_has_a_reason():
-    entries = [entry for paper in PAPERS.values() for entry in paper]
+def test_every_study_is_on_its_paper_s_page_and_what_is_not_run_has_a_reason():
+    entries = [entry for paper in PAPERS.values() for entry in paper.entries]
     of_papers = {id for id, study in studies.STUDIES.items() if study.paper}  # the others are listed beyond the papers
     assert {id for entry in entries for id in entry.studies} == of_papers
     assert all(entry.studies or entry.left for entry in entries)
-    for paper in PAPERS.values():
-        assert len({entry.name for entry in paper}) == len(paper)
+    for slug, paper in PAPERS.items():
+        assert len({entry.name for entry in paper.entries}) == len(paper.entries)
+        assert {id for id, _, _ in paper.headlines} <= {id for entry in paper.entries for id in entry.studies}
+        assert all(id.startswith(f"{slug}/") for entry in paper.entries for id in entry.studies)
 
 
-def test_the_index_counts_the_papers_claims_only(tmp_path):
+def test_the_pages_count_the_papers_claims_only(tmp_path):
     made = [
         Finding("a", "", "", Judged("reproduced")),
         Finding("b", "", "", Judged("contradicted", ("no",))),
@@ -330,34 +340,114 @@ def test_the_index_counts_the_papers_claims_only(tmp_path):
     ]
     outcome = Reproduction(studies.STUDIES["rbcs-f/fig4"], {"seeds": 9}, {}, made)
     page = studies.save_index([outcome], tmp_path).read_text()
-    row = next(line for line in page.splitlines() if line.startswith("| [rbcs-f/fig4]"))
-    assert row.endswith("| 9 | 1 |  | 1 |  |  |  |")
-    assert "2 claims of the five papers were judged, in 1 studies. The studies rerun 2 of the " in page
-    assert "1 extensions of ours" in page
+    assert "| [RBCS-F (Huang et al. 2021)](rbcs-f/index.md) | 2 | 1 | 0 | 0 | 1 | 0 |" in page
+    assert "2 claims of the five papers were judged, in 1 studies, which rerun 2 of the " in page
+    paper = (tmp_path / "rbcs-f/index.md").read_text()
     # A study that is named in two rows has its verdicts in the first.
-    assert "| Fig. 4 | pulls of each client | [rbcs-f/fig4](rbcs-f/fig4/findings.md) | 1 reproduced, 1 contra" in page
-    assert "| Theorem 4 | the guaranteed share | [rbcs-f/fig4](rbcs-f/fig4/findings.md) | see Fig. 4 |" in page
-    assert "| Fig. 3 | training time | not run |  | rbcs-f/fig3: not run yet |" in page
+    assert "| Fig. 4: [fig4](fig4/findings.md) | 1 of 2 | 1 contradicted |" in paper
+    assert "Theorem 4:" not in paper
+    assert "| Fig. 3: not run yet |  |  |" in paper
+    beyond = (tmp_path / "rbcs-f/beyond.md").read_text()
+    assert "| c |  |  | **reproduced** |" in beyond
+    assert "| a |" not in beyond
 
 
-def test_the_index_says_whose_verdicts_they_are_where_a_figure_has_several_studies(tmp_path):
+def test_one_root_cause_is_counted_once(tmp_path):
+    of = {
+        "bsfl/fig5": ["BSFL's regret is logarithmic", "BSFL has the smallest test loss"],
+        "bsfl/fig8": ["BSFL's regret is logarithmic"],
+        "bsfl/fig6": ["BSFL reaches the lowest test loss", "something that nobody looked into"],
+    }
     done = [
-        Reproduction(studies.STUDIES[id], {"seeds": 9}, {}, [Finding("a", "", "", Judged(verdict))])
-        for id, verdict in (("bsfl/fig5", "reproduced"), ("bsfl/regret", "vacuous"))
+        Reproduction(
+            studies.STUDIES[id], {"seeds": 9}, {}, [Finding(claim, "", "", Judged("contradicted")) for claim in claims]
+        )
+        for id, claims in of.items()
     ]
-    page = studies.save_index(done, tmp_path).read_text()
-    assert "findings.md) | fig5: 1 reproduced; regret: 1 vacuous |" in page
-    assert "| Theorem 1 | bound of the regret | [bsfl/regret](bsfl/regret/findings.md) | see Fig. 5 |" in page
-
-
-def test_the_index_tells_what_few_seeds_point_to():
-    few = [Finding(name, "", "", judge([above([value], "A > B")])) for name, value in (("a", 1.0), ("b", -1.0))]
-    many = Finding("c", "", "", judge([above([-1.0, 2.0, 0.5], "A > B")]))
-    said = summary([Reproduction(studies.STUDIES["rbcs-f/fig4"], {"seeds": 1}, {}, [*few, many])])
+    few = Finding("a", "", "", Judged("too few seeds"))
+    done += [Reproduction(studies.STUDIES[id], {}, {}, [few, few]) for id in ("bsfl/fig7", "bsfl/fig9")]
+    said = summary(done)
+    assert "| the paper | 2 | 1 |" in said
+    assert "| our setting | 2 | 1 |" in said
+    assert "| stand-in data | 0 | 0 |" in said
+    assert "| too little power | 4 | 2 (2 studies) |" in said
+    assert "| BSFL has the smallest test loss |  |  | **contradicted** (our setting) |" in done[0].table()
+    assert "| something that nobody looked into |  |  | **contradicted** |" in done[2].table()
     assert (
-        "3 claims are undecided; 2 of these have one or two seeds, too few for any verdict, and in 1 of the 2 all"
-        in said
+        "Cause, the paper: "
+        in Reproduction(
+            studies.STUDIES["bsfl/fig5"], {}, {}, [Finding("logarithmic", "", "", Judged("direction only", ("no",)))]
+        ).why()
     )
+    studies.save_index(done, tmp_path)
+    page = (tmp_path / "bsfl/index.md").read_text()
+    assert "- *the paper* (2 claims: [fig5](fig5/findings.md), [fig8](fig8/findings.md)): the gap between" in page
+    assert "- *too little power* (4 claims: " in page
+    assert "- the settings of Fig. 5 to 10\n" in page
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """The stored results, judged into a copy."""
+    folder = tmp_path_factory.mktemp("judged")
+    for path in sorted(DOCS.glob("*/*/result.json")):
+        at = folder / path.parent.relative_to(DOCS)
+        at.mkdir(parents=True)
+        for name in ("result.json", "manifest.json"):
+            (at / name).write_text((path.parent / name).read_text())
+    outcomes = [outcome for id in studies.STUDIES if (outcome := studies.judge(id, folder))]
+    studies.save_index(outcomes, folder)
+    return folder, outcomes
+
+
+DOCS = Path(__file__).parents[3] / "docs" / "studies"
+
+
+def read(page):
+    """The words of a page as a reader sees them: without addresses, bars and marks."""
+    text = re.sub(r"\]\([^)]*\)|<[^>]*>|[|*#`\[]", " ", page.read_text())
+    return [word for word in text.split() if re.search(r"\w", word)]
+
+
+def test_every_stored_verdict_has_a_cause_and_every_cause_a_verdict(judged):
+    _, outcomes = judged
+    found = [
+        (one.study.id, finding, one.root(finding))
+        for one in outcomes
+        if one.study.id.partition("/")[0] in PAPERS
+        for finding in one.findings
+        if not finding.extension
+    ]
+    assert not [(id, f.claim) for id, f, root in found if (root is None) != (f.verdict == "reproduced")]
+    used = {root for _, _, root in found}
+    assert not [root.what for roots in ROOTS.values() for root in roots if root not in used]
+    for paper in PAPERS.values():
+        for id, claim, _ in paper.headlines:
+            assert [f for study, f, _ in found if study == id and claim in f.claim], (id, claim)
+
+
+def test_the_pages_can_be_read_in_ten_minutes(judged):
+    folder, _ = judged
+    assert len(read(folder / "index.md")) <= 600
+    for paper in PAPERS:
+        assert len(read(folder / paper / "index.md")) <= 900, paper
+    for page in folder.glob("*/*/findings.md"):
+        before = page.read_text().partition("<details")[0]
+        assert len(before.split()) < 900, page
+
+
+def test_changes_of_rules_are_dated(judged):
+    folder, outcomes = judged
+    last = RULES[-1][0]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", last)
+    assert f"- {last}: " in (folder / "rules.md").read_text()
+    assert f"The rules were last changed on {last}" in summary(outcomes)
+    for one in outcomes:
+        page = (folder / one.study.id / "findings.md").read_text()
+        assert not one.study.paper or f"last changed on {last}" in page
+        assert not re.search(r"changed after the run|set or changed", page) or one.limits_first is False
+        for limit in one.study.limits.values():
+            assert not limit.changed or re.match(r"\d{4}-\d\d-\d\d: ", limit.changed)
 
 
 def test_the_numbers_go_between_the_marks_of_a_page(tmp_path):
@@ -446,8 +536,7 @@ def test_pages_and_the_index_say_which_numbers_are_of_earlier_rules(tmp_path):
     study = studies.STUDIES["rbcs-f/fig4"]
     made = [Finding("a", "", "", Judged("reproduced"))]
     now, before = (Reproduction(study, {"seeds": 9}, {}, made, numbers=numbers) for numbers in (study.numbers, "0.1"))
-    said = "(draws and rules before fedpick 0.3)"
-    assert said in studies.save_index([before], tmp_path).read_text()
+    assert "before fedpick 0.3; their pages say so" in studies.save_index([before], tmp_path).read_text()
     assert "1 of the studies are of the draws and rules before fedpick 0.3" in summary([before, now])
     assert "before fedpick" not in studies.save_index([now], tmp_path).read_text()
     assert not Reproduction(studies.STUDIES["bsfl/fig4"], {}, {}, made, numbers="0.1").earlier  # the same since then

@@ -18,6 +18,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,7 @@ STUDIES: Mapping[str, Study] = _Studies(
         "rbcs-f/fig2": "rbcsf.fig2",
         "rbcs-f/fig3": "rbcsf.fig3",
         "rbcs-f/fig4": "rbcsf.fig4",
+        "rbcs-f/theorems": "rbcsf.theorems",
         "rbcs-f/regret": "rbcsf.regret",
         "rbcs-f/regret-literal": "rbcsf.regret",
         "bsfl/fig4": "bsfl.fig4",
@@ -107,6 +109,7 @@ STUDIES: Mapping[str, Study] = _Studies(
         "power-of-choice/quadratic": "power_of_choice.quadratic",
         "power-of-choice/quadratic-centred": "power_of_choice.quadratic",
         "power-of-choice/theorem31": "power_of_choice.theorem31",
+        "power-of-choice/theoremA1": "power_of_choice.theorem31",
         "power-of-choice/fig1": "power_of_choice.fig1",
         "power-of-choice/fig4": "power_of_choice.fig4",
         "power-of-choice/table1": "power_of_choice.table1",
@@ -197,7 +200,8 @@ def reproduce(
     settings = study.choose(quick, seed0=seed0, **changes)
     place = None if out is None else Path(out)
     how: Any = {"workers": workers, "executor": executor, "device": device, "out": place, "tell": tell}
-    outcome = conduct(study, settings, **how)
+    since = time.perf_counter()
+    outcome = replace(conduct(study, settings, **how), seconds=round(time.perf_counter() - since, 1))
     if place is not None:
         save(outcome, place / id)
         save_runs(runs_of(study, settings, place, executor, device), place / JOBS / id)
@@ -288,7 +292,8 @@ def judge(id: str, out: str | os.PathLike[str], *, draw: bool = False) -> Reprod
     before = manifest.get("limits") or {}
     same = all(before.get(name) == limit.value for name, limit in study.limits.items())
     made = manifest.get("numbers", "0.1")  # from 0.3 on it is written
-    outcome = Reproduction(study, settings, result, findings, limits_first=same, numbers=made)
+    seconds = manifest.get("seconds")
+    outcome = Reproduction(study, settings, result, findings, limits_first=same, numbers=made, seconds=seconds)
     save_page(outcome, at, drawn=draw)
     if draw:
         save_figure(study, result, at)

@@ -4,12 +4,16 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedpick import Results, store
 from fedpick.core.errors import MissingError, StoreError
 from fedpick_papers.studies import _plots
-from fedpick_papers.studies._index import index_page, summary
+from fedpick_papers.studies._index import index_page, summary, verdicts_data
+from fedpick_papers.studies._pages import beyond_page, outcomes_of, paper_page, rules_page
+from fedpick_papers.studies._papers import PAPERS
 from fedpick_papers.studies._study import Reproduction, Result, Study
+from fedpick_papers.studies._verdicts import RULES
 
 __all__ = ["check_page", "save", "save_figure", "save_guide", "save_index", "save_page", "save_runs", "save_summary"]
 
@@ -35,8 +39,13 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
         at.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{at}: cannot make the folder ({error.strerror or error}); choose another") from None
-    manifest = {"study": study.id, "title": study.title, "paper": study.paper, "settings": outcome.settings}
-    manifest |= {"numbers": study.numbers}
+    manifest: dict[str, Any] = {
+        "study": study.id,
+        "title": study.title,
+        "paper": study.paper,
+        "settings": outcome.settings,
+    }
+    manifest |= {"numbers": study.numbers, "seconds": outcome.seconds}
     manifest |= {"limits": {name: limit.value for name, limit in study.limits.items()}}
     return [
         _replace(at / "result.json", lambda path: path.write_text(json.dumps(outcome.result) + "\n")),
@@ -68,18 +77,26 @@ def save_page(outcome: Reproduction, folder: str | os.PathLike[str], *, drawn: b
         drawn: whether the figure is beside the page; if not, the page says how to draw it.
     """
     study, notes = outcome.study, outcome.notes()
-    parts = [f"# {study.id}: {study.title}\n", f"{study.paper}\n" if study.paper else "", f"{outcome.about()}.\n"]
+    parts = [f"# {study.id}: {study.title}\n", f"{study.paper}\n" if study.paper else ""]
     if outcome.earlier:
         changed = "which changed what is drawn and how rounds end; they were not run again since"
         parts.append(f"**These numbers are of the draws and rules {outcome.earlier}**, {changed}.\n")
     parts += [outcome.table(), f"![{study.title}](figure.png)\n" if drawn else f"{NOT_DRAWN}\n"]
-    why = outcome.why()
-    parts += [f"## What is not reproduced\n\n{why}" if why else ""]
-    parts += [outcome.body(), f"{outcome.again()}\n"]
-    if notes:
-        parts.append(f'<details markdown="1">\n<summary>Notes and thresholds</summary>\n\n{notes}\n</details>\n')
+    if study.paper:
+        beyond = " · [what we would change](../beyond.md)" if outcome.beyond else ""
+        rules = f"[rules](../../rules.md), last changed on {RULES[-1][0]}"
+        parts.append(f"[The paper](../index.md){beyond} · {rules}\n")
+    parts.append(_folded("What was done", f"{outcome.about()}.\n\n{outcome.again()}\n"))
+    folded = {"What is not reproduced, and why": outcome.why(), "All numbers": outcome.body()}
+    folded["Notes and thresholds"] = notes
+    parts += [_folded(title, text) for title, text in folded.items() if text]
     text = "\n".join(part for part in parts if part)
     return _replace(Path(folder) / "findings.md", lambda path: path.write_text(text))
+
+
+def _folded(title: str, text: str) -> str:
+    """A part of a page that a reader opens."""
+    return f'<details markdown="1">\n<summary>{title}</summary>\n\n{text}\n</details>\n'
 
 
 def save_runs(runs: Sequence[Path], folder: Path) -> Path | None:
@@ -114,9 +131,18 @@ def save_guide(outcomes: Sequence[Reproduction], folder: Path, page: str | os.Pa
 
 
 def save_index(outcomes: Sequence[Reproduction], folder: str | os.PathLike[str]) -> Path:
-    """Write index.md: the studies with the numbers of their verdicts, and all tables and figures of the papers."""
-    text = index_page(outcomes)
-    return _replace(Path(folder) / "index.md", lambda path: path.write_text(text))
+    """Write index.md, rules.md and verdicts.json, and of each paper index.md and beyond.md; returns the first."""
+    at = Path(folder)
+    pages = {at / "index.md": index_page(outcomes), at / "rules.md": rules_page()}
+    pages[at / "verdicts.json"] = verdicts_data(outcomes)
+    for paper in PAPERS:
+        if outcomes_of(paper, outcomes):
+            pages[at / paper / "index.md"] = paper_page(paper, outcomes)
+            pages[at / paper / "beyond.md"] = beyond_page(paper, outcomes)
+    for path, text in pages.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, lambda to, text=text: to.write_text(text))  # type: ignore[misc]
+    return at / "index.md"
 
 
 def check_page(page: str | os.PathLike[str]) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedpick.core.errors import require, unknown_name
+from fedpick_papers.studies._causes import POWER, Root, root_of
 from fedpick_papers.studies._stats import ALONE
 from fedpick_papers.studies._verdicts import FEWEST, TOO_MANY, Judged, Limit, Verdict
 
@@ -203,6 +204,7 @@ class Reproduction:
         findings: of the result.
         limits_first: whether the thresholds were fixed before the run.
         numbers: `Study.numbers` when it was run; "": as now.
+        seconds: that the last run took; None: not recorded.
     """
 
     study: Study
@@ -211,11 +213,26 @@ class Reproduction:
     findings: list[Finding]
     limits_first: bool = True
     numbers: str = ""
+    seconds: float | None = None
 
     @property
     def earlier(self) -> str:
         """Of which draws and rules the result is, if they are not today's; else ""."""
         return f"before fedpick {self.study.numbers}" if self.numbers not in ("", self.study.numbers) else ""
+
+    @property
+    def shown(self) -> list[Finding]:
+        """What its page shows: the paper's claims; if it has none, extensions of ours."""
+        return [one for one in self.findings if not one.extension] or self.findings
+
+    @property
+    def beyond(self) -> list[Finding]:
+        """Extensions of ours that its page does not show."""
+        return [one for one in self.findings if one.extension] if self.shown is not self.findings else []
+
+    def root(self, finding: Finding) -> Root | None:
+        """The root cause of a verdict on a claim of the paper."""
+        return None if finding.extension else root_of(self.study.id, finding.claim, finding.verdict)
 
     def about(self) -> str:
         """What was done: the paragraph of the study, and its numbers of rounds and seeds."""
@@ -226,11 +243,11 @@ class Reproduction:
         ]
         return ". ".join(part for part in (self.study.about, ", ".join(counted)) if part)
 
-    def table(self) -> str:
-        """The findings as a Markdown table: the paper's claims first, then extensions of ours."""
+    def table(self, findings: Sequence[Finding] | None = None) -> str:
+        """Findings as a Markdown table; by default those of the page."""
         rows = [
-            [f"(ours) {f.claim}" if f.extension else f.claim, f.paper, f.ours, f"**{f.verdict}**"]
-            for f in self._ordered()
+            [f.claim, f.paper, f.ours, f"**{f.verdict}**" + self._kind(f)]
+            for f in (self.shown if findings is None else findings)
         ]
         head = ["claim", "paper", "ours (mean and 95% interval over seeds)", "verdict"]
         if self.settings.get("seeds") == 1:
@@ -240,9 +257,19 @@ class Reproduction:
             head[2] = "ours (two seeds, so no intervals)"
         return table([head, ["---"] * len(head), *rows]) if rows else ""
 
-    def why(self) -> str:
-        """Why claims are not reproduced, as a Markdown list."""
-        return "".join(f"- *{f.verdict}*: {f.claim}. {self._once(f.short)}.\n" for f in self._ordered() if f.reason)
+    def _kind(self, finding: Finding) -> str:
+        root = self.root(finding)
+        return f" ({root.kind})" if root and root != POWER else ""
+
+    def why(self, findings: Sequence[Finding] | None = None) -> str:
+        """Why claims are not reproduced, as a Markdown list; by default those of the page."""
+        lines = []
+        for one in self.shown if findings is None else findings:
+            root = self.root(one)
+            cause = f" Cause, {root.kind}: {root.what}." if root and root != POWER else ""
+            if one.reason:
+                lines.append(f"- *{one.verdict}*: {one.claim}. {self._once(one.short)}.{cause}\n")
+        return "".join(lines)
 
     def _once(self, text: str) -> str:
         """The text without "(one seed)" after each number, if the study has one seed."""
@@ -254,7 +281,7 @@ class Reproduction:
         To add seeds because a claim is undecided is to look twice: what is decided then is a little less sure than 95%.
         """
         seeds = self.settings.get("seeds", 0)
-        wanted = [f.judged.seeds or FEWEST for f in self.findings if f.verdict == "undecided"]
+        wanted = [f.judged.seeds or FEWEST for f in self.findings if f.verdict in ("undecided", "too few seeds")]
         near = [each for each in wanted if seeds < each <= CHEAP * seeds]
         if wanted and seeds < FEWEST:
             return FEWEST, f"{FEWEST} seeds are the fewest that can decide a claim"
@@ -268,9 +295,6 @@ class Reproduction:
         text = f"Again: `fedpick reproduce {self.study.id}{given}`."
         return text if more is None else f"{text} `--seeds {more[0]}` adds to these runs: {more[1]}."
 
-    def _ordered(self) -> list[Finding]:
-        return sorted(self.findings, key=lambda one: one.extension)
-
     def body(self) -> str:
         """Further tables."""
         return self._once(self.study.body(self.result)) if self.study.body else ""
@@ -278,12 +302,15 @@ class Reproduction:
     def notes(self) -> str:
         """The findings' notes and the thresholds, as Markdown lists."""
         by_note: dict[str, list[str]] = {}
-        for finding in self.findings:
+        for finding in self.shown:
             if finding.note:
                 by_note.setdefault(finding.note, []).append(finding.claim)
         notes = [f"- {'; '.join(claims)}: {self._once(note)}." for note, claims in by_note.items()]
-        parts = [f"- {f.claim}: {self._once(f.reason)}." for f in self._ordered() if f.reason != f.short]
-        limits = [f"- {name}: {limit.value:g} ({limit.why})" for name, limit in self.study.limits.items()]
+        parts = [f"- {f.claim}: {self._once(f.reason)}." for f in self.shown if f.reason != f.short]
+        limits = [
+            f"- {name}: {limit.value:g} ({limit.why})" + (f". Changed on {limit.changed}" if limit.changed else "")
+            for name, limit in self.study.limits.items()
+        ]
         when = "fixed before the run" if self.limits_first else "some of them set or changed after the run"
         lists = [("Notes", notes), ("All parts that do not hold", parts), (f"Thresholds, {when}", limits)]
         return "\n".join(f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in lists if lines)

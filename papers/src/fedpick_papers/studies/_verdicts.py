@@ -1,34 +1,40 @@
 """Verdicts: what the seeds say about a claim, by rules that neither flatter nor condemn by chance.
 
-A claim has one or more checks, each on one number per seed. A check is decided by the 95% t-interval of the mean:
+A claim has one or more parts, each on one number per seed; `_parts` decides a part:
 
-    reproduced       the interval excludes 0 on the claim's side; where a size is printed, it also contains the size or
-                     lies beyond it, and its half-width is at most half the size
-    direction only   it excludes 0 on the claim's side, but lies below the printed size or is wider
-    contradicted     it excludes the claim: it lies on the other side of 0 or, where a size is printed, contains 0 but
-                     not even half the size
-    undecided        neither: more seeds are needed, and the check says about how many
+    reproduced       the 95% interval excludes 0 on the claim's side; where a size is printed, it also contains it, with
+                     a half-width of at most half the size, or lies beyond it
+    direction only   it excludes 0 on the claim's side, but lies below the printed size or is too wide to tell it
+    no difference    a claim of a direction whose interval lies within a stated margin on both sides of 0
+    contradicted     the interval excludes the claim: it lies on the other side of 0 or, where a size is printed,
+                     contains 0 but not even half the size
+    undecided        none of these: more seeds are needed, and the part says about how many
+    too few seeds    of a claim all of whose parts have one or two seeds: numbers, and no verdict
 
-A claim is contradicted if one of its checks is, else undecided if one is, else direction only if one is. Two verdicts
-are stated by the study itself: vacuous (the claim holds trivially) and not testable here (for a named reason).
+What speaks against one of n parts must hold at 1 - 0.05/n. A claim is contradicted if one of its parts is, else no
+difference if one is, else undecided, else direction only. Two verdicts are stated by the study itself: vacuous (the
+claim holds trivially) and not testable here (for a named reason). `RULES` has the changes of these rules with dates.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 from fedpick.core.errors import ContractError
 from fedpick.core.types import Floats
-from fedpick.report.intervals import Interval, interval
-from fedpick_papers.studies._stats import ALONE, PAIR, show
+from fedpick_papers.studies._parts import AS_CLAIMED, FEWEST, TOO_MANY, VERDICTS, Check, Part, Verdict
+from fedpick_papers.studies._stats import show
 
 __all__ = [
+    "FEWEST",
+    "POINT",
+    "RULES",
+    "TOO_MANY",
     "VERDICTS",
     "Check",
     "Judged",
@@ -44,39 +50,26 @@ __all__ = [
     "within",
 ]
 
-Verdict = Literal["reproduced", "direction only", "contradicted", "undecided", "vacuous", "not testable here"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-
-FEWEST = 3  # seeds: with two, the width is itself a guess
-FEWEST_ALIKE = 6  # seeds, if all give the same number, so that there is no width: the sign test, 2 * 0.5**6 < 0.05
-TOO_MANY = 1000  # seeds; nobody will run more to decide a claim
-AS_CLAIMED = "as claimed"
-_COUNTS = np.arange(FEWEST, TOO_MANY + 1)
-_HALVES = stdtrit(_COUNTS - 1, 0.975) / np.sqrt(_COUNTS)  # half-width of the interval for a spread of 1
+POINT = 1.0  # margin, in points of accuracy: a smaller difference is called none
+TWENTIETH = float(np.log(1.05))  # margin of ratios
+RULES: tuple[tuple[str, str], ...] = (  # date, and what was changed after results were known
+    (
+        "2026-11-19",
+        "what speaks against one of the n parts of a claim must hold at the level 1 - 0.05/n (it was 95% for each); a "
+        "claim of a direction is called no difference if the whole interval lies within a stated margin of 0 (one "
+        "point of accuracy, a twentieth of a ratio; before, such a claim was undecided for ever); an interval wholly "
+        "beyond the printed size is no longer called direction only because it is wide; one or two seeds are no "
+        "verdict",
+    ),
+)
 
 
 class Limit(NamedTuple):
-    """A threshold of a study, and why it has this value."""
+    """A threshold of a study, why it has this value, and when and how it was changed after a run, if it was."""
 
     value: float
     why: str
-
-
-@dataclass(frozen=True)
-class Check:
-    """One part of a claim.
-
-    Args:
-        verdict: of this part.
-        seen: what was seen, in words.
-        seeds: about how many would decide, if it is undecided; more than `TOO_MANY` means hopelessly many.
-        few: where there are too few seeds for any verdict, whether their mean is as claimed: AS_CLAIMED, or what it is.
-    """
-
-    verdict: Verdict
-    seen: str
-    seeds: int | None = None
-    few: str = ""
+    changed: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,6 +82,7 @@ class Judged:
         parts: how many of the checks are reproduced, in words, where some are.
         seeds: about how many would decide, if it is undecided.
         as_claimed: where there are too few seeds for any verdict, whether all means are as claimed; else None.
+        checks: all of them.
     """
 
     verdict: Verdict
@@ -96,6 +90,7 @@ class Judged:
     parts: str = ""
     seeds: int | None = None
     as_claimed: bool | None = None
+    checks: tuple[Check, ...] = ()
 
 
 class Order(NamedTuple):
@@ -105,41 +100,13 @@ class Order(NamedTuple):
     shown: str
 
 
-def _decided(seen: Interval) -> bool:
-    """Whether there are enough seeds for any verdict."""
-    return seen.n >= (FEWEST if seen.has_width else FEWEST_ALIKE)
-
-
-def _seeds(seen: Interval, distance: float) -> int:
-    """Number of seeds whose interval would be narrower than this distance, if mean and spread stay as they are."""
-    if seen.n < 2 or not np.isfinite(seen.half) or not np.isfinite(distance):
-        return FEWEST
-    if not seen.has_width:
-        return FEWEST_ALIKE
-    spread = seen.half / stdtrit(seen.n - 1, 0.975) * np.sqrt(seen.n)
-    enough = spread * _HALVES < distance
-    return FEWEST + int(np.argmax(enough)) if enough.any() else TOO_MANY + 1
-
-
-def _words(seen: Interval, digits: int, ratio: bool, sign: str = "") -> str:
-    few = PAIR if seen.n == 2 else "" if np.isfinite(seen.half) else ALONE
-    if ratio:
-        ends = few or f" (95% {np.exp(seen.low):.2f} to {np.exp(seen.high):.2f})"
-        return f"ratio {np.exp(seen.mean):.2f}{ends}"
-    return f"{seen.mean:{sign},.{digits}f}" + (few or f" ± {seen.half:,.{digits}f}")
-
-
-def _few(seen: Interval, words: str, holds: bool) -> str:
-    """What fewer than three seeds show: their mean may be as claimed, which decides nothing."""
-    return "" if seen.n >= FEWEST else AS_CLAIMED if holds else words.replace(ALONE, "").replace(PAIR, "")
-
-
 def above(
     values: ArrayLike,
     what: str,
     *,
     size: float | None = None,
     half: float | None = None,
+    margin: float | None = None,
     digits: int = 2,
     ratio: bool = False,
 ) -> Check:
@@ -150,6 +117,7 @@ def above(
         what: the claim in words, such as "A > B".
         size: the printed size, > 0.
         half: the largest half-width that tells the size; by default half the size.
+        margin: a mean this close to 0 is no difference; by default a twentieth for ratios, else without this verdict.
         digits: decimals in the text.
         ratio: the values and the size are logarithms of ratios; shown as ratios.
 
@@ -157,32 +125,15 @@ def above(
     'reproduced'
     >>> above([1.0, 1.1, 1.2, 0.9], "A > B", size=2.0).verdict
     'direction only'
+    >>> above([-0.1, 0.1, 0.05], "A > B", margin=1.0).verdict
+    'no difference'
     >>> above([1.0], "A > B").verdict
     'undecided'
     """
-    seen = interval(values)
-    words = _words(seen, digits, ratio, sign="+")
     if size is not None and not size > 0:
         raise ContractError(f"the printed size of '{what}' is {size}, but must be > 0")
-    printed = "" if size is None else f"{np.exp(size):.2f} times" if ratio else f"{size:,.{digits}f}"
-    if not _decided(seen):
-        few = _few(seen, f"{what}: {words}", bool(seen.mean > 0))
-        return Check("undecided", f"{what} is undecided: {words}", _seeds(seen, abs(seen.mean)), few)
-    if seen.high <= 0:
-        return Check("contradicted", f"{what} is contradicted: {words}")
-    if size is not None and seen.low <= 0 and seen.high < size / 2:
-        return Check("contradicted", f"{what} by {printed} is contradicted, not even half of it is there: {words}")
-    if not seen.low > 0:
-        return Check("undecided", f"{what} is undecided: {words}", _seeds(seen, abs(seen.mean)))
-    if size is None:
-        return Check("reproduced", f"{what} holds: {words}")
-    if seen.high < size:
-        return Check("direction only", f"{what} holds, but not by {printed}: {words}")
-    if seen.half > (size / 2 if half is None else half):
-        if seen.low > size:
-            return Check("direction only", f"{what} by more than {printed} holds, but the interval is wide: {words}")
-        return Check("direction only", f"{what} holds, but the interval is too wide to tell {printed}: {words}")
-    return Check("reproduced", f"{what} holds: {words}")
+    margin = TWENTIETH if margin is None and ratio else margin
+    return Part("above", what, _floats(values), size, half, margin, digits=digits, ratio=ratio).check()
 
 
 def within(
@@ -209,21 +160,11 @@ def within(
     >>> within([0.0, 2.0, 1.0], "about 1", low=0.5, high=1.5).verdict
     'undecided'
     """
-    seen = interval(values)
-    bounds = [
-        f"at {side} {f'{np.exp(bound):.2f} times' if ratio else f'{bound:,.{digits}f}'}"
-        for side, bound in (("least", low), ("most", high))
-        if np.isfinite(bound)
-    ]
-    words = f"{_words(seen, digits, ratio)}, to be {' and '.join(bounds)}"
-    if _decided(seen):
-        if low <= seen.low and seen.high <= high:
-            return Check("reproduced", f"{what} holds: {words}")
-        if seen.high < low or seen.low > high:
-            return Check("contradicted", f"{what} is contradicted: {words}")
-    distance = min(abs(seen.mean - low), abs(seen.mean - high))
-    few = _few(seen, f"{what}: {words}", bool(low <= seen.mean <= high))
-    return Check("undecided", f"{what} is undecided: {words}", _seeds(seen, distance), few)
+    return Part("within", what, _floats(values), low=low, high=high, digits=digits, ratio=ratio).check()
+
+
+def _floats(values: ArrayLike) -> tuple[float, ...]:
+    return tuple(np.atleast_1d(np.asarray(values, dtype=np.float64)).tolist())
 
 
 def order(
@@ -232,6 +173,7 @@ def order(
     *,
     digits: int = 0,
     same: float = 0.0,
+    margin: float | None = None,
     ratio: bool = False,
     sizes: Mapping[str, float] | None = None,
     where: str = "",
@@ -243,6 +185,7 @@ def order(
         claim: names joined by " > " (the first is larger) and " = ".
         digits: decimals in the texts.
         same: "=" means that the difference is at most this.
+        margin: a difference smaller than this is none; see `above`.
         ratio: compare logarithms, for numbers > 0 whose size varies from seed to seed.
         sizes: printed sizes of some links, such as {"A > B": 2.0}; with `ratio` their logarithms.
         where: begins the texts, if a claim is checked in several cases.
@@ -265,7 +208,8 @@ def order(
         for a in group:
             for b in following:
                 link = f"{a} > {b}"
-                checks.append(above(gap(a, b), where + link, size=(sizes or {}).get(link), digits=digits, ratio=ratio))
+                size = (sizes or {}).get(link)
+                checks.append(above(gap(a, b), where + link, size=size, margin=margin, digits=digits, ratio=ratio))
     names = re.split(" [>=] ", claim)
     return Order(checks, "; ".join(f"{name} {show(values[name], digits)}" for name in names))
 
@@ -278,20 +222,23 @@ def judge(checks: Sequence[Check]) -> Judged:
     """
     if not checks:
         raise ContractError("a claim has no checks, but must have at least one")
+    checks = [check.part.check(len(checks)) if check.part else check for check in checks]
     if all(check.few for check in checks):
-        return _too_few([check.few for check in checks])
+        return _too_few(checks)
     found = {check.verdict for check in checks}
-    worst_first: tuple[Verdict, ...] = ("contradicted", "undecided", "direction only")
+    worst_first: tuple[Verdict, ...] = ("contradicted", "no difference", "undecided", "direction only")
     verdict: Verdict = next((each for each in worst_first if each in found), "reproduced")
     failing = sorted((c for c in checks if c.verdict != "reproduced"), key=lambda c: worst_first.index(c.verdict))
     held = len(checks) - len(failing)
     parts = f"{held} of {len(checks)} parts {'is' if held == 1 else 'are'} reproduced" if failing and held else ""
     seeds = max((check.seeds or FEWEST for check in failing if check.verdict == "undecided"), default=None)
-    return Judged(verdict, tuple(check.seen for check in failing), parts, seeds if verdict == "undecided" else None)
+    reasons = tuple(check.seen for check in failing)
+    return Judged(verdict, reasons, parts, seeds if verdict == "undecided" else None, checks=tuple(checks))
 
 
-def _too_few(means: Sequence[str]) -> Judged:
-    """The verdict "undecided" for lack of seeds, with a sentence on the parts whose mean is as claimed."""
+def _too_few(checks: Sequence[Check]) -> Judged:
+    """No verdict for lack of seeds, with a sentence on the parts whose mean is as claimed."""
+    means = [check.few for check in checks]
     others = [each for each in means if each != AS_CLAIMED]
     parts = (
         "it is"
@@ -301,7 +248,8 @@ def _too_few(means: Sequence[str]) -> Judged:
     seen_so_far = f"not so: {others[0]}" if len(means) == len(others) == 1 else f"{parts} as claimed"
     if others and len(means) > 1:
         seen_so_far += f", not so: {'; '.join(others)}"
-    return Judged("undecided", (f"At least {FEWEST} seeds are needed; so far {seen_so_far}",), as_claimed=not others)
+    why = f"At least {FEWEST} seeds are needed; so far {seen_so_far}"
+    return Judged("too few seeds", (why,), as_claimed=not others, checks=tuple(checks))
 
 
 def most(checks: Sequence[Check], what: str) -> Check:
@@ -311,15 +259,17 @@ def most(checks: Sequence[Check], what: str) -> Check:
         few = AS_CLAIMED if so > len(checks) / 2 else f"{what}: {so} of {len(checks)}"
         return Check("undecided", f"{what} is undecided: too few seeds", FEWEST, few)
     verdicts = [check.verdict for check in checks]
-    held, lost = verdicts.count("reproduced"), verdicts.count("contradicted")
+    held, lost, none = (verdicts.count(each) for each in ("reproduced", "contradicted", "no difference"))
     words = f"{held} of {len(checks)} hold, {lost} are contradicted"
     if held > len(checks) / 2:
         return Check("reproduced", f"{what} holds: {words}")
     if lost >= len(checks) / 2:
         return Check("contradicted", f"{what} is contradicted: {words}")
+    if lost + none >= len(checks) / 2:
+        return Check("no difference", f"{what}: no difference in {none} of {len(checks)}, {held} hold, {lost} do not")
     # The checks that need the fewest seeds complete the majority, for or against.
     open_ones = sorted(check.seeds or FEWEST for check in checks if check.verdict == "undecided")
-    missing = min(len(checks) // 2 + 1 - held, -(-len(checks) // 2) - lost)
+    missing = min(len(checks) // 2 + 1 - held, -(-len(checks) // 2) - lost - none)
     seeds = open_ones[min(missing, len(open_ones)) - 1] if open_ones else TOO_MANY + 1
     return Check("undecided", f"{what} is undecided: {words}", seeds)
 

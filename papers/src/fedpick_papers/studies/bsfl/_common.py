@@ -30,9 +30,19 @@ Losses = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # by kind of
 LOOKS = {"BSFL": 0, "CS-UCB": 1, "CS-UCB-Q": 1, "Random": 2, "Random by size": 2}
 
 LIMITS = {
-    "logarithmic": Limit(1.5, "times the exponent 1/ln n of a logarithm: constants beside it still count at these n"),
-    "logarithmic, half-width": Limit(0.1, "a wider interval cannot tell a logarithm from a square root"),
-    "linear": Limit(0.85, "exponent at least: a curve that is bent at first is not quite linear over its last half"),
+    "logarithmic": Limit(
+        1.5,
+        "times the exponent 1/ln n of a logarithm: constants beside it still count at these n",
+        "2026-11-15: set after the run",
+    ),
+    "logarithmic, half-width": Limit(
+        0.1, "a wider interval cannot tell a logarithm from a square root", "2026-11-15: set after the run"
+    ),
+    "linear": Limit(
+        0.85,
+        "exponent at least: a curve that is bent at first is not quite linear over its last half",
+        "2026-11-15: set after the run",
+    ),
 }
 
 

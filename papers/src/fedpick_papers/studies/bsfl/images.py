@@ -11,7 +11,7 @@ from fedpick_papers.studies._runs import play_training
 from fedpick_papers.studies._stats import band, rounded, show
 from fedpick_papers.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
 from fedpick_papers.studies._trained import NAMES
-from fedpick_papers.studies._verdicts import above, judge
+from fedpick_papers.studies._verdicts import POINT, above, judge
 from fedpick_papers.studies.bsfl._common import LOOKS, PAPER, over_time
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _score(result: Result) -> list[Finding]:
     pace = ", ".join(f"{_named(result, name)} {show(values, 1)} s" for name, values in result["seconds"].items())
     loss, accuracy = (result["best"][what] for what in ("loss", "accuracy"))
     since = (
-        "until it was read again, this was judged by what a scheme has at these times, which our choice of the end "
+        "until 2026-11-16, this was judged by what a scheme has at these times, which our choice of the end "
         "decides once the network overfits"
     )
     ended = (
@@ -107,12 +107,17 @@ def _score(result: Result) -> list[Finding]:
         f"({show(result['time'])} s); a round takes {pace}"
     )
     lower = [
-        above(np.subtract(row[name], row["BSFL"]), f"within {moment}: {_named(result, name)} > BSFL", digits=3)
+        above(np.log(row[name]) - np.log(row["BSFL"]), f"within {moment}: {_named(result, name)} > BSFL", ratio=True)
         for moment, row in loss.items()
         for name in rivals
     ]
     better = [
-        above(100 * np.subtract(row["BSFL"], row[name]), f"within {moment}: BSFL > {_named(result, name)}", digits=1)
+        above(
+            100 * np.subtract(row["BSFL"], row[name]),
+            f"within {moment}: BSFL > {_named(result, name)}",
+            margin=POINT,
+            digits=1,
+        )
         for moment, row in accuracy.items()
         for name in rivals
     ]

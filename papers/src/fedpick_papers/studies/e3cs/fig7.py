@@ -9,7 +9,7 @@ from fedpick_papers.studies import _plots
 from fedpick_papers.studies._runs import play_training
 from fedpick_papers.studies._stats import band, rounded, show, steps
 from fedpick_papers.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of
-from fedpick_papers.studies._verdicts import Limit, judge, order, within
+from fedpick_papers.studies._verdicts import POINT, Limit, judge, order, within
 from fedpick_papers.studies.e3cs._accuracy import first_of, measured, when
 from fedpick_papers.studies.e3cs._common import LOOKS, PAPER, SCHEMES
 from fedpick_papers.studies.e3cs._tasks import CIFAR10, PARTITIONS, SMALL, TRAIN
@@ -73,7 +73,7 @@ def _score(result: Result) -> list[Finding]:
         rounds = {f"{name} with {k}": first[k][name] for k in rising}
         final = {f"{name} with {k}": of["final"][name] for k, of in sizes.items()}
         faster += order(rounds, " > ".join(named), ratio=True).checks
-        better += order(final, " > ".join(reversed(named)), digits=1).checks
+        better += order(final, " > ".join(reversed(named)), margin=POINT, digits=1).checks
     findings = [
         Finding(
             f"With more clients a round training is faster: first round with {CIFAR10.levels[0]:.0%}",

@@ -16,7 +16,7 @@ from fedpick_papers.studies import _plots
 from fedpick_papers.studies._stats import band, rounded, show, steps, times
 from fedpick_papers.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of
 from fedpick_papers.studies._trained import split
-from fedpick_papers.studies._verdicts import Limit, judge, order, within
+from fedpick_papers.studies._verdicts import POINT, Limit, judge, order, within
 from fedpick_papers.studies.e3cs._accuracy import first_of, measured, when
 from fedpick_papers.studies.e3cs._common import LOOKS, LOSS, PAPER, SCHEMES
 from fedpick_papers.studies.e3cs._printed import TABLE2
@@ -171,7 +171,7 @@ def _fair(result: Result, part: str) -> Finding:
     """Which scheme is best at the end."""
     final = {name: 100 * np.asarray(values) for name, values in result["final"][part].items()}
     links = [
-        order(final, claim, digits=1)
+        order(final, claim, margin=POINT, digits=1)
         for claim in ("E3CS-0.5 > E3CS-0 > FedCS", "E3CS-0.8 > E3CS-0", "E3CS-inc > E3CS-0", "Random > FedCS")
     ]
     return Finding(

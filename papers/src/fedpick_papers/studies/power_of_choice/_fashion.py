@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BIG",
     "FASHION",
+    "JUDGED_RATE",
     "MOMENTS",
-    "PRINTED_RATE",
     "QUICK",
     "SCHEMES",
     "Paper",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 Paper = Mapping[str, Any]  # what the paper prints or says, by partition or by column of a table
-PRINTED_RATE = "0.005"  # learning rate; what we did with another is no claim of the paper
+JUDGED_RATE = "0.0005"  # learning rate; with the printed one training is ten times as fast as in the printed tables
 BIG = "rand, C=0.1"
 MOMENTS = (50, 100, 150, 200, 300)  # rounds at which gains are compared
 _ABOUT = (
@@ -53,8 +53,10 @@ _ABOUT = (
     "of them train in a round. {candidates}A network with hidden layers of 64 and 30 and dropout is trained; clients "
     "do {steps} local steps with batches of {batch}, and the server takes the plain mean. Layers, dropout, weight "
     "decay and the scaling of pixels (with MNIST's constants) are those of the authors' code. Two first learning "
-    "rates: 0.005 as printed, and 0.0005, with which the number of rounds is nearer to the printed one; both are "
-    "halved at {halved}, as printed. Only what is found at the printed rate counts as the paper's claim"
+    "rates, both halved at {halved}: 0.0005, at which the claims are judged, and 0.005 as printed, which cannot have "
+    "made the printed tables: 60% accuracy comes after 10 to 20 rounds, where 80 to 234 are printed. 0.0005 is the "
+    "rate of a public rerun by others, too (github.com/peng-ju/Power-of-Choice). (Changed on 2026-11-19, after the "
+    "runs: before, the claims were judged at 0.005.)"
 )
 FASHION: dict[str, Any] = {
     "data": "fashion-mnist",

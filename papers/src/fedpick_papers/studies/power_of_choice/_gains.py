@@ -9,11 +9,11 @@ import numpy as np
 from fedpick_papers.studies._stats import show
 from fedpick_papers.studies._study import Finding, Result, Study
 from fedpick_papers.studies._trained import NAMES
-from fedpick_papers.studies._verdicts import Limit, above, judge, order, within
+from fedpick_papers.studies._verdicts import POINT, Limit, above, judge, order, within
 from fedpick_papers.studies.power_of_choice._common import PAPER
 from fedpick_papers.studies.power_of_choice._fashion import (
     FASHION,
-    PRINTED_RATE,
+    JUDGED_RATE,
     QUICK,
     Paper,
     about,
@@ -52,13 +52,15 @@ def _score(paper: Paper, result: Result) -> list[Finding]:
 def _finding(result: Result, partition: str, rate: str, one: Mapping[str, Any], claim: Mapping[str, Any]) -> Finding:
     accuracy, checks = one["accuracy"], []
     for a, b, size in claim.get("gains", []):
-        checks.append(above(np.subtract(accuracy[a], accuracy[b]), f"{a} > {b} (points)", size=size, digits=1))
+        checks.append(
+            above(np.subtract(accuracy[a], accuracy[b]), f"{a} > {b} (points)", size=size, margin=POINT, digits=1)
+        )
     for a, b in claim.get("sooner", []):
         for moment in list(one["at_moments"][a])[:1]:  # none in a run of a few rounds
             gap = np.subtract(one["at_moments"][a][moment], one["at_moments"][b][moment])
-            checks.append(above(gap, f"{a} > {b} at round {moment} (points)", digits=1))
+            checks.append(above(gap, f"{a} > {b} at round {moment} (points)", margin=POINT, digits=1))
     for link in claim.get("orders", []):
-        checks += order(accuracy, link, digits=1).checks
+        checks += order(accuracy, link, margin=POINT, digits=1).checks
     for a, b in claim.get("alike", []):
         gap = np.subtract(accuracy[a], accuracy[b])
         checks.append(within(gap, f"{a} is like {b} (points)", low=-NEAR, high=NEAR, digits=1))
@@ -78,7 +80,7 @@ def _finding(result: Result, partition: str, rate: str, one: Mapping[str, Any], 
                 f"over rand: {early_gains(one, named) or 'too few rounds'}",
             ]
         ),
-        extension=rate != PRINTED_RATE,
+        extension=rate != JUDGED_RATE,
     )
 
 

@@ -17,7 +17,8 @@ STUDY = gains(
                 "paper": "a 'performance gap', 'consistent with that of tau = 30'; no number",
                 "gains": [["pow-d", "rand", None]],
                 "note": "Only the first half of the sentence is tested, that there is a gap; that it is consistent "
-                "with 30 steps is not: our gain there is in power-of-choice/fig5. This rule was changed after the run: "
+                "with 30 steps is not: our gain there is in power-of-choice/fig5. This rule was changed on "
+                "2026-11-16, after the run: "
                 "the gain printed for 30 steps was asked for, which the paper does not print here",
             }
         ],

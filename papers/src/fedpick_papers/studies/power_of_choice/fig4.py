@@ -31,6 +31,7 @@ LIMITS = {
 }
 START = float(np.log(10))  # the loss of a model that knows nothing
 PAPER_OPTIMUM = 0.46  # the optimum of the paper's data set, read from its figure
+MARKED = {"ada": 70, "rand": 264}  # rounds that are marked in Fig. 4(c)
 TIMES = {"d=2m": 2.0, "d=10m": 3.0, "ada": 3.0}  # printed: how many times as fast as rand
 
 
@@ -183,7 +184,8 @@ def _adaptive(problem: str, sizes: Mapping[str, Mapping[str, Any]], rounds: int,
             "'a convergence speed similar to' d = 10m, 'no adversarial selection skew'",
             f"rounds to the level over those of d = 10m, and loss at the end over rand's: {'; '.join(words)}",
             judge(checks),
-            "d = K until half of the rounds, then m. This rule was changed after the run: 3 times the speed of rand to "
+            "d = K until half of the rounds, then m. This rule was changed on 2026-11-16, after the run: 3 times "
+            "the speed of rand to "
             "the level was asked for, which the paper says of its least loss",
             extension=extension,
         ),
@@ -196,6 +198,27 @@ def _adaptive(problem: str, sizes: Mapping[str, Mapping[str, Any]], rounds: int,
             extension=True,
         ),
     ]
+
+
+def _as_marked(problem: str, one: Mapping[str, Any], rounds: int, extension: bool) -> Finding:
+    """The two numbers of rounds that stand in Fig. 4(c)."""
+    about = float(np.log(LIMITS["similar speed"].value))
+    hits = {name: censored(one["reached"][name], rounds) for name in MARKED}
+    return Finding(
+        f"m = 3: adapow-d and rand reach the level in the rounds of Fig. 4(c) ({problem})",
+        "; ".join(f"{name} about {printed}" for name, printed in MARKED.items()),
+        "; ".join(f"{name} {show_rounds(one['reached'][name], rounds)}" for name in MARKED),
+        judge(
+            [
+                within(
+                    np.log(hits[name] / printed), f"{name}: rounds over the print", low=-about, high=about, ratio=True
+                )
+                for name, printed in MARKED.items()
+            ]
+        ),
+        "the marks 70 and 264 in the figure, at the level of 0.7",
+        extension=extension,
+    )
 
 
 def _score(result: Result) -> list[Finding]:
@@ -254,6 +277,7 @@ def _score(result: Result) -> list[Finding]:
             )
         )
         findings += _adaptive(problem, sizes, rounds, extension)
+        findings += [_as_marked(problem, sizes["3"], rounds, extension)] if "3" in sizes else []
     return findings
 
 

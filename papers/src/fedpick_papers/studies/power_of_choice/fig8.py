@@ -6,11 +6,11 @@ import numpy as np
 
 from fedpick_papers.studies._stats import show
 from fedpick_papers.studies._study import Finding, Result, Study
-from fedpick_papers.studies._verdicts import above, judge
+from fedpick_papers.studies._verdicts import POINT, above, judge
 from fedpick_papers.studies.power_of_choice._common import PAPER
 from fedpick_papers.studies.power_of_choice._fashion import (
     FASHION,
-    PRINTED_RATE,
+    JUDGED_RATE,
     QUICK,
     SCHEMES,
     Paper,
@@ -40,7 +40,12 @@ def _score(paper: Paper, result: Result) -> list[Finding]:
                     "accurate than rand",
                     "; ".join(f"{name} +{gain:g} points" for name, gain in claimed.items()),
                     "; ".join(f"{name} {show(values, 2)}%" for name, values in one["accuracy"].items()),
-                    judge([above(gains[n], f"{n} > rand (points)", size=claimed[n], digits=1) for n in claimed]),
+                    judge(
+                        [
+                            above(gains[n], f"{n} > rand (points)", size=claimed[n], margin=POINT, digits=1)
+                            for n in claimed
+                        ]
+                    ),
                     ". ".join(
                         [
                             f"accuracy is the mean of the last {result['over']} evaluations of "
@@ -49,7 +54,7 @@ def _score(paper: Paper, result: Result) -> list[Finding]:
                             *result["silent"],
                         ]
                     ),
-                    extension=rate != PRINTED_RATE,
+                    extension=rate != JUDGED_RATE,
                 )
             )
     return findings

@@ -1,5 +1,6 @@
 """Power-of-Choice, Fig. 9 and 10: digits among 500 clients."""
 
+from fedpick_papers.studies._verdicts import POINT
 from fedpick_papers.studies.power_of_choice._gains import gains
 
 __all__ = ["STUDY"]
@@ -8,7 +9,7 @@ SIZED = {f"d={d}": [f"pow-d(candidates={d})", 0.03] for d in (30, 45, 75)}
 BETTER = {
     "words": "pow-d is more accurate than rand, for every d",
     "paper": "'significantly higher'; curves only",
-    "gains": [[name, "rand", None] for name in SIZED],
+    "gains": [[name, "rand", POINT] for name in SIZED],  # 'significantly': a point at least; the curves are not at hand
 }
 AS_GOOD = {"words": "cpow-d is as good as pow-d", "paper": "'as good as'; curves only", "alike": [["cpow-d", "d=30"]]}
 STUDY = gains(

@@ -7,7 +7,7 @@ import numpy as np
 from fedpick_papers.studies import _plots
 from fedpick_papers.studies._stats import interval, rounded, show
 from fedpick_papers.studies._study import Finding, Found, Result, Settings
-from fedpick_papers.studies._verdicts import Limit, above, judge, not_testable, order, within
+from fedpick_papers.studies._verdicts import Limit, above, judge, not_testable, order
 from fedpick_papers.studies.rbcsf._common import LONGER, SCHEMES, by_name, study
 
 if TYPE_CHECKING:
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 LIMITS = {
-    "share of beta": Limit(0.9, "that a client must have had: the theorem allows what is still in its queue"),
+    "power of the rounds": Limit(
+        0.5,
+        "what is missing must shrink at least as fast as 1 over the square root of the rounds, which is what the proof "
+        "gives",
+        "2026-11-19: before, a share of 0.9 beta after the longer run was asked for, which V = 100 passed by 0.001",
+    ),
     "the long run": Limit(10_000, "rounds; within 500 the queues of a large V still grow (rbcs-f/fig2)"),
 }
 
@@ -44,13 +49,12 @@ def _score(result: Result) -> list[Finding]:
     low = order(spread, "RBCS-F(50) > RBCS-F(1)", digits=3)
     later, beta = result["least_later"], result["guarantee"]
     ours = [name for name in least if "RBCS" in name]
-    enough = LIMITS["share of beta"].value * beta
-    # Asymptotic: what is still missing must shrink, and be little after the longer run.
-    checks = [within(later[name], f"{name}: a share near beta", low=enough, digits=3) for name in ours]
+    # The theorem is asymptotic, so that only its rate can be judged: E[Z(T)]/T is of the order of 1/sqrt(T).
+    allowed = (result["rounds"] / result["longer"]) ** LIMITS["power of the rounds"].value
+    checks = []
     for name in ours:
-        missing = np.maximum(beta - np.asarray(least[name]), 0) - np.maximum(beta - np.asarray(later[name]), 0)
-        if np.mean(least[name]) < beta - 1e-9:
-            checks.append(above(missing, f"{name}: less is missing later", digits=4))
+        short, shorter = (np.maximum(beta - np.asarray(of[name]), 0) for of in (least, later))
+        checks.append(above(allowed * short - shorter, f"{name}: less is missing than the rate allows", digits=4))
     kept = judge(checks)
     if kept.verdict != "reproduced" and result["longer"] < LIMITS["the long run"].value:
         kept = not_testable(
@@ -70,13 +74,13 @@ def _score(result: Result) -> list[Finding]:
             judge([*even.checks, *low.checks]),
         ),
         Finding(
-            f"In the long run every client takes part in at least beta = {result['guarantee']} of the rounds "
-            f"(judged: {LIMITS['share of beta'].value:g} beta)",
+            f"In the long run every client takes part in at least beta = {result['guarantee']} of the rounds",
             "Theorem 4, long-term; no figure",
             f"share of the least chosen client after {result['rounds']:,} and {result['longer']:,} rounds: "
             + "; ".join(f"{name} {show(least[name], 3)}, {show(later[name], 3)}" for name in least),
             kept,
-            "judged for RBCS-F",
+            f"judged for RBCS-F: what is missing to beta after {result['longer']:,} rounds must be below "
+            f"{allowed:.2f} times what is missing after {result['rounds']:,}",
         ),
     ]
 

@@ -12,7 +12,7 @@ from fedpick_papers.studies._runs import play_training
 from fedpick_papers.studies._stats import band, rounded, show, steps, times
 from fedpick_papers.studies._study import Finding, Found, Item, Measurement, Result, Settings, Study, seeds_of, table
 from fedpick_papers.studies._trained import NAMES
-from fedpick_papers.studies._verdicts import Check, Limit, above, judge, order, within
+from fedpick_papers.studies._verdicts import POINT, Check, Limit, above, judge, order, within
 from fedpick_papers.studies.rbcsf._common import PAPER, crossed
 from fedpick_papers.studies.rbcsf.images import TRAIN
 
@@ -152,7 +152,7 @@ def _score(result: Result) -> list[Finding]:
     ]
     if {HARD, EASY} <= set(gains):
         more = [
-            above(gains[HARD][gamma] - gains[EASY][gamma], f"gamma_1 = {gamma}: more on {HARD}", digits=1)
+            above(gains[HARD][gamma] - gains[EASY][gamma], f"gamma_1 = {gamma}: more on {HARD}", margin=POINT, digits=1)
             for gamma in gains[HARD]
         ]
         findings.append(
@@ -197,7 +197,7 @@ def _score(result: Result) -> list[Finding]:
             ),
             judge([*slower, *jitter]),
             "jitter is the mean change between successive evaluations in the second half; both are means over gamma_2; "
-            "until it was read again, the rounds were judged by the mean accuracy over all of them, which a lower end "
+            "until 2026-11-16, the rounds were judged by the mean accuracy over all of them, which a lower end "
             "lowers, too",
         ),
         Finding(

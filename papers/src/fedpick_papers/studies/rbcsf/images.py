@@ -10,7 +10,7 @@ from fedpick_papers.studies._runs import play_training
 from fedpick_papers.studies._stats import band, rounded, show, steps, times
 from fedpick_papers.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of, table
 from fedpick_papers.studies._trained import NAMES
-from fedpick_papers.studies._verdicts import Check, judge, most, order
+from fedpick_papers.studies._verdicts import POINT, Check, judge, most, order
 from fedpick_papers.studies.rbcsf._common import LOOKS, PAPER, SCHEMES, SILENT, crossed
 
 if TYPE_CHECKING:
@@ -92,7 +92,14 @@ def _score(result: Result) -> list[Finding]:
             check
             for gamma, row in of.items()
             for claim in claims
-            for check in order(row, claim, digits=0 if ratio else 1, ratio=ratio, where=f"gamma_1 = {gamma}: ").checks
+            for check in order(
+                row,
+                claim,
+                digits=0 if ratio else 1,
+                margin=None if ratio else POINT,
+                ratio=ratio,
+                where=f"gamma_1 = {gamma}: ",
+            ).checks
         ]
 
     fair = checked(final, CHAIN)
@@ -104,9 +111,7 @@ def _score(result: Result) -> list[Finding]:
         "to 95% of what FedCS(3) has at the end, on the line between two evaluations; a level that is not reached "
         "counts as twice the"
     )
-    since = (
-        "until it was read again, this was judged by the mean accuracy over all rounds, which a lower end lowers, too"
-    )
+    since = "until 2026-11-16, this was judged by the mean accuracy over all rounds, which a lower end lowers, too"
     return [
         Finding(
             "The fairer (the smaller V), the higher the final accuracy",
@@ -119,7 +124,7 @@ def _score(result: Result) -> list[Finding]:
             "curves only: 'Random, a categorically fair scheme, yields the best performance'",
             f"finally, {gap_text(final, 'Random', ours[0])}",
             judge(best),
-            "until it was read again, this claim had a part that the paper does not have, RBCS-F with a small V being "
+            "until 2026-11-16, this claim had a part that the paper does not have, RBCS-F with a small V being "
             "nearly as good, and left out that Random is above it",
         ),
         Finding(
