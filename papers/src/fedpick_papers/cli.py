@@ -166,6 +166,9 @@ def judge(
     guide: Annotated[
         Path | None, typer.Option("--guide", help="The page that advises on policies, from the tournament's results.")
     ] = None,
+    paces: Annotated[
+        Path | None, typer.Option("--paces", help="The page that compares rounds with training without them.")
+    ] = None,
     draw: Annotated[bool, typer.Option("--draw", help="Draw the figures and show them on the pages.")] = False,
     pack: Annotated[
         bool, typer.Option("--pack", help="Add what a GPU measured to the archive of its paper, measured.tar.xz.")
@@ -186,3 +189,5 @@ def judge(
         console.out.print(f"numbers written to {studies.save_summary(outcomes, page)}", soft_wrap=True)
     if guide is not None and (written := studies.save_guide(outcomes, folder, guide)):
         console.out.print(f"advice written to {written}", soft_wrap=True)
+    if paces is not None and (written := studies.save_paces(outcomes, folder, paces)):
+        console.out.print(f"the page on paces written to {written}", soft_wrap=True)

@@ -99,6 +99,12 @@ TRAINED = {
     "bsfl/fig10",
     "rbcs-f/fig6-cifar10",
     "rbcs-f/fig6-fashion-mnist",
+    "asynchrony/speed",
+    "asynchrony/tied",
+    "asynchrony/policies",
+    "fedbuff/updates",
+    "papaya/scale",
+    "fedasync/mixing",
 }
 
 

@@ -343,6 +343,10 @@ NO_SEEDS |= {
     "distance",
     "mean",
     "half",
+    "C",
+    "sigma",
+    "policies",
+    "paces",
 }  # what is not a number per seed
 STORED = Path(__file__).parents[3] / "docs" / "studies"
 OPPOSITE = {"reproduced": "contradicted", "contradicted": "reproduced"}

@@ -33,6 +33,7 @@ from fedpick_papers.studies._save import (
     save_figure,
     save_guide,
     save_index,
+    save_paces,
     save_page,
     save_runs,
     save_summary,
@@ -58,6 +59,7 @@ __all__ = [
     "save",
     "save_guide",
     "save_index",
+    "save_paces",
     "save_summary",
 ]
 
@@ -154,6 +156,12 @@ STUDIES: Mapping[str, Study] = _Studies(
         "optimal/bits": "baselines.optimal",
         "refl/device-hours": "baselines.refl",
         "fedau/participation": "baselines.fedau",
+        "asynchrony/speed": "asynchronous.speed",
+        "asynchrony/tied": "asynchronous.tied",
+        "asynchrony/policies": "asynchronous.policies",
+        "fedbuff/updates": "asynchronous.updates",
+        "papaya/scale": "asynchronous.scale",
+        "fedasync/mixing": "asynchronous.mixing",
         "tournament/synthetic": "tournament.synthetic",
         "tournament/fashion-mnist": "tournament.fashion",
         "tournament/cifar10": "tournament.cifar10",

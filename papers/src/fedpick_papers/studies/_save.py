@@ -15,7 +15,17 @@ from fedpick_papers.studies._papers import PAPERS
 from fedpick_papers.studies._study import Reproduction, Result, Study
 from fedpick_papers.studies._verdicts import RULES
 
-__all__ = ["check_page", "save", "save_figure", "save_guide", "save_index", "save_page", "save_runs", "save_summary"]
+__all__ = [
+    "check_page",
+    "save",
+    "save_figure",
+    "save_guide",
+    "save_index",
+    "save_paces",
+    "save_page",
+    "save_runs",
+    "save_summary",
+]
 
 # In place of a figure, which is drawn from result.json; builders of a site look for this line.
 NOT_DRAWN = "*`fedpick judge --draw` draws the figure here.*"
@@ -124,6 +134,24 @@ def save_guide(outcomes: Sequence[Reproduction], folder: Path, page: str | os.Pa
     # With one seed there is no interval: the page would say "no policy is better" whatever the result.
     there = [one for one in outcomes if one.study.id.startswith("tournament/") and one.result["seeds"] > 1]
     if not there:
+        return None
+    at = Path(page)
+    link = {one.study.id: os.path.relpath(folder / one.study.id / "findings.md", at.parent) for one in there}
+    return _replace(at, lambda path: path.write_text(guide(there, link)))
+
+
+def save_paces(outcomes: Sequence[Reproduction], folder: Path, page: str | os.PathLike[str]) -> Path | None:
+    """Write the page "Rounds or asynchronous?" from the studies of paces; None unless all that it needs were run.
+
+    Args:
+        outcomes: of all studies.
+        folder: with the studies' pages.
+        page: to write.
+    """
+    from fedpick_papers.studies.asynchronous.guide import NEEDED, guide
+
+    there = [one for one in outcomes if one.study.id in NEEDED and one.result["seeds"] > 1]
+    if len(there) < len(NEEDED):
         return None
     at = Path(page)
     link = {one.study.id: os.path.relpath(folder / one.study.id / "findings.md", at.parent) for one in there}

@@ -1,0 +1,110 @@
+"""The task of these studies: softmax regression on 500 clients, each with a few of ten labels.
+
+Inputs are a mixture of ten Gaussians whose common covariance has a decaying spectrum, so that the optimum takes many
+steps. A level is a share of the accuracy of the best rule, which is known: nothing has to be played to find it.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from fedpick import data
+from fedpick.core import rng as rngs
+from fedpick.core.types import Floats
+from fedpick.worlds import LogNormalTime, PerClient, World, availability, volatility
+
+__all__ = ["CLASSES", "DIM", "DRAWN", "TASK", "TEXT", "Problem", "problem", "slow", "times", "world"]
+
+CLASSES, DIM = 10, 32
+TASK: dict[str, Any] = {"clients": 500, "examples": 40, "alpha": 0.3, "apart": 3.0, "decay": 0.75, "level": 0.95}
+TEST = 2000  # examples, all labels alike
+TEXT = (
+    "Softmax regression (32 inputs, ten labels, a Gaussian for each label), {clients:,} clients with 40 examples each, "
+    "whose labels are Dirichlet(0.3), two local steps of 20 examples; each seed draws data of its own. The level is "
+    "95% of the accuracy of the best rule, which is known of such data; accuracy is looked at after every C answers, "
+    "under all paces alike. All C places are always taken; nobody is away and nobody fails. Server rates (of "
+    "FedAsync the clients' rate and alpha) are tuned for each pace and each C and sigma, on seeds that are not shown"
+)
+DRAWN = "each time", "each client", "each client, by its labels"  # what draws a duration
+
+
+class Problem(NamedTuple):
+    """What a seed draws.
+
+    Args:
+        data: of the clients.
+        mix: (K, 10) probabilities of the labels of each.
+        level: accuracy to be reached.
+    """
+
+    data: data.Federated
+    mix: Floats
+    level: float
+
+
+@lru_cache(maxsize=3)
+def _problem(clients: int, examples: int, alpha: float, apart: float, decay: float, level: float, seed: int) -> Problem:
+    rng = rngs.stream(seed, 0, "data")
+    centres = apart * rng.standard_normal((CLASSES, DIM)) / np.sqrt(DIM)
+    mix = rng.dirichlet(np.full(CLASSES, alpha), clients)
+    chosen = (rng.random((clients, examples, 1)) > mix.cumsum(axis=1)[:, None, :-1]).sum(axis=2)
+    y = np.concatenate([chosen.ravel(), rng.integers(0, CLASSES, TEST)]).astype(np.int32)
+    z = centres[y] + rng.standard_normal((len(y), DIM))
+    n = clients * examples
+    nearest = ((z[n:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+    spectrum = np.arange(1, DIM + 1) ** -decay
+    x = (z * (spectrum / np.sqrt((spectrum**2).mean()))).astype(np.float32)
+    split = data.Dataset("gaussians", x[:n], y[:n], x[n:], y[n:], classes=CLASSES)
+    held = data.Federated(split, np.arange(n), np.arange(0, n + 1, examples))
+    return Problem(held, mix, level * float((nearest == y[n:]).mean()))
+
+
+def problem(task: Mapping[str, Any], seed: int) -> Problem:
+    """The data of this seed.
+
+    >>> found = problem(TASK | {"clients": 20}, seed=0)
+    >>> len(found.data), found.mix.shape, 0.7 < found.level < 0.95
+    (20, (20, 10), True)
+    """
+    return _problem(**task, seed=seed)
+
+
+def times(mix: Floats, sigma: float, drawn: str, seed: int) -> Floats:
+    """Each client's duration: the quantiles of a log-normal law of median 1, in random order or by the clients' labels.
+
+    >>> mix = np.eye(10)[[9, 0, 4]]
+    >>> times(mix, 1.0, "each client, by its labels", seed=0).round(2).tolist()
+    [2.63, 0.38, 1.0]
+    """
+    clients = len(mix)
+    by = mix @ np.arange(CLASSES) if drawn == DRAWN[2] else rngs.stream(seed, 0, "speeds").random(clients)
+    rank = np.argsort(np.argsort(by, kind="stable"))
+    found: Floats = np.exp(sigma * ndtri((rank + 0.5) / clients))
+    return found
+
+
+def world(found: Problem, sigma: float, drawn: str, seed: int) -> World:
+    """Everybody is there and reliable, and takes log-normal times of median 1."""
+    each = drawn != DRAWN[0]
+    latency: Any = PerClient(times(found.mix, sigma, drawn, seed)) if each else LogNormalTime((1.0,), sigma)
+    return World(
+        found.data.clients,
+        availability=availability.Always(),
+        volatility=volatility.Reliable(),
+        latency=latency,
+        deadline=None,
+        epochs=(1,),
+    )
+
+
+def slow(durations: Floats, counts: Floats) -> float:
+    """Share of the answers that is of the slowest quarter of the clients.
+
+    >>> slow(np.array([4.0, 1.0, 2.0, 3.0]), np.array([1, 2, 4, 3]))
+    0.1
+    """
+    last = np.argsort(durations, kind="stable")[-(len(durations) // 4) :]
+    return float(counts[last].sum() / max(counts.sum(), 1))
