@@ -124,6 +124,9 @@ class Stream:
 
     def __post_init__(self) -> None:
         self.pace = self.pace.within(None)
+        self._wait_for_flying()
+
+    def _wait_for_flying(self) -> None:
         self._timeouts = [(task.sent_at + self.timeout, id) for id, task in self.flying.items()]
         heapq.heapify(self._timeouts)
 
@@ -181,6 +184,8 @@ class Stream:
         for task in tasks:
             self.flying[task.id] = task
             heapq.heappush(self._timeouts, (now + self.timeout, task.id))
+        if len(self._timeouts) > 2 * len(self.flying) + 100:  # most have ended: with a long timeout they would pile up
+            self._wait_for_flying()
         self.issued += len(tasks)
         self.asked += len(tasks)
         return tasks
