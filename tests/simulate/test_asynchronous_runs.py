@@ -241,6 +241,10 @@ def test_a_corrected_run_goes_on_from_a_checkpoint_bit_for_bit():
     goes_on(16, [1, 9], fp.Uniform(6), correct=True)
 
 
+def test_a_run_with_a_bound_goes_on_from_a_checkpoint_bit_for_bit():
+    goes_on(16, [1, 9], fp.Uniform(6), bound=2)
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_from_each_of_50_checkpoints_bit_for_bit():
     goes_on(51, list(range(1, 51)), fp.Oort(6))
@@ -336,12 +340,20 @@ def test_a_policy_that_chooses_more_than_are_wanted_is_refused():
     [
         ({"concurrency": 0}, "concurrency = 0, but must be a whole number >= 1"),
         ({"concurrency": 2, "refill": 3}, "refill = 3, but must be at most concurrency = 2"),
-        ({"concurrency": 2, "size": None}, "size and every are both None"),
+        ({"concurrency": 2, "size": None}, "size, every and bound are all None"),
         ({"concurrency": 2, "timeout": np.inf}, "timeout = inf, but must be > 0 and finite"),
-        ({"concurrency": 2, "mixing": "polynomial"}, "size = 10, but must be 1, without every, with a mixing"),
+        (
+            {"concurrency": 2, "mixing": "polynomial"},
+            "size = 10, but must be 1, without every and bound, with a mixing",
+        ),
         ({"concurrency": 2, "size": 1, "mixing": "linear"}, "mixing = 'linear', but must be None"),
         ({"concurrency": 2, "size": 1, "mixing": "hinge", "alpha": 1.5}, r"alpha = 1\.5, but must be in \(0, 1\]"),
         ({"concurrency": 2.5}, r"concurrency = 2\.5, but must be a whole number"),
+        ({"concurrency": 2, "bound": -1}, "bound = -1, but must be a whole number >= 0"),
+        (
+            {"concurrency": 2, "size": 1, "mixing": "constant", "bound": 2},
+            "size = 1, but must be 1, without every and bound",
+        ),
         ({"concurrency": 2, "oldest": -1}, "oldest = -1, but must be a whole number >= 0"),
     ],
 )
