@@ -135,7 +135,7 @@ bench-capture: $(READY)  ## measure what false reports gain under each policy, i
 bench-clone: $(READY)  ## measure what a stranger waits for: setting up, demo and tests in a fresh clone; writes the README's lines
 	$(BIN)/python benchmarks/bench_clone.py --test --readme
 
-soak: $(READY)  ## play 20,000 rounds of a Flower server and 200,000 simulated ones; fails if memory or time per round grows
+soak: $(READY)  ## play 20,000 rounds of a Flower server, 200,000 simulated ones and 10,000,000 tasks without rounds; fails if memory or time grows
 	$(BIN)/python benchmarks/soak.py
 
 bench-gpu: $(READY)  ## compare training speed on a GPU with a PyTorch loop (needs a GPU, JAX for it, and PyTorch)

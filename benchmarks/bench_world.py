@@ -2,17 +2,21 @@
 
 Rounds per second of `fp.Run` (world, policy, records) with 20 of 100 clients, compared with a bare NumPy loop that
 draws such numbers and stores nothing; then 100 rounds of 1,000 of 1,000,000 clients in another process, with its peak
-memory; then 10,000 answers to a round of `fp.Session`, and opening a round with a list of 1,000,000 names. All times
-are processor times. Writes benchmarks/results/world/.
+memory; then tasks a second under `fp.Buffered`, beside a bare loop with a heap, and with few clients; then 10,000
+answers to a round of `fp.Session`, and opening a round with a list of 1,000,000 names. All times are processor times.
+Writes benchmarks/results/world/.
 """
 
 import argparse
+import heapq
 import json
+import random
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +77,83 @@ def large(name: str, clients: int, rounds: int) -> None:
     print(json.dumps({"policy": name, "clients": clients, "rounds_per_s": rounds / took, "peak_rss_mb": peak}))
 
 
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """A policy that takes the next clients of a list, all of whom are idle: what is left is the time of the run."""
+
+    cohort_size: int
+    order: np.ndarray
+    at: list[int] = field(default_factory=lambda: [0])
+
+    def init(self, clients: fp.Clients) -> None:
+        """Nothing is learned."""
+
+    def select(self, state: None, view: fp.View, rng: np.random.Generator) -> fp.Choice:
+        """The next ones."""
+        first = self.at[0]
+        self.at[0] += view.wanted or 0
+        return fp.Choice(self.order[np.arange(first, self.at[0]) % len(self.order)])
+
+    def observe(self, state: None, view: fp.View, choice: fp.Choice, outcome: fp.Outcome) -> None:
+        """Nothing is learned."""
+
+
+FLYING = 1_000  # tasks at the same time
+STREAMS = (("listed", 100), ("Uniform", 100), ("Uniform", 1))  # how clients are chosen, and how many at a time
+
+
+def stream_of(name: str, refill: int, clients: int) -> fp.Run:
+    """An asynchronous run without training: 1,000 clients work, the model moves after 100 answers."""
+    world = fp.World(
+        fp.Clients(np.ones(clients)),
+        availability=fp.worlds.Always(),
+        volatility=fp.worlds.Reliable(),
+        latency=fp.worlds.LogNormalTime(),
+        deadline=None,
+    )
+    order = np.random.default_rng(0).permutation(clients)
+    policy = fp.Uniform(FLYING) if name == "Uniform" else Listed(FLYING, order)
+    return fp.Run(policy, world, seed=0, pace=fp.Buffered(FLYING, size=100, refill=refill))
+
+
+def bare_stream(clients: int, tasks: int) -> float:
+    """Tasks a second of the least that such a run needs: who works until when, and somebody idle for each who ends."""
+    luck, agenda, counts = random.Random(0), [(0.0, client) for client in range(FLYING)], [0] * clients
+    idle = list(range(FLYING, clients))
+    started = time.process_time()
+    for _ in range(tasks):
+        now, client = heapq.heappop(agenda)
+        at = int(luck.random() * len(idle))
+        idle[at], client = client, idle[at]
+        counts[client] += 1
+        heapq.heappush(agenda, (now + luck.lognormvariate(0.0, 0.4), client))
+    return tasks / (time.process_time() - started)
+
+
+def streams(repeats: int, clients: int, tasks: int) -> list[dict[str, Any]]:
+    """Medians of tasks a second, of their share of the bare loop's, and of the time a task beside that of few clients.
+
+    All three are measured in turn, so that other work on the machine slows them alike.
+    """
+    rows = []
+    for name, refill in STREAMS:
+        many, few = (stream_of(name, refill, count) for count in (clients, 10 * FLYING))
+        for run in (many, few):
+            list(run.rounds(until=20))  # until the first have ended
+        commits, found = max(tasks // 100 // (1 if refill > 1 else 10), 1), []
+        for _ in range(repeats):
+            ours, small = (
+                100 * rate(lambda n, run=run: list(run.rounds(until=run.state.round + n)), commits)
+                for run in (many, few)
+            )
+            found.append((ours, ours / bare_stream(clients, 100 * commits), small / ours))
+        per_s, bare_share, longer = np.median(found, axis=0).tolist()
+        rows.append(
+            {"choice": name, "at_a_time": refill, "tasks_per_s": per_s, "of_bare": bare_share, "longer": longer}
+        )
+    return rows
+
+
 def sessions(repeats: int, answers: int, clients: int) -> dict[str, float]:
     """Medians of milliseconds that a session's answers and the opening of its rounds take."""
 
@@ -115,6 +196,7 @@ def main() -> None:
     for name in POLICIES:
         command = [sys.executable, __file__, "--large", name, str(clients), str(long)]
         big.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    flowing = streams(repeats, max(clients, 20_000), 200 * rounds // 10)
     served = sessions(repeats, clients // 100, clients)
     lines = [
         f"20 of 100 clients, runs of {rounds:,} rounds, medians of {repeats}; the bare loop draws who works and who is",
@@ -130,6 +212,17 @@ def main() -> None:
         "| --- | ---: | ---: |",
         *(f"| {r['policy']} | {r['rounds_per_s']:.1f} | {r['peak_rss_mb']:,.0f} |" for r in big),
         "",
+        f"Without rounds: {FLYING:,} of {max(clients, 20_000):,} clients work, the model moves after 100 answers, and",
+        "clients are asked when so many have ended; without training. A listed choice takes clients from a list.",
+        f"The bare loop keeps who works until when, and replaces each who ends. Few clients are {10 * FLYING:,}.",
+        "",
+        "| choice | at a time | tasks a second | share of the bare loop's | time of a task (few clients: 1) |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        *(
+            f"| {r['choice']} | {r['at_a_time']} | {r['tasks_per_s']:,.0f} | {r['of_bare']:.3f} | {r['longer']:.2f} |"
+            for r in flowing
+        ),
+        "",
         f"A session, {clients // 100:,} answers to a round, and opening rounds with a list of {clients:,} names:",
         "",
         "| what | ms |",
@@ -139,7 +232,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "world.md").write_text("\n".join(lines) + "\n")
     (options.out / "world.json").write_text(
-        json.dumps({"small": rows, "large": big, "session_ms": served}, indent=1) + "\n"
+        json.dumps({"small": rows, "large": big, "streams": flowing, "session_ms": served}, indent=1) + "\n"
     )
     settings = {"quick": options.quick, "repeats": repeats, "rounds": rounds}
     (options.out / "manifest.json").write_text(json.dumps(manifest(settings), indent=1) + "\n")

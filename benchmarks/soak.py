@@ -1,10 +1,12 @@
 """Does it grow? Many rounds of a Flower server and of a simulated run, all kept on the disk; memory and time a round.
 
+And ten million tasks of an asynchronous run of a million clients, 100 a move of the model, of which nothing is kept.
+
 Flower's own strategies, messages and records, with clients that answer at once: its engine (Ray, 0.1 s a round) is left
 out. A client in a hundred is replaced by a new one each round, so that forgetting is part of it.
 
-    python benchmarks/soak.py                 20,000 and 200,000 rounds; exit code 1 if anything grows
-    python benchmarks/soak.py 400 4000        as many; 0 leaves one out
+    python benchmarks/soak.py                 20,000, 200,000 and 100,000 rounds; exit code 1 if anything grows
+    python benchmarks/soak.py 400 4000 2000   as many; 0 leaves one out
 """
 
 import gc
@@ -151,11 +153,30 @@ def simulated(rounds: int, folder: Path) -> Meter:
     return meter
 
 
+def asynchronous(rounds: int, folder: Path) -> Meter:
+    """Moves of the model by 100 answers each; 1,000 of 1,000,000 clients work, a few vanish for an hour."""
+    meter = Meter(rounds)
+    world = fp.World(
+        fp.Clients(np.ones(1_000_000)),
+        availability=fp.worlds.Always(),
+        volatility=fp.worlds.SuccessRates((0.999,)),
+        latency=fp.worlds.LogNormalTime(),
+        deadline=3_600.0,
+    )
+    run = fp.Run(fp.Uniform(1_000), world, pace=fp.Buffered(1_000, size=100, refill=100))
+    for record in run.rounds(until=rounds):
+        meter.tell(record.round)
+    return meter
+
+
+SOAKS = {"Flower server": flower, "simulated run": simulated, "asynchronous run": asynchronous}
+
+
 def main() -> int:
-    """Soak both; say how it went."""
-    counts = [int(text) for text in sys.argv[1:]] or [20_000, 200_000]
+    """Soak all; say how it went."""
+    counts = [int(text) for text in sys.argv[1:]] or [20_000, 200_000, 100_000]
     grows = False
-    for name, soak, rounds in zip(("Flower server", "simulated run"), (flower, simulated), counts, strict=True):
+    for (name, soak), rounds in zip(SOAKS.items(), counts, strict=True):
         if not rounds:
             continue
         with tempfile.TemporaryDirectory() as folder:

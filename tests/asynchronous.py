@@ -31,7 +31,10 @@ Readings, where the rules leave a choice:
 15. With `correct`, a DONE task counts b = p/S times the number of answers so far over the sum of counts p/S of all
     clients that have answered, at most 10; p is 1 or the client's size over the mean, S the sum of s(staleness) of its
     answers so far, this one too. The policy's weights do not count.
-16. The play ends with the last commit that is wanted, in the middle of its instant; or when nothing more can happen; or
+16. With a `bound`, the buffer is committed once the time since the last commit is the longest that those at work took
+    for their last task, over bound + 1. Who has ended none counts as the slowest of all tasks so far; who failed took
+    no time. This is looked at after the ticks of an instant; if nobody is at work, the buffer is committed at once.
+17. The play ends with the last commit that is wanted, in the middle of its instant; or when nothing more can happen; or
     before the first instant after `until`.
 """
 
@@ -77,6 +80,7 @@ class Script:
 
     Args:
         every: commit by the clock, so many seconds apart; None: when `size` answers are DONE.
+        bound: commit by how long those at work will take, whatever `size` is.
         oldest: largest staleness that is used; None: any.
         refill: how many slots must be free before clients are asked.
         mixing: FedAsync instead of FedBuff.
@@ -104,6 +108,7 @@ class Script:
     oldest: int | None = None
     refill: int = 1
     every: float | None = None
+    bound: int | None = None
     mixing: FedAsync | None = None
     eta: float = 1.0
     momentum: float = 0.0
@@ -135,7 +140,8 @@ class Script:
         assert 0 < self.timeout < math.inf
         assert self.every is None or self.every > 0
         if self.mixing is not None:
-            assert (self.size, self.every, self.eta, self.momentum, self.correct) == (1, None, 1.0, 0.0, False)
+            assert (self.size, self.every, self.bound) == (1, None, None)
+            assert (self.eta, self.momentum, self.correct) == (1.0, 0.0, False)
         if self.sized:
             assert self.sizes is not None
             assert len(self.sizes) == self.clients
@@ -231,6 +237,7 @@ class _Play:
         self.given = [0] * script.clients  # tasks of each client
         self.ended: list[Ended] = []  # since the last commit
         self.asked = 0  # since the last commit
+        self.took: list[tuple[int, float]] = []  # client and seconds of all tasks that ended and did not fail
         self.used: list[tuple[int, float, float]] = []  # client, s(staleness) and p of all answers so far
         self.events: list[tuple[float, int, int]] = [(0.0, CHANGE, 0)]  # time, kind, id
         for time in script.changes:
@@ -242,19 +249,34 @@ class _Play:
 
     def run(self, commits: int) -> Log:
         while self.can_go_on():
-            self.now = self.events[0][0]
+            self.now = min(self.events[0][0], self.bounded())
             changed = False
             while self.events and self.events[0][0] == self.now:
                 _, kind, number = heapq.heappop(self.events)
                 changed |= self.happen(kind, number)
                 if len(self.log.commits) == commits:
                     return self.log
+            if self.now >= self.bounded():
+                self.commit()
+                changed = True
+                if len(self.log.commits) == commits:
+                    return self.log
             if changed:
                 self.ask()
         return self.log
 
+    def bounded(self) -> float:
+        """When the buffer is committed because of the bound, if nothing happens before."""
+        if self.script.bound is None or not self.buffer:
+            return math.inf
+        last = dict(self.took)
+        slowest = max((seconds for _, seconds in self.took), default=0.0)
+        longest = max((last.get(task.client, slowest) for task in self.flying.values()), default=0.0)
+        moved = self.log.commits[-1].time if self.log.commits else 0.0
+        return max(self.now, moved + longest / (self.script.bound + 1))
+
     def can_go_on(self) -> bool:
-        if not self.events or self.events[0][0] > self.script.until:
+        if not self.events or min(self.events[0][0], self.bounded()) > self.script.until:
             return False
         waits = self.flying or self.buffer
         return bool(waits) or any(kind != TICK for _, kind, _ in self.events)
@@ -297,7 +319,7 @@ class _Play:
                 weight = self.script.mixing.alpha * self.script.mixing.decay(staleness)
             self.end(task, Status.DONE, weight)
             self.buffer.append((weight, np.array(update, dtype=np.float64), task))
-            if self.script.every is None and len(self.buffer) == self.script.size:
+            if self.script.every is None and self.script.bound is None and len(self.buffer) == self.script.size:
                 self.commit()
         return True
 
@@ -315,6 +337,8 @@ class _Play:
 
     def end(self, task: Task, status: Status, weight: float = 0.0) -> None:
         del self.flying[task.id]
+        if status != Status.FAILED:
+            self.took.append((task.client, self.now - task.sent_at))
         what = (task.id, task.client, task.nth, task.version, task.sent_at)
         how = (self.now, status, self.version - task.version, weight, self.version)
         self.ended.append(Ended(*what, *how))

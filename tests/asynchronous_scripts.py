@@ -91,7 +91,7 @@ def scripts(draw: st.DrawFn) -> Script:
     people = People(draw(st.integers(0, 10**6)), *(draw(RARE) for _ in range(5)))
     clients, concurrency = draw(st.integers(1, 12)), draw(st.integers(1, 8))
     base = draw(st.sampled_from(["one", "size", "weights", "weights as they are"]))
-    pace = draw(st.sampled_from(["size", "clock", "mixing"]))
+    pace = draw(st.sampled_from(["size", "clock", "bound", "mixing"]))
     if pace == "mixing":
         kind = draw(st.sampled_from(["constant", "polynomial", "hinge"]))
         form = {"mixing": FedAsync(draw(st.sampled_from([0.9, 0.3])), kind, p=0.5, g=4.0, h=draw(st.integers(0, 2)))}
@@ -99,6 +99,7 @@ def scripts(draw: st.DrawFn) -> Script:
         form = {"eta": draw(st.sampled_from([1.0, 0.5])), "momentum": draw(st.sampled_from([0.0, 0.5]))}
         form |= {"size": draw(st.integers(1, 5)), "correct": draw(st.sampled_from([False, False, True]))}
         form |= {"every": draw(st.sampled_from([0.5, 1.0, 2.75]))} if pace == "clock" else {}
+        form |= {"bound": draw(st.sampled_from([0, 1, 3]))} if pace == "bound" else {}
     return Script(
         clients,
         concurrency,

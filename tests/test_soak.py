@@ -17,9 +17,9 @@ def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_memory_does_not_grow() -> None:
-    done = soak("1000", "10000")  # its exit code is about time, too, which a test does not judge
+    done = soak("1000", "10000", "1000")  # its exit code is about time, too, which a test does not judge
     grown = [float(each) for each in re.findall(r"x the time, ([+-][0-9.]+) MB", done.stdout)]
-    assert len(grown) == 2, done.stdout + done.stderr
+    assert len(grown) == 3, done.stdout + done.stderr
     assert max(grown) <= 48.0, done.stdout  # MB, as in soak.py
     (files,) = re.findall(r"files of the records: +([0-9 ]+)", done.stdout)
     assert max(map(int, files.split())) <= 60, done.stdout  # of a server; a part for every write would be hundreds

@@ -14,6 +14,11 @@ from fedpick.core.types import Updates
 QUARTER = 0.25  # all times of a script are multiples of it
 
 
+def grid(script: Script) -> float:
+    """What all its times are multiples of, those of its commits, too."""
+    return QUARTER if script.bound is None else QUARTER / (script.bound + 1)
+
+
 class AsScripted(fp.Buffered):
     """With the script's own weight of stale answers."""
 
@@ -129,7 +134,8 @@ class Chooses:
 def run_of(script: Script) -> tuple[fp.Run, Asked]:
     """The same script in the simulator."""
     asked, mixing = Asked(), script.mixing
-    how: dict[str, Any] = {"size": None if script.every is not None else script.size, "every": script.every}
+    how: dict[str, Any] = {"every": script.every, "bound": script.bound}
+    how["size"] = script.size if script.every is None and script.bound is None else None
     if mixing is not None:
         how |= {"mixing": mixing.kind, "alpha": mixing.alpha, "power": mixing.p, "slope": mixing.g, "hinge": mixing.h}
     pace = (fp.Buffered if script.decay is root else AsScripted)(
@@ -138,7 +144,7 @@ def run_of(script: Script) -> tuple[fp.Run, Asked]:
         oldest=script.oldest,
         refill=script.refill,
         correct=script.correct,
-        wait=QUARTER,
+        wait=grid(script),
         **how,
     )
     world = fp.World(

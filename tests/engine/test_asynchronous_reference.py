@@ -360,7 +360,17 @@ def check(script, log):
         assert commit.version == at + 1
         assert list(commit.ended) == [task for task in log.ended if task.interval == at]
         used = commit.tasks
-        if script.every is None:
+        if script.bound is not None:
+            assert len(used) >= 1
+            took = [task for task in log.ended if task.time <= commit.time and task.status != FAILED]
+            last = {task.client: task.time - task.sent_at for task in took}
+            ended = {task.id for task in log.ended if task.time <= commit.time}
+            working = [client for n, (ask, client) in sent.items() if ask.time < commit.time and n not in ended]
+            longest = max((last.get(client, max(t.time - t.sent_at for t in took)) for client in working), default=0.0)
+            before = log.commits[at - 1].time if at else 0.0
+            assert commit.time >= before + longest / (script.bound + 1)
+            assert commit.time in (before + longest / (script.bound + 1), *(t.time for t in log.ended))
+        elif script.every is None:
             assert len(used) == script.size
             assert commit.time == used[-1].time
         else:
@@ -405,6 +415,7 @@ def test_random_scripts():
                 "two commits at once": any(a.time == b.time for a, b in pairwise(log.commits)),
                 "fewer than wanted": any(len(ask.chosen) < min(ask.wanted, len(ask.idle)) for ask in log.asks),
                 "away": any(not script.there(c, ask.time) for ask in log.asks for c in range(script.clients)),
+                "bound": script.bound is not None and bool(log.commits),
                 "clock": script.every is not None and bool(log.commits),
                 "mixing": script.mixing is not None and bool(log.commits),
             }.items()
@@ -413,6 +424,6 @@ def test_random_scripts():
 
     examples()
     assert seen["plays"] == 300
-    assert len(seen) == 15, seen
+    assert len(seen) == 16, seen
     assert min(seen.values()) >= 30, seen
     assert seen["full"] >= 200, seen

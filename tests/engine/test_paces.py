@@ -71,5 +71,5 @@ def test_other_settings_that_are_not_given():
     """FedBuff's ten answers, one place, no limits; REFL's beta."""
     assert fp.Rounds() == fp.Rounds(deadline=None, late=0, beta=0.35, wait=60.0)
     given = {"size": 10, "timeout": None, "oldest": None, "refill": 1, "every": None, "mixing": None, "wait": 60.0}
-    given |= {"correct": False}
+    given |= {"correct": False, "bound": None}
     assert fp.Buffered(8) == fp.Buffered(8, **given)

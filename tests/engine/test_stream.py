@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from simulated import QUARTER, run_of
+from simulated import grid, run_of
 
 import fedpick as fp
 from asynchronous import Script, play
@@ -13,8 +13,8 @@ from fedpick.engine.stream import Stream
 
 def agree(script: Script, commits: int) -> int:
     """Compare the run with the reference; returns the number of commits compared."""
-    # The simulator looks again every quarter; so does the reference, in which asking happens if something changed.
-    script.changes = [QUARTER * n for n in range(1, int(script.until / QUARTER) + 1)]
+    # The simulator looks again every so often; so does the reference, in which asking happens if something changed.
+    script.changes = [grid(script) * n for n in range(1, int(script.until / grid(script)) + 1)]
     script.repeat, script.unknown = (lambda client, nth: None), ()
     expected = play(script, commits)
     run, asked = run_of(script)

@@ -1,6 +1,7 @@
 """Asynchronous runs: every policy plays or is refused, checkpoints, training of what is in flight, and mistakes."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from fedpick.simulate import stream
 from fedpick.simulate.run import Run
 from fedpick.store import read_rounds, read_selections
 from fedpick.store.checkpoint import pack_run, unpack_run
-from zoo import sizes
+from zoo import sizes, some_slow
 
 PACE = fp.Buffered(concurrency=8, size=4, timeout=20.0)
 CLIENTS = 30
@@ -52,29 +53,80 @@ def digits(num_clients=CLIENTS, **settings):
     return fp.World(data.clients, deadline=20.0, latency=worlds.LogNormalTime(), epochs=(1, 2)), trainer
 
 
+WRAPPERS = {
+    "guard": fp.Guard,
+    "apart": lambda policy: fp.MinSeparation(policy, 3),
+    "guard-apart": lambda policy: fp.Guard(fp.MinSeparation(policy, 3)),
+    "apart-guard": lambda policy: fp.MinSeparation(fp.Guard(policy), 3),
+}
+REASONS = "needs rounds: .*Use fp.Rounds, or another policy under fp.Buffered"
+
+
+def trained_run(policy, pace=PACE):
+    """With a trainer that gives the reports which the policy needs or wants."""
+    world, trainer = digits(reports=tuple(fp.traits(policy).collect(fleet().clients)))
+    return Run(policy, world, 1, trainer, pace=pace)
+
+
+def plays(run, commits=300):
+    """Play, and check what holds for each policy; returns the records."""
+    records = list(run.rounds(until=commits))
+    ended = [each for record in records for each in record.tasks]
+    assert [record.round for record in records] == list(range(1, commits + 1))
+    assert all(sum(each.status == fp.Status.DONE for each in record.tasks) == 4 for record in records)
+    assert len({each.task.id for each in ended}) == len(ended)
+    working = [(each.task.client, each.task.sent_at, each.at) for each in ended]
+    for client in {client for client, _, _ in working}:
+        spells = sorted((sent, at) for other, sent, at in working if other == client)
+        assert all(sent >= at for (_, at), (sent, _) in pairwise(spells))  # one task at a time
+    return records
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_plays_300_commits_or_says_why_not(name):
     listed, form = POLICIES[name]
     policy = example(listed, 8, sizes, **form)
     if name in REFUSED:
-        with pytest.raises(fp.SettingError, match=rf"{type(policy).__name__} needs rounds: .*fp\.Buffered"):
+        with pytest.raises(fp.SettingError, match=f"{type(policy).__name__} {REASONS}"):
             Run(policy, fleet(), 1, pace=PACE)
         return
-    reports = fp.traits(policy).collect(fleet().clients)
-    if any(report.name in fp.traits(policy).needs for report in fp.traits(policy).reports):
-        world, trainer = digits(reports=tuple(reports))
-        run = Run(policy, world, 1, trainer, pace=PACE)
-    else:
-        run = Run(policy, fleet(), 1, pace=PACE)
-    records = list(run.rounds(until=300))
-    ended = [each for record in records for each in record.tasks]
-    assert [record.round for record in records] == list(range(1, 301))
-    assert all(sum(each.status == fp.Status.DONE for each in record.tasks) == 4 for record in records)
-    assert len({each.task.id for each in ended}) == len(ended)
+    needs = any(report.name in fp.traits(policy).needs for report in fp.traits(policy).reports)
+    run = trained_run(policy) if needs else Run(policy, fleet(), 1, pace=PACE)
+    records = plays(run)
     counts = getattr(run.state.policy, "counts", None)
     if counts is not None and "FedGS" not in name:
         chosen = np.concatenate([record.ids for record in records])
         np.testing.assert_array_equal(counts, np.bincount(chosen, minlength=len(counts)))
+
+
+WRAPPED = [(name, wrapper) for name in POLICIES if name not in REFUSED for wrapper in ("guard", "apart")]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrapper"), some_slow([*WRAPPED, ("Oort", "guard-apart"), ("Oort", "apart-guard")], 9)
+)
+def test_every_policy_plays_300_commits_with_a_trainer_inside_each_wrapper(name, wrapper):
+    listed, form = POLICIES[name]
+    policy = WRAPPERS[wrapper](example(listed, 8, sizes, **form))
+    records = plays(trained_run(policy))
+    assert np.isfinite(np.concatenate([record.loss[record.status == fp.Status.DONE] for record in records])).all()
+    if "apart" in wrapper:
+        last = {}
+        for record in records:
+            for client in record.ids.tolist():
+                assert record.round - last.get(client, -9) >= 3
+                last[client] = record.round
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_wrapper_refuses_what_is_refused_without(wrapper):
+    for name in sorted(REFUSED):
+        listed, form = POLICIES[name]
+        policy = example(listed, 8, sizes, **form)
+        if fp.traits(policy).replace and "apart" in wrapper:
+            continue  # MinSeparation itself refuses it
+        with pytest.raises(fp.SettingError, match=f"{type(WRAPPERS[wrapper](policy)).__name__} {REASONS}"):
+            Run(WRAPPERS[wrapper](policy), fleet(), 1, pace=PACE)
 
 
 class TwinOfE3CS:
@@ -127,18 +179,6 @@ def test_the_refused_are_those_that_are_listed():
         Run(fp.OverSelect(fp.Uniform(5)), fleet(), 1, pace=PACE)
     with pytest.raises(fp.SettingError, match="MinSeparation needs rounds: it makes rounds short"):
         Run(fp.MinSeparation(fp.BSFL(5), 2), fleet(), 1, pace=PACE)
-
-
-@pytest.mark.parametrize("wrapper", [fp.Guard, lambda policy: fp.MinSeparation(policy, 3)])
-def test_wrappers_play(wrapper):
-    run = Run(wrapper(fp.Oort(8)), fleet(), 1, pace=PACE)
-    records = list(run.rounds(until=100))
-    if isinstance(run.policy, fp.MinSeparation):
-        last = {}
-        for record in records:
-            for client in record.ids.tolist():
-                assert record.round - last.get(client, -9) >= 3
-                last[client] = record.round
 
 
 def test_in_one_commit_a_client_may_be_twice_and_is_counted_twice():
@@ -199,6 +239,10 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(policy):
 
 def test_a_corrected_run_goes_on_from_a_checkpoint_bit_for_bit():
     goes_on(16, [1, 9], fp.Uniform(6), correct=True)
+
+
+def test_a_run_with_a_bound_goes_on_from_a_checkpoint_bit_for_bit():
+    goes_on(16, [1, 9], fp.Uniform(6), bound=2)
 
 
 @pytest.mark.slow
@@ -296,12 +340,20 @@ def test_a_policy_that_chooses_more_than_are_wanted_is_refused():
     [
         ({"concurrency": 0}, "concurrency = 0, but must be a whole number >= 1"),
         ({"concurrency": 2, "refill": 3}, "refill = 3, but must be at most concurrency = 2"),
-        ({"concurrency": 2, "size": None}, "size and every are both None"),
+        ({"concurrency": 2, "size": None}, "size, every and bound are all None"),
         ({"concurrency": 2, "timeout": np.inf}, "timeout = inf, but must be > 0 and finite"),
-        ({"concurrency": 2, "mixing": "polynomial"}, "size = 10, but must be 1, without every, with a mixing"),
+        (
+            {"concurrency": 2, "mixing": "polynomial"},
+            "size = 10, but must be 1, without every and bound, with a mixing",
+        ),
         ({"concurrency": 2, "size": 1, "mixing": "linear"}, "mixing = 'linear', but must be None"),
         ({"concurrency": 2, "size": 1, "mixing": "hinge", "alpha": 1.5}, r"alpha = 1\.5, but must be in \(0, 1\]"),
         ({"concurrency": 2.5}, r"concurrency = 2\.5, but must be a whole number"),
+        ({"concurrency": 2, "bound": -1}, "bound = -1, but must be a whole number >= 0"),
+        (
+            {"concurrency": 2, "size": 1, "mixing": "constant", "bound": 2},
+            "size = 1, but must be 1, without every and bound",
+        ),
         ({"concurrency": 2, "oldest": -1}, "oldest = -1, but must be a whole number >= 0"),
     ],
 )

@@ -85,12 +85,16 @@ class Buffered:
 
     Args:
         concurrency: clients that work at the same time.
-        size: answers after which the model moves; None: it moves by the clock alone.
+        size: answers after which the model moves; None: it moves by `every` or `bound` alone.
         timeout: seconds after which a client that has not answered is given up; None: the deadline of the world or of
             the session, 600 without one.
         oldest: the largest staleness of an answer that is used; None: any.
         refill: places that must be free before clients are asked; more saves time if there are very many clients.
         every: seconds after which the model moves at the latest, with the answers that there are; None: no limit.
+        bound: the model also moves, with the answers that there are, when the time since it last moved is the longest
+            that clients at work took the last time, over `bound` + 1, so that few answers are staler than `bound`
+            (Pisces, Jiang et al. 2022, https://arxiv.org/abs/2206.09264). Who has not answered yet is taken for as slow
+            as the slowest so far. None: not so.
         mixing: None (FedBuff), "constant", "polynomial" or "hinge" (FedAsync).
         alpha: of FedAsync, in (0, 1].
         power: of "polynomial", > 0.
@@ -113,6 +117,7 @@ class Buffered:
     oldest: int | None = None
     refill: int = 1
     every: float | None = None
+    bound: int | None = None
     mixing: str | None = None
     alpha: float = 0.6
     power: float = 0.5
@@ -122,9 +127,9 @@ class Buffered:
     wait: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "size", "oldest", "refill"):
-            value, least = getattr(self, name), 0 if name == "oldest" else 1
-            if value is None and name in ("size", "oldest"):
+        for name in ("concurrency", "size", "oldest", "refill", "bound"):
+            value, least = getattr(self, name), 0 if name in ("oldest", "bound") else 1
+            if value is None and name in ("size", "oldest", "bound"):
                 continue
             whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
             require(whole, f"Buffered: {name}", value, f"a whole number >= {least}")
@@ -136,14 +141,15 @@ class Buffered:
                 require(0 < value < np.inf, f"Buffered: {name}", value, "> 0 and finite")
         every = self.every
         require(every is None or 0 < every < np.inf, "Buffered: every", every, "a number of seconds > 0")
-        if self.size is None and self.every is None:
-            raise SettingError("Buffered: size and every are both None, so the model would never move; give one")
+        if self.size is None and self.every is None and self.bound is None:
+            raise SettingError("Buffered: size, every and bound are all None, so the model would never move; give one")
         require(0 < self.alpha <= 1, "Buffered: alpha", self.alpha, "in (0, 1]")
         require(0 <= self.hinge < np.inf, "Buffered: hinge", self.hinge, "a staleness >= 0")
         known = self.mixing is None or self.mixing in MIXINGS
         require(known, "Buffered: mixing", self.mixing, f"None (FedBuff) or one of {', '.join(MIXINGS)} (FedAsync)")
-        fits = self.mixing is None or (self.size == 1 and self.every is None)
-        require(fits, "Buffered: size", self.size, "1, without every, with a mixing: FedAsync moves at each answer")
+        fits = self.mixing is None or (self.size == 1 and self.every is None and self.bound is None)
+        alone = "1, without every and bound, with a mixing: FedAsync moves at each answer"
+        require(fits, "Buffered: size", self.size, alone)
         require(isinstance(self.correct, bool), "Buffered: correct", self.correct, "True or False")
         if self.correct and self.mixing is not None:
             raise SettingError(

@@ -124,10 +124,15 @@ class Stream:
     held: int = 0  # answers that are used when it moves next
     ticks: int = 1  # of the clock so far, if it moves the model
     rates: Rates = field(default_factory=Rates)  # of the clients' answers, if the pace corrects by them
+    seconds: dict[Client, float] = field(default_factory=dict)  # that clients took last, if the pace has a bound
+    slowest: float = 0.0  # of all that they took
     _timeouts: list[tuple[float, int]] = field(default_factory=list)  # a heap; also of tasks that have ended
 
     def __post_init__(self) -> None:
         self.pace = self.pace.within(None)
+        self._wait_for_flying()
+
+    def _wait_for_flying(self) -> None:
         self._timeouts = [(task.sent_at + self.timeout, id) for id, task in self.flying.items()]
         heapq.heapify(self._timeouts)
 
@@ -149,8 +154,21 @@ class Stream:
         return self.pace.size is not None and self.held >= self.pace.size
 
     def due(self, now: float) -> bool:
-        """Whether the model moves by the clock, which ticks every so many seconds since the start."""
-        return self.held > 0 and self._tick(now) == now
+        """Whether the model moves by the clock: it ticks, or what is at work would become too stale."""
+        return self.held > 0 and (self._tick(now) == now or self._bounded() <= now)
+
+    def _bounded(self) -> float:
+        """The clock when the model has to move by the pace's bound, as far as is known now."""
+        if self.pace.bound is None:
+            return np.inf
+        longest = max((self.seconds.get(client, self.slowest) for client in self.busy), default=0.0)
+        return self.moved_at + longest / (self.pace.bound + 1)
+
+    def _took(self, task: Job, now: float) -> None:
+        """Remember how long a client took, if the pace needs it."""
+        if self.pace.bound is not None:
+            took = self.seconds[task.client] = now - task.sent_at
+            self.slowest = max(self.slowest, took)
 
     def _tick(self, now: float) -> float:
         """The first tick of the clock that is not before now; infinite: it does not tick."""
@@ -166,10 +184,12 @@ class Stream:
         while self._timeouts and self._timeouts[0][1] not in self.flying:
             heapq.heappop(self._timeouts)
         first = self._timeouts[0][0] if self._timeouts else np.inf
-        if not self.held or self.pace.every is None:
+        if not self.held:
             return first
-        tick = self._tick(now)
-        return min(first, tick if tick > now else (self.ticks + 1) * self.pace.every)
+        if self.pace.every is not None:
+            tick = self._tick(now)
+            first = min(first, tick if tick > now else (self.ticks + 1) * self.pace.every)
+        return min(first, max(self._bounded(), now))
 
     def send(self, choice: Choice, clients: Sequence[Client], now: float, base: Floats) -> list[Job]:
         """Give tasks to these clients, which are those of the choice; `base` is what each answer counts for."""
@@ -185,6 +205,8 @@ class Stream:
         for task in tasks:
             self.flying[task.id] = task
             heapq.heappush(self._timeouts, (now + self.timeout, task.id))
+        if len(self._timeouts) > 2 * len(self.flying) + 100:  # most have ended: with a long timeout they would pile up
+            self._wait_for_flying()
         self.issued += len(tasks)
         self.asked += len(tasks)
         return tasks
@@ -216,6 +238,7 @@ class Stream:
         if not (usable and fits(loss)):
             self.ended.append(Ended(task, Status.FAILED, now, tau))
             return Status.FAILED
+        self._took(task, now)
         late = self.pace.oldest is not None and tau > self.pace.oldest
         status, weight = Status.LATE if late else Status.DONE, 0.0
         if not late:
@@ -237,6 +260,7 @@ class Stream:
         while self._timeouts and self._timeouts[0][0] <= now:
             task = self.flying.pop(heapq.heappop(self._timeouts)[1], None)
             if task is not None:
+                self._took(task, now)
                 found.append(Ended(task, Status.LATE, now, self.version - task.version))
         self.ended += found
         return found
@@ -270,6 +294,8 @@ class Stream:
             found[f"kept/{name}"] = np.array([task.kept[at][1] for task in every])
         counts = (self.version, self.issued, self.asked, self.back, self.held, self.ticks)
         found |= self.rates.pack() if self.pace.correct else {}
+        if self.pace.bound is not None:
+            found["seconds"] = np.array([*self.seconds.items(), (-1, self.slowest)], dtype=np.float64)
         return found | {"counts": np.array(counts, dtype=np.int64), "moved_at": np.float64(self.moved_at)}
 
     @classmethod
@@ -293,7 +319,9 @@ class Stream:
         version, issued, asked, back, held, ticks = np.asarray(arrays["counts"]).tolist()
         by_id = {task.id: task for task in tasks[:flying]}
         moved_at, rates = float(arrays["moved_at"]), Rates.unpack(arrays)
-        return cls(pace, version, issued, moved_at, by_id, ended, asked, back, held, ticks, rates)
+        *took, (_, slowest) = np.asarray(arrays.get("seconds", [(-1.0, 0.0)])).tolist()
+        seconds: dict[Client, float] = {int(client): each for client, each in took}
+        return cls(pace, version, issued, moved_at, by_id, ended, asked, back, held, ticks, rates, seconds, slowest)
 
 
 _TASK = {"id": np.int64, "client": np.int64, "version": np.int64, "sent_at": float, "inclusion": float, "base": float}

@@ -26,6 +26,7 @@ from fedpick.policies.min_separation import MinSeparation as MinSeparation
 from fedpick.policies.oort import Oort as Oort
 from fedpick.policies.optimal_sampling import OptimalSampling as OptimalSampling
 from fedpick.policies.overselect import OverSelect as OverSelect
+from fedpick.policies.pisces import Pisces as Pisces
 from fedpick.policies.power_of_choice import PowerOfChoice as PowerOfChoice
 from fedpick.policies.rbcsf import RBCSF as RBCSF
 from fedpick.policies.refl import REFL as REFL
@@ -60,6 +61,7 @@ __all__ = [
     "Oort",
     "OptimalSampling",
     "OverSelect",
+    "Pisces",
     "PowerOfChoice",
     "SFedAvg",
     "SizeWeighted",

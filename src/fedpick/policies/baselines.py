@@ -16,7 +16,7 @@ from fedpick.core.errors import SettingError
 from fedpick.core.protocol import check_outcome
 from fedpick.core.types import Choice, Clients, Floats, Ints, Outcome, View
 from fedpick.policies import _checks as check
-from fedpick.policies._common import ByValue, CountingPolicy, CountState, Truth, nobody, places, present, truth
+from fedpick.policies._common import ByValue, CountingPolicy, CountState, Truth, at_places, nobody, present, truth
 from fedpick.policies.about import About, Paper
 from fedpick.policies.rbcsf import PAPER as HUANG
 
@@ -59,11 +59,12 @@ class Uniform(CountingPolicy):
 
     def select(self, state: CountState, view: View, rng: np.random.Generator) -> Choice:
         """Choose the cohort."""
-        ids, m = places(view, self.cohort_size)
+        count = int(np.count_nonzero(view.available))
+        m = min(self.cohort_size, count)
         if m == 0:
             return nobody()
-        chosen = np.sort(ids[rng.choice(len(ids), m, replace=False, shuffle=False)])
-        return Choice(chosen, inclusion=np.full(m, m / len(ids)), chances=m / len(ids))
+        chosen = np.sort(at_places(view, rng.choice(count, m, replace=False, shuffle=False), count))
+        return Choice(chosen, inclusion=np.full(m, m / count), chances=m / count)
 
 
 @dataclass(frozen=True, eq=False)

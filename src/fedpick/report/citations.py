@@ -82,13 +82,17 @@ DATA = {
 
 
 def cited_pace(text: str) -> list[str]:
-    """Keys for a pace: of FedBuff, or with a mixing of FedAsync.
+    """Keys for a pace: of FedBuff, with a mixing of FedAsync; with a bound also of Pisces.
 
     >>> cited_pace("buffered(concurrency=30, size=10)"), cited_pace("rounds(deadline=30)")
     (['nguyen2022federated'], [])
+    >>> cited_pace("buffered(bound=20, concurrency=20, size=None)")
+    ['nguyen2022federated', 'jiang2022pisces']
     """
     if not text.startswith("buffered("):
         return []
+    if re.search(r"\bbound=\d", text):
+        return ["nguyen2022federated", "jiang2022pisces"]
     return ["xie2019asynchronous" if re.search(r"\bmixing=['\"]", text) else "nguyen2022federated"]
 
 

@@ -22,7 +22,7 @@ from fedpick.core import rng as rngs
 from fedpick.core.errors import FedpickError
 from fedpick.core.protocol import Policy, Trainer
 from fedpick.core.types import Choice, Ints, Status, View
-from fedpick.engine.asking import Asker, lessons, outcome_of, tell, view_now
+from fedpick.engine.asking import Asker, Marks, lessons, outcome_of, tell
 from fedpick.engine.cohort import possible
 from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Ended, Job, Stream, stream_bases
@@ -93,9 +93,9 @@ class _Play:
         self.trainer, self.flow, self.stream = trainer, flow, flow.stream
         assert trainer is None or isinstance(trainer, StreamTrainer)  # see check_fit
         self.learner: StreamTrainer | None = trainer
-        if flow.asker is None:
-            flow.asker = Asker(policy)
-        self.asker = flow.asker
+        if flow.asker is None or flow.marks is None:
+            flow.asker, flow.marks = Asker(policy), Marks(self.stream, len(world.clients))
+        self.asker, self.marks = flow.asker, flow.marks
         self.wall = {"selection": 0.0, "training": 0.0}
 
     @property
@@ -109,6 +109,7 @@ class _Play:
         while agenda and agenda[0][0] <= self.now:
             id = heapq.heappop(agenda)[1]
             loss, usable = self.trained(id) if self.learner is not None else (None, True)
+            self.marks.ended(stream.flying[id].client)
             stream.arrive(id, self.now, loss, usable)
             if stream.full:
                 return True
@@ -116,7 +117,8 @@ class _Play:
 
     def times_out(self) -> bool:
         """Give up the tasks that have timed out; returns whether the model moves by the clock."""
-        self.stream.expire(self.now)
+        for each in self.stream.expire(self.now):
+            self.marks.ended(each.task.client)
         return self.stream.due(self.now)
 
     def draw(self) -> Draw:
@@ -131,7 +133,7 @@ class _Play:
     def view(self) -> View:
         """What the server may know now."""
         seen = self.world.view(self.state.world, self.draw())
-        return view_now(seen, self.stream, _find)
+        return self.marks.view(seen, self.stream.version)
 
     def ask(self) -> None:
         """Give tasks to clients, if places are free and somebody is there."""
@@ -155,6 +157,7 @@ class _Play:
         """Draw when the answers to these tasks will come, and whether they will."""
         world, flow, ids = self.world, self.flow, choice.ids
         flow.nth[ids] += 1
+        self.marks.asked(ids)
         draw = replace(self.draw(), nth=flow.nth)
         took, works = world.seconds(self.state.world, draw, ids), world.works(self.state.world, draw, ids)
         comes = works & (took <= self.stream.timeout)
@@ -201,6 +204,7 @@ class _Play:
         stream, state, flow = self.stream, self.state, self.flow
         asked, back, begun = stream.asked, stream.back, stream.moved_at
         ended = stream.commit(self.now)
+        self.marks.told()
         done = [each for each in ended if each.status == Status.DONE]
         start = time.perf_counter()
         if done and self.learner is not None:

@@ -9,7 +9,7 @@ import numpy as np
 from fedpick.core.errors import ContractError, StateError
 from fedpick.core.state import pack, unpack
 from fedpick.core.types import Ints
-from fedpick.engine.asking import Asker
+from fedpick.engine.asking import Asker, Marks
 from fedpick.engine.flight import Flight
 from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Stream
@@ -40,6 +40,7 @@ class StreamState:
         models: by version, those that tasks in flight were sent; none if nothing is trained.
         trained: what tasks answer, if they are trained already.
         asker: of the policy; not stored.
+        marks: who works and whose answer waits; not stored, because the stream tells.
     """
 
     stream: Stream
@@ -50,6 +51,7 @@ class StreamState:
     models: dict[int, Any] = field(default_factory=dict)
     trained: dict[int, Trained] = field(default_factory=dict)
     asker: Asker | None = None
+    marks: Marks | None = None
 
     def pack(self) -> dict[str, Any]:
         """As named arrays."""
