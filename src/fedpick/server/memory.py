@@ -172,7 +172,7 @@ class Memory:
     def journaled(self) -> list[Record]:
         """The records of the rounds in the journal."""
         if self.work is not None:
-            return self._careful(records_of, self.work.pace, self._entries()) + self.work.rolled
+            return self._careful(records_of, self.work.pace, self._entries()) + self.work.take_rolled()
         return [self._careful(record_of, *entry) for entry in self._entries()]
 
     def _check_pace(self, found: object) -> None:

@@ -81,7 +81,7 @@ class Streaming:
         self._entry = 0  # number of the journal's last entry
         self._undecided: Ledger | None = None  # after a restart, until the version of the user's model is known
         self._verdict: Entry | None = None  # on the move that a restart found prepared, until it is on the disk
-        self.rolled: list[Record] = []  # of that move, if it has taken place, until then
+        self._rolled: list[Record] = []  # of that move, if it has taken place, until it is stored
         self._wall = 0.0  # seconds that the policy took, since the last record
         self._stopped = False  # whether the session was closed, so that no answers are taken
 
@@ -106,7 +106,6 @@ class Streaming:
     def start(self) -> None:
         """Begin, or go on."""
         session = self._session
-        opened = session.storage.opened
         session.open()
         if (ledger := self._undecided) is not None and ledger.prepared is not None:
             version = ledger.prepared.version
@@ -115,11 +114,10 @@ class Streaming:
                 f"not closed; say with session.resume(version) which version your model has: {version - 1} or {version}"
             )
         if self._verdict is not None:
-            verdict, rolled = self._verdict, self.rolled
+            verdict, self._verdict = self._verdict, None
             session.storage.expect()
-            self._verdict, self.rolled = None, []
             self._note(lambda: verdict)
-            for record in rolled if opened else ():  # else they are restored like others of the journal
+            for record in self.take_rolled():  # if they have not been restored like others of the journal
                 session.storage.keep(record)
         self.clock.start(session.roster.clock)
         self._stopped = False
@@ -171,9 +169,14 @@ class Streaming:
             kept: whether the session keeps the models; else the user says later which one there is.
             mark: of the model after the move that is prepared, if it is kept.
         """
-        self._undecided, self._verdict, self.rolled = ledger, None, []
+        self._undecided, self._verdict, self._rolled = ledger, None, []
         if ledger.prepared is None or kept:
             self._decide(mark is not None, mark)
+
+    def take_rolled(self) -> list[Record]:
+        """The record of a move that took place just before the restart, once."""
+        found, self._rolled = self._rolled, []
+        return found
 
     def resume(self, version: int) -> None:
         """The user's model has this version."""
@@ -196,7 +199,7 @@ class Streaming:
             move = ledger.close(roster)
             roster.model = mark
             record = move.record(0.0, **move.seen(roster))
-            self._verdict, self.rolled = closed(record, 0.0, mark), [record]
+            self._verdict, self._rolled = closed(record, 0.0, mark), [record]
             session.log.info("the commit of version %d, which was not closed, is closed now", move.version)
         elif ledger.prepared is not None:
             session.log.info("the commit of version %d had not taken place", ledger.prepared.version)
