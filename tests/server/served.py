@@ -8,7 +8,7 @@ import numpy as np
 
 import fedpick as fp
 from asynchronous import Ask, Commit, Ended, Log, Script
-from fedpick.server import inflight
+from fedpick.server import stream
 
 QUARTER = 0.25  # all times of a script are multiples of it
 
@@ -21,11 +21,11 @@ class Clock:
         self.start = self.now
 
     def __enter__(self) -> "Clock":
-        self.before, inflight.monotonic = inflight.monotonic, lambda: self.now
+        self.before, stream.monotonic = stream.monotonic, lambda: self.now
         return self
 
     def __exit__(self, *exception: object) -> None:
-        inflight.monotonic = self.before
+        stream.monotonic = self.before
 
 
 @dataclass(frozen=True, eq=False)

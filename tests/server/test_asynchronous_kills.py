@@ -222,3 +222,105 @@ def test_the_state_after_a_kill_is_that_of_before(tmp_path) -> None:
     one, two = session.stream.stream, again.stream.stream
     assert (one.flying, one.issued, one.asked, one.moved_at) == (two.flying, two.issued, two.asked, two.moved_at)
     assert session.stream.asks == again.stream.asks
+
+
+def own(folder, **pace) -> fp.Session:
+    pace = fp.Buffered(**{"concurrency": 4, "size": 2, "timeout": 600, **pace})
+    return fp.Session(fp.Uniform(2), pace=pace, state=folder / "state", records=folder / "records")
+
+
+def handed_out(folder) -> fp.Session:
+    """A session that was killed when its second commit was handed out and not closed."""
+    session = own(folder)
+    for version in (1, 2):
+        for task in session.ask(NAMES)[:2]:
+            session.done(task.id, update=1.0)
+        commit = session.commit()
+        if version == 1:
+            commit.close()
+    kill(session)
+    return session
+
+
+def test_without_the_version_of_the_model_a_commit_that_was_handed_out_is_neither_lost_nor_used(tmp_path) -> None:
+    handed_out(tmp_path)
+    session = own(tmp_path)
+    for call in (lambda: session.ask(NAMES), lambda: session.done(0), session.commit):
+        with pytest.raises(fp.ContractError, match=r"session.resume\(version\) which version your model has: 1 or 2"):
+            call()
+    with pytest.raises(fp.StateError, match="the model has version 3, but the state continues after version 1 or 2"):
+        session.resume(3)
+    session.resume(2)
+    assert (session.version, session.roster.state.counts.sum()) == (2, 4)
+    session.ask(NAMES)
+    with pytest.raises(fp.StateError, match="version 1, but the state continues after version 2"):
+        session.resume(1)
+    session.close()
+    assert own(tmp_path).version == 2
+    assert store.read_selections(tmp_path / "records").to_pandas()["status"].tolist() == ["DONE"] * 4
+
+
+def test_with_the_model_of_before_it_has_not_taken_place(tmp_path) -> None:
+    handed_out(tmp_path)
+    session = own(tmp_path)
+    session.open()
+    session.resume(1)
+    assert (session.version, session.roster.state.counts.sum(), len(session.tasks)) == (1, 2, 2)
+    for task in session.tasks:
+        assert session.done(task.id, update=1.0) == DONE
+    commit = session.commit()
+    for task, _, weight in commit.parts():
+        assert weight == pytest.approx((1 + 1 - task.version) ** -0.5 / 2)
+    record = commit.close()
+    assert sorted(record.status.tolist()) == [DONE, DONE, LATE, LATE]
+    assert session.roster.state.counts.sum() == 4  # it was not told of the two that were lost
+
+
+def test_what_clients_have_counted_for_survives_without_the_lost_answers(tmp_path) -> None:
+    session = own(tmp_path, correct=True)
+    for _ in range(3):
+        for task in session.ask(NAMES):
+            session.done(task.id, update=1.0)
+        while commit := session.commit():
+            commit.close()
+    rates = session.stream.stream.rates
+    expected = dict(rates.sums), dict(rates.counts), dict(rates.shares), rates.answers
+    session.done(session.ask(NAMES)[0].id, update=1.0)  # it is lost
+    kill(session)
+    found = own(tmp_path, correct=True).stream.stream.rates
+    assert (found.sums, found.counts, found.shares, found.answers) == expected
+
+
+def test_a_full_disk_ends_no_training(tmp_path, monkeypatch, caplog) -> None:
+    session, full = own(tmp_path), [False]
+    append, dump = journal.Journal.append, memory.write_archive
+
+    def limited(call):
+        def wrapped(*args):
+            if full[0]:
+                raise OSError(28, "No space left on device")
+            return call(*args)
+
+        return wrapped
+
+    monkeypatch.setattr(journal.Journal, "append", limited(append))
+    monkeypatch.setattr(memory, "write_archive", limited(dump))
+
+    def play() -> None:
+        for task in session.ask(NAMES)[:2]:
+            session.done(task.id, update=1.0)
+        session.commit().close()
+
+    play()
+    full[0] = True
+    play()
+    assert (session.version, session.rounds_saved) == (2, 1)
+    assert "could not be saved (No space left on device)" in caplog.text
+    full[0] = False
+    session.ask(NAMES)
+    flying = session.tasks
+    assert session.rounds_saved == 2
+    kill(session)
+    again = own(tmp_path)
+    again.resume(2)
+    assert (again.version, again.tasks) == (2, flying)

@@ -6,7 +6,7 @@
         r.done(name, loss=0.7, seconds=3.1)             # or r.failed(name)
 
 `session` runs the rounds: enrol clients, choose, collect answers, let the policy learn, save. `round` is one round.
-Without rounds, `stream` asks and takes answers, `inflight` keeps them, `commit` is a move of the model for the user,
+Without rounds, `asking` asks and takes answers, `stream` keeps them, `commit` is a move of the model for the user,
 `move` what the policy learns of it, `ledger` what is on disk of the work in flight. `roster` has the enrolled clients,
 `enrolment` changes them; `view` is what the policy sees; `validation` and `reports` check what clients send;
 `late_updates` weighs updates of closed rounds; `storage` saves the rounds: `memory`, `journal` and `models` the state,

@@ -34,7 +34,7 @@ from fedpick.store.lock import FolderLock
 from fedpick.store.records import Record
 
 if TYPE_CHECKING:
-    from fedpick.server.stream import Streaming
+    from fedpick.server.stream import InFlight
 
 __all__ = ["Memory"]
 
@@ -56,7 +56,7 @@ class Memory:
         every: int,
         log: logging.Logger,
         models: Models | None = None,
-        work: "Streaming | None" = None,
+        work: "InFlight | None" = None,
     ) -> None:
         self.folder, self.roster, self.every, self.log, self.models = folder, roster, every, log, models
         self.work, self._pace = work, "rounds" if work is None else "buffered"
