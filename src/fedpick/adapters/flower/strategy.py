@@ -121,6 +121,8 @@ class Selected(Strategy):
         self._base = Base(base)
         if isinstance(self.session.pace, Buffered):
             self._base.check_buffered()
+            whole = too_few == "smaller"
+            require(whole, "Selected: too_few", too_few, "'smaller' under fp.Buffered, where there is no whole cohort")
         else:
             self._base.check_late(self.session.late.rounds)
         self._presence = Presence[int](self.session, describe == "ask", identity)
@@ -178,6 +180,9 @@ class Selected(Strategy):
         bound.apply_defaults()
         self._timeout = bound.arguments["timeout"]
         with self._aggregation.run(), self.session:
+            if self.session.memory is None or self.session.memory.models is None:
+                # Only a commit that is closed hands out its model, so it cannot be that of one that was interrupted.
+                self.session.resume(self.session.version)
             self._continue(bound)
             return Training(self, self._nodes.gated(unwrapped(grid)), bound.arguments).run()
 
@@ -217,6 +222,8 @@ class Selected(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let the policy choose the cohort, and the base configure its training."""
+        if isinstance(self.session.pace, Buffered):
+            raise ContractError("Selected: configure_train is for rounds, and there are none: call start()")
         deadline = self.session.deadline
         arrivals = grid.begin() if isinstance(grid, WatchedGrid) else Arrivals(limit=deadline)
         if self.session.current is not None:
