@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import (
     FedYogi,
     Strategy,
 )
+from optimisers import Optimiser
 
 import fedpick as fp
 from fedpick.flower import NotEnoughClientsError, Selected
@@ -87,29 +88,6 @@ def test_fedavg_weighs_by_the_examples_over_their_mean(clock: Clock) -> None:
     assert final(strategy)[0] == pytest.approx(sum(w * values[n] for w, n in zip(weights, names, strict=True)) / 2)
 
 
-class Twin:
-    """Server optimisers by their papers, with Flower's learning rates and round numbers."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind, self.x, self.m, self.v, self.round = kind, 0.0, 0.0, 0.0, 0
-
-    def move(self, change: float) -> None:
-        self.round += 1
-        beta_1, beta_2, eta, tau = 0.9, 0.99, 0.1, 1e-3
-        if self.kind == "FedAvgM":
-            self.m = 0.5 * self.m + change
-            self.x += 0.7 * self.m
-            return
-        self.m = beta_1 * self.m + (1 - beta_1) * change
-        if self.kind == "FedYogi":
-            self.v -= (1 - beta_2) * change**2 * np.sign(self.v - change**2)
-            self.x += 0.01 * self.m / (np.sqrt(self.v) + tau)
-            return
-        self.v = beta_2 * self.v + (1 - beta_2) * change**2
-        eta *= np.sqrt(1 - beta_2 ** (self.round + 1.0)) / (1 - beta_1 ** (self.round + 1.0))
-        self.x += eta * self.m / (np.sqrt(self.v) + tau)
-
-
 @pytest.mark.parametrize("refill", [1, 6])
 @pytest.mark.parametrize("make", [FedAdam, FedYogi, FedAvgM])
 def test_server_optimisers_get_the_change_of_each_version(clock: Clock, make: Any, refill: int) -> None:
@@ -120,7 +98,7 @@ def test_server_optimisers_get_the_change_of_each_version(clock: Clock, make: An
     strategy = selected(
         fp.Buffered(concurrency=6, size=2, timeout=60, refill=refill), base(make, **rates), limits=no_limit()
     )
-    twin, number = Twin(make.__name__), {}
+    twin, number = Optimiser(make.__name__), {}
     for record in play(strategy, grid, 12):
         number |= dict(enumerate(strategy.roster.names))
         done = [each for each in record.tasks if each.status == DONE]
