@@ -24,7 +24,7 @@ from fedpick.flower import Selected
 
 NODES, CRASHES, SLOW = 8, 3, 5  # the last two are partitions
 PACE = fp.Buffered(concurrency=4, size=2, timeout=60)
-BASES, VERSIONS = (FedAvg, FedAdam, FedYogi), 16
+BASES, VERSIONS = (FedAvg, FedAdam, FedYogi), 12
 
 
 def data(partition: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +52,7 @@ def train(message: Message, context: Context) -> Message:
     if partition == CRASHES:
         raise RuntimeError("this client always fails")
     if partition == SLOW:
-        time.sleep(1.0)
+        time.sleep(0.6)
     w, examples = message.content["arrays"]["w"].numpy(), len(data(partition)[1])
     metrics = MetricRecord({"num-examples": examples, "train_loss": float(partition)})
     record = ArrayRecord({"w": Array(descend(w, partition))})
