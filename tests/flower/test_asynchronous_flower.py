@@ -1,6 +1,7 @@
 """`Selected` with `fp.Buffered` on a grid in memory: who is asked when, what answers count as, what a restart finds."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from flwr.serverapp.strategy import (
 from optimisers import Optimiser
 
 import fedpick as fp
+import fedpick.flower
 from fedpick.flower import NotEnoughClientsError, Selected
 from fedpick.store import read_rounds, read_selections
 
@@ -387,3 +389,14 @@ PACE = fp.Buffered(concurrency=4, size=2)
 def test_what_needs_rounds_is_refused(make: Any, message: str) -> None:
     with pytest.raises(fp.FedpickError, match=message):
         make()
+
+
+def test_the_example_of_the_page_runs(clock: Clock, tmp_path: Any, monkeypatch: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "flower.md").read_text()
+    example = page.split("## Without rounds")[1].split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    grid = FakeGrid(clock, {node: adds(1.0, 1.0 + node % 5) for node in range(1, 41)})
+    names = {"fp": fp, "fedpick": fedpick, "FedAvg": FedAvg, "grid": grid, "arrays": model()}
+    exec(example.replace("num_rounds=200", "num_rounds=8"), names)
+    assert names["strategy"].round == 8
+    assert names["result"].arrays["w"].numpy()[0] > 4.0

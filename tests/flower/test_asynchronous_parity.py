@@ -73,7 +73,7 @@ def agree(script: Script, commits: int) -> int:
     return len(expected.commits)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(scripts())
 def test_flower_agrees_with_the_reference(script: Script) -> None:
     agree(script, 10)

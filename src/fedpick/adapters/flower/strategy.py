@@ -73,8 +73,9 @@ class Selected(Strategy):
             training or in evaluation. It is called for each connected client before each choice and each evaluation,
             so that a withdrawn approval counts from the next message on. None: all may.
         options: `fp.Session`'s state, model (kept by round, and given back in place of `initial_arrays` after a
-            restart), records, metrics, durations, context, late, limits, seed and deadline. The deadline also limits
-            evaluation; None: start's `timeout` is the limit.
+            restart), records, metrics, durations, context, late, limits, seed, pace and deadline. The deadline also
+            limits evaluation; None: start's `timeout` is the limit. With the pace `fp.Buffered`, training is
+            asynchronous: clients are asked when others have ended, and `start` counts versions of the model.
     """
 
     def __init__(
