@@ -109,8 +109,8 @@ class Selected(FedAvg):  # type: ignore[misc]
     ) -> None:
         if "pace" in kwargs:
             raise SettingError(
-                "Selected: pace has no place here, because NVFlare's FedAvg works in rounds: write those of fp.Rounds as "
-                "deadline= and late=; fp.Buffered works in fp.Session and with Flower"
+                "Selected: there is no pace here, because NVFlare's FedAvg works in rounds: write the settings of "
+                "fp.Rounds as deadline= and late=; fp.Buffered works in fp.Session and with Flower"
             )
         super().__init__(*args, **{"ignore_result_error": True} | kwargs)
         require(deadline >= 1, "Selected: deadline", deadline, "a whole number of seconds >= 1")

@@ -284,7 +284,7 @@ class Training:
     def configure(self, nodes: list[int], of: int) -> list[Message]:
         """The base's messages to these nodes with the present model, which the base may keep until it aggregates."""
         self._shown = version = self.session.version
-        shown = {SAMPLED: lambda asked, _: (SAMPLED, asked, of)}
+        shown = {SAMPLED: lambda asked, _: (SAMPLED, asked, of) if nodes else (f"{SAMPLED}, to have the model", 0, 0)}
         config = ConfigRecord(dict(self.train_config))  # the base writes into it, and messages that wait refer to it
         with corrected(shown), self.base.at_most(len(nodes), fraction_train=1.0):
             configure = self.base.original("configure_train")
