@@ -82,6 +82,11 @@ class FedCS(ByValue):
         return ("context",) if self._linear else ()
 
     @property
+    def rounds_only(self) -> str:
+        """With a deadline, which is that of a round."""
+        return "" if self.deadline is None else "its deadline is that of a round, and without rounds there is none"
+
+    @property
     def context(self) -> int | None:
         """Number of columns of that context, if known."""
         if not self._linear or callable(self.theta):

@@ -34,7 +34,7 @@ from fedpick.store.lock import FolderLock
 from fedpick.store.records import Record
 
 if TYPE_CHECKING:
-    from fedpick.server.stream import Streaming
+    from fedpick.server.stream import InFlight
 
 __all__ = ["Memory"]
 
@@ -56,7 +56,7 @@ class Memory:
         every: int,
         log: logging.Logger,
         models: Models | None = None,
-        work: "Streaming | None" = None,
+        work: "InFlight | None" = None,
     ) -> None:
         self.folder, self.roster, self.every, self.log, self.models = folder, roster, every, log, models
         self.work, self._pace = work, "rounds" if work is None else "buffered"
@@ -172,7 +172,7 @@ class Memory:
     def journaled(self) -> list[Record]:
         """The records of the rounds in the journal."""
         if self.work is not None:
-            return self._careful(records_of, self.work.pace, self._entries()) + self.work.rolled
+            return self._careful(records_of, self.work.pace, self._entries()) + self.work.take_rolled()
         return [self._careful(record_of, *entry) for entry in self._entries()]
 
     def _check_pace(self, found: object) -> None:

@@ -3,6 +3,7 @@
 Clients are numbers here (`Roster.numbers`), which stay the same when others leave.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,10 +21,10 @@ __all__ = ["Move", "find"]
 
 def find(roster: Roster, numbers: Sequence[Any]) -> Ints:
     """The indices of the clients with these numbers; -1: has left."""
-    wanted, known = np.array(numbers, dtype=np.int64), np.array(roster.numbers, dtype=np.int64)
-    at = np.searchsorted(known, wanted)  # numbers ascend with the index
-    found: Ints = np.where(np.append(known, -1)[at] == wanted, at, -1)
-    return found
+    known = roster.numbers  # they ascend; there may be a million
+    at = [bisect_left(known, number) for number in numbers]
+    found = [k if k < len(known) and known[k] == number else -1 for k, number in zip(at, numbers, strict=True)]
+    return np.array(found, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from fedpick.engine.paces import Buffered, Pace, Rounds
 from fedpick.policies.text import label
 from fedpick.server import validation
 from fedpick.server.alarms import Alarms
+from fedpick.server.asking import Streaming
 from fedpick.server.commit import Commit, Work, finite
 from fedpick.server.continuity import Continuity
 from fedpick.server.delay import Delay
@@ -44,7 +45,6 @@ from fedpick.server.settings import (
 )
 from fedpick.server.sizes import Sizes
 from fedpick.server.storage import Storage
-from fedpick.server.stream import Streaming
 from fedpick.server.view import Eligible, listed, view_of
 from fedpick.store.records import FRESH, Record, late_uses, packed, packed_chances
 

@@ -79,11 +79,6 @@ class Storage:
         records = "not written" if self.records is None else self.records.resolve()
         return f"state: {state}; model: {model}; records: {records}"
 
-    @property
-    def opened(self) -> bool:
-        """Whether the folders are locked."""
-        return self._closing is not None
-
     def open(self) -> None:
         """Lock the folders, and begin to serve the metrics."""
         self._check_process()
