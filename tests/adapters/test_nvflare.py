@@ -199,6 +199,8 @@ def test_messages_live_a_whole_number_of_seconds(monkeypatch, late, expected):
 def test_what_nvflare_cannot_give_is_said_when_the_job_is_made():
     with pytest.raises(fp.errors.MissingError, match="PowerOfChoice needs probe"):
         Selected(policy=fp.PowerOfChoice(cohort_size=2, candidates=4))
+    with pytest.raises(fp.errors.SettingError, match=r"NVFlare's FedAvg works in rounds: .*; fp\.Buffered works in"):
+        Selected(policy=fp.Uniform(2), pace=fp.Buffered(concurrency=2, size=1))
     with pytest.raises(fp.errors.SettingError, match="deadline = 0"):
         Selected(policy=fp.Uniform(cohort_size=2), deadline=0)
     with pytest.raises(fp.errors.SettingError, match="durations = 'mine', but must be one of arrival, reported"):

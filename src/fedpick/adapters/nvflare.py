@@ -17,7 +17,7 @@ from fedpick._support.user_code import is_reference, load
 from fedpick.adapters.quorum import Quorum
 from fedpick.adapters.round import FrameworkRound
 from fedpick.adapters.updates import Arrays, Update, moves, onto
-from fedpick.core.errors import ContractError, MissingError, require
+from fedpick.core.errors import ContractError, MissingError, SettingError, require
 from fedpick.core.protocol import Policy, traits
 from fedpick.core.types import Clients, Status
 from fedpick.server.late_updates import LateUpdate
@@ -107,6 +107,11 @@ class Selected(FedAvg):  # type: ignore[misc]
         eligible: str | Eligible | None = None,
         **kwargs: Any,
     ) -> None:
+        if "pace" in kwargs:
+            raise SettingError(
+                "Selected: there is no pace here, because NVFlare's FedAvg works in rounds: write the settings of "
+                "fp.Rounds as deadline= and late=; fp.Buffered works in fp.Session and with Flower"
+            )
         super().__init__(*args, **{"ignore_result_error": True} | kwargs)
         require(deadline >= 1, "Selected: deadline", deadline, "a whole number of seconds >= 1")
         lacks = dict.fromkeys(

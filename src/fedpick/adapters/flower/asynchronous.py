@@ -23,8 +23,8 @@ from fedpick.adapters.flower.models import arrays_of
 from fedpick.adapters.updates import moves, onto
 from fedpick.core.errors import ContractError, FedpickError
 from fedpick.engine.paces import Buffered
+from fedpick.engine.stream import Stream
 from fedpick.server.commit import Commit, Used, Work
-from fedpick.server.validation import printable
 
 if TYPE_CHECKING:
     from fedpick.adapters.flower.strategy import Selected
@@ -136,10 +136,9 @@ class Training:
         self.selected, self.session, self.base, self.grid = selected, selected.session, selected._base, grid
         self.model: ArrayRecord = given["initial_arrays"]
         self.versions = int(given["num_rounds"])
-        pace, streaming = self.session.pace, self.session.stream
+        pace = self.session.pace
         assert isinstance(pace, Buffered)
-        assert streaming is not None
-        self.pace, self.stream = pace, streaming.stream  # the stream is only looked at
+        self.pace = pace
         self.train_config, self.evaluate_config = (
             given[name] or ConfigRecord() for name in ("train_config", "evaluate_config")
         )
@@ -152,6 +151,12 @@ class Training:
         self._alone = monotonic()  # when somebody was last there, or at work
         self._found: Set[str] = frozenset()  # who was there when clients were last asked
         self._ended = -1  # tasks that had ended then
+
+    @property
+    def stream(self) -> Stream:
+        """The work in flight, to look at."""
+        assert self.session.stream is not None
+        return self.session.stream.stream
 
     @property
     def played(self) -> int:
@@ -188,10 +193,10 @@ class Training:
             )
 
     def give_up(self) -> None:
-        """End the tasks of an earlier run: Flower has deleted their messages, or refuses the replies to them."""
-        if lost := self.session.give_up([task.id for task in self.session.tasks]):
-            text = "%d tasks were in flight when the last run ended, and are given up (the policy is not told): %s"
-            log.warning(text, len(lost), ", ".join(printable(task.name) for task in lost[:10]))
+        """End the tasks of an earlier start: Flower does not hand over the replies to the messages of another run."""
+        if tasks := self.session.tasks:
+            log.info("%d tasks were in flight when the last run ended", len(tasks))
+            self.session.give_up([task.id for task in tasks])
 
     def commit(self) -> None:
         """Let the model move if it may and is still to."""
@@ -279,7 +284,7 @@ class Training:
     def configure(self, nodes: list[int], of: int) -> list[Message]:
         """The base's messages to these nodes with the present model, which the base may keep until it aggregates."""
         self._shown = version = self.session.version
-        shown = {SAMPLED: lambda asked, _: (SAMPLED, asked, of)}
+        shown = {SAMPLED: lambda asked, _: (SAMPLED, asked, of) if nodes else (f"{SAMPLED}, to have the model", 0, 0)}
         config = ConfigRecord(dict(self.train_config))  # the base writes into it, and messages that wait refer to it
         with corrected(shown), self.base.at_most(len(nodes), fraction_train=1.0):
             configure = self.base.original("configure_train")

@@ -73,8 +73,9 @@ class Selected(Strategy):
             training or in evaluation. It is called for each connected client before each choice and each evaluation,
             so that a withdrawn approval counts from the next message on. None: all may.
         options: `fp.Session`'s state, model (kept by round, and given back in place of `initial_arrays` after a
-            restart), records, metrics, durations, context, late, limits, seed and deadline. The deadline also limits
-            evaluation; None: start's `timeout` is the limit.
+            restart), records, metrics, durations, context, late, limits, seed, pace and deadline. The deadline also
+            limits evaluation; None: start's `timeout` is the limit. With the pace `fp.Buffered`, training is
+            asynchronous: clients are asked when others have ended, and `start` counts versions of the model.
     """
 
     def __init__(
@@ -122,6 +123,8 @@ class Selected(Strategy):
         self._base = Base(base)
         if isinstance(self.session.pace, Buffered):
             self._base.check_buffered()
+            whole = too_few == "smaller"
+            require(whole, "Selected: too_few", too_few, "'smaller' under fp.Buffered, where there is no whole cohort")
         else:
             self._base.check_late(self.session.late.rounds)
         self._presence = Presence[int](self.session, describe == "ask", identity)
@@ -179,6 +182,9 @@ class Selected(Strategy):
         bound.apply_defaults()
         self._timeout = bound.arguments["timeout"]
         with self._aggregation.run(), self.session:
+            if self.session.memory is None or self.session.memory.models is None:
+                # Only a commit that is closed hands out its model, so it cannot be that of one that was interrupted.
+                self.session.resume(self.session.version)
             self._continue(bound)
             return Training(self, self._nodes.gated(unwrapped(grid)), bound.arguments).run()
 
@@ -218,6 +224,8 @@ class Selected(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let the policy choose the cohort, and the base configure its training."""
+        if isinstance(self.session.pace, Buffered):
+            raise ContractError("Selected: configure_train is for rounds, and there are none: call start()")
         deadline = self.session.deadline
         arrivals = grid.begin() if isinstance(grid, WatchedGrid) else Arrivals(limit=deadline)
         if self.session.current is not None:
