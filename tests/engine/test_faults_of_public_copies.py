@@ -10,10 +10,12 @@ import pytest
 from asynchronous import FedAsync, Script, play
 from asynchronous_scripts import listed, steps
 from simulated import simulated
+from streamed import streamed
 
 from fedpick import Status
 
-PLAYERS = {"reference": play, "simulator": simulated}  # all that play a Script by the rules
+# All that play a Script by the rules. In the simulator nobody answers twice; to the engine alone they do.
+PLAYERS = {"reference": play, "simulator": simulated, "engine": streamed}
 
 
 @pytest.fixture(params=PLAYERS.values(), ids=PLAYERS)
