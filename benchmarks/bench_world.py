@@ -79,7 +79,7 @@ def large(name: str, clients: int, rounds: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """A policy that takes the next clients of a list, all of whom are idle: what is left is the time of the run."""
+    """A policy that takes the next clients of a list: what is left is the time of the run."""
 
     cohort_size: int
     order: np.ndarray
@@ -89,10 +89,11 @@ class Listed:
         """Nothing is learned."""
 
     def select(self, state: None, view: fp.View, rng: np.random.Generator) -> fp.Choice:
-        """The next ones."""
-        first = self.at[0]
-        self.at[0] += view.wanted or 0
-        return fp.Choice(self.order[np.arange(first, self.at[0]) % len(self.order)])
+        """The next ones that are idle."""
+        next_ones = self.order[np.arange(self.at[0], self.at[0] + 2 * (view.wanted or 0)) % len(self.order)]
+        idle = np.flatnonzero(view.available[next_ones])[: view.wanted]
+        self.at[0] += int(idle[-1]) + 1
+        return fp.Choice(next_ones[idle])
 
     def observe(self, state: None, view: fp.View, choice: fp.Choice, outcome: fp.Outcome) -> None:
         """Nothing is learned."""

@@ -131,14 +131,14 @@ class Chooses:
         return state
 
 
-def run_of(script: Script) -> tuple[fp.Run, Asked]:
-    """The same script in the simulator."""
-    asked, mixing = Asked(), script.mixing
+def pace_of(script: Script) -> fp.Buffered:
+    """The settings of the server."""
+    mixing = script.mixing
     how: dict[str, Any] = {"every": script.every, "bound": script.bound}
     how["size"] = script.size if script.every is None and script.bound is None else None
     if mixing is not None:
         how |= {"mixing": mixing.kind, "alpha": mixing.alpha, "power": mixing.p, "slope": mixing.g, "hinge": mixing.h}
-    pace = (fp.Buffered if script.decay is root else AsScripted)(
+    found = (fp.Buffered if script.decay is root else AsScripted)(
         script.concurrency,
         timeout=script.timeout,
         oldest=script.oldest,
@@ -147,6 +147,14 @@ def run_of(script: Script) -> tuple[fp.Run, Asked]:
         wait=grid(script),
         **how,
     )
+    if isinstance(found, AsScripted):
+        object.__setattr__(found, "decay", script.decay)
+    return found
+
+
+def run_of(script: Script) -> tuple[fp.Run, Asked]:
+    """The same script in the simulator."""
+    asked, pace = Asked(), pace_of(script)
     world = fp.World(
         fp.Clients(script.sizes or np.ones(script.clients)),
         availability=There(script),
@@ -154,8 +162,6 @@ def run_of(script: Script) -> tuple[fp.Run, Asked]:
         latency=Takes(script=script, asked=asked),
         deadline=None,
     )
-    if isinstance(pace, AsScripted):
-        object.__setattr__(pace, "decay", script.decay)
     trainer, clock = Learns(script, asked, "fedavg" if script.sized else "mean"), []
     clock.append(fp.Run(Chooses(script.concurrency, script, asked, clock), world, 0, trainer, pace=pace))
     return clock[0], asked

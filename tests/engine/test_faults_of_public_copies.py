@@ -8,12 +8,14 @@ import math
 import numpy as np
 import pytest
 from simulated import simulated
+from streamed import streamed
 
 from asynchronous import FedAsync, Script, play
 from asynchronous_scripts import listed, steps
 from fedpick import Status
 
-PLAYERS = {"reference": play, "simulator": simulated}  # all that play a Script by the rules
+# All that play a Script by the rules. In the simulator nobody answers twice; to the engine alone they do.
+PLAYERS = {"reference": play, "simulator": simulated, "engine": streamed}
 
 
 @pytest.fixture(params=PLAYERS.values(), ids=PLAYERS)

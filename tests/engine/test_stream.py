@@ -1,9 +1,13 @@
 """Asynchronous runs agree with the slow reference: the same tasks, times, versions, staleness, weights and models."""
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from simulated import grid, run_of
+from streamed import streamed
 
 import fedpick as fp
 from asynchronous import Script, play
@@ -59,6 +63,40 @@ def test_runs_agree_with_the_reference(script: Script) -> None:
 @given(scripts())
 def test_a_thousand_scripts_agree_with_the_reference(script: Script) -> None:
     agree(script, 20)
+
+
+def same(script: Script, commits: int) -> Counter:
+    """Compare the engine alone with the reference, double and unknown answers included; returns what happened."""
+    expected, found = play(script, commits), streamed(script, commits)
+    for name in ("version", "time", "asked", "flying"):
+        assert [getattr(each, name) for each in found.commits] == [getattr(each, name) for each in expected.commits]
+    assert len(found.ended) == len(expected.ended)
+    for mine, theirs in zip(found.ended, expected.ended, strict=True):
+        assert mine.weight == pytest.approx(theirs.weight, rel=1e-12)
+        assert replace(mine, weight=0.0) == replace(theirs, weight=0.0)
+    for mine, theirs in zip(found.commits, expected.commits, strict=True):
+        np.testing.assert_allclose(mine.model, theirs.model, rtol=1e-9, atol=1e-12)
+    assert (found.asks, found.ignored) == (expected.asks, expected.ignored)
+    return Counter({"ignored": len(found.ignored), **Counter(each.status.name for each in found.ended)})
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scripts())
+def test_the_engine_alone_agrees_with_the_reference(script: Script) -> None:
+    same(script, 12)
+
+
+@pytest.mark.slow
+def test_the_engine_alone_agrees_with_the_reference_on_a_thousand_scripts() -> None:
+    seen: Counter = Counter()
+
+    @settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(scripts())
+    def examples(script: Script) -> None:
+        seen.update(same(script, 20))
+
+    examples()
+    assert min(seen[name] for name in ("ignored", "DONE", "LATE", "FAILED")) >= 500, seen
 
 
 def test_a_second_answer_and_one_to_no_task_count_for_nothing_but_traffic() -> None:

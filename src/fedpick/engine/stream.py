@@ -6,9 +6,9 @@ buffer moves the model before the next one is judged, so its staleness is final 
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from fedpick.engine.flight import Client
 from fedpick.engine.paces import Buffered
 from fedpick.engine.rates import Rates
 
-__all__ = ["Ended", "Job", "Stream", "stream_bases"]
+__all__ = ["Ended", "Job", "Stream", "TaskCall", "stream_bases"]
 
 
 def stream_bases(choice: Choice, clients: Clients, sized: bool, correct: bool = False) -> Floats:
@@ -69,6 +69,24 @@ class Job:
     inclusion: float = np.nan
     base: float = 1.0
     kept: tuple[tuple[str, float], ...] = ()
+
+
+class TaskCall(NamedTuple):
+    """Tasks that are trained in one call: the arguments of a trainer's `train_tasks`.
+
+    Args:
+        models: by version.
+        tasks: each with its client and the version that it starts from.
+        epochs: of each client.
+        rngs: a stream of random numbers for each task.
+        most: tasks that may be trained in one call at most.
+    """
+
+    models: Mapping[int, Any]
+    tasks: Sequence[Job]
+    epochs: Floats
+    rngs: Sequence[np.random.Generator]
+    most: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
 from fedpick._support.text import make
 from fedpick.core.errors import ContractError, require, unknown_name
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
-from fedpick.engine.stream import Job
+from fedpick.engine.stream import Job, TaskCall
 from fedpick.engine.weights import bases
 from fedpick.learn import batches
 from fedpick.learn.aggregation import AGGREGATIONS, Memory
@@ -24,6 +23,7 @@ from fedpick.learn.jax.forms import FORMS, SERVERS, Server, form_of
 from fedpick.learn.jax.models import Model, check_outputs
 from fedpick.learn.jax.reports import OF_DATA, REPORTS, check_reports, gives, of_data, of_server, vectors
 from fedpick.learn.measures import Metric, check_metrics
+from fedpick.learn.tasks import train_calls
 
 __all__ = ["Trainer"]
 
@@ -159,6 +159,11 @@ class Trainer(Evaluation):
         times = np.array([epochs[at].max(initial=1)]).astype(np.int64)
         return int(batches.steps_of(np.array([self.data.sizes.max()]), times, self.batch, self.steps)[0])
 
+    def steps_for(self, longest: int) -> int:
+        """Steps of a call in which a client takes up to so many: the most so far, because a new number is compiled."""
+        self._padded = self._padded[0], max(longest, self._padded[1])
+        return self._padded[1]
+
     def draw(self, ids: Ints, at: Ints, epochs: Floats, round: int, rng: np.random.Generator) -> Batches:
         """Batches, dropout keys and rates of the clients that train, padded to the largest shape seen so far."""
         devices = self.backend.devices
@@ -215,36 +220,7 @@ class Trainer(Evaluation):
 
         A task's batches come from its own stream, so they do not depend on which tasks are trained together.
         """
-        ids, versions = (np.array([getattr(task, name) for task in tasks]) for name in ("client", "version"))
-        devices, at, nth = self.backend.devices, np.arange(len(ids)), sorted(set(versions.tolist()))
-        lanes = -(-max(most, len(ids)) // devices) * devices
-        self._padded = max(lanes, self._padded[0]), max(self.longest(at, epochs), self._padded[1])
-        drawn = Batches.empty(lanes, self._padded[1], self.batch)
-        for i, (version, rng) in enumerate(zip(versions.tolist(), rngs, strict=True)):
-            one = slice(i, i + 1)
-            self.draw_into(drawn.part(one), ids[one], at[:1], epochs[one], version + 1, rng)
-        owner = np.zeros(lanes, np.int32)
-        owner[: len(ids)] = np.searchsorted(nth, versions)
-        stacked = [models[version]["params"] for version in nth]
-        stacked += [stacked[-1]] * (
-            max(4, 1 << (len(nth) - 1).bit_length()) - len(nth)
-        )  # a new number is compiled anew
-        trained = self.train_all(self.backend.stack(stacked), drawn, owner)
-        loss, norm = np.asarray(trained.loss), np.asarray(trained.norm)
-        parts = [np.flatnonzero(versions == version) for version in nth]
-        found = []
-        for version, slots in zip(nth, parts, strict=True):
-            delta = self.backend.rows(trained.delta, slots)
-            mine, sent = LocalResults(delta, loss[slots], norm[slots]), models[version]["params"]
-            updates = self.updates(sent, mine, at[: len(slots)], len(slots), at[: len(slots)])
-            found.append(self.with_reports(sent, updates, ids[slots], at[: len(slots)], version + 1))
-        back = np.argsort(np.concatenate(parts))
-        reports = {
-            name: np.concatenate([np.asarray(u.reports[name]) for u in found])[back] for name in found[0].reports
-        }
-        valid = np.concatenate([np.asarray(u.valid) for u in found])[back]
-        rows = {f"delta/{i}": np.asarray(leaf)[at] for i, leaf in enumerate(jax.tree.leaves(trained.delta))}
-        return Updates(loss[at], reports, None, valid), rows
+        return train_calls([self], [TaskCall(models, tasks, epochs, rngs, most)])[0]
 
     def move(self, model: Any, rows: Mapping[str, Any], weights: Floats, sent: Any = None) -> Any:
         """The model after these updates, which `train_tasks` gave; see `fedpick.simulate.abilities.StreamTrainer`."""

@@ -1,4 +1,4 @@
-"""Asynchronous training on a virtual clock; start reading at `play_commit`.
+"""Asynchronous training on a virtual clock; start reading at `steps`.
 
 What an answer counts as and when the model moves are rules of `fedpick.engine.stream`; what the policy sees and learns
 is one of `fedpick.engine.asking`. Here are the clock, the world, and the trainer's calls: a task is trained when the
@@ -12,7 +12,7 @@ What happens in a world by rounds (availability that is drawn, spells of failure
 import heapq
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,18 +21,18 @@ import numpy as np
 from fedpick.core import rng as rngs
 from fedpick.core.errors import FedpickError
 from fedpick.core.protocol import Policy, Trainer
-from fedpick.core.types import Choice, Ints, Status, View
+from fedpick.core.types import Choice, Ints, Status, Updates, View
 from fedpick.engine.asking import Asker, Marks, lessons, outcome_of, tell
 from fedpick.engine.cohort import possible
 from fedpick.engine.paces import Buffered
-from fedpick.engine.stream import Ended, Job, Stream, stream_bases
+from fedpick.engine.stream import Ended, Job, Stream, TaskCall, stream_bases
 from fedpick.simulate.abilities import StreamTrainer
 from fedpick.simulate.round import described, evaluate
 from fedpick.store.checkpoint import RunState, StreamState, Trained
 from fedpick.store.records import Record, packed, presence
 from fedpick.worlds import Draw, World
 
-__all__ = ["begin", "play_commit"]
+__all__ = ["Found", "begin", "play_commit", "steps"]
 
 LOOKS = 10_000  # in a row at which nobody could be asked and nothing was in flight: then nothing will ever happen
 IN_VAIN = 1_000  # times the concurrency: tasks that ended in a row, none of which is used
@@ -43,14 +43,36 @@ def begin(pace: Buffered, world: World) -> StreamState:
     return StreamState(Stream(pace), np.zeros(len(world.clients), dtype=np.int64))
 
 
+Found = tuple[Updates, Mapping[str, Any], float]  # what `train_tasks` gave, and the real seconds that it took
+
+
 def play_commit(
     policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None, pace: Buffered
 ) -> Record:
     """Play until the model moves next; changes `state` in place."""
+    play = steps(policy, world, state, seed, trainer, pace)
+    try:
+        call = next(play)
+        while True:
+            assert isinstance(trainer, StreamTrainer)  # nothing else has tasks trained
+            start = time.perf_counter()
+            updates, rows = trainer.train_tasks(*call)
+            call = play.send((updates, rows, time.perf_counter() - start))
+    except StopIteration as end:
+        record: Record = end.value
+        return record
+
+
+def steps(
+    policy: Policy[Any], world: World, state: RunState, seed: int, trainer: Trainer | None, pace: Buffered
+) -> Generator[TaskCall, Found, Record]:
+    """As `play_commit`, but the caller trains: tasks of several runs may be trained in one call."""
     assert state.stream is not None  # see Run
     play = _Play(policy, world, state, seed, trainer, pace, state.stream)
     looks = 0
     while True:
+        while (call := play.untrained()) is not None:
+            play.learn(call, *(yield call))
         if play.answers() or play.times_out():
             return play.move()
         play.ask()
@@ -108,7 +130,8 @@ class _Play:
         agenda, stream = self.flow.agenda, self.stream
         while agenda and agenda[0][0] <= self.now:
             id = heapq.heappop(agenda)[1]
-            loss, usable = self.trained(id) if self.learner is not None else (None, True)
+            known = self.flow.trained[id] if self.learner is not None else None
+            loss, usable = (None, True) if known is None else (known.loss, known.usable)
             self.marks.ended(stream.flying[id].client)
             stream.arrive(id, self.now, loss, usable)
             if stream.full:
@@ -167,28 +190,26 @@ class _Play:
         if self.learner is not None and comes.any():
             flow.models.setdefault(self.stream.version, self.state.model)
 
-    def trained(self, id: int) -> tuple[float, bool]:
-        """The loss of a task's update, and whether it can be used; trains all that are in flight if it is not yet."""
-        assert self.learner is not None
-        known = self.flow.trained
-        if id not in known:
-            start = time.perf_counter()
-            coming = sorted({id, *(each for _, each in self.flow.agenda)}.difference(known))
-            tasks = [self.stream.flying[each] for each in coming]
-            ids = np.array([task.client for task in tasks], dtype=np.int64)
-            updates, rows = self.learner.train_tasks(
-                self.flow.models,
-                tasks,
-                self.state.world.epochs[ids],
-                [rngs.stream(self.seed, task.id, "train task") for task in tasks],
-                self.pace.concurrency,
-            )
-            usable = possible(np.asarray(updates.loss)) & (True if updates.valid is None else updates.valid)
-            for at, task in enumerate(tasks):
-                mine, reports = ({k: v[at] for k, v in part.items()} for part in (rows, updates.reports))
-                known[task.id] = Trained(float(updates.loss[at]), bool(usable[at]), mine, reports)
-            self.wall["training"] += time.perf_counter() - start
-        return known[id].loss, known[id].usable
+    def untrained(self) -> TaskCall | None:
+        """All that is in flight and not trained yet, if an answer of it is due; None: nothing has to be trained."""
+        agenda, known = self.flow.agenda, self.flow.trained
+        if self.learner is None or not agenda or agenda[0][0] > self.now:
+            return None
+        if all(id in known for due, id in agenda if due <= self.now):
+            return None
+        coming = sorted({id for _, id in agenda}.difference(known))
+        tasks = [self.stream.flying[id] for id in coming]
+        ids = np.array([task.client for task in tasks], dtype=np.int64)
+        rngs_of = [rngs.stream(self.seed, task.id, "train task") for task in tasks]
+        return TaskCall(self.flow.models, tasks, self.state.world.epochs[ids], rngs_of, self.pace.concurrency)
+
+    def learn(self, call: TaskCall, updates: Updates, rows: Mapping[str, Any], seconds: float) -> None:
+        """Keep what these tasks will answer."""
+        usable = possible(np.asarray(updates.loss)) & (True if updates.valid is None else updates.valid)
+        for at, task in enumerate(call.tasks):
+            mine, reports = ({k: v[at] for k, v in part.items()} for part in (rows, updates.reports))
+            self.flow.trained[task.id] = Trained(float(updates.loss[at]), bool(usable[at]), mine, reports)
+        self.wall["training"] += seconds
 
     def wait(self) -> None:
         """Advance the clock to the next moment at which something happens."""

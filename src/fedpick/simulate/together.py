@@ -18,15 +18,17 @@ from fedpick._support import devices
 from fedpick.core.errors import SettingError
 from fedpick.core.types import Choice, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Dataset
-from fedpick.engine.paces import Rounds
+from fedpick.engine.paces import Buffered, Rounds
 from fedpick.learn.backend import Examples, LocalResults, Scores
 from fedpick.learn.batches import Batches
 from fedpick.learn.jax import payload
 from fedpick.learn.jax.reports import needs_vectors
+from fedpick.learn.tasks import train_calls
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import late
 from fedpick.simulate.round import Work, choose, close, settle, train, work
 from fedpick.simulate.run import Run
+from fedpick.simulate.stream import Found, steps
 from fedpick.store.records import Record
 
 __all__ = ["RunError", "aggregate_together", "blame", "difference", "play_together", "train_together"]
@@ -233,7 +235,8 @@ def _fetch(launched: Launched, runs: int) -> list[dict[str, Scores]]:
 def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
     """Play runs together up to and including round `until`; yields their records, round by round.
 
-    Each run gives the same result as alone, except for rounding differences of products in a larger stack.
+    Each run gives the same result as alone, except for rounding differences of products in a larger stack. Under
+    `fp.Buffered`, versions of the model take the place of rounds.
     """
     trainers = [run.trainer for run in runs if isinstance(run.trainer, Trainer)]
     if not runs or len(trainers) < len(runs):
@@ -241,9 +244,13 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
     if len({run.state.round for run in runs}) != 1:
         raise SettingError("runs played together must be in the same round; first play those behind separately")
     paces = [run.pace for run in runs if isinstance(run.pace, Rounds)]
-    if len(paces) < len(runs):
-        raise SettingError("runs played together must be in rounds (fp.Rounds); play asynchronous ones separately")
+    if 0 < len(paces) < len(runs):
+        raise SettingError(
+            "runs played together must all be in rounds (fp.Rounds), or none; play the others separately"
+        )
     _settle(trainers)
+    if not paces:
+        yield from _play_streams(runs, trainers, until)
     while runs[0].state.round < until:
         start = time.perf_counter()
         chosen = []
@@ -287,3 +294,27 @@ def play_together(runs: Sequence[Run], until: int) -> Iterator[list[Record]]:
             replace(record, metrics=trainer.figures(score) | trainer.measured(model, record.round))
             for trainer, record, score, model in zip(trainers, records, scores, after, strict=True)
         ]
+
+
+def _play_streams(runs: Sequence[Run], trainers: Sequence[Trainer], until: int) -> Iterator[list[Record]]:
+    """Asynchronous runs, version by version: what those that wait for answers have in flight is trained in one call."""
+    while runs[0].state.round < until:
+        plays = []
+        for run in runs:
+            assert isinstance(run.pace, Buffered)  # see play_together
+            plays.append(steps(run.policy, run.world, run.state, run.seed, run.trainer, run.pace))
+        answers: dict[int, Found | None] = dict.fromkeys(range(len(runs)))
+        records: dict[int, Record] = {}
+        while answers:
+            calls = {}
+            for r, answer in answers.items():
+                with blame(r):
+                    try:
+                        calls[r] = next(plays[r]) if answer is None else plays[r].send(answer)
+                    except StopIteration as end:
+                        records[r] = end.value
+            start = time.perf_counter()
+            found = train_calls([trainers[r] for r in calls], list(calls.values())) if calls else []
+            share = (time.perf_counter() - start) / max(len(calls), 1)
+            answers = {r: (*each, share) for r, each in zip(calls, found, strict=True)}
+        yield [records[r] for r in range(len(runs))]

@@ -53,8 +53,8 @@ def _groups(runs: Sequence[OpenRun]) -> list[list[OpenRun]]:
         trainer = run.simulation.trainer
         for group in groups:
             other = group[0].simulation.trainer
-            if not all(isinstance(each.simulation.pace, Rounds) for each in (run, group[0])):
-                continue  # asynchronous runs are in no round together
+            if len({isinstance(each.simulation.pace, Rounds) for each in (run, group[0])}) > 1:
+                continue  # a move of the model is no round
             if isinstance(trainer, Trainer) and isinstance(other, Trainer) and difference(other, trainer) is None:
                 group.append(run)
                 break
