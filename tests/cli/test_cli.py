@@ -434,6 +434,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(call, tmp_path, arguments, says):
     (tmp_path / "bad.toml").write_text('polciy = "uniform"\n')
     (tmp_path / "broken.py").write_text("class\n")
     (tmp_path / "full").mkdir()
+    (tmp_path / "None").mkdir()  # is not meant where no file is given
     (tmp_path / "full/thesis.tex").write_text("{}")
     code, out, err = call(*arguments)
     assert code == 2

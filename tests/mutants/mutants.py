@@ -37,7 +37,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 from changes import Mutant, everything, functions_of  # noqa: E402
-from serve import LONG, compiled, replaced  # noqa: E402
+from serve import COMPILING, LONG, compiled, replaced  # noqa: E402
 
 KEPT = ROOT / ".cache" / "mutants"
 HOMES = {"adapters": ("adapters", "flower"), "flower": ("flower", "adapters"), "nvflare": ("adapters",)}
@@ -63,6 +63,23 @@ def text(path: str) -> str:
 @cache
 def owners(path: str) -> dict[int, str]:
     return functions_of(text(path).encode())
+
+
+@cache
+def native_functions(source: str) -> set[str]:
+    """The functions of a module that Numba compiles: decorated with `native` or a form of it, or given to it."""
+    body = ast.parse(source).body
+    makers = {"native", "Native"}
+    for node in body:
+        if isinstance(node, ast.Assign) and "Native" in ast.unparse(node.value):
+            makers |= {ast.unparse(target) for target in node.targets}
+    found = set()
+    for node in ast.walk(ast.Module(body, [])):
+        if isinstance(node, ast.FunctionDef):
+            found |= {node.name for each in node.decorator_list if ast.unparse(each).split("(")[0] in makers}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in makers and node.args:
+            found.add(ast.unparse(node.args[0]))
+    return found
 
 
 def statement(path: str, line: int) -> set[int]:
@@ -118,10 +135,9 @@ class Suite:
 
     def native(self, mutant: Mutant) -> bool:
         """Does Numba compile it? It then keeps the code, and coverage sees nothing."""
-        if "native" not in text(mutant.path):
-            return False
         name = mutant.function.split(".")[0]
-        return not name or re.search(rf"@native\ndef {name}\(|\({name}[,)]", text(mutant.path)) is not None
+        compiled = native_functions(text(mutant.path))
+        return name in compiled or (not name and bool(compiled))
 
     def way(self, mutant: Mutant) -> str:
         """Whether functions can be patched, or the module must be imported changed."""
@@ -210,7 +226,7 @@ class Player:
         before, after = sources(mutant)
         request = {"path": mutant.path, "before": before, "after": after, "way": way, "tests": tests, "skip": []}
         native = self.suite.native(mutant) and more.get("after", after) is not None
-        limit = self.most + LONG + 10 + 90 * native  # seconds to compile
+        limit = self.most + LONG + 10 + COMPILING * native
         return self.servers[way].ask(**{**request, "native": native, "most": self.most, "limit": limit, **more})
 
     def play(self, mutant: Mutant) -> dict[str, Any]:

@@ -33,6 +33,7 @@ KEPT = ROOT / ".cache" / "mutants"
 QUICK = ["-q", "-m", "not slow", "-p", "mutants_plugin", "-p", "no:cacheprovider"]
 QUICK += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of plugins that are imported before
 LONG = 30  # seconds of processor time after which a single quick test counts as endless
+COMPILING = 120  # seconds more where Numba compiles what was changed
 STILL = 60  # seconds without any processor time, after which a process that does not want any counts as stuck
 Request = dict[str, Any]
 answer_to = -1  # in a fork: where its answer is written
@@ -118,6 +119,7 @@ class Play:
 
     def __init__(self, request: Request | None = None) -> None:
         self.request, self.failed, self.answer = request, "", {"result": "failed", "by": "collection"}
+        self.more = 0  # seconds, to compile
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -138,9 +140,9 @@ class Play:
             files[item.nodeid.split("::")[0]].append(item)
         for file, tests in request["tests"].items():
             chosen += [item for item in files[file] if tests is None or item.nodeid in tests]
-        started = time.process_time()
+        started, self.more = time.process_time(), COMPILING * request["native"]
         for at, item in enumerate(chosen):
-            if time.process_time() - started > request["most"]:
+            if time.process_time() - started > request["most"] + self.more:
                 return {"result": "passed", "cut": len(chosen) - at}
             if item.nodeid in request["skip"]:
                 continue
@@ -151,7 +153,7 @@ class Play:
 
     def one(self, item: pytest.Item, following: pytest.Item | None) -> float:
         """Play a test; the process ends if that takes too long."""
-        signal.setitimer(signal.ITIMER_PROF, LONG)
+        signal.setitimer(signal.ITIMER_PROF, LONG + self.more)
         started = time.process_time()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -216,3 +216,23 @@ def test_a_process_in_which_jax_has_begun_is_not_forked(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", begun)
     with pytest.raises(AssertionError, match="uses JAX while it is imported"):
         serve.forkable()
+
+
+def test_what_numba_compiles_is_found_whatever_its_decorator_is_called() -> None:
+    source = """
+_inner = partial(Native, nogil=True)
+
+@native
+def a(): ...
+
+@_inner
+def b(): ...
+
+def c(): ...
+d = native(c)
+
+@cache
+def e(): ...
+"""
+    assert mutants.native_functions(source) == {"a", "b", "c"}
+    assert "train_clients" in mutants.native_functions(mutants.text("src/fedpick/learn/jax/loops.py"))

@@ -319,3 +319,9 @@ def test_without_a_probe_it_says_so():
         policy.select(policy.init(clients), view(clients, probe=None), np.random.default_rng(0))
     with pytest.raises(fp.ContractError, match=r"view\.probe returned shape"):
         policy.select(policy.init(clients), view(clients, probe=lambda ids: np.ones(2)), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("size", [0.09, 0.11, 0.25, 0.9])
+def test_what_varies_more_than_the_noise_is_kept(size):
+    found = embed(np.array([[size, -size]]), np.ones(2), 1, 0.1)  # the variance is size^2
+    np.testing.assert_allclose(found, [[np.sqrt(max(size**2 - 0.01, 0.0))]])

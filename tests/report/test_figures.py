@@ -172,6 +172,25 @@ def test_bands_end_where_no_value_can_be(tmp_path):
     assert counts.min() >= 0.0
 
 
+@pytest.mark.parametrize(
+    ("apart", "rise", "limits"),
+    [
+        (0.4, 0.02, (0.488, 0.532)),  # wide bands leave the picture: six tenths of the means' range around these
+        (0.4, 0.0, (0.0, 1.0)),  # a half, where the means do not differ
+        (0.0, 0.02, (0.499, 0.521)),  # bands without width are seen, with matplotlib's margins
+    ],
+)
+def test_the_means_are_always_seen(tmp_path, apart, rise, limits):
+    study(
+        tmp_path,
+        policies=("uniform",),
+        seeds=2,
+        curve=lambda policy, seed: [0.5 + apart * (seed - 0.5), None, 0.5 + rise + apart * (seed - 0.5)] * 2,
+    )
+    (axes,) = fp.load(tmp_path).plot(size="column").axes
+    assert axes.get_ylim() == pytest.approx(limits)
+
+
 def test_one_run_and_real_clients_promise_no_more_than_there_is(tmp_path):
     alone = fp.load(make(tmp_path / "one")).table("methods")
     assert "one seed (0)" in alone

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
+from unittest.mock import MagicMock, call
 
 import pytest
 from made_runs import make, record, study
@@ -94,6 +95,73 @@ def test_an_unknown_tracker_and_a_missing_package_are_explained(tmp_path, monkey
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(fp.MissingError, match=r"needs wandb: pip install 'fedpick\[trackers\]'"):
         fp.track(tmp_path / "run", "wandb", tmp_path / "out")
+
+
+# ---- what the packages are told
+
+
+def test_weights_and_biases_is_told_the_run_and_its_rounds_and_nothing_is_sent(tmp_path, monkeypatch):
+    wandb = MagicMock()
+    wandb.init.return_value.summary = summary = {}
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    source = source_of(read_info(make(tmp_path / "run", rounds=6)))
+    assert fp.track(tmp_path / "run", "wandb", tmp_path / "out", project="mine") == 6
+    quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
+    wandb.Settings.assert_called_once_with(**quiet, x_disable_stats=True, x_disable_meta=True)
+    wandb.init.assert_called_once_with(
+        mode="offline",
+        dir=str(tmp_path / "out"),
+        project="mine",
+        name=source.name,
+        id=source.key,
+        config=dict(source.settings),
+        reinit="create_new",
+        settings=wandb.Settings.return_value,
+    )
+    logged = [(each.args[0], each.kwargs["step"]) for each in wandb.init.return_value.log.call_args_list]
+    assert logged == [(metrics, number) for number, _, metrics in source.rounds(0)]
+    assert summary == source.scores()
+    wandb.init.return_value.finish.assert_called_once_with()
+    assert fp.track(tmp_path / "run", "wandb", tmp_path / "out", project="mine") == 0
+
+
+@pytest.mark.parametrize("copied", [None, "4"])
+def test_mlflow_is_told_the_run_and_its_rounds(tmp_path, monkeypatch, copied):
+    entities, tracking = MagicMock(), MagicMock()
+    entities.Metric.side_effect = lambda *parts: parts
+    entities.Param.side_effect = lambda *parts: parts
+    client = tracking.MlflowClient.return_value
+    run = client.create_run.return_value
+    run.data.tags = {} if copied is None else {"fedpick.rounds": copied}
+    client.search_runs.return_value = [] if copied is None else [run]
+    known = client.get_experiment_by_name.return_value = None if copied is None else MagicMock()
+    for name, module in (("mlflow.entities", entities), ("mlflow.tracking", tracking), ("sqlalchemy", MagicMock())):
+        monkeypatch.setitem(sys.modules, name, module)
+    source = source_of(read_info(make(tmp_path / "run", rounds=6)))
+    where = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
+    assert fp.track(tmp_path / "run", "mlflow", where, project="mine") == 6 - int(copied or 0)
+    assert (tmp_path / "new").is_dir()
+    tracking.MlflowClient.assert_called_once_with(where)
+    client.get_experiment_by_name.assert_called_once_with("mine")
+    experiment = client.create_experiment.return_value if known is None else known.experiment_id
+    client.search_runs.assert_called_with([experiment], f"tags.`fedpick.key` = '{source.key}'", max_results=1)
+    batches = client.log_batch.call_args_list
+    if copied is None:
+        client.create_run.assert_called_once_with(experiment, run_name=source.name, tags={"fedpick.key": source.key})
+        assert batches.pop(0) == call(run.info.run_id, params=list(source.settings.items()))
+    else:
+        client.create_run.assert_not_called()
+    expected = [
+        (tag, value, int(1000 * clock), number)
+        for number, clock, metrics in source.rounds(int(copied or 0))
+        for tag, value in metrics.items()
+    ]
+    clock = expected[-1][2]
+    expected += [(tag, value, clock, 6) for tag, value in source.scores().items()]
+    assert all(each.args == (run.info.run_id,) and len(each.kwargs["metrics"]) <= 1000 for each in batches)
+    assert [metric for each in batches for metric in each.kwargs["metrics"]] == expected
+    client.set_tag.assert_called_once_with(run.info.run_id, "fedpick.rounds", "6")
+    client.set_terminated.assert_called_once_with(run.info.run_id)
 
 
 # ---- the real packages
