@@ -83,6 +83,7 @@ def zoo(m: int) -> dict[str, Any]:
         fp.DELTA(m, beta=1.0, width=5),
         fp.FLIPS(m, clusters=3, stragglers=False),
         fp.FedCBS(m, exploration=0.0, draws=4),
+        fp.FedLECC(m, worst=1, clusters=2),
         fp.MinSeparation(fp.Uniform(m), 3),
         fp.MinSeparation(fp.OverSelect(fp.Oort(m), 1.3), 2, at_most=4),
         fp.OverSelect(fp.MinSeparation(fp.E3CS(m), 2), 1.5),

@@ -18,6 +18,8 @@ from fedpick.policies.fedcbs import FedCBS as FedCBS
 from fedpick.policies.fedcor import FedCor as FedCor
 from fedpick.policies.fedcs import FedCS as FedCS
 from fedpick.policies.fedgs import FedGS as FedGS
+from fedpick.policies.fedlecc import FedLECC as FedLECC
+from fedpick.policies.fldp3s import FLDP3S as FLDP3S
 from fedpick.policies.flips import FLIPS as FLIPS
 from fedpick.policies.greedyfed import GreedyFed as GreedyFed
 from fedpick.policies.guard import Guard as Guard
@@ -40,6 +42,7 @@ __all__ = [
     "DELTA",
     "E3CS",
     "F3AST",
+    "FLDP3S",
     "FLIPS",
     "RBCSF",
     "REFL",
@@ -51,6 +54,7 @@ __all__ = [
     "FedCS",
     "FedCor",
     "FedGS",
+    "FedLECC",
     "FixedProbabilities",
     "Genie",
     "GreedyFed",
