@@ -86,6 +86,7 @@ def zoo(m: int) -> dict[str, Any]:
         fp.FedLECC(m, worst=1, clusters=2),
         fp.MinSeparation(fp.Uniform(m), 3),
         fp.MinSeparation(fp.OverSelect(fp.Oort(m), 1.3), 2, at_most=4),
+        fp.CriticalFL(fp.E3CS(m)),
         fp.OverSelect(fp.MinSeparation(fp.E3CS(m), 2), 1.5),
         fp.OverSelect(fp.E3CS(m), 1.3),
         fp.OverSelect(fp.BSFL(m), 2.0),

@@ -9,6 +9,7 @@ from fedpick.policies.baselines import Uniform as Uniform
 from fedpick.policies.bsfl import BSFL as BSFL
 from fedpick.policies.bsfl import Genie as Genie
 from fedpick.policies.clustered import Clustered as Clustered
+from fedpick.policies.critical import CriticalFL as CriticalFL
 from fedpick.policies.csucb import CSUCB as CSUCB
 from fedpick.policies.delta import DELTA as DELTA
 from fedpick.policies.divfl import DivFL as DivFL
@@ -49,6 +50,7 @@ __all__ = [
     "UCBCS",
     "ActiveFL",
     "Clustered",
+    "CriticalFL",
     "DivFL",
     "FedCBS",
     "FedCS",
