@@ -114,7 +114,7 @@ def season(state: Any, count: int) -> None:
     if hasattr(state, "cluster"):  # FLIPS, FedLECC
         state.cluster[:] = draw.integers(0, len(state.centres), count)
     if isinstance(state, UCBCSState):
-        state.mean[:], state.log_heard[:], state.spread[:] = draw.gamma(2.0, size=(3, count))
+        state.log_heard[:], state.spread[:] = draw.gamma(2.0, size=(2, count))
     if hasattr(state, "odds") and len(state.odds) == count:  # DELTA
         state.odds[:] = draw.gamma(2.0, size=count)
     if isinstance(state, F3ASTState):
