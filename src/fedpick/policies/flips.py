@@ -15,8 +15,8 @@ The chance of each chosen client is known where no lot decided between clusters.
 A client that told no labels counts as one whose data are the mean of the others'.
 
 Trusts: the label counts that clients tell, once. A client that claims a rare distribution has a small cluster to
-itself, and is chosen in every round. In the paper a trusted enclave learns the counts and clusters the clients; here
-the server sees the histogram of each client.
+itself, and is chosen in every round if there are as many places as clusters. In the paper a trusted enclave learns the
+counts and clusters the clients; here the server sees the histogram of each client.
 """
 
 from dataclasses import dataclass
