@@ -85,6 +85,19 @@ def test_newcomers_come_first_and_belong_to_the_nearest_centre():
     assert state.cluster[20:].tolist() == state.cluster[[0, 19]].tolist()
 
 
+def test_when_there_are_twice_as_many_clients_they_are_clustered_again():
+    everyone, rng = people(), np.random.default_rng(0)
+    few = everyone.take(np.arange(10))
+    policy = fp.FedLECC(4)
+    state = policy.init(few)
+    assert len(state.centres) == 2
+    more = everyone.take(np.arange(10, 20))
+    state, grown = fp.admit(policy, state, more), few.join(more)
+    choice = policy.select(state, view(grown), rng)
+    state = policy.observe(state, view(grown), choice, outcome(choice, rng))
+    assert (len(state.centres), state.clustered, len(np.unique(state.cluster))) == (4, 20, 4)
+
+
 def test_a_liar_lifts_its_cluster_and_nothing_else_of_it():
     clients, policy = people(), fp.FedLECC(6, worst=2)
     state, everyone = policy.init(clients), fp.Choice(np.arange(20))

@@ -8,8 +8,8 @@ The paper clusters by Hellinger's distance; here it is k-means on the square roo
 distances are Hellinger's, with the number of clusters as in `fp.FLIPS`. We could read abstract and summaries of the
 paper, not its algorithm. So these are ours, too: J is 3; places that the J clusters cannot fill go to the next ones; a
 mean is over the available clients whose loss is known; a newcomer belongs to the nearest centre and has an infinite
-loss, so that it comes first, as clients never tried do, in random order. A client that was late or failed has the
-lowest loss of its cohort.
+loss, so that it comes first, as clients never tried do, in random order; when there are twice as many clients as when
+they were clustered, they are clustered again. A client that was late or failed has the lowest loss of its cohort.
 
 Trusts: the label counts and the losses that clients tell. A client that claims a high loss lifts its whole cluster, and
 is chosen first in it.
@@ -54,6 +54,7 @@ class FedLECCState:
     loss: Floats  # infinite: none yet
     counts: Ints  # how often chosen
     centres: Floats = shared_field()  # (k, labels), square roots of shares
+    clustered: int = shared_field()  # number of clients when they were clustered
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ class FedLECC(ByValue):
         """Return the state before the first round: the centres are known, but nobody is assigned."""
         count, roots = len(clients), np.sqrt(shares_of(counts_of(self, clients)))
         none = np.zeros(count, dtype=np.int64)
-        return FedLECCState(none - 1, np.full(count, np.inf), none, centres_of(roots, self.clusters))
+        return FedLECCState(none - 1, np.full(count, np.inf), none, centres_of(roots, self.clusters), count)
 
     def _assigned(self, state: FedLECCState, clients: Clients) -> Ints:
         """Cluster of every client, newcomers too."""
@@ -155,4 +156,9 @@ class FedLECC(ByValue):
         lowest = unheard_lowest(state.loss[ids], heard)
         state.loss[ids] = np.where(told(outcome, outcome.loss), lowest, state.loss[ids])
         state.counts[ids] += 1
-        return FedLECCState(self._assigned(state, view.clients), state.loss, state.counts, state.centres)
+        cluster, centres, clustered = self._assigned(state, view.clients), state.centres, state.clustered
+        if len(cluster) >= 2 * max(clustered, 1):
+            roots = np.sqrt(shares_of(counts_of(self, view.clients)))
+            centres, clustered = centres_of(roots, self.clusters), len(cluster)
+            cluster = nearest(roots, centres)
+        return FedLECCState(cluster, state.loss, state.counts, centres, clustered)
