@@ -29,7 +29,6 @@ import fedpick as fp
 from _manifest import manifest
 from fedpick.policies import TABLE
 from fedpick.policies.f3ast import F3ASTState
-from fedpick.policies.flips import FLIPSState
 from fedpick.policies.guard import GuardState
 from fedpick.policies.text import example
 from fedpick.policies.ucbcs import UCBCSState
@@ -112,10 +111,10 @@ def season(state: Any, count: int) -> None:
     if hasattr(state, "stays"):  # REFL
         for name in ("stays", "leaves", "comes", "waits"):
             getattr(state, name)[:] = draw.poisson(10, count)
-    if isinstance(state, FLIPSState):
+    if hasattr(state, "cluster"):  # FLIPS, FedLECC
         state.cluster[:] = draw.integers(0, len(state.centres), count)
     if isinstance(state, UCBCSState):
-        state.mean[:], state.log_heard[:], state.spread[:] = draw.gamma(2.0, size=(3, count))
+        state.log_heard[:], state.spread[:] = draw.gamma(2.0, size=(2, count))
     if hasattr(state, "odds") and len(state.odds) == count:  # DELTA
         state.odds[:] = draw.gamma(2.0, size=count)
     if isinstance(state, F3ASTState):
@@ -138,10 +137,15 @@ def season(state: Any, count: int) -> None:
         state.b[:] = draw.uniform(0.5, 2.0, state.b.shape)
 
 
+def _described(policy: Any) -> bool:
+    """Whether the policy reads features."""
+    return policy.alpha > 0 if isinstance(policy, fp.FedGS) else "features" in fp.traits(policy).needs
+
+
 def scene(count: int, policy: Any) -> tuple[fp.Clients, np.ndarray, np.ndarray, np.ndarray]:
     """Clients, who is there (nine in ten), contexts, and the losses a probe would give."""
     draw = fp.rng.stream(0, 0, "scene")
-    mix = features(count) if isinstance(policy, fp.FedGS) and policy.alpha > 0 else None
+    mix = features(count) if _described(policy) else None
     labels = draw.integers(0, 100, (count, 10)) if "labels" in fp.traits(policy).needs else None
     clients = fp.Clients(draw.lognormal(5.0, 1.0, count), labels, mix)
     return clients, draw.random(count) < 0.9, draw.uniform(0.5, 2.0, (count, 3)), draw.gamma(2.0, size=count)

@@ -204,7 +204,8 @@ def _secure(name: str, form: str) -> str:
     if any(each.server or each.name.startswith(of_updates) for each in reports):
         return "no: it needs each client's own update, or something made from it"
     if "labels" in seen:
-        return "yes, but each client's label counts are told in the clear, once"
+        more = ", and its loss beside each sum" if seen & {"loss", "probe"} else ""
+        return "yes, but each client's label counts are told in the clear, once" + more
     if "norms" in seen:
         return "with `steps=`: sums are enough (AOCS); else it needs each length"
     if seen & {"loss", "probe"} or reports:

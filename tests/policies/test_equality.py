@@ -18,6 +18,7 @@ def test_a_policy_equals_one_with_the_same_settings_and_has_its_hash(name):
     assert policy == again
     assert hash(policy) == hash(again)
     changes = {"OverSelect": {"factor": 1.7}, "Guard": {"cap": 1.7}, "MinSeparation": {"rounds": 9}}
+    changes["CriticalFL"] = {"policy": fp.Uniform(9)}
     assert policy != dataclasses.replace(policy, **changes.get(type(policy).__name__, {"cohort_size": 6}))
     assert policy != fp.OverSelect(fp.Uniform(5), 3.0)
 

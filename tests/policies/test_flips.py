@@ -133,6 +133,24 @@ def test_with_everyone_there_all_clusters_and_all_clients_of_one_are_picked_equa
         assert all(np.ptp(state.picks[state.cluster == c]) <= 1 for c in range(5))
 
 
+def test_inclusion_is_how_often_clients_come_and_none_where_a_lot_decides_between_clusters():
+    clients, _ = people(3, per_kind=4)
+    policy, draws = fp.FLIPS(6, clusters=3), 1200
+    state = policy.init(clients)
+    first = policy.select(state, view(clients), np.random.default_rng(0))
+    state = policy.observe(state, view(clients), first, outcome(first, np.random.default_rng(0), status=[DONE] * 6))
+    state.picks[:] = [0, 0, 0, 1, 0, 1, 1, 1, 0, 0, 5, 6]
+    counts, told = np.zeros(12), np.zeros(12)
+    for seed in range(draws):
+        choice = policy.select(state, view(clients, 2), np.random.default_rng(seed))
+        counts[choice.ids] += 1
+        told[choice.ids] = choice.inclusion
+    wanted = np.array([2 / 3] * 3 + [0.0] + [1.0] + [1 / 3] * 3 + [1.0] * 2 + [0.0] * 2)
+    np.testing.assert_allclose(told, wanted)
+    assert (np.abs(counts / draws - wanted) <= 4 * np.sqrt(wanted * (1 - wanted) / draws)).all()
+    assert fp.FLIPS(7, clusters=3).select(state, view(clients, 2), np.random.default_rng(0)).inclusion is None
+
+
 def test_the_fault_of_a_copy_that_gives_what_is_left_to_the_largest_clusters():
     """With fewer places than clusters its small ones never train."""
     sizes, m, picked = np.array([9, 7, 5, 3, 2]), 2, np.zeros(5, dtype=int)

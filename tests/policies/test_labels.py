@@ -51,7 +51,7 @@ def test_only_policies_that_declare_it_read_labels(name):
 
 def test_a_world_without_labels_is_refused():
     need = [each for each in TABLE.values() if "labels" in fp.traits(example(each, 3, np.full(12, 0.5))).needs]
-    assert {fp.FLIPS, fp.FedCBS} <= set(need)
+    assert {fp.FLIPS, fp.FedCBS, fp.FedLECC} <= set(need)
     for listed in need:
         with pytest.raises(
             fp.MissingError, match=rf"{listed.__name__} needs Clients\.labels, the label counts of each"

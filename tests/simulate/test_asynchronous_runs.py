@@ -33,7 +33,7 @@ REFUSED = {
     *("PowerOfChoice", "FedCor", "OptimalSampling"),  # ask clients first
     *("GreedyFed", "SFedAvg"),  # the server values updates of one version
     *("BSFL", "Genie", "CSUCB", "RBCSF", "TiFL"),  # of a round's length
-    *("DivFL", "FLIPS", "FedCBS"),  # of a cohort
+    *("DivFL", "FLIPS", "FedCBS", "FedLECC", "FedLECC-True", "FLDP3S"),  # of a cohort
 }
 
 

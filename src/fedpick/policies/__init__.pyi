@@ -9,6 +9,7 @@ from fedpick.policies.baselines import Uniform as Uniform
 from fedpick.policies.bsfl import BSFL as BSFL
 from fedpick.policies.bsfl import Genie as Genie
 from fedpick.policies.clustered import Clustered as Clustered
+from fedpick.policies.critical import CriticalFL as CriticalFL
 from fedpick.policies.csucb import CSUCB as CSUCB
 from fedpick.policies.delta import DELTA as DELTA
 from fedpick.policies.divfl import DivFL as DivFL
@@ -18,6 +19,8 @@ from fedpick.policies.fedcbs import FedCBS as FedCBS
 from fedpick.policies.fedcor import FedCor as FedCor
 from fedpick.policies.fedcs import FedCS as FedCS
 from fedpick.policies.fedgs import FedGS as FedGS
+from fedpick.policies.fedlecc import FedLECC as FedLECC
+from fedpick.policies.fldp3s import FLDP3S as FLDP3S
 from fedpick.policies.flips import FLIPS as FLIPS
 from fedpick.policies.greedyfed import GreedyFed as GreedyFed
 from fedpick.policies.guard import Guard as Guard
@@ -41,17 +44,20 @@ __all__ = [
     "DELTA",
     "E3CS",
     "F3AST",
+    "FLDP3S",
     "FLIPS",
     "RBCSF",
     "REFL",
     "UCBCS",
     "ActiveFL",
     "Clustered",
+    "CriticalFL",
     "DivFL",
     "FedCBS",
     "FedCS",
     "FedCor",
     "FedGS",
+    "FedLECC",
     "FixedProbabilities",
     "Genie",
     "GreedyFed",

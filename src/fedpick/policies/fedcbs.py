@@ -12,7 +12,7 @@ that figure comes in 7.4% of the draws, the one that a greedy choice takes in 82
 not the whole paper. With `draws` the best cohort of so many is taken, which is ours; one copy takes 6.
 
 QCID below 1e-12 counts as 1e-12, so that balanced sets have finite odds; everything is computed in logarithms. With
-more than 10,000 available clients, 3,000 of them (or 2 m), drawn uniformly, are the candidates of a round. A client
+more than 10,000 available clients, 2,500 of them (or 2 m), drawn uniformly, are the candidates of a round. A client
 that told no labels counts as one whose data are the mean of the others'.
 
 The paper's server learns only inner products of encrypted histograms, by homomorphic encryption. Here it sees each
@@ -44,7 +44,7 @@ PAPER = Paper(
 )
 
 ALL_UP_TO = 10_000  # clients
-CANDIDATES = 3_000  # of more, or twice the cohort: the time of each place grows with them
+CANDIDATES = 2_500  # of more, or twice the cohort: the time of each place grows with them
 LEAST = 1e-12  # of QCID
 
 

@@ -10,12 +10,13 @@ Where the paper says nothing: places of a cluster with too few available clients
 belongs to the nearest centre, and counts as picked as often as the least picked of its cluster; when there are twice as
 many clients as when they were clustered, they are clustered again. Of more than 10,000 clients, so many at equal
 distances are learned from. k-means begins with points that are far apart, not random ones.
+The chance of each chosen client is known where no lot decided between clusters.
 
 A client that told no labels counts as one whose data are the mean of the others'.
 
 Trusts: the label counts that clients tell, once. A client that claims a rare distribution has a small cluster to
-itself, and is chosen in every round. In the paper a trusted enclave learns the counts and clusters the clients; here
-the server sees the histogram of each client.
+itself, and is chosen in every round if there are as many places as clusters. In the paper a trusted enclave learns the
+counts and clusters the clients; here the server sees the histogram of each client.
 """
 
 from dataclasses import dataclass
@@ -136,16 +137,30 @@ class FLIPS(ByValue):
         kind, used = cluster[ids], picks[ids]
         able = np.bincount(kind, minlength=len(state.centres))
         lot = rng.random(len(able))
+        given = self._given(state, m, able, lot)
+        chosen, chances = [], []
+        for c in np.flatnonzero(given):
+            members = np.flatnonzero(kind == c)
+            its = used[members]
+            picked = members[solvers.top(-its.astype(np.float64), int(given[c]), rng)]
+            last = used[picked].max()
+            tied = (given[c] - np.count_nonzero(its < last)) / np.count_nonzero(its == last)
+            chosen.append(ids[picked])
+            chances.append(np.where(used[picked] < last, 1.0, tied))
+        cohort = np.concatenate(chosen)
+        order = np.argsort(cohort)
+        # Where a lot between clusters decided, another lot would give other places, and the chances are not known.
+        known = np.array_equal(given, self._given(state, m, able, -lot))
+        return Choice(cohort[order], np.concatenate(chances)[order] if known else None)
+
+    def _given(self, state: FLIPSState, m: int, able: Ints, lot: Floats) -> Ints:
+        """Places of each cluster, and those for as many as were late; `lot` orders clusters that are equal."""
         given = deal(m, able, np.lexsort((lot, state.taken)))
         if self.stragglers and state.share > 0.0:
             more = int(np.ceil(round(self.cohort_size * state.share, 9)))
             theirs = np.where(state.late > 0, able - given, 0)
             given += deal(more, theirs, np.lexsort((lot, -state.late)))
-        chosen = []
-        for c in np.flatnonzero(given):
-            members = np.flatnonzero(kind == c)
-            chosen.append(ids[members[solvers.top(-used[members].astype(np.float64), int(given[c]), rng)]])
-        return Choice(np.sort(np.concatenate(chosen)))
+        return given
 
     def observe(self, state: FLIPSState, view: View, choice: Choice, outcome: Outcome) -> FLIPSState:
         """Count the picks and the stragglers of each cluster."""

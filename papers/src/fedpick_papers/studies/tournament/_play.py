@@ -91,7 +91,8 @@ ABOUT = (
     "halves, which take turns; and all troubles (SLN, crashes with memory, mixed devices, the deadline). A client "
     "takes about 1.6 s where devices are not mixed, and up to some 10% more or less by chance. All worlds, settings "
     "and the budget are our choice; policies have their default settings. Left out: genie, which needs speeds that "
-    "these worlds do not tell; guard, since nobody lies here; fixed-probabilities, which is uniform without a vector"
+    "these worlds do not tell; guard, since nobody lies here; fixed-probabilities, which is uniform without a vector; "
+    "ucb-cs, delta, flips, fed-cbs, fl-dp3s, fedlecc, critical, which are newer than these runs"
 )
 
 # name: (in words, whether more is better, decimals)
