@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Dataset
 from fedpick.learn.batches import Batches
 
-__all__ = ["Backend", "Examples", "LocalResults", "LocalSGD", "Params", "Scores"]
+__all__ = ["Backend", "Examples", "LocalResults", "LocalSGD", "ModuleBackend", "Params", "Scores"]
 
 Params = Any  # of a model: arrays in nested dicts, lists or tuples
 Scores = tuple[Floats, Floats]  # loss and hit (1 or 0) of examples
@@ -157,4 +157,13 @@ class Backend(Protocol):
 
     def add(self, models: Sequence[Params], delta: Params, weights: Any) -> Sequence[Params]:
         """Each model plus its weighted sum of the updates; weights are (models, clients)."""
+        ...
+
+
+@runtime_checkable
+class ModuleBackend(Protocol):
+    """A backend whose models are modules."""
+
+    def module(self, params: Params) -> Any:
+        """A new module with these weights, in evaluation mode."""
         ...

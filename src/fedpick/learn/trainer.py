@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedpick.core.errors import ContractError, require, unknown_name
+from fedpick.core.errors import ContractError, SettingError, require, unknown_name
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
 from fedpick.engine.stream import Job
 from fedpick.engine.weights import bases
 from fedpick.learn import batches, payload
 from fedpick.learn.aggregation import AGGREGATIONS, Memory
-from fedpick.learn.backend import LocalResults, LocalSGD
+from fedpick.learn.backend import LocalResults, LocalSGD, ModuleBackend
 from fedpick.learn.batches import Batches
 from fedpick.learn.evaluation import Evaluation, segment_means
 from fedpick.learn.measures import Metric, check_metrics
@@ -145,6 +145,12 @@ class Trainer(Evaluation):
     def init(self, seed: int) -> Any:
         """The model before the first round: parameters, the server's state, the aggregation's memory if it has one."""
         return {**self.backend.init(self.model, self.server, seed), **_memory(self._rule.init(len(self.data)))}
+
+    def module(self, model: Any) -> Any:
+        """The PyTorch module with a model's weights, in evaluation mode: run.trainer.module(run.state.model)."""
+        if not isinstance(self.backend, ModuleBackend):
+            raise SettingError(f"Trainer: the model {self.model.name!r} is JAX's, and has no torch.nn.Module")
+        return self.backend.module(model["params"])
 
     # ---- the round
 

@@ -77,6 +77,13 @@ class Loop:
         params = {"kept": live.kept().numpy().copy(), "weights": live.weights.numpy().copy()}
         return {"params": params, "server": [] if server is None else server.init(params["weights"])}
 
+    def module(self, params: Params) -> Any:
+        """A new module with these weights, in evaluation mode."""
+        live = Live(self.network.module(0), self.dtype, self.device)
+        live.load(*(self._tensor(params[name]) for name in ("weights", "kept")))
+        live.module.zero_grad()
+        return live.module.eval()
+
     def load(self, params: Params) -> None:
         """Put these parameters into the module."""
         self.live.load(*(self._tensor(params[name]) for name in ("weights", "kept")))
