@@ -112,8 +112,8 @@ def test_processes_give_the_same_files(folder: Path) -> None:
         "import fedpick as fp\n"
         "if __name__ == '__main__':\n"
         "    for how in ('serial', 'processes'):\n"
-        "        fp.compare(['uniform', 'e3cs'], data='digits', model='net.py:Net', cohort_size=4, seeds=1, rounds=10,\n"
-        "                   world={'num_clients': 20}, out=how, executor=how, workers=2)\n"
+        "        fp.compare(['uniform', 'e3cs'], data='digits', model='net.py:Net', cohort_size=4, seeds=1,\n"
+        "                   rounds=10, world={'num_clients': 20}, out=how, executor=how, workers=2)\n"
     )
     done = run(folder, code)
     assert done.returncode == 0, done.stderr
@@ -225,9 +225,10 @@ def test_settings_of_pytorch_are_refused_for_a_model_of_jax() -> None:
     for settings in ({"loss": mean_loss}, {"clip": 1.0}, {"optimizer": "adam"}, {"place": "cuda"}):
         with pytest.raises(FedpickError, match="which only PyTorch models have, but 'linear 6-4' is trained with JAX"):
             trainer_of("floats", fp.learn.logistic((6,), 4), **settings)
+    trainer = trainer_of("floats", fp.learn.logistic((6,), 4))
+    model = trainer.init(0)
     with pytest.raises(FedpickError, match=r"is JAX's, and has no torch\.nn\.Module"):
-        trainer = trainer_of("floats", fp.learn.logistic((6,), 4))
-        trainer.module(trainer.init(0))
+        trainer.module(model)
 
 
 def test_an_old_pytorch_is_one_sentence() -> None:
