@@ -1,5 +1,8 @@
 """PyTorch models as users give them: from the command line and Python, without JAX, and with mistakes."""
 
+import ast
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +20,7 @@ from torch import nn
 import fedpick as fp
 from fedpick.core.errors import FedpickError
 
+ROOT = Path(__file__).parents[2]
 NET = """
 import torch
 from torch import nn
@@ -142,6 +146,30 @@ def test_python_takes_a_class_and_a_loss(folder: Path, monkeypatch: pytest.Monke
     accuracies = [float(each.frame()["accuracy"].iloc[0]) for each in results]
     assert len(list((folder / "out" / "runs").iterdir())) == 4
     assert min(accuracies) > 0.2
+
+
+def test_the_example_with_the_command_on_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own module, data and policy beside four others, with fewer rounds; 25 lines at most."""
+    from fedpick import cli
+
+    text = (ROOT / "docs" / "pytorch.md").read_text().replace("\\\n", "")
+    (command,) = re.findall(r"^    fedpick (compare .*mine\.py:Net)$", text, flags=re.MULTILINE)
+    source = (ROOT / "examples" / "pytorch" / "mine.py").read_text()
+    documented = [
+        node.body[0]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)
+    ]
+    words = {line for each in documented for line in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
+    assert sum(bool(line.strip()) and n not in words for n, line in enumerate(source.splitlines(), 1)) <= 25
+    monkeypatch.chdir(tmp_path)
+    arguments = shlex.split(command.replace("examples/", f"{ROOT}/examples/"))
+    options = ["-t", "10", "-s", "1", "-k", "20", "-m", "3", "--workers", "1", "--out", "out"]
+    monkeypatch.setattr(sys, "argv", ["fedpick", *arguments, *options])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert not stopped.value.code
+    assert len(fp.load(tmp_path / "out").frame()) == 6
 
 
 @pytest.mark.parametrize(
