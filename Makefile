@@ -12,7 +12,7 @@ OURSELVES := $(INSTALL) --no-build-isolation --editable .
 PAPERS := $(INSTALL) --no-build-isolation --editable ./papers
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup setup-demo demo test test-slow test-flower test-all fuzz mutants coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge policies docs house figures lock clean
+.PHONY: audit help setup setup-demo demo test test-slow test-flower test-torch test-all fuzz mutants coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge policies docs house figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -50,6 +50,7 @@ test-slow: $(READY)  ## run the tests that build wheels, start processes or take
 	$(BIN)/python -m pytest -n auto --dist loadfile -m slow --ignore tests/flower
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --as-users $(NUMBERS)
 	$(MAKE) test-flower
+	$(MAKE) test-torch
 
 FLOWERS := 1.38 1.42
 
@@ -71,6 +72,23 @@ $(VENV)-flower-%/.ready: tests/flower/flwr-%.lock pyproject.toml
 test-flower-%: $(VENV)-flower-%/.ready
 	folder=$$(mktemp -d /tmp/ray-XXXXXX) && RAY_TMPDIR=$$folder $(VENV)-flower-$*/bin/python -m pytest tests/flower; \
 	code=$$?; rm -rf $$folder; exit $$code
+
+# PyTorch is in no lock: on Linux its usual build brings gigabytes of CUDA. Which build this version takes is the machine's
+# choice; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu gives that without. The lock holds what it requires.
+TORCH := torch==2.13.0
+TORCH_LOCK := tests/pytorch/torch.lock
+
+test-torch: $(VENV)-torch/.ready  ## run the tests of PyTorch models, in an environment of their own
+	FEDPICK_TORCH_TESTS=needed $(VENV)-torch/bin/python -m pytest tests/pytorch
+
+$(VENV)-torch/.ready: $(TORCH_LOCK) pyproject.toml
+	@echo "Setting up $(@D) (about a minute and 2 GB, once) ..."
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(LOCKED) $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(@D)/bin/python $(OURSELVES)
+	$(@D)/bin/python .ci/closed.py $<
+	@touch $@
 
 PYTHONS ?= 3.11 3.12 3.13
 
@@ -183,9 +201,12 @@ lock:  ## renew the locks, with the hash of every file, from pyproject.toml
 	  printf "%s\n" "flwr[simulation]==$$version.*" editables hatchling hypothesis pytest | $(COMPILE) - --extra cli --extra flower --extra learn --extra report \
 	    $$(test -e $$lock.override && echo --override $$lock.override) --output-file $$lock.lock || exit 1; \
 	done
+	cp requirements-dev.lock $(TORCH_LOCK)
+	printf "%s\n" "$(TORCH)" editables hatchling hypothesis pytest | $(COMPILE) - --extra cli --extra learn --extra report --extra torch \
+	  --override $(TORCH_LOCK:.lock=.override) --no-emit-package torch --output-file $(TORCH_LOCK)
 	rm -rf $(VENV)-lock
 	$(MAKE) audit
 
 clean:  ## remove all build results and the environment
-	rm -rf $(VENV) $(PYTHONS:%=.venv-%) $(FLOWERS:%=$(VENV)-flower-%) .coverage build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PYTHONS:%=.venv-%) $(FLOWERS:%=$(VENV)-flower-%) $(VENV)-torch .coverage build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests papers -name __pycache__ -type d -prune -exec rm -rf {} +

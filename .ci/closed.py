@@ -25,6 +25,8 @@ LOCKS = {
     "requirements.lock": ("fedpick[cli,learn,report]", "editables", "hatchling"),
     "requirements-dev.lock": ("fedpick[dev]",),
 }
+# PyTorch itself is in no lock, but what the installed one requires is.
+TORCH = "tests/pytorch/torch.lock"
 FLOWER = ("fedpick[cli,flower,learn,report]", "editables", "hatchling", "hypothesis", "pytest")
 
 Environment = dict[str, str]
@@ -96,9 +98,27 @@ def added(required: list[Requirement], environment: Environment, extra: str) -> 
     return [one for one in required if applies(one, extra) and not (extra and applies(one, ""))]
 
 
+def own_extra(extra: str, but: str) -> tuple[str, ...]:
+    """What an extra of fedpick requires, without one package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = project["optional-dependencies"][extra]
+    return tuple(text for text in texts if canonicalize_name(Requirement(text).name) != but)
+
+
 def roots_of(lock: str) -> tuple[str, ...]:
     """What `make lock` resolves for a lock; tests/flower/flwr-1.38.lock is for the tests of Flower 1.38."""
     flower = re.fullmatch(r"tests/flower/flwr-([0-9.]+)\.lock", lock)
+    if lock == TORCH:
+        needed = [one for one in distribution("torch").requires or () if "extra ==" not in one]
+        return (
+            "fedpick[cli,learn,report]",
+            *own_extra("torch", but="torch"),
+            "editables",
+            "hatchling",
+            "hypothesis",
+            "pytest",
+            *needed,
+        )
     return (*FLOWER, f"flwr[simulation]=={flower[1]}.*") if flower else LOCKS[lock]
 
 

@@ -49,6 +49,8 @@ def complaints(module):
 
 @pytest.mark.parametrize("name", modules())
 def test_every_module_lists_what_it_offers_or_is_private(name):
+    if name.startswith("fedpick.learn.torch."):
+        pytest.importorskip("torch", reason="PyTorch is not installed here; `make test-torch` imports it")
     assert complaints(importlib.import_module(name)) == []
 
 

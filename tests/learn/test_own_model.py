@@ -43,7 +43,10 @@ wide = lambda inputs, outputs: Model(fine, lambda params, x, key: x)
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("number", "is int, but must be a fedpick.learn.Model: return Model(init, apply)"),
+        (
+            "number",
+            "is int, but must be a fedpick.learn.Model (for JAX: return Model(init, apply)) or a torch.nn.Module",
+        ),
         ("start", "cannot be initialised: NameError: name 'undefined' is not defined (in <lambda>, {file}, line 6)"),
         (
             "key",

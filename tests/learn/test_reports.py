@@ -11,7 +11,8 @@ from fedpick import learn
 from fedpick.core.rng import stream
 from fedpick.data import Dataset, Federated
 from fedpick.flower import reports as flower_reports
-from fedpick.learn.jax.reports import noise_of
+from fedpick.learn.jax.forms import Scan
+from fedpick.learn.reports import noise_of
 from fedpick.simulate.round import _reported
 from fedpick.worlds import Always, PerClient, Reliable, World
 
@@ -105,7 +106,7 @@ def test_updates_and_embeddings_are_reported() -> None:
     updates = trainer.train(model, ids, used, np.ones(3), 1, stream(1, 1, "train"))
     assert set(updates.reports) == set(reports)
     slow = twin.train(trainer, twin.Network(), model["params"], ids, used, [1, 1, 1], 1, stream(1, 1, "train"))
-    noise = np.asarray(noise_of(trainer.data.dataset), np.float64)
+    noise = np.asarray(noise_of(trainer.backend, trainer.data.dataset), np.float64)
     for place, client in slow.items():
         flat = np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(client.delta)])
         np.testing.assert_allclose(updates.reports["update"][place], flat, atol=1e-5)
@@ -122,7 +123,7 @@ def test_the_noise_of_embeddings_has_the_inputs_mean_and_covariance() -> None:
     mixing = rng.normal(size=(4, 4))
     x = (rng.normal(size=(500, 4)) @ mixing + 3.0).astype(np.float32)
     data = Federated(Dataset("like", x, rng.normal(size=500).astype(np.float32)), np.arange(500), np.array([0, 500]))
-    noise = np.asarray(noise_of(data.dataset), np.float64)
+    noise = np.asarray(noise_of(Scan(), data.dataset), np.float64)
     count = len(noise)
     variance = np.cov(x.T.astype(np.float64), bias=True)
     error = np.sqrt(np.diag(variance) / count)

@@ -12,7 +12,7 @@ import fedpick as fp
 from fedpick import learn
 from fedpick.core.types import Updates
 from fedpick.learn.evaluation import split_test
-from fedpick.learn.jax.reports import of_server
+from fedpick.learn.reports import of_server
 from fedpick.simulate.round import _reported
 from fedpick.simulate.together import play_together
 from fedpick.worlds import Always, PerClient, Reliable, World
@@ -73,7 +73,9 @@ def test_an_update_that_is_no_number_has_no_value_and_spoils_no_other():
     delta, at, slots = updates.payload
     broken = jax.tree.map(lambda leaf: jnp.asarray(leaf).at[slots[1]].set(np.nan), delta)
     spoiled = Updates(updates.loss, {}, (broken, at, slots), np.array([True, False, True]))
-    found = of_server(trainer.reports, trainer.model, trainer.data, model["params"], spoiled, ids, 1)["shapley"]
+    found = of_server(trainer.reports, trainer.backend, trainer.model, trainer.data, model["params"], spoiled, ids, 1)[
+        "shapley"
+    ]
     assert np.isnan(found[1])
     assert np.isfinite(found[[0, 2]]).all()
 
@@ -83,7 +85,7 @@ def test_nothing_is_valued_if_the_model_that_was_sent_has_no_loss():
     model, ids = trainer.init(0), np.array([4, 0, 3])
     updates = trainer.train(model, ids, np.ones(3, bool), np.ones(3), 1, np.random.default_rng(0))
     lost = jax.tree.map(lambda leaf: leaf * np.nan, model["params"])
-    found = of_server(trainer.reports, trainer.model, trainer.data, lost, updates, ids, 1)["shapley"]
+    found = of_server(trainer.reports, trainer.backend, trainer.model, trainer.data, lost, updates, ids, 1)["shapley"]
     assert np.isnan(found).all()
 
 

@@ -12,7 +12,7 @@ from fedpick import data
 from fedpick.core.errors import SettingError
 from fedpick.learn import logistic
 from fedpick.learn.jax import placement
-from fedpick.learn.jax.reports import vectors as real_vectors
+from fedpick.learn.reports import vectors as real_vectors
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import together
 from fedpick.simulate.together import RunError, play_together
@@ -116,10 +116,10 @@ def test_vectors_are_those_of_the_runs_own_clients(report: str, monkeypatch: pyt
     """A run of three clients beside one of five, of which only one reports vectors."""
     seen: list[int] = []
 
-    def vectors(asked: Any, model: Any, dataset: Any, sent: Any, delta: Any) -> Any:
+    def vectors(asked: Any, backend: Any, model: Any, dataset: Any, sent: Any, delta: Any) -> Any:
         if delta is not None:
             seen.append(len(jax.tree.leaves(delta)[0]))
-        return real_vectors(asked, model, dataset, sent, delta)
+        return real_vectors(asked, backend, model, dataset, sent, delta)
 
     monkeypatch.setattr("fedpick.learn.trainer.vectors", vectors)
     heard: dict[str, Any] = {}

@@ -97,8 +97,10 @@ def gpu_there() -> bool:
 
 def describe() -> str:
     """The device that JAX computes on in this process: "cpu", or "gpu: NVIDIA H200"."""
-    import jax  # here, because most processes do not need it
-
+    try:
+        import jax  # here, because most processes do not need it
+    except ImportError:  # a trainer of the user's own, without JAX
+        return "cpu"
     if jax.default_backend() == "cpu":
         return "cpu"
     return f"{jax.default_backend()}: {jax.local_devices()[0].device_kind}"

@@ -79,7 +79,8 @@ class Config:
         pace: as text, such as "buffered(concurrency=30, size=10)"; "rounds": rounds with the world's settings.
         code: the code and the data files of the user's own that the texts name (see `user_code.fingerprint`); None
             reads them.
-        made: "policy", "world", "data" or "trainer" as objects, which replace those described by the texts.
+        made: "policy", "world", "data" or "trainer" as objects, and "train" with a model or a loss, which replace those
+            described by the texts.
     """
 
     policy: str
@@ -289,7 +290,7 @@ class Config:
             if "trainer" in self.made:
                 return made_trainer(self.made["trainer"], federated, reports)
             known = None if "data" in self.made else self.data
-            return build_trainer(federated, known, self.train, reports)
+            return build_trainer(federated, known, {**self.train, **self.made.get("train", {})}, reports)
         except FedpickError:
             raise
         except MISTAKES as error:

@@ -1,29 +1,39 @@
-"""Training on real data: models, and a cohort of clients in one compiled call (needs the extra `learn`: JAX, optax).
+"""Training on real data: models, and the trainer of a cohort of clients, with JAX (extra `learn`) or PyTorch (`torch`).
 
 data = fp.data.Dirichlet(alpha=0.3)(fp.data.load("fashion-mnist"), 100, fp.rng.stream(0, 0, "data"))
 trainer = fp.learn.Trainer(data, fp.learn.mlp((28, 28, 1), 10, hidden=(64, 30)), lr=0.005, batch=64, steps=30)
 run = fp.Run(fp.Uniform(10), fp.World(data.clients), seed=1, trainer=trainer)
+
+Names are imported when they are first used: a PyTorch model is trained without JAX.
 """
 
-from fedpick._support import devices
-from fedpick.core.errors import MissingError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-devices.reserve()
-try:
-    import jax  # noqa: F401
-    import optax  # noqa: F401
-except ImportError as error:
-    raise MissingError(
-        f"training needs {error.name}: pip install 'fedpick[learn]', or train nothing with --data none"
-    ) from None
-
-from fedpick.learn.jax.cache import keep_compiled  # noqa: E402
-
-keep_compiled()
-
-from fedpick.learn.aggregation import AGGREGATIONS  # noqa: E402
-from fedpick.learn.jax.forms import SERVERS  # noqa: E402
-from fedpick.learn.jax.models import MODELS, Model, cnn, linear, logistic, mlp, model  # noqa: E402
-from fedpick.learn.trainer import Trainer  # noqa: E402
+if TYPE_CHECKING:
+    from fedpick.learn.aggregation import AGGREGATIONS as AGGREGATIONS
+    from fedpick.learn.jax.forms import SERVERS as SERVERS
+    from fedpick.learn.jax.models import MODELS as MODELS
+    from fedpick.learn.jax.models import Model as Model
+    from fedpick.learn.jax.models import cnn as cnn
+    from fedpick.learn.jax.models import linear as linear
+    from fedpick.learn.jax.models import logistic as logistic
+    from fedpick.learn.jax.models import mlp as mlp
+    from fedpick.learn.jax.models import model as model
+    from fedpick.learn.trainer import Trainer as Trainer
 
 __all__ = ["AGGREGATIONS", "MODELS", "SERVERS", "Model", "Trainer", "cnn", "linear", "logistic", "mlp", "model"]
+
+_WHERE = {"AGGREGATIONS": "aggregation", "SERVERS": "jax.forms", "Trainer": "trainer"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'fedpick.learn' has no attribute {name!r}")
+    found = getattr(import_module(f"fedpick.learn.{_WHERE.get(name, 'jax.models')}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

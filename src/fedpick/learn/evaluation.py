@@ -11,7 +11,6 @@ from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Dataset, Federated
 from fedpick.learn import measures
 from fedpick.learn.backend import Backend, Examples, Scores
-from fedpick.learn.jax.models import Model
 from fedpick.learn.measures import Metric
 
 __all__ = ["Evaluation", "by_client", "segment_means", "split_test"]
@@ -23,7 +22,7 @@ class Evaluation:
     """The part of `fedpick.learn.Trainer` that evaluates its model."""
 
     data: Federated
-    model: Model
+    model: Any
     evaluate_every: int
     spread_every: int | None
     metrics: tuple[Metric, ...]

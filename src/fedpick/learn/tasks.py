@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from fedpick.core.types import Updates
@@ -48,7 +47,7 @@ def train_calls(trainers: Sequence["Trainer"], calls: Sequence[TaskCall]) -> lis
     stacked = sent + [sent[-1]] * (max(4, 1 << (len(sent) - 1).bit_length()) - len(sent))
     trained = first.train_all(first.backend.stack(stacked), drawn, owner)
     loss, norm = np.asarray(trained.loss), np.asarray(trained.norm)
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(trained.delta)]
+    leaves = [np.asarray(leaf) for leaf in first.backend.leaves(trained.delta)]
     found = []
     for (trainer, call), end in zip(_pairs(trainers, calls), ends, strict=True):
         mine = np.arange(end - len(call.tasks), end)

@@ -7,22 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from fedpick._support.text import make
-from fedpick.core.errors import ContractError, require, unknown_name
+from fedpick.core.errors import ContractError, SettingError, require, unknown_name
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
 from fedpick.engine.stream import Job, TaskCall
 from fedpick.engine.weights import bases
-from fedpick.learn import batches
+from fedpick.learn import batches, payload
 from fedpick.learn.aggregation import AGGREGATIONS, Memory
-from fedpick.learn.backend import LocalResults, LocalSGD
+from fedpick.learn.backend import LocalResults, LocalSGD, ModuleBackend
 from fedpick.learn.batches import Batches
 from fedpick.learn.evaluation import Evaluation, segment_means
-from fedpick.learn.jax import payload
-from fedpick.learn.jax.forms import FORMS, SERVERS, Server, form_of
-from fedpick.learn.jax.models import Model, check_outputs
-from fedpick.learn.jax.reports import OF_DATA, REPORTS, check_reports, gives, of_data, of_server, vectors
 from fedpick.learn.measures import Metric, check_metrics
+from fedpick.learn.reports import OF_DATA, REPORTS, check_reports, gives, of_data, of_server, vectors
+from fedpick.learn.setup import FORMS, set_up
 from fedpick.learn.tasks import train_calls
 
 __all__ = ["Trainer"]
@@ -34,7 +31,8 @@ class Trainer(Evaluation):
 
     Args:
         data: what each client holds.
-        model: what is trained.
+        model: what is trained: a `fedpick.learn.Model` (JAX), or a `torch.nn.Module` class, a function that makes
+            such a module, or a module, whose weights are then the first ones at every seed (PyTorch).
         lr: learning rate of the clients: a number, or a function of the round (`fedpick.core.schedules`).
         batch: examples per local step.
         steps: local steps per epoch, in full batches; None: an epoch is one pass over the client's data. The world
@@ -59,8 +57,15 @@ class Trainer(Evaluation):
             biases: the last array with one number per output); of the model that they were sent, on all
             of their data: "squared_loss" (mean of the examples' squared losses), "accuracy". Computed by the server:
             "shapley", what an update is worth on 1,000 test examples (at most half), which are then left out of tests.
-        precision: "float32", or "bfloat16" for activations over float32 weights.
-        form: "scan", "vmap", "loop" (see `fedpick.learn.jax.forms`), or "auto": the fastest here for this model.
+        precision: "float32", "bfloat16" for activations over float32 weights, or "float64" (of JAX only where
+            jax_enable_x64 is set).
+        form: of JAX: "scan", "vmap", "loop" (see `fedpick.learn.jax.forms`), or "auto": the fastest here for this
+            model.
+        loss: of PyTorch: a function (outputs, targets) -> the loss of each example; None: cross-entropy of labels,
+            squared error of targets.
+        optimizer: of the clients: "sgd", or of PyTorch also "adam" and "adamw".
+        clip: of PyTorch: the longest gradient, longer ones are scaled down to it; None: any.
+        place: of PyTorch: "cpu", or a GPU: "cuda", "cuda:1".
 
     >>> import fedpick as fp
     >>> federated = fp.data.Synthetic(1.0, 1.0)(num_clients=10, rng=fp.rng.stream(0, 0, "data"))
@@ -70,7 +75,7 @@ class Trainer(Evaluation):
     """
 
     data: Federated
-    model: Model
+    model: Any
     lr: float | Callable[[int], float] = 0.05
     batch: int = 50
     steps: int | None = None
@@ -79,28 +84,30 @@ class Trainer(Evaluation):
     prox: float = 0.0
     aggregation: str = "fedavg"
     late_beta: float = 0.35
-    server: Server | str | None = None
+    server: Any = None
     evaluate_every: int = 10
     spread_every: int | None = None
     metrics: tuple[Metric, ...] = ()
     reports: tuple[str, ...] = ("update_norm",)
     precision: str = "float32"
     form: str = "auto"
+    loss: Callable[..., Any] | None = None
+    optimizer: str = "sgd"
+    clip: float | None = None
+    place: str = "cpu"
     _padded: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._check_settings()
-        if isinstance(self.server, str):
-            self.server = make(self.server, "server optimiser", SERVERS, values={}, example="fedadam(lr=0.01)")
         empty = np.flatnonzero(self.data.sizes == 0)
         if len(empty):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
-        shapes = check_outputs(self.model, self.data.dataset)
-        self._size = sum(int(np.prod(shape)) for shape in shapes)
-        check_reports(self.reports, self.model, shapes, self.data.dataset)
         check_metrics(self.metrics, self.data.dataset)
-        self.form, self.backend = form_of(self.form, self.model, self._size, self.data.dataset, self.precision)
-        self._local = LocalSGD(self.momentum, self.weight_decay, self.prox, self.precision)
+        self._local = LocalSGD(self.momentum, self.weight_decay, self.prox, self.precision, self.optimizer, self.clip)
+        made = set_up(self.model, self.data.dataset, self._local, self.server, self.form, self.loss, self.place)
+        self.model, self.backend, self.server, self.form = made.model, made.backend, made.server, made.form
+        self._size = made.size
+        check_reports(self.reports, self.model, made.shapes, self.data.dataset)
         self._rule = AGGREGATIONS[self.aggregation]
 
     def _check_settings(self) -> None:
@@ -112,17 +119,24 @@ class Trainer(Evaluation):
         require(self.weight_decay >= 0.0, "Trainer: weight_decay", self.weight_decay, ">= 0")
         require(self.prox >= 0.0, "Trainer: prox", self.prox, ">= 0")
         require(0.0 <= self.late_beta <= 1.0, "Trainer: late_beta", self.late_beta, "in [0, 1]")
+        require(self.clip is None or self.clip > 0.0, "Trainer: clip", self.clip, "> 0, or None")
         require(self.evaluate_every >= 1, "Trainer: evaluate_every", self.evaluate_every, ">= 1 round")
         for value, known, what in (
             (self.aggregation, list(AGGREGATIONS), "aggregation"),
-            (self.precision, ["float32", "bfloat16"], "precision"),
+            (self.precision, ["float32", "bfloat16", "float64"], "precision"),
             (self.form, ["auto", *FORMS], "form"),
+            (self.optimizer, ["sgd", "adam", "adamw"], "optimiser of the clients"),
             *((name, [*REPORTS, "sketch_32"], "report") for name in self.reports if not gives(name)),
         ):
             if value not in known:
                 raise unknown_name(what, value, known)
 
     # ---- the model
+
+    @property
+    def computes_on(self) -> str:
+        """What trains: "cpu", or "gpu: NVIDIA H200"."""
+        return self.backend.kind
 
     @property
     def megabytes(self) -> float:
@@ -132,6 +146,12 @@ class Trainer(Evaluation):
     def init(self, seed: int) -> Any:
         """The model before the first round: parameters, the server's state, the aggregation's memory if it has one."""
         return {**self.backend.init(self.model, self.server, seed), **_memory(self._rule.init(len(self.data)))}
+
+    def module(self, model: Any) -> Any:
+        """The PyTorch module with a model's weights, in evaluation mode: run.trainer.module(run.state.model)."""
+        if not isinstance(self.backend, ModuleBackend):
+            raise SettingError(f"Trainer: the model {self.model.name!r} is JAX's, and has no torch.nn.Module")
+        return self.backend.module(model["params"])
 
     # ---- the round
 
@@ -190,7 +210,9 @@ class Trainer(Evaluation):
         loss, norm = np.full(chosen, np.nan), np.full(chosen, np.nan)
         loss[at], norm[at] = np.asarray(trained.loss)[slots], np.asarray(trained.norm)[slots]
         reports: dict[str, Any] = {"update_norm": norm} if "update_norm" in self.reports else {}
-        for name, found in vectors(self.reports, self.model, self.data.dataset, sent, trained.delta).items():
+        for name, found in vectors(
+            self.reports, self.backend, self.model, self.data.dataset, sent, trained.delta
+        ).items():
             reports[name] = np.full((chosen, found.shape[1]), np.nan)
             reports[name][at] = found[slots]
         return Updates(loss, reports, payload=(trained.delta, at, slots), valid=np.isfinite(norm))
@@ -201,7 +223,7 @@ class Trainer(Evaluation):
 
     def with_reports(self, sent: Any, updates: Updates, ids: Ints, at: Ints, round: int) -> Updates:
         """The updates with the reports that take a pass over data: of the clients, or of the server for validation."""
-        found = of_server(self.reports, self.model, self.data, sent, updates, ids, round)
+        found = of_server(self.reports, self.backend, self.model, self.data, sent, updates, ids, round)
         if any(name in OF_DATA for name in self.reports):
             for name, values in of_data(self.reports, self.data, partial(self.scores, sent), ids[at]).items():
                 found[name] = np.full(len(ids), np.nan)
@@ -224,7 +246,9 @@ class Trainer(Evaluation):
 
     def move(self, model: Any, rows: Mapping[str, Any], weights: Floats, sent: Any = None) -> Any:
         """The model after these updates, which `train_tasks` gave; see `fedpick.simulate.abilities.StreamTrainer`."""
-        delta, padded = payload.restored(model["params"], rows, weights, None if sent is None else sent["params"])
+        delta, padded = payload.restored(
+            self.backend, model["params"], rows, weights, None if sent is None else sent["params"]
+        )
         return {**model, **self.backend.combine(self.server, model, delta, padded)}
 
     def weights(self, model: Any, choice: Choice, outcome: Outcome) -> tuple[Floats, Memory]:
@@ -234,7 +258,7 @@ class Trainer(Evaluation):
 
     def keep(self, choice: Choice, updates: Updates) -> tuple[Ints, dict[str, Any]]:
         """(positions of usable updates, arrays to keep of them, a row each), for `aggregate` in a later round."""
-        return payload.keep(updates, self._base(choice), self._relative(choice))
+        return payload.keep(self.backend, updates, self._base(choice), self._relative(choice))
 
     def _base(self, choice: Choice) -> Floats:
         """The weight of each chosen client's update, before weights are divided by their sum."""
@@ -259,11 +283,13 @@ class Trainer(Evaluation):
         """
         if delayed is None:
             each, memory = self.weights(model, choice, outcome)
-            delta, weights = payload.weighed(updates, each)
+            delta, weights = payload.weighed(self.backend, updates, each)
         else:
             memory, returned = model.get("aggregation", {}), np.asarray(outcome.status) == Status.DONE
             base, relative, beta = self._base(choice), self._relative(choice), delayed.get("beta", self.late_beta)
-            delta, weights = payload.join_late(model["params"], updates, base, returned, relative, delayed, beta)
+            delta, weights = payload.join_late(
+                self.backend, model["params"], updates, base, returned, relative, delayed, beta
+            )
         return {**self.backend.combine(self.server, model, delta, weights), **_memory(memory)}
 
 

@@ -48,6 +48,7 @@ def compare(
     world: Any = DEFAULT_WORLD,
     cohort_size: Any = 20,
     data: Any = DEFAULT_DATA,
+    model: Any = None,
     train: Mapping[str, Any] | None = None,
     seeds: Any = 5,
     rounds: int = 500,
@@ -72,7 +73,9 @@ def compare(
         world: one or several names such as "volatile", texts such as "volatile(deadline=9)", or `fp.World`s.
         cohort_size: one or several numbers of clients per round.
         data: one or several names such as "digits", settings of [data], or `fp.data.Federated`; None: no training.
-        train: settings of [train], such as {"model": "mlp(hidden=(64,))", "lr": 0.1}.
+        model: what is trained: "mlp(hidden=(64,))", "net.py:Net", a `torch.nn.Module` class, a function that makes
+            such a module, or a `fedpick.learn.Model`; None: what `train` says, or the data's usual one.
+        train: settings of [train], such as {"lr": 0.1, "batch": 32}.
         seeds: a number of seeds, or a list of seeds.
         rounds: of every run; existing runs with fewer rounds are continued. Under `fp.Buffered`, moves of the model.
         pace: one or several: `fp.Buffered(concurrency=30, size=10)`, `fp.Rounds(deadline=30)`, or texts such as
@@ -89,6 +92,8 @@ def compare(
     """
     from fedpick.report.progress import terminal  # rich loads slowly
 
+    if model is not None:
+        train = {**(train or {}), "model": model}
     if not isinstance(out, str | os.PathLike | None):
         raise ConfigError(f"out = {out!r}, but must be the path of a folder, or None for {str(OUT)!r}")
     return make_results(

@@ -13,8 +13,8 @@ from fedpick.core.types import Choice, Floats, Ints, Outcome, Updates
 from fedpick.engine.stream import Job
 
 __all__ = [
-    *("AccuracyTrainer", "DataTrainer", "DirectedTrainer", "LateTrainer", "ReportingTrainer", "ScoringTrainer"),
-    *("SizedTrainer", "StreamTrainer", "TwoPhaseTrainer"),
+    *("AccuracyTrainer", "DataTrainer", "DirectedTrainer", "LateTrainer", "PlacedTrainer", "ReportingTrainer"),
+    *("ScoringTrainer", "SizedTrainer", "StreamTrainer", "TwoPhaseTrainer"),
 ]
 
 
@@ -37,6 +37,13 @@ class ReportingTrainer(Protocol):
     """It names the reports that it gives; a policy that needs another is refused before the first round."""
 
     reports: Sequence[str]
+
+
+@runtime_checkable
+class PlacedTrainer(Protocol):
+    """It knows what it computes on, for the manifest: "cpu", or "gpu: NVIDIA H200"."""
+
+    computes_on: str
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 Seeds, policies, partitions and worlds may differ; the data set, the model and the training settings may not.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-import jax
 import numpy as np
 
 from fedpick._support import devices
@@ -19,10 +19,10 @@ from fedpick.core.errors import SettingError
 from fedpick.core.types import Choice, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Dataset
 from fedpick.engine.paces import Buffered, Rounds
+from fedpick.learn import payload
 from fedpick.learn.backend import Examples, LocalResults, Scores
 from fedpick.learn.batches import Batches
-from fedpick.learn.jax import payload
-from fedpick.learn.jax.reports import needs_vectors
+from fedpick.learn.reports import needs_vectors
 from fedpick.learn.tasks import train_calls
 from fedpick.learn.trainer import Trainer
 from fedpick.simulate import late
@@ -31,7 +31,7 @@ from fedpick.simulate.run import Run
 from fedpick.simulate.stream import Found, steps
 from fedpick.store.records import Record
 
-__all__ = ["RunError", "aggregate_together", "blame", "difference", "play_together", "train_together"]
+__all__ = ["RunError", "aggregate_together", "blame", "difference", "of_device", "play_together", "train_together"]
 
 LANES = 64  # clients in a stack are padded to a multiple of this, on each device
 SPARE = 1.25  # padding, as a factor: computing for unused places is cheaper than compiling a larger shape
@@ -51,14 +51,20 @@ class RunError(Exception):
         self.index, self.error = index, error
 
 
+def of_device(error: Exception) -> bool:
+    """Whether an error is of JAX's device, such as lack of memory."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(error, jax.errors.JaxRuntimeError)
+
+
 @contextmanager
 def blame(index: int) -> Iterator[None]:
     """Attribute errors in this block to a run; errors of the device, such as lack of memory, are passed on."""
     try:
         yield
-    except jax.errors.JaxRuntimeError:
-        raise
     except Exception as error:
+        if of_device(error):
+            raise
         raise RunError(index, error) from error
 
 
@@ -180,7 +186,7 @@ def aggregate_together(
         rows = {}
         for r in together:
             each, _ = trainers[r].weights(models[r], choices[r], outcomes[r])
-            delta, rows[r] = payload.weighed(updates[r], each)
+            delta, rows[r] = payload.weighed(trainers[r].backend, updates[r], each)
         nothing = np.zeros_like(rows[together[0]])
         weights = np.stack([rows.get(r, nothing) for r in range(len(trainers))])
         added = trainers[0].backend.add([model["params"] for model in models], delta, weights)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fedpick._support import user_code
 from fedpick._support.devices import cores, environment
 from fedpick.core.errors import FedpickError
 from fedpick.experiment.config import Config
@@ -24,6 +25,7 @@ __all__ = ["Job", "Stopped", "check_names", "cores", "environment", "execute", "
 __all__ += ["patient", "play", "staying", "take_device"]
 
 AHEAD = ("fedpick.learn.settings", "fedpick.data.settings", "fedpick.store", "numba")  # what runs that train import
+WITH_JAX = "fedpick.learn.jax.forms"
 KILLED = (
     "was killed before its work was done, perhaps because memory ran out; files written before are intact. Continue "
     "with fewer workers"
@@ -80,7 +82,13 @@ def get_ready(configs: Sequence[Config], executor: str, workers: int | None, dev
     """In a block of `staying`, start the processes that will play these runs: they import what they need meanwhile."""
     count = processes_for(configs, executor, device, workers)
     if count:
-        processes.hire_ahead(count, environment(), AHEAD)
+        jax = (WITH_JAX,) if any(map(_may_need_jax, configs)) else ()
+        processes.hire_ahead(count, environment(), (*AHEAD, *jax))
+
+
+def _may_need_jax(config: Config) -> bool:
+    """Whether fedpick's trainer has a model by name: one of the user's own may be PyTorch's."""
+    return "trainer" not in config.train and not user_code.is_reference(config.train.get("model", ""))
 
 
 def _elsewhere(batches: Sequence[Batch], count: int, stop: Stop, listen: Listener) -> dict[int, Exception]:

@@ -11,7 +11,7 @@ import numpy as np
 from fedpick._support import devices
 from fedpick.experiment.config import Config
 from fedpick.experiment.executors.signals import Stop
-from fedpick.simulate.abilities import AccuracyTrainer, ScoringTrainer
+from fedpick.simulate.abilities import AccuracyTrainer, PlacedTrainer, ScoringTrainer
 from fedpick.simulate.census import census
 from fedpick.store import Folder, Record
 
@@ -79,7 +79,11 @@ class OpenRun:
 
     def note(self, played: str) -> None:
         """Write to the manifest where and how the run is executed."""
-        device = "cpu" if self.simulation.trainer is None else devices.describe()
+        trainer = self.simulation.trainer
+        if isinstance(trainer, PlacedTrainer):
+            device = trainer.computes_on
+        else:
+            device = "cpu" if trainer is None else devices.describe()
         self.store.note(self.job.config.about(self.simulation) | self.job.about | {"device": device, "played": played})
         if not (self.store.path / "clients.parquet").is_file():
             self.store.describe_clients(census(self.simulation.world, self.simulation.seed))

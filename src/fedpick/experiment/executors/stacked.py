@@ -7,15 +7,13 @@ of others; then they continue together.
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 
-import jax
-
 from fedpick._support import devices
 from fedpick.core.errors import FedpickError
 from fedpick.engine.paces import Rounds
 from fedpick.experiment.executors.job import Job, Listener, OpenRun
 from fedpick.experiment.executors.signals import Stop
 from fedpick.learn.trainer import Trainer
-from fedpick.simulate.together import RunError, blame, difference, play_together
+from fedpick.simulate.together import RunError, blame, difference, of_device, play_together
 
 __all__ = ["play_stacked"]
 
@@ -77,13 +75,13 @@ def _play_group(runs: Sequence[OpenRun], stop: Stop, listen: Listener, errors: E
             except RunError as error:  # of one run; the others were interrupted in the middle of the round
                 errors[stack[error.index].number] = error.error
                 again = [run for i, run in enumerate(stack) if i != error.index]
-            except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" in str(error) and len(stack) > 1:
+            except Exception as error:
+                if not of_device(error):
+                    errors |= {run.number: error for run in stack}
+                elif "RESOURCE_EXHAUSTED" in str(error) and len(stack) > 1:
                     limit, again = (len(stack) + 1) // 2, stack
                 else:
                     errors |= {run.number: _explained(error) for run in stack}
-            except Exception as error:
-                errors |= {run.number: error for run in stack}
             for run in stack:
                 going.remove(run)
                 run.store.close()

@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec
 from fedpick.learn.backend import LocalResults, LocalSGD, Params
 from fedpick.learn.batches import Batches
 from fedpick.learn.jax.models import Model
-from fedpick.learn.jax.objective import Affine, losses, prepare
+from fedpick.learn.jax.objective import Affine, losses, prepare, wide
 from fedpick.learn.jax.placement import Arrays, deal, mesh
 
 __all__ = ["one_by_one", "side_by_side"]
@@ -63,7 +63,7 @@ def _step(
     def objective(params: Params, s: Any, batch: Batch, scale: Any) -> tuple[jax.Array, jax.Array]:
         inputs = prepare(batch[0], affine, local.precision)
         outputs = model.apply(_cast(params, local.precision), inputs, jax.random.fold_in(key, s))
-        each = losses(outputs.astype(jnp.float32), batch[1])
+        each = losses(wide(outputs), batch[1])
         total = jnp.where(jnp.arange(len(each)) < count[s], each, 0.0).sum()
         return scale * total / jnp.maximum(count[s], 1), total
 
@@ -87,7 +87,12 @@ def _step(
 
 
 def _start(local: LocalSGD, sent: Params) -> Carry:
-    return sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros(())
+    return sent, jax.tree.map(jnp.zeros_like, sent) if local.momentum else (), jnp.zeros((), _sums(sent))
+
+
+def _sums(sent: Params) -> Any:
+    """The type of sums of losses: that of the weights."""
+    return jnp.result_type(*jax.tree.leaves(sent))
 
 
 def _result(sent: Params, carry: Carry, count: jax.Array) -> tuple[Params, jax.Array, jax.Array]:
@@ -135,7 +140,7 @@ def _gathered(bytes_a_step: int, steps: int) -> int:
 
 
 def _cast(params: Params, precision: str) -> Params:
-    return params if precision == "float32" else jax.tree.map(lambda w: w.astype(precision), params)
+    return params if precision != "bfloat16" else jax.tree.map(lambda w: w.astype(precision), params)
 
 
 def _each(client: Callable[..., Any], clients: tuple[Any, ...], steps: jax.Array) -> Any:

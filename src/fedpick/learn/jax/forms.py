@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedpick._support import devices
 from fedpick._support.text import Makers
 from fedpick.core import rng as rngs
 from fedpick.core.errors import SettingError
 from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Dataset
 from fedpick.learn.backend import Backend, Examples, LocalResults, Params
-from fedpick.learn.jax import cohort, dense, placement
+from fedpick.learn.jax import cohort, dense, placement, vectors
 from fedpick.learn.jax.models import Model
 
 __all__ = ["FORMS", "SERVERS", "Loop", "Scan", "Server", "Vmap", "combine", "form_of"]
@@ -47,8 +48,10 @@ def _initial(model: Model) -> Callable[[jax.Array], Any]:
     return jax.jit(model.init, compiler_options={"xla_backend_optimization_level": 1})
 
 
-def _started(model: Model, server: Server | None, seed: int) -> dict[str, Any]:
+def _started(model: Model, server: Server | None, seed: int, precision: str) -> dict[str, Any]:
     params = _initial(model)(jax.random.key(int(rngs.stream(seed, 0, "model").integers(2**31))))
+    if precision == "float64":
+        params = jax.tree.map(lambda leaf: leaf.astype(precision), params)
     return {"params": params, "server": [] if server is None else jax.tree.leaves(server.init(params))}
 
 
@@ -111,14 +114,33 @@ class Scan:
     rows = staticmethod(_rows)
     add = staticmethod(_add)
     stack = staticmethod(_stack)
+    leaves = staticmethod(jax.tree.leaves)
+    distances = staticmethod(vectors.distances)
+    inputs = staticmethod(vectors.inputs_of)
+    embed = staticmethod(vectors.embed)
+    validation_losses = staticmethod(vectors.validation_losses)
 
-    def __init__(self) -> None:
+    def __init__(self, precision: str = "float32") -> None:
         self.devices = jax.local_device_count()
+        self.precision = precision
+
+    @property
+    def kind(self) -> str:
+        """What JAX computes on."""
+        return devices.describe()
+
+    def restore(self, params: Params, leaves: Sequence[Any]) -> Params:
+        """Arrays in the structure of these parameters."""
+        return jax.tree.unflatten(jax.tree.structure(params), [jnp.asarray(leaf) for leaf in leaves])
+
+    def trained(self, model: Model, delta: Params) -> list[Any]:
+        """All of the updates."""
+        return jax.tree.leaves(delta)
 
     def init(self, model: Model, server: Server | None, seed: int) -> dict[str, Any]:
         """The first parameters and the server's state."""
         # On its device, as later models are: else all that takes a model would be compiled again in the second round.
-        return jax.device_put(_started(model, server, seed), jax.local_devices()[0])
+        return jax.device_put(_started(model, server, seed, self.precision), jax.local_devices()[0])
 
     def place(self, dataset: Dataset, part: str) -> Examples:
         """The examples on all devices."""
@@ -143,8 +165,8 @@ class Vmap(Scan):
 
     train = staticmethod(cohort.side_by_side)
 
-    def __init__(self) -> None:
-        self.devices = 1
+    def __init__(self, precision: str = "float32") -> None:
+        self.devices, self.precision = 1, precision
 
 
 class Loop(Scan):
@@ -154,7 +176,7 @@ class Loop(Scan):
 
     def init(self, model: Model, server: Server | None, seed: int) -> dict[str, Any]:
         """The first parameters, in the host's memory, and the server's state."""
-        started = _started(model, server, seed)
+        started = _started(model, server, seed, self.precision)
         return {**started, "params": jax.tree.map(np.asarray, started["params"])}
 
     def place(self, dataset: Dataset, part: str) -> Examples:
@@ -192,4 +214,4 @@ def form_of(name: str, model: Model, size: int, dataset: Dataset, precision: str
             f"{dense.SMALL:,} weights, in float32 on a CPU, not {model.name!r} of {size:,} parameters here; use "
             "form='auto'"
         )
-    return name, FORMS[name]()
+    return name, FORMS[name](precision)

@@ -218,8 +218,8 @@ def model(text: str, inputs: tuple[int, ...], outputs: int) -> Model:
     made = make(text, "model", MODELS, values={}, example="mlp(hidden=(64, 30))", inputs=inputs, outputs=outputs)
     if not isinstance(made, Model):
         raise SettingError(
-            f"the model {user_code.shown(text)!r} is {type(made).__name__}, but must be a fedpick.learn.Model: return "
-            "Model(init, apply)"
+            f"the model {user_code.shown(text)!r} is {type(made).__name__}, but must be a fedpick.learn.Model (for "
+            "JAX: return Model(init, apply))"
         )
     return replace(made, name=user_code.shown(text)) if made.name == Model.name else made
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedpick.data.federated import Dataset
 
-__all__ = ["Affine", "affine_of", "correct", "losses", "prepare"]
+__all__ = ["Affine", "affine_of", "correct", "losses", "prepare", "wide"]
 
 
 class Affine(NamedTuple):
@@ -46,3 +46,8 @@ def correct(outputs: jax.Array, y: jax.Array) -> jax.Array:
     if jnp.issubdtype(y.dtype, jnp.integer):
         return (jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32)
     return jnp.zeros(y.shape, jnp.float32)
+
+
+def wide(outputs: jax.Array) -> jax.Array:
+    """Outputs as losses are computed of them: float32, or float64 as they are."""
+    return outputs if outputs.dtype == np.float64 else outputs.astype(jnp.float32)

@@ -7,7 +7,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -17,7 +16,7 @@ from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Dataset
 from fedpick.learn.backend import Scores
 from fedpick.learn.jax.models import Model
-from fedpick.learn.jax.objective import Affine, affine_of, correct, losses, prepare
+from fedpick.learn.jax.objective import Affine, affine_of, correct, losses, prepare, wide
 
 __all__ = ["Arrays", "deal", "everywhere", "mesh", "place"]
 
@@ -94,7 +93,7 @@ def _fetch(launched: list[Any], count: int) -> Scores:
 @lru_cache
 def _compiled_scores(model: Model, devices: int, several: bool) -> Any:
     def scores(params: Any, affine: Affine, x: Any, y: Any, index: Any) -> Any:
-        outputs = model.apply(params, prepare(x[index], affine), None).astype(jnp.float32)
+        outputs = wide(model.apply(params, prepare(x[index], affine), None))
         return losses(outputs, y[index]), correct(outputs, y[index])
 
     def of_each(params: Any, *rest: Any) -> Any:
@@ -110,7 +109,7 @@ def _compiled_scores(model: Model, devices: int, several: bool) -> Any:
 @lru_cache
 def _compiled_outputs(model: Model) -> Any:
     def outputs(params: Any, affine: Affine, x: Any, index: Any) -> Any:
-        return model.apply(params, prepare(x[index], affine), None).astype(jnp.float32)
+        return wide(model.apply(params, prepare(x[index], affine), None))
 
     return jax.jit(outputs)
 

@@ -2,24 +2,20 @@
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from fedpick.core import rng as rngs
 from fedpick.core.errors import SettingError
 from fedpick.core.types import Bools, Floats, Ints, Updates
 from fedpick.data.federated import Dataset, Federated
 from fedpick.graph import sketch
-from fedpick.learn.backend import Scores
+from fedpick.learn import payload
+from fedpick.learn.backend import Backend, Scores
 from fedpick.learn.evaluation import segment_means, split_test
-from fedpick.learn.jax import payload, placement
-from fedpick.learn.jax.models import Model
-from fedpick.learn.jax.objective import affine_of, losses, prepare
 from fedpick.solvers import shapley
 
 __all__ = [
@@ -40,7 +36,7 @@ def gives(report: str) -> bool:
     return report in REPORTS or _SKETCH.fullmatch(report) is not None
 
 
-def check_reports(asked: Collection[str], model: Model, shapes: Sequence[tuple[int, ...]], dataset: Dataset) -> None:
+def check_reports(asked: Collection[str], model: Any, shapes: Sequence[tuple[int, ...]], dataset: Dataset) -> None:
     """Raise unless these reports can be made of a model whose parameters have these shapes, with this data."""
     biases = (dataset.classes or 1,)
     if "output_update" in asked and biases not in shapes:
@@ -61,11 +57,14 @@ def needs_vectors(asked: Collection[str]) -> bool:
     return any(name in of_updates or _SKETCH.fullmatch(name) for name in asked)
 
 
-def vectors(asked: Collection[str], model: Model, dataset: Dataset, sent: Any, delta: Any) -> dict[str, Any]:
+def vectors(
+    asked: Collection[str], backend: Backend, model: Any, dataset: Dataset, sent: Any, delta: Any
+) -> dict[str, Any]:
     """A vector per client: the update itself (FedGS (11)), a sketch of it, or a functional embedding (12).
 
     Args:
         asked: names of all reports.
+        backend: that trained it.
         model: that was trained.
         dataset: that it was trained on.
         sent: the parameters before.
@@ -74,40 +73,30 @@ def vectors(asked: Collection[str], model: Model, dataset: Dataset, sent: Any, d
     found: dict[str, Any] = {}
     widths = [int(match[1]) for name in asked if (match := _SKETCH.fullmatch(name))]
     if "update" in asked or widths:
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(delta)]
+        leaves = [np.asarray(leaf) for leaf in backend.trained(model, delta)]
         rows = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
         found |= {f"sketch_{width}": sketch(rows, width) for width in widths}
         found |= {"update": rows} if "update" in asked else {}
     if "output_update" in asked:
-        biases = [leaf for leaf in jax.tree.leaves(delta) if leaf.shape[1:] == (dataset.classes or 1,)]
+        biases = [leaf for leaf in backend.trained(model, delta) if leaf.shape[1:] == (dataset.classes or 1,)]
         found["output_update"] = np.asarray(biases[-1], dtype=np.float64)
     if "embedding" in asked:
-        found["embedding"] = np.asarray(_embed(model, sent, delta, noise_of(dataset)))
+        found["embedding"] = np.asarray(backend.embed(model, sent, delta, noise_of(backend, dataset)))
     return found
 
 
-@partial(jax.jit, static_argnums=0)
-def _embed(model: Model, sent: Any, delta: Any, noise: jax.Array) -> jax.Array:
-    """Mean output of each local model on the noise."""
-
-    def one(update: Any) -> jax.Array:
-        return model.apply(jax.tree.map(jnp.add, sent, update), noise, None).mean(axis=0)
-
-    return jax.lax.map(one, delta)
+_NOISES: WeakKeyDictionary[Dataset, NDArray[np.float32]] = WeakKeyDictionary()
 
 
-_NOISES: WeakKeyDictionary[Dataset, jax.Array] = WeakKeyDictionary()
-
-
-def noise_of(dataset: Dataset) -> jax.Array:
+def noise_of(backend: Backend, dataset: Dataset) -> NDArray[np.float32]:
     """Gaussian inputs with the held-out data's mean and covariance: random mixtures of its deviations."""
     if dataset not in _NOISES:
         some = (dataset.test_x if len(dataset.test_x) else dataset.x)[:2000]
-        inputs = np.asarray(prepare(jnp.asarray(some), affine_of(dataset))).reshape(len(some), -1)
+        inputs = backend.inputs(dataset, some).reshape(len(some), -1)
         mean = inputs.mean(axis=0)
         mixtures = rngs.stream(0, 0, "embedding noise").standard_normal((NOISE, len(some))) / np.sqrt(len(some))
         rows = mean + mixtures @ (inputs - mean)
-        _NOISES[dataset] = jnp.asarray(rows.reshape(NOISE, *dataset.inputs), jnp.float32)
+        _NOISES[dataset] = rows.reshape(NOISE, *dataset.inputs).astype(np.float32)
     return _NOISES[dataset]
 
 
@@ -128,12 +117,20 @@ def of_data(asked: Collection[str], data: Federated, score: Callable[[Ints], Sco
 
 
 def of_server(
-    asked: Collection[str], model: Model, data: Federated, sent: Any, updates: Updates, ids: Ints, round: int
+    asked: Collection[str],
+    backend: Backend,
+    model: Any,
+    data: Federated,
+    sent: Any,
+    updates: Updates,
+    ids: Ints,
+    round: int,
 ) -> dict[str, Floats]:
     """What the server computes itself: Shapley values of the usable updates; NaN for the others.
 
     Args:
         asked: names of all reports.
+        backend: that trained it.
         model: that was trained.
         data: of all clients.
         sent: the parameters before.
@@ -144,50 +141,35 @@ def of_server(
     if "shapley" not in asked:
         return {}
     at, slots = payload.usable(updates)
-    kept, mine = placement.place(data.dataset, "test", 1), split_test(asked, data.dataset)[0]
-    sizes = data.sizes[ids[at]].astype(np.float64)
-    value = _coalitions(model, sent, updates.payload[0], slots, sizes, (kept.affine, kept.x[mine], kept.y[mine]))
+    mine, sizes = split_test(asked, data.dataset)[0], data.sizes[ids[at]].astype(np.float64)
+    delta = updates.payload[0]
+
+    def losses(weights: Floats) -> Floats:
+        return backend.validation_losses(model, data.dataset, mine, sent, delta, weights)
+
+    value = _coalitions(losses, len(backend.leaves(delta)[0]), slots, sizes)
     found = np.full(len(ids), np.nan)
     found[at] = shapley(value, len(at), rngs.stream(0, round, "shapley"))  # one set of orders for all runs
     return {"shapley": found}
 
 
-@partial(jax.jit, static_argnums=0)
-def _losses(model: Model, sent: Any, delta: Any, weights: jax.Array, data: tuple[Any, ...]) -> jax.Array:
-    """Loss of the model sent plus each weighted sum of the updates; updates of weight 0 may hold NaN."""
-    affine, x, y = data
-
-    def one(row: jax.Array) -> jax.Array:
-        def moved(old: jax.Array, each: jax.Array) -> jax.Array:
-            used = jnp.where(row[:, None] > 0, each.reshape(len(each), -1), 0.0)
-            return old + jnp.tensordot(row, used, axes=1, precision="highest").reshape(old.shape)
-
-        outputs = model.apply(jax.tree.map(moved, sent, delta), prepare(x, affine), None)
-        return losses(outputs.astype(jnp.float32), y).mean()
-
-    return jax.lax.map(one, weights)
-
-
 def _coalitions(
-    model: Model, sent: Any, delta: Any, slots: Any, sizes: Floats, data: tuple[Any, ...]
+    losses: Callable[[Any], Floats], rows_of_updates: int, slots: Any, sizes: Floats
 ) -> Callable[[Bools], Floats]:
     """The value of coalitions of clients: minus the validation loss of the mean of their models, weighted by size.
 
     Args:
-        model: that was trained.
-        sent: parameters at the start of the round.
-        delta: (C, ...) updates.
+        losses: (blocks, coalitions, updates) weights -> the validation loss of each coalition.
+        rows_of_updates: how many there are, unused ones too.
         slots: where among them those of the clients are.
         sizes: of the clients.
-        data: scale and shift, inputs and targets for validation, on one device.
     """
 
     def value(rows: Bools) -> Floats:
         held = rows * sizes
-        weights = np.zeros((-(-len(rows) // BLOCK) * BLOCK, len(jax.tree.leaves(delta)[0])), np.float32)
+        weights = np.zeros((-(-len(rows) // BLOCK) * BLOCK, rows_of_updates), np.float32)
         weights[: len(rows), slots] = held / np.maximum(held.sum(axis=1, keepdims=True), 1e-300)
-        parts = [_losses(model, sent, delta, part, data) for part in weights.reshape(-1, BLOCK, weights.shape[1])]
-        found = np.concatenate(jax.device_get(parts))[: len(rows)].astype(np.float64)
+        found = losses(weights.reshape(-1, BLOCK, rows_of_updates))[: len(rows)]
         # No client has a part in the model that was sent: if it has no loss, the updates have no value.
         bad = np.where(rows.any(axis=1) | np.isfinite(found), WORST, np.nan)
         worth: Floats = -np.where(np.abs(found) <= WORST, found, bad)

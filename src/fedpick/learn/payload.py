@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedpick.core.types import Bools, Floats, Ints, Updates
 from fedpick.engine.cohort import possible
 from fedpick.engine.weights import late_weights, weigh
+from fedpick.learn.backend import Backend
 
 __all__ = ["join_late", "keep", "part", "restored", "usable", "weighed"]
 
@@ -23,18 +22,19 @@ def usable(updates: Updates) -> tuple[Ints, Ints]:
     return at[good], slots[good]
 
 
-def weighed(updates: Updates, weights: Floats) -> tuple[Any, Any]:
+def weighed(backend: Backend, updates: Updates, weights: Floats) -> tuple[Any, Any]:
     """(all rows of the updates, the weight of each: 0 for rows that are of no chosen client)."""
     delta, at, slots = updates.payload
-    rows = np.zeros(len(jax.tree.leaves(delta)[0]), np.float32)
+    rows = np.zeros(len(backend.leaves(delta)[0]), np.float32)
     rows[slots] = weights[at]
     return delta, rows
 
 
-def keep(updates: Updates, base: Floats, relative: bool) -> tuple[Ints, dict[str, Any]]:
+def keep(backend: Backend, updates: Updates, base: Floats, relative: bool) -> tuple[Ints, dict[str, Any]]:
     """(positions of usable updates, arrays to keep of them, a row each).
 
     Args:
+        backend: whose updates they are.
         updates: of the late clients of a cohort.
         base: what each of the cohort would have counted for in time.
         relative: whether such bases are divided by their sum.
@@ -42,7 +42,7 @@ def keep(updates: Updates, base: Floats, relative: bool) -> tuple[Ints, dict[str
     if updates.payload is None:
         return np.empty(0, np.int64), {}
     at, slots = usable(updates)
-    leaves = {f"delta/{i}": np.asarray(leaf)[slots] for i, leaf in enumerate(jax.tree.leaves(updates.payload[0]))}
+    leaves = {f"delta/{i}": np.asarray(leaf)[slots] for i, leaf in enumerate(backend.leaves(updates.payload[0]))}
     return at, {"base": base[at], "relative": np.full(len(at), relative), **leaves}
 
 
@@ -60,24 +60,20 @@ def part(updates: Updates, positions: Ints) -> Updates:
     return Updates(updates.loss[positions], reports, (delta, trained, wanted[trained]), valid)
 
 
-@jax.jit
-def _distances(delta: Any, weights: Any) -> Any:
-    """Squared distance of every update to the weighted mean; updates of weight 0 may hold anything, NaN too."""
-
-    def squared(leaf: jax.Array) -> jax.Array:
-        flat = leaf.reshape(len(leaf), -1)
-        mean = jnp.tensordot(weights, jnp.where(weights[:, None] > 0, flat, 0.0), axes=1, precision="highest")
-        return jnp.square(flat - mean).sum(axis=1)
-
-    return sum(squared(leaf) for leaf in jax.tree.leaves(delta))
-
-
 def join_late(
-    params: Any, updates: Updates, base: Floats, returned: Bools, relative: bool, late: Mapping[str, Any], beta: float
+    backend: Backend,
+    params: Any,
+    updates: Updates,
+    base: Floats,
+    returned: Bools,
+    relative: bool,
+    late: Mapping[str, Any],
+    beta: float,
 ) -> tuple[Any, Any]:
     """(the updates of a round and the late ones that came in it, their weights).
 
     Args:
+        backend: whose updates they are.
         params: of the model, for their structure.
         updates: of the cohort.
         base: what each of the cohort counts for.
@@ -87,43 +83,44 @@ def join_late(
         beta: of `late_weights`.
     """
     count = len(late["base"])
-    came = [late[f"delta/{i}"] for i in range(len(jax.tree.leaves(params)))]
+    came = [late[f"delta/{i}"] for i in range(len(backend.leaves(params)))]
     at, slots = np.empty(0, np.int64), np.empty(0, np.int64)
     if updates.payload is not None:
         delta, at, slots = updates.payload
-        came = [np.concatenate([np.asarray(a), b]) for a, b in zip(jax.tree.leaves(delta), came, strict=True)]
+        came = [np.concatenate([np.asarray(a), b]) for a, b in zip(backend.leaves(delta), came, strict=True)]
     first = len(came[0]) - count
     spare = -len(came[0]) % ROWS
     padded = [np.concatenate([leaf, np.zeros((spare, *leaf.shape[1:]), leaf.dtype)]) for leaf in came]
-    every = jax.tree.unflatten(jax.tree.structure(params), [jnp.asarray(leaf) for leaf in padded])
+    every = backend.restore(params, padded)
     tiny = np.finfo(np.float64).tiny  # all may be 0
     weights, mine = np.zeros(len(padded[0])), slice(first, first + count)
     weights[slots] = np.where(returned, base, 0.0)[at]
     apart = np.zeros(count)
     if returned.any():
         fresh = weights / max(weights.sum(), tiny)
-        apart = np.asarray(_distances(every, fresh.astype(np.float32)), np.float64)[mine]
+        apart = np.asarray(backend.distances(every, fresh.astype(np.float32)), np.float64)[mine]
     weights[mine] = late["base"] * late_weights(late["now"] - late["round"], apart, beta)
     divided = np.full(len(weights), relative)
     divided[mine] = late["relative"]
     return every, weigh(weights, divided).astype(np.float32)
 
 
-def restored(params: Any, rows: Mapping[str, Any], weights: Floats, sent: Any) -> tuple[Any, Any]:
+def restored(backend: Backend, params: Any, rows: Mapping[str, Any], weights: Floats, sent: Any) -> tuple[Any, Any]:
     """(the updates that were kept as rows, their weights), padded; with `sent`, of the models that clients then had.
 
     Args:
+        backend: whose updates they are.
         params: of the model.
         rows: "delta/0", ... with a row for each update.
         weights: of the updates.
         sent: parameters that the updates start from, if the model is to move towards the clients' models; or None.
     """
-    leaves, tree = jax.tree.flatten(params)
+    leaves = backend.leaves(params)
     spare = -len(weights) % ROWS
     found = []
     for i, leaf in enumerate(leaves):
         each = rows[f"delta/{i}"]
         if sent is not None:
-            each = each + (np.asarray(jax.tree.leaves(sent)[i]) - np.asarray(leaf))
-        found.append(jnp.asarray(np.concatenate([each, np.zeros((spare, *each.shape[1:]), each.dtype)])))
-    return jax.tree.unflatten(tree, found), np.concatenate([weights, np.zeros(spare)]).astype(np.float32)
+            each = each + (np.asarray(backend.leaves(sent)[i]) - np.asarray(leaf))
+        found.append(np.concatenate([each, np.zeros((spare, *each.shape[1:]), each.dtype)]))
+    return backend.restore(params, found), np.concatenate([weights, np.zeros(spare)]).astype(np.float32)

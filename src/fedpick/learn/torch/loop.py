@@ -1,0 +1,303 @@
+"""The backend of PyTorch: clients train one after another, each in a plain loop over its batches.
+
+Between rounds a model is NumPy arrays in this process's memory: {"kept": vector, "weights": vector}, see
+`fedpick.learn.torch.live`. Kept numbers have no part in norms, reports and what a server's optimiser does.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedpick.core import rng as rngs
+from fedpick.core.types import Floats, Ints
+from fedpick.data.federated import Dataset
+from fedpick.learn.backend import LocalResults, LocalSGD, Params, Scores
+from fedpick.learn.batches import Batches
+from fedpick.learn.torch.examples import Tensors, arranged, correct, inputs_of, place
+from fedpick.learn.torch.live import Live, on_its_own
+from fedpick.learn.torch.network import Network
+
+__all__ = ["Loop", "Placed"]
+
+CHUNK = 500  # examples scored at once
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Examples that a backend scores."""
+
+    backend: "Loop"
+    tensors: Tensors
+    stacks = True
+
+    def launch(self, model: Network, params: Params, index: Ints, several: bool = False) -> Callable[[], Scores]:
+        """The scores of these examples, computed at once."""
+        rows = [self.backend.scores(one, self.tensors, index) for one in _each(params, several)]
+        loss, hits = (np.stack([row[i] for row in rows]) if several else rows[0][i] for i in (0, 1))
+        return lambda: (loss, hits)
+
+
+def _each(params: Params, several: bool) -> list[Params]:
+    """Single models of a stack."""
+    if not several:
+        return [params]
+    return [{name: part[r] for name, part in params.items()} for r in range(len(params["weights"]))]
+
+
+class Loop:
+    """Clients one after another.
+
+    Args:
+        network: that is trained.
+        local: how.
+        device: to compute on.
+    """
+
+    devices = 1
+
+    def __init__(self, network: Network, local: LocalSGD, device: torch.device) -> None:
+        self.network, self.local, self.device = network, local, device
+        self.dtype = torch.float64 if local.precision == "float64" else torch.float32
+        self.live = Live(network.module(0), self.dtype, device)
+
+    @property
+    def kind(self) -> str:
+        """What it computes on."""
+        return "cpu" if self.device.type == "cpu" else f"{self.device}: {torch.cuda.get_device_name(self.device)}"
+
+    # ---- models
+
+    def init(self, model: Network, server: Any, seed: int) -> dict[str, Any]:
+        """The first parameters and the server's state."""
+        first = model.module(int(rngs.stream(seed, 0, "model").integers(2**31)))
+        live = Live(first, self.dtype, torch.device("cpu"))
+        params = {"kept": live.kept().numpy().copy(), "weights": live.weights.numpy().copy()}
+        return {"params": params, "server": [] if server is None else server.init(params["weights"])}
+
+    def module(self, params: Params) -> Any:
+        """A new module with these weights, in evaluation mode."""
+        live = Live(self.network.module(0), self.dtype, self.device)
+        live.load(*(self._tensor(params[name]) for name in ("weights", "kept")))
+        live.module.zero_grad()
+        return live.module.eval()
+
+    def load(self, params: Params) -> None:
+        """Put these parameters into the module."""
+        self.live.load(*(self._tensor(params[name]) for name in ("weights", "kept")))
+
+    def _tensor(self, array: Any) -> torch.Tensor:
+        return torch.tensor(np.asarray(array), dtype=self.dtype, device=self.device)
+
+    def combine(self, server: Any, model: dict[str, Any], delta: Params, weights: Any) -> dict[str, Any]:
+        """The next parameters and server's state; kept numbers move by a mean, so that variances stay positive."""
+        params, share = model["params"], float(np.asarray(weights, np.float64).sum())
+        step = _total(delta["weights"], weights)
+        kept = params["kept"] + _total(delta["kept"], np.asarray(weights) / max(share, 1.0))
+        if server is None:
+            return {"params": {"kept": kept, "weights": params["weights"] + step}, "server": []}
+        moved, state = server.move(params["weights"], model["server"], step)
+        return {"params": {"kept": kept, "weights": moved}, "server": state}
+
+    def everywhere(self, params: Params) -> Params:
+        """There is one place."""
+        return params
+
+    def stack(self, models: Sequence[Params]) -> Params:
+        """Several models, stacked along the first axis."""
+        return {name: np.stack([model[name] for model in models]) for name in models[0]}
+
+    def rows(self, delta: Params, slots: Ints) -> Params:
+        """Some of the updates."""
+        return {name: part[slots] for name, part in delta.items()}
+
+    def add(self, models: Sequence[Params], delta: Params, weights: Any) -> Sequence[Params]:
+        """Each model plus its weighted sum of the updates."""
+        pairs = zip(models, np.asarray(weights), strict=True)
+        return [self.combine(None, {"params": model}, delta, row)["params"] for model, row in pairs]
+
+    def leaves(self, tree: Params) -> list[Any]:
+        """The arrays."""
+        return [tree["kept"], tree["weights"]]
+
+    def restore(self, params: Params, leaves: Sequence[Any]) -> Params:
+        """The arrays by name."""
+        return dict(zip(("kept", "weights"), map(np.asarray, leaves), strict=True))
+
+    def trained(self, model: Network, delta: Params) -> list[Any]:
+        """The updates of each parameter of the module that is trained."""
+        rows, found, at = delta["weights"], [], 0
+        for shape in self.live.shapes:
+            size = int(np.prod(shape))
+            found.append(rows[:, at : at + size].reshape(len(rows), *shape))
+            at += size
+        return found
+
+    def distances(self, delta: Params, weights: Any) -> Any:
+        """Squared distance of every update to the weighted mean."""
+        rows = delta["weights"]
+        mean = _total(rows, weights)
+        return np.array([np.square(row - mean).sum(dtype=np.float64) for row in rows])
+
+    # ---- training
+
+    def place(self, dataset: Dataset, part: str) -> Placed:
+        """The examples on the device."""
+        return Placed(self, place(dataset, part, self.device))
+
+    def train(
+        self, model: Network, local: LocalSGD, examples: Placed, sent: Params, batches: Batches, owner: Any = None
+    ) -> LocalResults:
+        """Train a cohort; see `fedpick.learn.backend.Backend.train`."""
+        clients = len(batches.steps)
+        starts = {name: torch.atleast_2d(self._tensor(part)) for name, part in sent.items()}
+        delta = {name: np.zeros((clients, part.shape[1]), self._numpy) for name, part in starts.items()}
+        loss, norm = np.zeros(clients, self._numpy), np.zeros(clients, self._numpy)
+        with on_its_own(self.device):
+            step = self._optimizer()
+            for c in np.flatnonzero(batches.steps).tolist():
+                r = 0 if owner is None else int(owner[c])
+                weights, kept = starts["weights"][r], starts["kept"][r]
+                self.live.load(weights, kept)
+                loss[c] = self._fit(examples.tensors, batches, c, weights, step)
+                with torch.no_grad():
+                    moved = self.live.weights - weights
+                    norm[c] = float(torch.linalg.vector_norm(moved))
+                    delta["weights"][c] = moved.cpu().numpy()
+                    if len(kept):
+                        delta["kept"][c] = (self.live.kept() - kept).cpu().numpy()
+        return LocalResults(delta, loss, norm)
+
+    def _fit(
+        self, tensors: Tensors, batches: Batches, c: int, sent: torch.Tensor, step: Callable[[float | None], None]
+    ) -> float:
+        """A client's steps; gives its mean loss over all examples seen."""
+        live, local, steps = self.live, self.local, int(batches.steps[c])
+        index = torch.as_tensor(batches.index[c, :steps].astype(np.int64), device=self.device)
+        counts = batches.count[c, :steps].tolist()
+        torch.manual_seed(int(batches.keys[c, 0]) << 32 | int(batches.keys[c, 1]))
+        step(float(batches.lr[c]))  # a new client
+        live.train(alone=False)
+        total = torch.zeros((), dtype=self.dtype, device=self.device)
+        for s, count in enumerate(counts):
+            if live.normalises:
+                live.train(alone=count == 1)
+            x, y = tensors.batch(index[s, :count], self.dtype)
+            each = self._losses(x, y)
+            live.slopes.zero_()
+            each.mean().backward()
+            with torch.no_grad():
+                total += each.detach().sum()
+                if local.prox:
+                    live.slopes.add_(live.weights - sent, alpha=local.prox)
+                if local.clip is not None:
+                    norm = torch.linalg.vector_norm(live.slopes)
+                    live.slopes.mul_(torch.clamp(local.clip / (norm + 1e-6), max=1.0))
+                step(None)
+        return float(total) / max(sum(counts), 1)
+
+    def _losses(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if self.local.precision == "bfloat16":
+            with torch.autocast(self.device.type, torch.bfloat16):
+                outputs = self.live.module(x)
+            return self.network.losses(outputs.to(torch.float32), y)
+        return self.network.losses(self.live.module(x), y)
+
+    def _optimizer(self) -> Callable[[float | None], None]:
+        """What takes a step from the slopes; called with a learning rate, it forgets what it kept of another client."""
+        live, local = self.live, self.local
+        if local.optimizer != "sgd":
+            kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+            adam = kinds[local.optimizer]([live.weights], lr=1.0, weight_decay=local.weight_decay)
+
+            def adaptive(lr: float | None) -> None:
+                if lr is None:
+                    adam.step()
+                else:
+                    adam.state.clear()
+                    adam.param_groups[0]["lr"] = lr
+
+            return adaptive
+        velocity, rate = torch.zeros_like(live.weights) if local.momentum else None, 0.0
+
+        def plain(lr: float | None) -> None:
+            nonlocal rate
+            if lr is not None:
+                rate = lr
+                if velocity is not None:
+                    velocity.zero_()
+                return
+            if local.weight_decay:
+                live.slopes.add_(live.weights, alpha=local.weight_decay)
+            if velocity is not None:
+                velocity.mul_(local.momentum).add_(live.slopes)
+            live.weights.add_(live.slopes if velocity is None else velocity, alpha=-rate)
+
+        return plain
+
+    @property
+    def _numpy(self) -> Any:
+        return np.float64 if self.dtype == torch.float64 else np.float32
+
+    # ---- what a model gives
+
+    def scores(self, params: Params, tensors: Tensors, index: Ints) -> Scores:
+        """Loss and hit of each of these examples."""
+        loss, hits = [np.empty(0)], [np.empty(0)]
+        for outputs, y in self._outputs(params, tensors, index):
+            loss.append(self.network.losses(outputs, y).cpu().numpy().astype(np.float64))
+            hits.append(correct(outputs, y).cpu().numpy().astype(np.float64))
+        return np.concatenate(loss), np.concatenate(hits)
+
+    def _outputs(self, params: Params, tensors: Tensors, index: Ints) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Outputs and targets of these examples, a part at a time."""
+        rows = torch.as_tensor(np.asarray(index, np.int64), device=self.device)
+        with on_its_own(self.device), torch.no_grad():
+            self.load(params)
+            self.live.module.eval()
+            found = []
+            for part in rows.split(CHUNK):
+                x, y = tensors.batch(part, self.dtype)
+                found.append((self.live.module(x), y))
+        return found
+
+    def outputs(self, model: Network, params: Params, dataset: Dataset, part: str, index: Ints) -> Floats:
+        """What the model gives for these examples."""
+        parts = self._outputs(params, place(dataset, part, self.device), index)
+        found: Floats = torch.cat([outputs for outputs, _ in parts]).cpu().numpy()
+        return found
+
+    def inputs(self, dataset: Dataset, x: Any) -> Floats:
+        """Stored examples as numbers."""
+        return inputs_of(dataset, x)
+
+    def embed(self, model: Network, sent: Params, delta: Params, noise: Any) -> Any:
+        """Mean outputs of each local model on the noise."""
+        x, found = arranged(self._tensor(noise)), []
+        for row in _each(delta, several=True):
+            with on_its_own(self.device), torch.no_grad():
+                self.load({name: sent[name] + row[name] for name in sent})
+                self.live.module.eval()
+                found.append(self.live.module(x).mean(dim=0).cpu().numpy())
+        return np.stack(found)
+
+    def validation_losses(
+        self, model: Network, dataset: Dataset, index: Ints, sent: Params, delta: Params, weights: Any
+    ) -> Floats:
+        """Mean loss on these test examples of the model sent plus each weighted sum of the updates."""
+        tensors, found = place(dataset, "test", self.device), []
+        for row in np.asarray(weights).reshape(-1, np.shape(weights)[-1]):
+            moved = {name: sent[name] + _total(delta[name], row) for name in sent}
+            found.append(self.scores(moved, tensors, index)[0].mean())
+        return np.array(found)
+
+
+def _total(rows: Any, weights: Any) -> Any:
+    """The weighted sum of the rows, one after another; those of weight 0 may hold anything, NaN too."""
+    found = np.zeros(rows.shape[1], rows.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for r in np.flatnonzero(np.asarray(weights) > 0):
+            found += rows.dtype.type(weights[r]) * rows[r]
+    return found
