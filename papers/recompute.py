@@ -31,11 +31,11 @@ def part(x, n, rule, *, size=None, half=None, margin=None, low=-math.inf, high=m
     x = np.asarray(x, dtype=float)
     if len(x) < 3:
         return "undecided"
-    same = np.ptp(x) <= 1e-12 * abs(x.mean())
-    if same and 0.5 ** (len(x) - 1) >= 0.05 / n:  # the sign test
+    chance = 0.5 ** (len(x) - 1) if np.ptp(x) <= 1e-12 * abs(x.mean()) else 0.0  # of the sign test, if all are alike
+    if chance >= 0.05:
         return "undecided"
     _, left, right = interval(x, 0.95)
-    _, all_left, all_right = interval(x, 1 - 0.05 / n)
+    _, all_left, all_right = interval(x, 1 - 0.05 / n) if chance < 0.05 / n else (x.mean(), -math.inf, math.inf)
     if rule == "within":
         if low <= left and right <= high:
             return "reproduced"
