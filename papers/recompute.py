@@ -187,7 +187,7 @@ def rbcsf_share(r):
         for name in r["least"]
         if name.startswith("RBCS-F")
     ]
-    return [("above", allowed * before - after, {}) for before, after in missing]
+    return [between(after - allowed * before, high=0) for before, after in missing]
 
 
 def rbcsf_bound(r):
@@ -303,7 +303,9 @@ def differences(headline, stored):
         return [f"{len(found)} parts, stored are {len(stored['parts'])}"]
     ours, theirs = (sorted(interval(x, 0.95) for x in of) for of in ([x for _, x, _ in found], numbers(stored)))
     return [
-        f"interval {a}, stored is {b}" for a, b in zip(ours, theirs, strict=True) if not np.allclose(a, b, atol=1e-9)
+        f"interval {a}, stored is {b}"
+        for a, b in zip(ours, theirs, strict=True)
+        if not np.allclose(a, b, rtol=1e-9, atol=1e-12)
     ]
 
 
