@@ -31,11 +31,11 @@ def part(x, n, rule, *, size=None, half=None, margin=None, low=-math.inf, high=m
     x = np.asarray(x, dtype=float)
     if len(x) < 3:
         return "undecided"
-    same = np.ptp(x) <= 1e-12 * abs(x.mean())
-    if same and 0.5 ** (len(x) - 1) >= 0.05 / n:  # the sign test
+    chance = 0.5 ** (len(x) - 1) if np.ptp(x) <= 1e-12 * abs(x.mean()) else 0.0  # of the sign test, if all are alike
+    if chance >= 0.05:
         return "undecided"
     _, left, right = interval(x, 0.95)
-    _, all_left, all_right = interval(x, 1 - 0.05 / n)
+    _, all_left, all_right = interval(x, 1 - 0.05 / n) if chance < 0.05 / n else (x.mean(), -math.inf, math.inf)
     if rule == "within":
         if low <= left and right <= high:
             return "reproduced"
@@ -187,7 +187,7 @@ def rbcsf_share(r):
         for name in r["least"]
         if name.startswith("RBCS-F")
     ]
-    return [("above", allowed * before - after, {}) for before, after in missing]
+    return [between(after - allowed * before, high=0) for before, after in missing]
 
 
 def rbcsf_bound(r):
@@ -303,7 +303,9 @@ def differences(headline, stored):
         return [f"{len(found)} parts, stored are {len(stored['parts'])}"]
     ours, theirs = (sorted(interval(x, 0.95) for x in of) for of in ([x for _, x, _ in found], numbers(stored)))
     return [
-        f"interval {a}, stored is {b}" for a, b in zip(ours, theirs, strict=True) if not np.allclose(a, b, atol=1e-9)
+        f"interval {a}, stored is {b}"
+        for a, b in zip(ours, theirs, strict=True)
+        if not np.allclose(a, b, rtol=1e-9, atol=1e-12)
     ]
 
 

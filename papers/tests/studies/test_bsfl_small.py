@@ -9,7 +9,7 @@ import pytest
 from fedpick import solvers
 from fedpick_papers.studies.bsfl import _walk, quality, theorem2, weights
 
-SEEDS = np.array([-1.0, -0.6, -0.2, 0.2, 0.6, 1.0])
+SEEDS = np.tile([-1.0, -0.6, -0.2, 0.2, 0.6, 1.0], 2)
 
 
 def problem(seed=0, K=6, m=3):
@@ -100,7 +100,7 @@ def theorem_result(good):
             "below": spread_out(below),
             "below_end": spread_out(below / 2),
             "degree": spread_out(degree),
-            "one": [1.0 if good else 0.5] * 6,
+            "one": [1.0 if good else 0.5] * 12,
             "off": spread_out(0.01 if good else 0.2),
             "decades": spread_out(20),
         }
@@ -109,7 +109,7 @@ def theorem_result(good):
     if not good:
         walks = {"ALSA": (0.2, 0.2, 17), "ALSA, one-sided": (0.1, 0.2, 8), "SA": (0.8, 0.1, 16)}
     one = {"selections": 70, "bound": 16} | {name: walk(*of) for name, of in walks.items()}
-    one["SA"]["degree"] = [16.0] * 6  # m(K - m) in every problem
+    one["SA"]["degree"] = [16.0] * 12  # m(K - m) in every problem
     return {"steps": 1000, "problems": 60, "sizes": {"4 of 8": one}}
 
 
@@ -125,7 +125,7 @@ def test_theorem2_claims():
     assert [one.extension for one in score(theorem_result(True))] == [False, True, False, True, True]
     few = copy.deepcopy(theorem_result(True))
     few["sizes"]["4 of 8"]["ALSA"]["enumerated"] = [0.6]
-    assert score(few)[1].verdict == "undecided"
+    assert score(few)[1].verdict == "too few seeds"
 
 
 def weights_result(good):

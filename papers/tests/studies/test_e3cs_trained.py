@@ -9,7 +9,7 @@ from fedpick_papers import studies
 from fedpick_papers.studies.e3cs import letters as study
 from fedpick_papers.studies.e3cs._accuracy import when
 
-SEEDS = np.array([-0.02, -0.01, -0.005, 0.005, 0.01, 0.02])
+SEEDS = np.tile([-0.02, -0.01, -0.005, 0.005, 0.01, 0.02], 2)
 TINY = {
     "data": "digits",
     "partition": "primary-label(0.8, size=40)",
@@ -77,7 +77,7 @@ def made_up(first, final, cep):
     def of(values, scale):
         return {name: (value * (1 + SEEDS * scale)).tolist() for name, value in zip(study.PRINTED, values, strict=True)}
 
-    rounds = {name: [row, [2 * x for x in row], [401] * 6] for name, row in of(first, 1.0).items()}
+    rounds = {name: [row, [2 * x for x in row], [401] * 12] for name, row in of(first, 1.0).items()}
     return {
         "levels": [0.45, 0.55, 0.65],
         "data": "digits",

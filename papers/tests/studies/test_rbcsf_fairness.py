@@ -9,7 +9,7 @@ from fedpick_papers.studies._runs import play_training
 from fedpick_papers.studies.rbcsf import fig5, regret
 from fedpick_papers.studies.rbcsf._common import crossed
 
-SEEDS = np.array([-0.5, -0.3, -0.1, 0.1, 0.3, 0.5])
+SEEDS = np.tile([-0.5, -0.3, -0.1, 0.1, 0.3, 0.5], 2)
 DIGITS = {
     "data": ["digits"],
     "partition": "dirichlet-labels(alpha={gamma}, size=30)",
@@ -115,7 +115,7 @@ def test_the_literal_study_has_items_of_its_own_and_leaves_the_other_as_it_was()
     result = {
         "rounds": 10,
         "literal": True,
-        "random": {"base 2": [10.0] * 6},
+        "random": {"base 2": [10.0] * 12},
         "bound": {"base 2": {"1": 5.0}},
         "regret": {"base 2": {"1": (1 + 0.1 * SEEDS).tolist()}},
     }

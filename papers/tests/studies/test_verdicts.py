@@ -44,10 +44,12 @@ def ends(values, level=0.95):
 def plain_above(values, size, margin=None, parts=1):
     """The rule as the words say it."""
     alike = len(set(values)) == 1
-    if len(values) < 3 or (alike and 2 * 0.5 ** len(values) >= 0.05 / parts):
+    if len(values) < 3 or (alike and 2 * 0.5 ** len(values) >= 0.05):
         return "undecided"
     low, high, half = ends(values) if not alike else (values[0], values[0], 0.0)
     joint_low, joint_high, _ = ends(values, 1 - 0.05 / parts) if not alike else (low, high, half)
+    if alike and 2 * 0.5 ** len(values) >= 0.05 / parts:  # too few seeds to speak against one of so many parts
+        joint_low, joint_high = -np.inf, np.inf
     if low > 0:
         if size is None or low > size:
             return "reproduced"

@@ -66,7 +66,7 @@ class Part:
 
     def check(self, parts: int = 1) -> "Check":
         """The verdict on this part of a claim that has this many."""
-        if not self._decided(parts):
+        if len(self.values) < (FEWEST if self.seen.has_width else _alike(1)):
             return self._undecided(parts)
         return self._above(parts) if self.rule == "above" else self._within(parts)
 
@@ -82,11 +82,10 @@ class Part:
         return interval(self.values)
 
     def _joint(self, parts: int) -> Interval:
-        return interval(self.values, 1 - ERROR / parts)
-
-    def _decided(self, parts: int) -> bool:
-        """Whether there are enough seeds for any verdict."""
-        return len(self.values) >= (FEWEST if self.seen.has_width else _alike(parts))
+        """The mean with the interval that holds for all parts together."""
+        found = interval(self.values, 1 - ERROR / parts)
+        few = not found.has_width and found.n < _alike(parts)
+        return Interval(found.mean, np.inf, found.n) if few else found
 
     def _above(self, parts: int) -> "Check":
         seen, all_parts, size, words = self.seen, self._joint(parts), self.size, self._words("+")

@@ -7,7 +7,7 @@ import numpy as np
 from fedpick_papers.studies import _plots
 from fedpick_papers.studies._stats import interval, rounded, show
 from fedpick_papers.studies._study import Finding, Found, Result, Settings
-from fedpick_papers.studies._verdicts import Limit, above, judge, not_testable, order
+from fedpick_papers.studies._verdicts import Limit, judge, not_testable, order, within
 from fedpick_papers.studies.rbcsf._common import LONGER, SCHEMES, by_name, study
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def _score(result: Result) -> list[Finding]:
     checks = []
     for name in ours:
         short, shorter = (np.maximum(beta - np.asarray(of[name]), 0) for of in (least, later))
-        checks.append(above(allowed * short - shorter, f"{name}: less is missing than the rate allows", digits=4))
+        checks.append(
+            within(shorter - allowed * short, f"{name}: missing, less what the rate allows", high=0, digits=4)
+        )
     kept = judge(checks)
     if kept.verdict != "reproduced" and result["longer"] < LIMITS["the long run"].value:
         kept = not_testable(
