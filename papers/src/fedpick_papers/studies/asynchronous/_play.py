@@ -49,8 +49,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "FedBuff, K = 100": {"size": 100, "rates": RATES},
     "FedBuff, corrected": {"size": 10, "correct": True, "rates": RATES},
     "FedAsync": {"size": 1, "mixing": "polynomial", "rates": ALPHAS},
-    "FedAsync, constant": {"size": 1, "mixing": "constant", "rates": ALPHAS},
-    "FedAsync, hinge": {"size": 1, "mixing": "hinge", "rates": ALPHAS},
 }
 
 
