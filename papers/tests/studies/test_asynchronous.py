@@ -54,8 +54,10 @@ def test_times_are_log_normal_and_go_with_the_labels_only_where_they_should(draw
     took = np.log(_task.times(mix, 1.5, drawn, seed=0))
     assert np.median(took) == pytest.approx(0.0, abs=0.01)
     assert took.std() == pytest.approx(1.5, rel=0.02)
-    correlation = np.corrcoef(took, mix @ np.arange(10))[0, 1]
-    assert correlation > 0.9 if drawn == _task.DRAWN[2] else abs(correlation) < 4.5 / np.sqrt(len(mix))
+    by_mean, by_last = (np.corrcoef(np.argsort(np.argsort(x)), took)[0, 1] for x in (mix @ np.arange(10), mix[:, 9]))
+    chance = 4.5 / np.sqrt(len(mix))
+    assert by_mean > 0.9 if drawn == _task.DRAWN[2] else by_last > 0.9 if drawn == _task.DRAWN[3] else True
+    assert drawn != _task.DRAWN[1] or max(abs(by_mean), abs(by_last)) < chance
 
 
 # ---- runs
@@ -192,12 +194,16 @@ def result_of(study, numbers):
 
     settings = dict(study.settings)
     if "speeds" in settings:
-        return {"parts": {d: part({**settings, "drawn": d}) for d in settings["speeds"]}, "seeds": settings["seeds"]}
+        parts = {drawn: part({**settings, "drawn": drawn}) for drawn in settings["speeds"]}
+        late = {d: {kind: (numbers("late", kind, 100, 1.5, d) * noise).tolist() for kind in tied.PACES} for d in parts}
+        return {"parts": parts, "late": late, "long": 8000, "seeds": settings["seeds"]}
     return part(settings)
 
 
 def as_claimed(measure, kind, C, sigma, drawn):
     """FedBuff is faster, the more so the larger C and sigma, sends less and is fair; where data are tied, corrected."""
+    if measure == "late":
+        return 90.0 if drawn == _task.DRAWN[3] and kind in ("FedBuff", "over-selection") else 95.0
     if measure == "slow":
         return 0.24 if kind.startswith("FedBuff") else 0.1
     if measure == "staleness":
@@ -207,7 +213,7 @@ def as_claimed(measure, kind, C, sigma, drawn):
         gain = 10.0 * (C / 10) ** 0.5 * np.exp(sigma)
     elif kind == "rounds":
         gain = 1.0 / C**0.2
-    if drawn == _task.DRAWN[2]:
+    if drawn in _task.DRAWN[2:]:
         gain *= 0.4 if kind == "FedBuff" else 0.5
         gain *= 3.0 if kind == "FedBuff, corrected" else 1.0
         gain *= 1.6 if kind == "FedBuff, corrected" else 1.0
@@ -229,14 +235,15 @@ def test_a_claim_that_holds_for_every_seed_is_reproduced_and_its_opposite_is_not
 
 def test_what_hurts_is_said_where_it_hurts():
     def numbers(measure, kind, C, sigma, drawn):
-        if measure == "slow":
-            return 0.2
+        if measure in ("slow", "late"):
+            return as_claimed(measure, kind, C, sigma, drawn)
         base = {"rounds": 900.0, "over-selection": 60.0, "FedBuff": 20.0, "FedBuff, corrected": 25.0}[kind]
-        return base * ({"FedBuff": 4.0, "over-selection": 3.0}.get(kind, 1.5) if drawn == _task.DRAWN[2] else 1.0)
+        return base * ({"FedBuff": 4.0, "over-selection": 3.0}.get(kind, 1.5) if drawn in _task.DRAWN[2:] else 1.0)
 
     found = {f.claim: f.verdict for f in tied.STUDY.score(result_of(tied.STUDY, numbers))}
-    assert [each for claim, each in found.items() if "if they do not" not in claim] == ["reproduced"] * 6
-    assert found["FedBuff, corrected reaches the level sooner than FedBuff if they do not"] == "contradicted"
+    apart = "FedBuff, corrected reaches the level sooner than FedBuff if they are apart"
+    assert found.pop(apart) == "contradicted"
+    assert list(found.values()) == ["reproduced"] * 10
 
 
 def test_runs_that_missed_the_level_are_named():
@@ -283,6 +290,10 @@ def in_two_worlds(study):
     return Reproduction(study, dict(study.settings), result, [])
 
 
+def words(text):
+    return sum(any(letter.isalnum() for letter in each) for each in text.split())  # not the bars of tables
+
+
 def test_the_page_has_the_figures_and_is_short(tmp_path):
     outcomes = [*map(played, (speed.STUDY, tied.STUDY, updates.STUDY, scale.STUDY)), in_two_worlds(policies.STUDY)]
     assert {one.study.id for one in outcomes} == set(guide.NEEDED)
@@ -290,16 +301,14 @@ def test_the_page_has_the_figures_and_is_short(tmp_path):
     text = studies.save_paces(outcomes, tmp_path / "studies", tmp_path / "page.md").read_text()
     said = re.search(r"FedBuff reached a level ([\d.]+) \(([\d.]+) to ([\d.]+)\) times as fast as rounds", text)
     gain, low, high = map(float, said.groups())
-    assert low < gain < high
+    assert low <= gain <= high
     assert gain == pytest.approx(np.sqrt(10) * np.exp(1.0) * 10, rel=0.01)  # see `as_claimed`
     assert "](studies/asynchrony/tied/findings.md)" in text
-    assert (
-        "*stragglers* 1 of the 2 that reached the level under both paces were sooner without rounds, and 2 of 3" in text
-    )
+    assert "*stragglers*, 1 of the 2 that always reached the level were sooner without rounds, and 2 of 3" in text
     assert "{" not in text
-    assert len(text.split()) < 700
+    assert words(text) <= 700
 
 
 def test_what_is_not_beyond_chance_is_said_so():
-    assert guide.than(np.log([0.5, 1.1, 2.1])).startswith("not beyond chance: ")
-    assert guide.than(np.log([2.0, 2.1, 2.2])) == "2.10 (1.86 to 2.36) times as fast"
+    assert guide.than(np.log([0.5, 1.1, 2.1])).startswith("about as fast (")
+    assert guide.than(np.log([2.0, 2.1, 2.2])) == "2.1 (1.9 to 2.4) times as fast"

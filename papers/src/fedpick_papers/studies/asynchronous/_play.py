@@ -49,8 +49,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "FedBuff, K = 100": {"size": 100, "rates": RATES},
     "FedBuff, corrected": {"size": 10, "correct": True, "rates": RATES},
     "FedAsync": {"size": 1, "mixing": "polynomial", "rates": ALPHAS},
-    "FedAsync, constant": {"size": 1, "mixing": "constant", "rates": ALPHAS},
-    "FedAsync, hinge": {"size": 1, "mixing": "hinge", "rates": ALPHAS},
 }
 
 
@@ -106,26 +104,27 @@ def play(one: Item, seed: int, rate: Mapping[str, float], longest: float = np.in
     """
     found = _task.problem(one["task"], seed)
     run = _run(one, seed, rate, found)
-    answers, messages, stale, best = 0, 0, 0.0, 0.0
+    answers, messages, stale, seen = 0, 0, 0.0, [0.0]
     counts = np.zeros(len(found.data))
     for record in run.rounds(until=one["most"]):
         used = record.status == Status.DONE
         answers, messages = answers + int(used.sum()), messages + int(record.messages)
         np.add.at(counts, record.ids[used], 1)
         stale += sum(each.staleness for each in record.tasks or () if each.status == Status.DONE)
-        best = max(best, record.metrics.get("accuracy", 0.0))
-        if best >= found.level or answers >= one["most"] or record.clock > longest:
+        seen += [record.metrics["accuracy"]] if record.metrics else []
+        if seen[-1] >= found.level or answers >= one["most"] or record.clock > longest:
             break
     durations = _task.times(found.mix, one["sigma"], one["drawn"], seed)
     return {
-        "reached": bool(best >= found.level),
+        "reached": bool(seen[-1] >= found.level),
         "seconds": float(record.clock),
         "answers": answers,
         "messages": messages,
         "moves": int(record.round),
         "staleness": stale / max(answers, 1),
         "slow": _task.slow(durations, counts) if one["drawn"] != _task.DRAWN[0] else float("nan"),
-        "accuracy": best,
+        "accuracy": max(seen),
+        "late": float(np.mean(seen[-max(len(seen) // 5, 1) :])),  # of the last fifth of the run
         "level": found.level,
     }
 

@@ -28,7 +28,7 @@ TEXT = (
     "under all paces alike. All C places are always taken; nobody is away and nobody fails. Server rates (of "
     "FedAsync the clients' rate and alpha) are tuned for each pace and each C and sigma, on seeds that are not shown"
 )
-DRAWN = "each time", "each client", "each client, by its labels"  # what draws a duration
+DRAWN = "each time", "each client", "each client, by its labels", "each client, by one label"  # what sets a duration
 
 
 class Problem(NamedTuple):
@@ -75,12 +75,17 @@ def problem(task: Mapping[str, Any], seed: int) -> Problem:
 def times(mix: Floats, sigma: float, drawn: str, seed: int) -> Floats:
     """Each client's duration: the quantiles of a log-normal law of median 1, in random order or by the clients' labels.
 
+    By its labels: by their mean. By one label: by its share of the last one, which then slow clients hold.
+
     >>> mix = np.eye(10)[[9, 0, 4]]
     >>> times(mix, 1.0, "each client, by its labels", seed=0).round(2).tolist()
     [2.63, 0.38, 1.0]
     """
     clients = len(mix)
-    by = mix @ np.arange(CLASSES) if drawn == DRAWN[2] else rngs.stream(seed, 0, "speeds").random(clients)
+    if drawn == DRAWN[1]:
+        by = rngs.stream(seed, 0, "speeds").random(clients)
+    else:
+        by = mix @ np.arange(CLASSES) if drawn == DRAWN[2] else mix[:, -1]
     rank = np.argsort(np.argsort(by, kind="stable"))
     found: Floats = np.exp(sigma * ndtri((rank + 0.5) / clients))
     return found

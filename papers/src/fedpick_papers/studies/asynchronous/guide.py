@@ -8,7 +8,7 @@ from fedpick.core.types import Floats
 from fedpick_papers.studies._stats import interval, show
 from fedpick_papers.studies._study import Reproduction, Result, table
 from fedpick_papers.studies.asynchronous import scale, tied
-from fedpick_papers.studies.asynchronous._play import cell_of, ratio, shown
+from fedpick_papers.studies.asynchronous._play import cell_of, ratio
 from fedpick_papers.studies.asynchronous.policies import ROUNDS, STREAM, faster
 from fedpick_papers.studies.asynchronous.speed import OURS, RIVAL
 
@@ -17,50 +17,58 @@ __all__ = ["NEEDED", "guide"]
 NEEDED = ("asynchrony/speed", "asynchrony/tied", "fedbuff/updates", "papaya/scale", "asynchrony/policies")
 
 
-def than(logs: Floats, better: str = "times as fast") -> str:
+def _range(logs: Floats) -> str:
+    seen = interval(logs)
+    return f"{np.exp(seen.low):.1f} to {np.exp(seen.high):.1f}"
+
+
+def number(logs: Floats) -> str:
+    """A ratio: the geometric mean and its 95% interval.
+
+    >>> number(np.log([3.0, 3.5, 4.0]))
+    '3.5 (2.4 to 5.0)'
+    """
+    return f"{np.exp(np.mean(logs)):.1f} ({_range(logs)})"
+
+
+def than(logs: Floats, better: str = "fast") -> str:
     """A ratio in words that say whether it is beyond chance.
 
     >>> than(np.log([3.0, 3.5, 4.0])), than(np.log([0.9, 1.2, 1.1]))
-    ('3.48 (2.43 to 4.97) times as fast', 'not beyond chance: 1.06 (0.73 to 1.53) times as fast')
+    ('3.5 (2.4 to 5.0) times as fast', 'about as fast (0.7 to 1.5 times)')
     """
-    return f"{shown(logs)} {better}" if interval(logs).clear else f"not beyond chance: {shown(logs)} {better}"
-
-
-def _longer(logs: Floats) -> str:
-    return than(logs, "times as long")
-
-
-def _reached(result: Result, kind: str, C: int, sigma: float) -> str:
-    cell = cell_of(result, kind, C, sigma)
-    missed = result["seeds"] - cell["reached"]
-    return f"; {missed} of {result['seeds']} runs missed the level" if missed else ""
+    return f"{number(logs)} times as {better}" if interval(logs).clear else f"about as {better} ({_range(logs)} times)"
 
 
 def _speed(result: Result) -> str:
-    head = ["spread of durations", *(f"{C} at once" for C in result["C"])]
-    rows = [head, ["---", *["---:"] * len(result["C"])]]
-    words = {0.5: "0.5 (even)", 1.0: "1 (phones)", 1.5: "1.5 (a few very slow)"}
+    head = ["sigma", *(f"{C} at once" for C in result["C"])]
+    rows = [head, ["---:", *["---:"] * len(result["C"])]]
     for sigma in result["sigma"]:
-        gains = [shown(ratio(result, "seconds", RIVAL, OURS, C, sigma)) for C in result["C"]]
-        rows.append([words.get(sigma, f"{sigma:g}"), *gains])
+        gains = [number(ratio(result, "seconds", RIVAL, OURS, C, sigma)) for C in result["C"]]
+        rows.append([f"{sigma:g}", *gains])
     return table(rows)
 
 
-def _answer(speed: Result, held: Result, link: Mapping[str, str]) -> list[str]:
+def _answer(speed: Result) -> list[str]:
     few, many = min(speed["C"]), max(speed["C"])
     most, least = (ratio(speed, "seconds", RIVAL, OURS, C, 1.0) for C in (many, few))
     messages = ratio(speed, "messages", OURS, RIVAL, many, 1.0)
-    C, sigma = held["parts"][tied.TIED]["C"][0], held["parts"][tied.TIED]["sigma"][0]
-    hurt = tied.slower(held, "FedBuff")
     return [
         f"- **Asynchronous, if many clients work at once and some are slow.** With {many} at once and sigma 1, FedBuff "
-        f"reached a level {than(most)} as rounds with over-selection, with {shown(messages)} times their messages "
-        f"([how]({link['asynchrony/speed']})).\n",
-        f"- **Either, if few do.** With {few} at once it was {than(least)}.\n",
-        f"- **Rounds, if slow clients hold data that the others lack,** or if updates are masked. There, with {C} at "
-        f"once and sigma {sigma:g}, FedBuff took {_longer(hurt)} as with the same data dealt out by chance "
-        f"([how]({link['asynchrony/tied']})).\n",
+        f"reached a level {than(most)} as rounds with over-selection, with {number(messages)} times their messages.",
+        f"- **Either, if few do.** With {few} at once it was {than(least)}.",
+        "- **Rounds that wait for all, or `correct=True`, if slow clients hold what the others lack.** The model "
+        "learns the fast clients' data better, for good.",
+        "- **Rounds, if updates are masked** by secure aggregation.\n",
     ]
+
+
+def _tied(held: Result) -> str:
+    rows = [["pace", "time, tied over apart", "accuracy in the end: apart", "tied"], ["---", "---:", "---:", "---:"]]
+    for kind in tied.PACES:
+        ends = [show(held["late"][drawn][kind], 1, "%") for drawn in (tied.FREE, tied.TIED)]
+        rows.append([kind, number(tied.slower(held, kind)), *ends])
+    return table(rows)
 
 
 def _hurts(held: Result, link: Mapping[str, str]) -> list[str]:
@@ -68,19 +76,23 @@ def _hurts(held: Result, link: Mapping[str, str]) -> list[str]:
     C, sigma = together["C"][0], together["sigma"][0]
     share = 100 * float(np.mean(cell_of(together, "FedBuff", C, sigma)["slow"]))
     gain = ratio(together, "seconds", "over-selection", "FedBuff", C, sigma)
-    fixed, cost = (ratio(part, "seconds", "FedBuff", "FedBuff, corrected", C, sigma) for part in (together, free))
-    over = tied.slower(held, "over-selection")
+    costs = [ratio(part, "seconds", "FedBuff, corrected", "FedBuff", C, sigma) for part in (free, together)]
+    missed = [f"{kind}: {cell_of(together, kind, C, sigma)['reached']}" for kind in tied.PACES]
+    short = any(cell_of(together, kind, C, sigma)["reached"] < held["seeds"] for kind in tied.PACES)
+    reached = f" The level was reached by ({', '.join(missed)} of {held['seeds']} seeds)." if short else ""
     return [
-        f"- **Data that go with speed.** Fast clients answer more often: the slowest quarter gave {share:.0f}% of the "
-        f"answers. Over-selection drops slow clients, too, and took {_longer(over)} as without the tie"
-        f"{_reached(together, 'over-selection', C, sigma)}; beside it, FedBuff was {than(gain)}"
-        f"{_reached(together, 'FedBuff', C, sigma)}. `fp.Buffered(correct=True)`, which weighs each client as it "
-        f"should, was {than(fixed)} as FedBuff without it{_reached(together, 'FedBuff, corrected', C, sigma)}; where "
-        f"data and speed are apart, {than(cost)}. [All figures]({link['asynchrony/tied']}).\n",
-        "- **Secure aggregation.** Pairwise masks need to know the cohort, and an answer's weight before it is sent; "
-        "here the weight depends on when the answer comes. Use rounds ([what works with it](privacy.md)).\n",
-        "- **Few clients at once.** See the table: there is nobody to wait for.\n",
-        "- **Policies that choose a cohort as a whole,** or that make rounds short, are refused, with the reason "
+        f"**Data that go with speed.** Fast clients answer more often: with {C} at once and sigma {sigma:g}, the "
+        f"slowest quarter gave {share:.0f}% of the answers. Below it holds most of one label (tied), or clients are "
+        f"slow by chance (apart); accuracy is after {held['long']:,} answers, 100% being the best possible.{reached}\n",
+        _tied(held),
+        f"Over-selection drops slow clients, too: even so, FedBuff was {than(gain)}. `fp.Buffered(correct=True)` "
+        f"gives each client the weight that it should have; until the level it took {than(costs[1], 'long')} as "
+        f"FedBuff without it, and {than(costs[0], 'long')} where data and speed are apart. "
+        f"[All figures]({link['asynchrony/tied']}).\n",
+        "**Secure aggregation.** Pairwise masks need to know the cohort, and an answer's weight before it is sent; "
+        "here the weight depends on when the answer comes ([what works with it](privacy.md)).\n",
+        "**Few clients at once.** There is nobody to wait for; see the table above.\n",
+        "**Some policies.** Those that choose a cohort as a whole, or make rounds short, are refused, with the reason "
         "([which](experiments.md#without-rounds)).\n",
     ]
 
@@ -88,53 +100,46 @@ def _hurts(held: Result, link: Mapping[str, str]) -> list[str]:
 def _updates(result: Result, link: Mapping[str, str]) -> str:
     sigma, low, high = result["sigma"][0], min(result["C"]), max(result["C"])
     middle = 100 if 100 in result["C"] else high
-    grown = [
-        float(np.exp(np.mean(np.log(cell_of(result, kind, high, sigma)["answers"]))))
-        / float(np.exp(np.mean(np.log(cell_of(result, kind, low, sigma)["answers"]))))
-        for kind in ("rounds", "FedBuff")
-    ]
-    fewer = ratio(result, "answers", "rounds", "FedBuff", middle, sigma)
-    single = ratio(result, "answers", "FedAsync", "FedBuff", middle, sigma)
+    grown = []
+    for kind in ("rounds", "FedBuff"):
+        many, few = (np.log(cell_of(result, kind, C, sigma)["answers"]) for C in (high, low))
+        grown.append(number(many - few))
+    fewer, single = (ratio(result, "answers", kind, "FedBuff", middle, sigma) for kind in ("rounds", "FedAsync"))
     return (
-        f"From {low} to {high:,} clients at once, the client updates until a level grew {grown[0]:.0f}-fold in "
-        f"rounds and {grown[1]:.0f}-fold with FedBuff. At {middle}, rounds needed {shown(fewer)} times FedBuff's "
-        f"updates (the paper: 3.3), FedAsync {shown(single)} times (up to 2.5). "
-        f"[All figures]({link['fedbuff/updates']}).\n"
+        f"From {low} to {high:,} clients at once, the client updates until a level grew {grown[0]} times in rounds and "
+        f"{grown[1]} times with FedBuff. At {middle}, rounds needed {number(fewer)} times FedBuff's updates (its "
+        f"paper: 3.3), FedAsync {number(single)} times (up to 2.5). [All figures]({link['fedbuff/updates']}).\n"
     )
 
 
 def _large(result: Result, link: Mapping[str, str]) -> str:
-    C, parts = result["C"][0], []
+    C = result["C"][0]
+    rows = [["sigma", "times as fast", "times fewer messages", "FedBuff's slow quarter", "over-selection's"]]
+    rows.append(["---:"] * len(rows[0]))
     for sigma in result["sigma"]:
-        gain, sent = (ratio(result, measure, scale.RIVAL, scale.OURS, C, sigma) for measure in ("seconds", "messages"))
-        ours, theirs = (
-            show(100 * np.asarray(cell_of(result, kind, C, sigma)["slow"]), 0, "%")
-            for kind in (scale.OURS, scale.RIVAL)
-        )
-        parts.append(
-            f"at sigma {sigma:g} {shown(gain)} times as fast, with {shown(sent)} times fewer messages, and the slowest "
-            f"quarter gave {ours} of the answers (over-selection: {theirs})"
-        )
+        gains = [ratio(result, measure, scale.RIVAL, scale.OURS, C, sigma) for measure in ("seconds", "messages")]
+        shares = [100 * np.asarray(cell_of(result, kind, C, sigma)["slow"]) for kind in (scale.OURS, scale.RIVAL)]
+        rows.append([f"{sigma:g}", *map(number, gains), *(show(each, 1, "%") for each in shares)])
     return (
-        f"With {C:,} of {result['clients']:,} clients at once, FedBuff (K = 100) was beside over-selection "
-        f"{'; '.join(parts)}. Papaya's claims are 5 and 8 times. [All figures]({link['papaya/scale']}).\n"
+        f"With {C:,} of {result['clients']:,} clients at once, FedBuff (K = 100) beside over-selection (Papaya "
+        f"claims 5 times as fast and nearly 8 times less traffic), and the share of the answers that the slowest "
+        f"quarter gave ([all figures]({link['papaya/scale']})):\n\n{table(rows)}"
     )
 
 
 def _policies(result: Result, link: Mapping[str, str]) -> str:
     counts = []
     for world, cells in result["worlds"].items():
-        gains = [faster(cell) for cell in cells.values()]
-        known = [each for each in gains if each is not None]
+        known = [gain for cell in cells.values() if (gain := faster(cell)) is not None]
         above = sum(float(np.mean(each)) > 0 for each in known)
         higher = sum(np.mean(cell[STREAM]["accuracy"]) > np.mean(cell[ROUNDS]["accuracy"]) for cell in cells.values())
         counts.append(
-            f"in the world *{world}* {above} of the {len(known)} that reached the level under both paces were sooner "
-            f"without rounds, and {higher} of {len(cells)} were more accurate after the same time"
+            f"in the world *{world}*, {above} of the {len(known)} that always reached the level were sooner without "
+            f"rounds, and {higher} of {len(cells)} were more accurate after the same time"
         )
     return (
-        f"{len(result['policies'])} policies ran under both paces, with ten clients at once and {result['seeds']} "
-        f"seeds: {'; '.join(counts)}. [The table]({link['asynchrony/policies']}).\n"
+        f"{len(result['policies'])} policies ran under both paces, with ten clients at once, {result['seeds']} seeds "
+        f"and nothing tuned: {'; '.join(counts)}. [The table]({link['asynchrony/policies']}).\n"
     )
 
 
@@ -155,10 +160,10 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         "an older model. What is true of the small tasks below need not be true of yours: [compare both]"
         "(experiments.md#without-rounds) in a world like your fleet.\n",
         "## The answer\n",
-        *_answer(speed, held, link),
+        *_answer(speed),
         "## How much sooner\n",
-        "Time to a level: rounds with over-selection over FedBuff (K = 10), both with the same clients at once "
-        f"({seeds} seeds, 95% intervals). Durations are log-normal; the spread is their sigma.\n",
+        "Time to a level: rounds with over-selection over FedBuff (K = 10), with as many clients at once. Durations "
+        f"are log-normal with this sigma ({seeds} seeds, 95% intervals; [all figures]({link['asynchrony/speed']})).\n",
         _speed(speed),
         "## More clients at once\n",
         _updates(results["fedbuff/updates"], link),
@@ -168,8 +173,7 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         "## Which policies\n",
         _policies(results["asynchrony/policies"], link),
         "## How it was measured\n",
-        "Softmax regression in simulation, with rates of the server tuned for each pace on other seeds; of the "
-        "policies, nothing was tuned. Times are of clients only: a server's own work takes no time. `fedpick judge` "
-        "writes this page from the results.\n",
+        "Softmax regression in simulation, with server rates tuned for each pace on other seeds; policies were tried "
+        "on the digits. A server's own work takes no time. `fedpick judge` writes this page from the results.\n",
     ]
-    return "\n".join(parts).replace(").\n\n- ", ").\n- ")
+    return "\n".join(parts)

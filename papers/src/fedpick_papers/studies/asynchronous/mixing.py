@@ -9,7 +9,6 @@ from fedpick_papers.studies._stats import interval, show
 from fedpick_papers.studies._study import Finding, Result, Study, table
 from fedpick_papers.studies._verdicts import above, judge
 from fedpick_papers.studies.asynchronous._play import (
-    KINDS,
     cell_of,
     cost,
     gather,
@@ -27,64 +26,56 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 RULES = ("constant", "polynomial", "hinge")
-TUNED = "alpha tuned"
-FIXED = [{"lr": lr, "alpha": 0.6} for lr in (1.6, 0.4, 0.1)]
+FIXED = [{"lr": lr, "alpha": 0.6} for lr in (1.6, 0.4)]
 PAPER = "Xie, Koyejo & Gupta (2019), FedAsync"
-PACES: dict[str, dict[str, Any]] = {
-    **{rule: {"size": 1, "mixing": rule, "rates": FIXED} for rule in RULES},
-    **{f"{rule}, {TUNED}": KINDS["FedAsync" if rule == "polynomial" else f"FedAsync, {rule}"] for rule in RULES},
-}
+PACES: dict[str, dict[str, Any]] = {rule: {"size": 1, "mixing": rule, "rates": FIXED} for rule in RULES}
 
 
 def _score(result: Result) -> list[Finding]:
     sigma, found = result["sigma"][0], []
-    for more in ("", f", {TUNED}"):
-        for C in result["C"]:
-            for rule in RULES[1:]:
-                pair = f"constant{more}", f"{rule}{more}"
-                gap = ratio(result, "answers", *pair, C, sigma)
-                found.append(
-                    Finding(
-                        f"at C = {C}, {pair[1]} needs fewer client updates than {pair[0]}",
-                        "curves only: better 'when the staleness is large'" if not more else "not compared",
-                        f"{shown(gap)} times fewer, at a mean staleness of "
-                        f"{np.mean(cell_of(result, pair[1], C, sigma)['staleness']):.0f}",
-                        judge([above(gap, f"constant > {rule}", ratio=True)]),
-                        missed(result, *((each, C, sigma) for each in pair)),
-                        extension=True,
-                    )
+    for C in result["C"]:
+        for rule in RULES[1:]:
+            gap = ratio(result, "answers", "constant", rule, C, sigma)
+            stale = np.mean(cell_of(result, rule, C, sigma)["staleness"])
+            found.append(
+                Finding(
+                    f"at C = {C}, {rule} needs fewer client updates than constant",
+                    "curves only: better 'when the staleness is large'",
+                    f"{shown(gap)} times fewer, at a mean staleness of {stale:.0f}",
+                    judge([above(gap, f"constant > {rule}", ratio=True)]),
+                    missed(result, ("constant", C, sigma), (rule, C, sigma)),
+                    extension=True,
                 )
+            )
     return found
 
 
 def _body(result: Result) -> str:
     sigma = result["sigma"][0]
-    head = ["C", "rule", "client updates to the level", "reached by", "clients' rate", "alpha"]
+    head = ["C", "rule", "client updates to the level", "reached by", "mean staleness", "clients' rate"]
     rows = [head, ["---:", "---", *["---:"] * 4]]
     for C in result["C"]:
         for kind in PACES:
             cell = cell_of(result, kind, C, sigma)
             many = f"{cell['reached']} of {result['seeds']}"
-            rates = [f"{cell['rate'][name]:g}" for name in ("lr", "alpha")]
-            rows.append([str(C), kind, show(cell["answers"], 0), many, *rates])
+            more = [f"{np.mean(cell['staleness']):.0f}", f"{cell['rate']['lr']:g}"]
+            rows.append([str(C), kind, show(cell["answers"], 0), many, *more])
     return f"## Client updates\n\n{table(rows)}"
 
 
 def _plot(result: Result) -> "Figure":
-    sigma = result["sigma"][0]
-    figure, axes = _plots.figure(8, 3.4, columns=2, sharey=True)
-    for axis, more in zip(axes[0], ("", f", {TUNED}"), strict=True):
-        for i, rule in enumerate(RULES):
-            cells = [cell_of(result, rule + more, C, sigma) for C in result["C"]]
-            middle = np.exp([interval(np.log(cell["answers"])).mean for cell in cells])
-            axis.plot(result["C"], middle, marker=_plots.MARKERS[i], label=rule, **_plots.line(i))
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xticks(result["C"], [str(C) for C in result["C"]])
-        axis.set_xlabel("clients at the same time (C)")
-        axis.set_title(TUNED if more else "alpha = 0.6")
-    axes[0][0].set_ylabel("client updates to the level (means)")
-    axes[0][0].legend()
+    figure, axes = _plots.figure(6, 3.8)
+    axis = axes[0][0]
+    for i, rule in enumerate(RULES):
+        cells = [cell_of(result, rule, C, result["sigma"][0]) for C in result["C"]]
+        middle = np.exp([interval(np.log(cell["answers"])).mean for cell in cells])
+        axis.plot(result["C"], middle, marker=_plots.MARKERS[i], label=rule, **_plots.line(i))
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xticks(result["C"], [str(C) for C in result["C"]])
+    axis.set_xlabel("clients at the same time (C)")
+    axis.set_ylabel("client updates to the level (means)")
+    axis.legend()
     return figure
 
 
@@ -98,9 +89,9 @@ STUDY = Study(
         "C": [4, 16, 64],
         "sigma": [1.0],
         "drawn": "each time",
-        "tuning": 2,
-        "most": 2500,
-        "seeds": 6,
+        "tuning": 1,
+        "most": 2000,
+        "seeds": 5,
     },
     quick={"task": TASK | {"clients": 60, "level": 0.5}, "C": [4], "tuning": 1, "most": 100, "seeds": 2},
     items=items,
@@ -110,10 +101,11 @@ STUDY = Study(
     plot=_plot,
     about=f"A headline claim of {PAPER}. "
     + TEXT.format(clients=500)
-    + ". A client's duration is log-normal with median 1 s and sigma 1, drawn anew each time. Once alpha is 0.6 for "
-    "all rules, as in the paper, and only the clients' rate is tuned; once both are. The other settings are the "
-    "paper's: (1 + staleness)^-0.5, and a hinge of slope 10 at 4; a run ends at the level or after 2,500 updates. "
-    "The paper draws staleness at random, up to 4 and up to 16; here it comes from C clients at work",
+    + ". A client's duration is log-normal with median 1 s and sigma 1, drawn anew each time. "
+    "Alpha is 0.6 for all rules, as in the paper; the clients' rate is the better of 0.4 and 1.6 on a seed that is not "
+    "shown. The other settings are the paper's: (1 + staleness)^-0.5, and a hinge of slope 10 at 4; a run ends at the "
+    "level or after 2,000 updates. The paper draws staleness at random, up to 4 and up to 16; here it comes from C "
+    "clients at work",
     body=_body,
     trains=True,
     cost=cost,

@@ -78,7 +78,7 @@ def _config(item: Item) -> Config:
         seed=item["seed"],
         world={"name": "ideal", "num_clients": item["clients"], **item["parts"]},
         checkpoint_every=1000,
-        data={"name": item["data"], "seed": item["seed"]},
+        data={**item["data"], "seed": item["seed"]},
         train={"evaluate_every": item["evaluate_every"], "spread_every": 0},
         pace=item["pace"],
     )
@@ -212,12 +212,12 @@ STUDY = Study(
     title="Every policy that runs without rounds, under both paces",
     paper="",
     settings={
-        "data": "synthetic(1, 1)",
+        "data": {"name": "digits", "partition": "dirichlet(alpha=0.3)"},
         "clients": 50,
         "cohort_size": 10,
         "worlds": WORLDS,
         "policies": POLICIES,
-        "how": _how(60, 400, 2),
+        "how": _how(40, 260, 2),
         "seeds": 3,
     },
     quick={"how": _how(3, 8, 1), "seeds": 1, "policies": {name: POLICIES[name] for name in ("uniform", "e3cs-0.5")}},
@@ -226,13 +226,14 @@ STUDY = Study(
     gather=_gather,
     score=_score,
     plot=_plot,
-    about="Synthetic(1, 1) with 50 clients and logistic regression, ten of which are at work at the same time: 60 "
-    "rounds of ten, or 400 moves of the model by five answers each. Two of the tournament's worlds: stragglers "
-    "(mixed devices, and a deadline of 8 s, after which an answer is not used) and all troubles (clients that are "
-    "away, crashes that last, mixed devices, the deadline). The level is 95% of the accuracy that uniform in rounds "
-    "ends with at the same seed; accuracies are compared after the same time, and nothing is tuned for either pace. "
-    "The other policies are refused by `fp.Buffered`, which says why; fixed-probabilities is "
-    "uniform without a vector, and left out",
+    about="The 8x8 digits, divided among 50 clients by Dirichlet(0.3), with the default network. Ten clients are at "
+    "work at the same time: 40 rounds of ten, or 260 moves of the model by five answers each. Two of the "
+    "tournament's worlds: stragglers (mixed devices, and a deadline of 8 s, after which an answer is not used) and "
+    "all troubles (clients that are away, crashes that last, mixed devices, the deadline). The level is 95% of the "
+    "accuracy that uniform in rounds ends with at the same seed; accuracies are compared after the same time, and "
+    "nothing is tuned for either pace. The other policies are refused by `fp.Buffered`, which says why; "
+    "fixed-probabilities is uniform without a vector, and left out. "
+    "A first run, with Synthetic(1, 1), told nothing: its accuracies of 20 to 35% had intervals as wide",
     body=_body,
     trains=True,
 )
