@@ -7,10 +7,10 @@ import heapq
 import math
 
 import numpy as np
-from asynchronous import Ask, Commit, Log, Script, usable
 from simulated import Asked, ended_of, pace_of
 
 import fedpick as fp
+from asynchronous import Ask, Commit, Log, Script, usable
 from fedpick.engine.stream import Stream, stream_bases
 
 

@@ -35,7 +35,20 @@ __all__ = ["RunError", "aggregate_together", "blame", "difference", "of_device",
 
 LANES = 64  # clients in a stack are padded to a multiple of this, on each device
 SPARE = 1.25  # padding, as a factor: computing for unused places is cheaper than compiling a larger shape
-_SHARED = ("model", "batch", "steps", "momentum", "weight_decay", "prox", "precision", "form")
+_SHARED = (
+    "model",
+    "batch",
+    "steps",
+    "momentum",
+    "weight_decay",
+    "prox",
+    "precision",
+    "form",
+    "loss",
+    "optimizer",
+    "clip",
+    "place",
+)
 
 
 class RunError(Exception):
