@@ -37,15 +37,15 @@ class Killer:
     def at_work(self):
         append, dump, flush = journal.Journal.append, memory.write_archive, RecordWriter.flush
 
-        def torn(this, body, sync=True):
+        def torn(this, body):
             self.point()
             if self.chance.random() < self.often / 2:
-                append(this, body, sync)
+                append(this, body)
                 with this.path.open("r+b") as file:  # the last entry is not whole
                     file.truncate(this.path.stat().st_size - self.chance.randint(1, len(body) + 10))
                 self.kills += 1
                 raise Killed
-            append(this, body, sync)
+            append(this, body)
             self.point()
 
         def around(call):

@@ -84,6 +84,7 @@ class Streaming(InFlight):
         session.continuity.begin_round(there)
         if session.enrolment.forget(there):
             self.leave()
+        self._there = there.known  # also if the next line raises
         session.enrolment.enrol(there)
         self._there = there.known
 
@@ -171,7 +172,7 @@ class Streaming(InFlight):
 
     def _came(self, now: float) -> None:
         """After an answer: the model moves if it was the last one needed."""
-        self._note(lambda: came(self.stream.ended[-1:]), sync=False)
+        self._note(lambda: came(self.stream.ended[-1:]))
         if self.stream.full:
             self._move(now)
 
