@@ -246,7 +246,8 @@ def handed_out(folder) -> fp.Session:
 def test_without_the_version_of_the_model_a_commit_that_was_handed_out_is_neither_lost_nor_used(tmp_path) -> None:
     handed_out(tmp_path)
     session = own(tmp_path)
-    for call in (lambda: session.ask(NAMES), lambda: session.done(0), session.commit):
+    calls = [lambda: session.ask(NAMES), lambda: session.done(0), session.commit, lambda: session.retire(NAMES)]
+    for call in calls:
         with pytest.raises(fp.ContractError, match=r"session.resume\(version\) which version your model has: 1 or 2"):
             call()
     with pytest.raises(fp.StateError, match="the model has version 3, but the state continues after version 1 or 2"):

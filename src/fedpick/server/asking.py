@@ -70,7 +70,7 @@ class Streaming(InFlight):
         if clients is None:  # there was no room for anybody
             return []
         seen = View(self.stream.version + 1, self._there, clients)
-        view = view_now(seen, self.stream, lambda clients: find(session.roster, clients))
+        view = view_now(seen, self.stream, lambda numbers: find(session.roster, numbers))
         if not view.available.any():
             return []
         rng = rngs.stream(session.seed, self.asks + 1, "policy")
@@ -108,9 +108,9 @@ class Streaming(InFlight):
     def _send(self, choice: Choice, now: float) -> list[Work]:
         roster, stream = self._session.roster, self.stream
         assert roster.counted is not None
-        base = stream_bases(choice, roster.counted, sized=True, correct=self.pace.correct)
         if not len(choice):
             return []
+        base = stream_bases(choice, roster.counted, sized=True, correct=self.pace.correct)
         self._session.storage.expect()
         tasks = stream.send(choice, [roster.numbers[k] for k in choice.ids], now, base)
         found = [Work(task.id, roster.names[k], task.version) for task, k in zip(tasks, choice.ids, strict=True)]
@@ -211,12 +211,12 @@ class Streaming(InFlight):
     def skip(self, ids: Iterable[int]) -> None:
         """Take back tasks that were not sent."""
         self.start()
-        tasks = self._flying(ids)
-        self._session.storage.expect()
-        for task in tasks:
-            self.stream.asked -= 1
-            self._forget(self.stream.flying.pop(task.id))
-        self._note(lambda: came((), [task.id for task in tasks]))
+        if tasks := self._flying(ids):
+            self._session.storage.expect()
+            for task in tasks:
+                self.stream.asked -= 1
+                self._forget(self.stream.flying.pop(task.id))
+            self._note(lambda: came((), [task.id for task in tasks]))
 
     def give_up(self, ids: Iterable[int]) -> list[Work]:
         """End tasks whose answers were lost."""
