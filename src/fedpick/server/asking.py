@@ -18,11 +18,13 @@ from fedpick.core.errors import ContractError
 from fedpick.core.types import Choice, Status, View
 from fedpick.engine.asking import Asker, view_now
 from fedpick.engine.cohort import fits
+from fedpick.engine.flight import Client
 from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Ended, Job, stream_bases
 from fedpick.server.commit import Commit, Used, Work, shapes
 from fedpick.server.ledger import asked, came, closed, prepared
 from fedpick.server.move import Move, find
+from fedpick.server.reports import ClientReports
 from fedpick.server.roster import Present
 from fedpick.server.stream import InFlight
 from fedpick.server.validation import number, printable, size_or
@@ -43,6 +45,7 @@ class Streaming(InFlight):
     def __init__(self, session: "Session", pace: Buffered) -> None:
         super().__init__(session, pace)
         self._asker = Asker(session.policy)
+        self._heard: dict[Client, ClientReports] = {}  # the reports of the last move, by client
         self._patience = IN_VAIN * pace.concurrency  # tasks that ended in a row and are of no use, before a warning
 
     # -- asking ------------------------------------------------------------------------------------------------------
@@ -256,9 +259,11 @@ class Streaming(InFlight):
         stream = self.stream
         asked, back, begun = stream.asked, stream.back, stream.moved_at
         ended = tuple(stream.commit(at))
-        answers = [self._reports.get(each.task.id, {}) for each in ended]
+        answers = {each.task.client: self._reports.get(each.task.id, {}) for each in ended}
+        others = [said for client, said in self._heard.items() if client not in answers]
+        self._heard = answers
         busy = tuple(int(client) for client in stream.busy)
-        reports = self._session.reports.tables(answers)
+        reports = self._session.reports.tables([self._reports.get(each.task.id, {}) for each in ended], others)
         lost = frozenset(each.task.id for each in ended if each.task.id in self._lost)
         self._lost -= lost
         moved = Move(stream.version, at, at - begun, asked, back, ended, busy, self._there, reports, lost)
