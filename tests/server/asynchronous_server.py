@@ -28,11 +28,11 @@ def kill_at_a_write(seed: int) -> None:
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def write(this: journal.Journal, body: bytes, sync: bool = True) -> None:
+    def write(this: journal.Journal, body: bytes) -> None:
         left[0] -= 1
         if left[0] < 0 and when == "before":
             die()
-        append(this, body, sync)
+        append(this, body)
         if left[0] < 0 and when == "within":
             os.truncate(this.path, this.path.stat().st_size - chance.randint(1, len(body)))
         if left[0] < 0:

@@ -79,6 +79,8 @@ class Player:
         self.script, self.clock, self.log = script, clock, Log()
         self.settings = settings
         self.session = self.new()
+        if script.sized:  # the mean size is that of the enrolled: in the reference, of all from the beginning
+            self.session.roster.enrol([str(k) for k in range(script.clients)], fp.Clients(script.sizes))
         self.model = np.array(script.start, dtype=np.float64)
         self.velocity = np.zeros_like(self.model)
         self.flying: dict[int, tuple[int, int, int]] = {}  # client, nth, version

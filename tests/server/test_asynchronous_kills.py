@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
+from disks import PowerCut
 from fedpick import store
 from fedpick.core.state import pack
 from fedpick.server import journal, memory, models
@@ -37,15 +38,15 @@ class Killer:
     def at_work(self):
         append, dump, flush = journal.Journal.append, memory.write_archive, RecordWriter.flush
 
-        def torn(this, body, sync=True):
+        def torn(this, body):
             self.point()
             if self.chance.random() < self.often / 2:
-                append(this, body, sync)
+                append(this, body)
                 with this.path.open("r+b") as file:  # the last entry is not whole
                     file.truncate(this.path.stat().st_size - self.chance.randint(1, len(body) + 10))
                 self.kills += 1
                 raise Killed
-            append(this, body, sync)
+            append(this, body)
             self.point()
 
         def around(call):
@@ -245,7 +246,8 @@ def handed_out(folder) -> fp.Session:
 def test_without_the_version_of_the_model_a_commit_that_was_handed_out_is_neither_lost_nor_used(tmp_path) -> None:
     handed_out(tmp_path)
     session = own(tmp_path)
-    for call in (lambda: session.ask(NAMES), lambda: session.done(0), session.commit):
+    calls = [lambda: session.ask(NAMES), lambda: session.done(0), session.commit, lambda: session.retire(NAMES)]
+    for call in calls:
         with pytest.raises(fp.ContractError, match=r"session.resume\(version\) which version your model has: 1 or 2"):
             call()
     with pytest.raises(fp.StateError, match="the model has version 3, but the state continues after version 1 or 2"):
@@ -324,3 +326,70 @@ def test_a_full_disk_ends_no_training(tmp_path, monkeypatch, caplog) -> None:
     again = own(tmp_path)
     again.resume(2)
     assert (again.version, again.tasks) == (2, flying)
+
+
+def kept_session(folder) -> fp.Session:
+    return fp.Session(
+        fp.Guard(fp.E3CS(2)),
+        pace=fp.Buffered(concurrency=4, size=2, timeout=600),
+        state=folder / "state",
+        model=folder / "model",
+        records=folder / "records",
+        limits=fp.server.Limits(checkpoint_every=3),
+    )
+
+
+def go_on(session, commits: int, models: dict[int, list[int]]) -> None:
+    """Play up to so many commits, whose models are the tasks that they are made of."""
+    kept = session.model
+    model = [] if kept is None else kept["tasks"].tolist()
+    while session.version < commits:
+        session.ask(NAMES)
+        for task in session.tasks[:2]:
+            session.done(task.id, update=task.id, loss=0.5)
+        if commit := session.commit():
+            model = model + [task.id for task, _, _ in commit.parts()]
+            commit.model = {"tasks": np.array(model)}
+            commit.close()
+            models[session.version] = model
+
+
+def cut_power(tmp_path, tries: int, step: int) -> int:
+    moments: list[tuple] = []
+    closed: dict[int, list[int]] = {}
+
+    def moment(count: int) -> None:
+        if count % step == 0:
+            for attempt in range(tries):
+                moments.append((tmp_path / f"cut-{count}-{attempt}", max(closed, default=0)))
+                disk.survivor(moments[-1][0], random.Random(f"{count} {attempt}"))
+
+    (tmp_path / "served").mkdir()
+    disk = PowerCut(tmp_path / "served", moment)
+    with disk.here():
+        session = kept_session(tmp_path / "served")
+        go_on(session, 8, closed)
+        session.close()
+    for path, least in moments:
+        session = kept_session(path)
+        assert session.version >= least
+        if session.version:
+            assert session.model["tasks"].tolist() == closed[session.version]
+        session.open()
+        go_on(session, 10, {})
+        model = session.model["tasks"].tolist()
+        session.close()
+        rows = store.read_selections(path / "records").to_pandas()
+        assert rows[rows["status"] == "DONE"]["task"].tolist() == model
+        assert not rows["task"].duplicated().any()
+        assert store.read_rounds(path / "records").to_pandas()["round"].tolist() == list(range(1, 11))
+    return len(moments)
+
+
+def test_a_power_cut_costs_no_commit_that_was_closed(tmp_path) -> None:
+    assert cut_power(tmp_path, tries=1, step=23) > 5
+
+
+@pytest.mark.slow
+def test_a_power_cut_at_many_moments_costs_no_commit_that_was_closed(tmp_path) -> None:
+    assert cut_power(tmp_path, tries=2, step=3) > 50

@@ -332,3 +332,15 @@ def test_many_threads_answer_while_one_asks_and_commits(tmp_path) -> None:
     rows = store.read_selections(tmp_path / "r").to_pandas()
     assert rows["task"].tolist() == used
     assert store.read_rounds(tmp_path / "r").to_pandas()["accuracy"].tolist()[-1] == 0.5
+
+
+def test_reports_of_a_width_that_is_not_known_need_two_clients_also_if_each_answer_moves_the_model() -> None:
+    session = asynchronous(fp.FedGS(2, graph="embedding"), size=1)
+    tasks = session.ask(NAMES)
+    told = []
+    for task in tasks[:3]:
+        session.done(task.id, update=1.0, reports={"embedding": [1.0, 2.0, 3.0]})
+        commit = session.commit()
+        told.append({name: values.tolist() for name, values in commit.move.reports.items()})
+        commit.close()
+    assert told == [{}, {"embedding": [[1.0, 2.0, 3.0]]}, {"embedding": [[1.0, 2.0, 3.0]]}]

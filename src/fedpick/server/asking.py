@@ -18,11 +18,13 @@ from fedpick.core.errors import ContractError
 from fedpick.core.types import Choice, Status, View
 from fedpick.engine.asking import Asker, view_now
 from fedpick.engine.cohort import fits
+from fedpick.engine.flight import Client
 from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Ended, Job, stream_bases
 from fedpick.server.commit import Commit, Used, Work, shapes
 from fedpick.server.ledger import asked, came, closed, prepared
 from fedpick.server.move import Move, find
+from fedpick.server.reports import ClientReports
 from fedpick.server.roster import Present
 from fedpick.server.stream import InFlight
 from fedpick.server.validation import number, printable, size_or
@@ -43,6 +45,7 @@ class Streaming(InFlight):
     def __init__(self, session: "Session", pace: Buffered) -> None:
         super().__init__(session, pace)
         self._asker = Asker(session.policy)
+        self._heard: dict[Client, ClientReports] = {}  # the reports of the last move, by client
         self._patience = IN_VAIN * pace.concurrency  # tasks that ended in a row and are of no use, before a warning
 
     # -- asking ------------------------------------------------------------------------------------------------------
@@ -70,7 +73,7 @@ class Streaming(InFlight):
         if clients is None:  # there was no room for anybody
             return []
         seen = View(self.stream.version + 1, self._there, clients)
-        view = view_now(seen, self.stream, lambda clients: find(session.roster, clients))
+        view = view_now(seen, self.stream, lambda numbers: find(session.roster, numbers))
         if not view.available.any():
             return []
         rng = rngs.stream(session.seed, self.asks + 1, "policy")
@@ -84,6 +87,7 @@ class Streaming(InFlight):
         session.continuity.begin_round(there)
         if session.enrolment.forget(there):
             self.leave()
+        self._there = there.known  # also if the next line raises
         session.enrolment.enrol(there)
         self._there = there.known
 
@@ -107,9 +111,9 @@ class Streaming(InFlight):
     def _send(self, choice: Choice, now: float) -> list[Work]:
         roster, stream = self._session.roster, self.stream
         assert roster.counted is not None
-        base = stream_bases(choice, roster.counted, sized=True, correct=self.pace.correct)
         if not len(choice):
             return []
+        base = stream_bases(choice, roster.counted, sized=True, correct=self.pace.correct)
         self._session.storage.expect()
         tasks = stream.send(choice, [roster.numbers[k] for k in choice.ids], now, base)
         found = [Work(task.id, roster.names[k], task.version) for task, k in zip(tasks, choice.ids, strict=True)]
@@ -171,7 +175,7 @@ class Streaming(InFlight):
 
     def _came(self, now: float) -> None:
         """After an answer: the model moves if it was the last one needed."""
-        self._note(lambda: came(self.stream.ended[-1:]), sync=False)
+        self._note(lambda: came(self.stream.ended[-1:]))
         if self.stream.full:
             self._move(now)
 
@@ -210,12 +214,12 @@ class Streaming(InFlight):
     def skip(self, ids: Iterable[int]) -> None:
         """Take back tasks that were not sent."""
         self.start()
-        tasks = self._flying(ids)
-        self._session.storage.expect()
-        for task in tasks:
-            self.stream.asked -= 1
-            self._forget(self.stream.flying.pop(task.id))
-        self._note(lambda: came((), [task.id for task in tasks]))
+        if tasks := self._flying(ids):
+            self._session.storage.expect()
+            for task in tasks:
+                self.stream.asked -= 1
+                self._forget(self.stream.flying.pop(task.id))
+            self._note(lambda: came((), [task.id for task in tasks]))
 
     def give_up(self, ids: Iterable[int]) -> list[Work]:
         """End tasks whose answers were lost."""
@@ -255,9 +259,11 @@ class Streaming(InFlight):
         stream = self.stream
         asked, back, begun = stream.asked, stream.back, stream.moved_at
         ended = tuple(stream.commit(at))
-        answers = [self._reports.get(each.task.id, {}) for each in ended]
+        answers = {each.task.client: self._reports.get(each.task.id, {}) for each in ended}
+        others = [said for client, said in self._heard.items() if client not in answers]
+        self._heard = answers
         busy = tuple(int(client) for client in stream.busy)
-        reports = self._session.reports.tables(answers)
+        reports = self._session.reports.tables([self._reports.get(each.task.id, {}) for each in ended], others)
         lost = frozenset(each.task.id for each in ended if each.task.id in self._lost)
         self._lost -= lost
         moved = Move(stream.version, at, at - begun, asked, back, ended, busy, self._there, reports, lost)

@@ -225,8 +225,8 @@ class Journal:
             )
         return rest
 
-    def append(self, body: bytes, sync: bool = True) -> None:
-        """Write an entry, and wait until it is on the disk if `sync`; a torn end is moved aside first."""
+    def append(self, body: bytes) -> None:
+        """Write an entry and wait until it is on the disk; a torn end is moved aside first."""
         if self.path.is_symlink():  # which a server never makes
             raise OSError(errno.ELOOP, "the journal is a symbolic link")
         torn, new = self._rest(), not self.path.exists()
@@ -240,8 +240,7 @@ class Journal:
             try:
                 file.write(self._failed)
                 file.flush()
-                if sync:  # else it survives the end of this process, but not that of the machine
-                    os.fsync(file.fileno())
+                os.fsync(file.fileno())
                 if new:
                     atomic.sync_folder(self.path.parent)
             except OSError:

@@ -241,13 +241,13 @@ class Memory:
         """Write a round to disk; see `write`."""
         self.write(lambda: turn.pack(self.roster.widths, self.settings))
 
-    def write(self, body: Callable[[], bytes], sync: bool = True) -> None:
+    def write(self, body: Callable[[], bytes]) -> None:
         """Write an entry to disk; if that fails (a full disk), an error is logged and training continues.
 
         Raises if another process has written to the journal.
         """
         if self._whole_before and self.state.exists():
-            self._try(lambda: self.journal.append(body(), sync))
+            self._try(lambda: self.journal.append(body()))
         else:
             self.checkpoint()
 

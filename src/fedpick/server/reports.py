@@ -73,12 +73,18 @@ class Reports:
         why = f"{type(error).__name__}: {error}"
         self._log.warning(text, validation.printable(about), validation.printable(why))
 
-    def tables(self, answers: Sequence[ClientReports]) -> dict[str, Floats]:
-        """All reports of a round as arrays; a width that the policy does not declare is that of earlier rounds."""
+    def tables(self, answers: Sequence[ClientReports], others: Sequence[ClientReports] = ()) -> dict[str, Floats]:
+        """All reports of a round as arrays; a width that the policy does not declare is that of earlier rounds.
+
+        Args:
+            answers: of which the arrays are.
+            others: earlier ones, of other clients, that count where a width is not known yet.
+        """
         found: dict[str, Floats] = {}
         widths = self._roster.widths
         for name, known in self._widths().items():
-            array, width = validation.table([each.get(name) for each in answers], widths.get(name, known))
+            values = [each.get(name) for each in (*answers, *others)]
+            array, width = validation.table(values, widths.get(name, known))
             if array is not None and width is not None:
-                found[name], widths[name] = array, width
+                found[name], widths[name] = array[: len(answers)], width
         return found

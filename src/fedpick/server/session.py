@@ -315,9 +315,10 @@ class Session:
         with self.lock:
             if self._round is not None:
                 raise ContractError(f"round {self._round.number} is open; retire clients between two rounds")
-            if self.stream is not None:
-                self.stream.check_closed("retire clients")
             self.open()  # this may read what another server wrote
+            if self.stream is not None:
+                self.stream.start()
+                self.stream.check_closed("retire clients")
             gone = [name for name in dict.fromkeys(names) if name in self.roster.index]
             if not gone:
                 return

@@ -129,13 +129,13 @@ class InFlight:
 
     # -- what is on the disk -----------------------------------------------------------------------------------------
 
-    def _note(self, entry: Callable[[], Entry], sync: bool = True) -> None:
+    def _note(self, entry: Callable[[], Entry]) -> None:
         """Write to the journal what has changed; `Storage.expect` was called before."""
         memory, roster = self._session.memory, self._session.roster
         roster.clock = max(roster.clock, self.clock.now)
         if memory is not None:
             self._entry += 1
-            memory.write(lambda: body(entry(), self._entry, memory.settings), sync)
+            memory.write(lambda: body(entry(), self._entry, memory.settings))
 
     def ledger(self) -> Ledger:
         """The work in flight, for a checkpoint; answers since the last commit are in it without their updates."""
