@@ -419,3 +419,23 @@ def test_the_example_of_the_page_runs(clock: Clock, tmp_path: Any, monkeypatch: 
     exec(example.replace("num_rounds=200", "num_rounds=8"), names)
     assert names["strategy"].round == 8
     assert names["result"].arrays["w"].numpy()[0] > 4.0
+
+
+def test_a_version_that_the_clock_makes_while_clients_are_asked_is_followed_by_asking(clock: Clock) -> None:
+    """`ask` gives nothing while a commit waits: the places stayed empty until an answer, or for `wait` seconds."""
+    grid = FakeGrid(clock, {node: adds(1.0, 100.0) for node in range(1, 4)})
+    grid.nodes[1] = adds(1.0, 4.0)
+    strategy = selected(fp.Buffered(concurrency=3, size=None, every=5.0, timeout=600, refill=1), policy=fp.Uniform(3))
+    session, ask = strategy.session, strategy.session.ask
+
+    def late(available: Any) -> Any:
+        """The clock ticks between the look for a commit and the asking."""
+        if session.stream.stream.held:
+            clock.now += max(0.0, 1005.0 - clock.now)
+        return ask(available)
+
+    session.ask = late
+    play(strategy, grid, 3)
+    sent = [message.metadata.dst_node_id for message in grid.sent]
+    assert len(sent) >= 5
+    assert clock.now < 1030.0
