@@ -188,18 +188,37 @@ def test_clients_that_connect_are_asked_while_others_work(clock: Clock) -> None:
 
 
 def test_only_the_idle_evaluate_and_answers_that_come_meanwhile_are_used(clock: Clock) -> None:
-    grid = FakeGrid(clock, {node: adds(1.0, 3.0 * node) for node in range(1, 5)})
+    asked: list[tuple[set[int], set[int]]] = []  # who evaluates, and who trains at that time
+
+    class Watched(FakeGrid):
+        def push_messages(self, messages: Any) -> Any:
+            sent = list(messages)
+            if sent and sent[0].metadata.message_type == "evaluate":
+                train = {each[2].metadata.dst_node_id for each in self.waiting.values()}
+                asked.append(({message.metadata.dst_node_id for message in sent}, train))
+            return super().push_messages(sent)
+
+    def behave(seconds: float):
+        trains = adds(1.0, seconds)
+
+        def slowly(message: Message):
+            if message.metadata.message_type == "evaluate":
+                return 20.0, content(accuracy=0.5)  # longer than the timeout of training
+            return trains(message)
+
+        return slowly
+
+    grid = Watched(clock, {node: behave(3.0 * node) for node in range(1, 5)})
     inner = FedAvg(fraction_evaluate=1.0)
-    strategy = selected(fp.Buffered(concurrency=3, size=1, timeout=600), inner)
+    strategy = selected(fp.Buffered(concurrency=3, size=1, timeout=11.0), inner)
     records = play(strategy, grid, 6)
     assert sorted(strategy.result.evaluate_metrics_clientapp) == [1, 2, 3, 4, 5, 6]
-    busy: dict[int, bool] = {}
-    assert grid.asked("evaluate")
-    for message in grid.sent:  # in the order of sending; each evaluates in between
-        node = message.metadata.dst_node_id
-        if message.metadata.message_type == "train":
-            assert not busy.get(node)
+    assert len(asked) == 6
+    assert all(evaluate and not evaluate & train for evaluate, train in asked)
+    assert any(train for _, train in asked)
     assert all(record.metrics["accuracy"] == 0.5 for record in records)
+    late = {strategy.roster.names[e.task.client] for r in records for e in r.tasks if e.status == LATE}
+    assert late <= {"node:4"}  # 12 s; the others answer in time, and are heard while clients evaluate
     assert (inner.min_evaluate_nodes, inner.fraction_evaluate) == (2, 1.0)
 
 
@@ -400,3 +419,23 @@ def test_the_example_of_the_page_runs(clock: Clock, tmp_path: Any, monkeypatch: 
     exec(example.replace("num_rounds=200", "num_rounds=8"), names)
     assert names["strategy"].round == 8
     assert names["result"].arrays["w"].numpy()[0] > 4.0
+
+
+def test_a_version_that_the_clock_makes_while_clients_are_asked_is_followed_by_asking(clock: Clock) -> None:
+    """`ask` gives nothing while a commit waits: the places stayed empty until an answer, or for `wait` seconds."""
+    grid = FakeGrid(clock, {node: adds(1.0, 100.0) for node in range(1, 4)})
+    grid.nodes[1] = adds(1.0, 4.0)
+    strategy = selected(fp.Buffered(concurrency=3, size=None, every=5.0, timeout=600, refill=1), policy=fp.Uniform(3))
+    session, ask = strategy.session, strategy.session.ask
+
+    def late(available: Any) -> Any:
+        """The clock ticks between the look for a commit and the asking."""
+        if session.stream.stream.held:
+            clock.now += max(0.0, 1005.0 - clock.now)
+        return ask(available)
+
+    session.ask = late
+    play(strategy, grid, 3)
+    sent = [message.metadata.dst_node_id for message in grid.sent]
+    assert len(sent) >= 5
+    assert clock.now < 1030.0

@@ -118,3 +118,10 @@ def test_a_base_without_weights_has_no_place_for_late_updates():
     with pytest.raises(fp.SettingError, match="late = 2, but DifferentialPrivacyServerSideFixedClipping counts on one"):
         Selected(private, fp.Uniform(2), late=2)
     Selected(private, fp.Uniform(2))
+
+
+def test_a_pace_of_rounds_stands_in_the_place_of_deadline_and_late(clock):
+    _, _, wanted = run(clock, NODES, 2, late=2)
+    strategy = Selected(FedAvg(fraction_evaluate=0.0), fp.Uniform(3), pace=fp.Rounds(deadline=10.0, late=2))
+    result = strategy.start(FakeGrid(clock, NODES), model(0.0, 0.0), num_rounds=2)
+    np.testing.assert_allclose(result.arrays["w"].numpy(), wanted)

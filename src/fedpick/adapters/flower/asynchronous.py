@@ -250,7 +250,8 @@ class Training:
                 f"nodes, {len(to - chosen.keys())} of which were not chosen; it must send at most one message to each "
                 "node of its grid"
             )
-        session.skip([task.id for node, task in chosen.items() if node not in to])  # the base asks fewer clients
+        if fewer := [task.id for node, task in chosen.items() if node not in to]:  # the base asks fewer clients
+            session.skip(fewer)
         self._ended = self.ended  # so that these are not asked again at once
         messages.sort(key=lambda message: chosen[message.metadata.dst_node_id].id)  # the base mixes them
         expire(messages, self.pace.timeout)
@@ -306,6 +307,7 @@ class Training:
         commit.model = None if self.session.memory is None else arrays_of(self.model)
         commit.megabytes = sum(len(array.data) for array in self.model.values()) / 1e6
         commit.close()
+        self._ended = -1  # clients may be asked now
         if (found := self.selected._measure(result[1], training=True)) is not None:
             self.result.train_metrics_clientapp[number] = found
 
