@@ -53,13 +53,14 @@ def test_masks_that_follow_the_tasks_are_those_made_from_all_tasks(events, there
 def test_what_a_policy_writes_into_its_view_reaches_nobody():
     stream, seen = Stream(fp.Buffered(2, size=2)), fp.View(1, np.ones(3, dtype=bool), fp.Clients(np.ones(3)))
     marks = Marks(stream, 3)
-    marks.asked(np.array([1]))
+    marks.asked(np.array([1, 2]))
+    marks.ended(2)
     view = marks.view(seen, 0)
     view.available[:], view.busy[:], view.held[:] = False, True, True
     assert masks(marks.view(seen, 0)) == {
         "available": [True, False, True],
         "there": [True, True, True],
         "busy": [False, True, False],
-        "held": [False, False, False],
+        "held": [False, False, True],
     }
     assert not view.there.flags.writeable  # it is the world's, for all asks of a step

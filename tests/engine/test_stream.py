@@ -106,3 +106,20 @@ def test_a_second_answer_and_one_to_no_task_count_for_nothing_but_traffic() -> N
     assert stream.arrive(one.id, 1.0) is None
     assert stream.arrive(99, 1.0) is None
     assert (stream.held, stream.back, len(stream.ended), stream.free) == (1, 3, 1, 1)
+
+
+def test_tasks_that_have_ended_do_not_pile_up_and_those_that_vanish_time_out() -> None:
+    stream = Stream(fp.Buffered(3, size=5, timeout=2000.0))
+    stream.send(fp.Choice([2]), [2], 0.5, np.ones(1))  # vanishes
+    most = 0
+    for now in range(1, 1900):
+        (task,) = stream.send(fp.Choice([now % 2]), [now % 2], float(now), np.ones(1))
+        assert stream.next(now) == 2000.5
+        stream.arrive(task.id, now + 0.5)
+        if stream.full:
+            stream.commit(now + 0.5)
+        most = max(most, len(stream._timeouts))
+    assert most <= 110
+    (late,) = stream.expire(2000.5)
+    assert (late.task.id, late.status, late.duration) == (0, fp.Status.LATE, 2000.0)
+    assert not stream.flying

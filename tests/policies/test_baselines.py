@@ -5,8 +5,11 @@ import logging
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fedpick as fp
+from fedpick.policies._common import at_places
 from zoo import outcome, view
 
 SIZES = np.array([1.0, 2.0, 3.0, 4.0, 10.0])
@@ -204,3 +207,13 @@ def test_fedcs_needs_a_context_that_fits_its_theta():
 
 def test_the_library_says_nothing_unless_asked():
     assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("fedpick").handlers)
+
+
+@given(st.sets(st.integers(0, 299), max_size=6), st.lists(st.integers(0, 290), min_size=1, max_size=20))
+def test_clients_at_places_are_those_of_the_list_of_all(away, positions):
+    """Up to three of 300 are away: the short way, which counts the others from those; more: the list itself."""
+    available = np.ones(300, dtype=bool)
+    available[list(away)] = False
+    seen = fp.View(1, available, fp.Clients(np.ones(300)))
+    found = at_places(seen, np.array(positions), int(available.sum()))
+    np.testing.assert_array_equal(found, np.flatnonzero(available)[positions])

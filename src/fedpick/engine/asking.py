@@ -97,6 +97,7 @@ class Marks:
 
     def __init__(self, stream: Moment, count: int) -> None:
         self._busy, self._held = (_mask(np.array(ids, dtype=np.int64), count) for ids in (stream.busy, stream.untold))
+        self._waits = bool(stream.untold)  # whether anybody's answer does
 
     def asked(self, ids: Ints) -> None:
         """These clients were given tasks."""
@@ -105,15 +106,15 @@ class Marks:
     def ended(self, client: Client) -> None:
         """This client's task has ended."""
         at = int(client)
-        self._busy[at], self._held[at] = False, True
+        self._busy[at], self._held[at], self._waits = False, True, True
 
     def told(self) -> None:
         """The model has moved: the policy is told of all that ended."""
-        self._held[:] = False
+        self._held[:], self._waits = False, False
 
     def view(self, seen: View, version: int) -> View:
-        """What the policy sees; it gets copies, which stay as they are."""
-        return _view(seen, self._busy.copy(), self._held.copy(), version)
+        """What the policy sees; it gets copies, which stay as they are (`held` is the driver's if nobody waits)."""
+        return _view(seen, self._busy.copy(), self._held.copy() if self._waits else seen.held, version)
 
 
 class Asker:
