@@ -1,0 +1,124 @@
+"""The names and defaults of policies, which files and papers rely on: none changes by a slip of the hand.
+
+New policies and settings need no entry here.
+"""
+
+from dataclasses import fields
+
+import pytest
+
+import fedpick as fp
+from fedpick.policies import TABLE
+
+KEPT = {  # names in text, variants' included; the year of the paper; defaults
+    "Uniform": (["uniform", "random"], 2017, {}),
+    "SizeWeighted": (["size-weighted"], 2020, {"replace": True}),
+    "FixedProbabilities": (["fixed-probabilities"], 2021, {"sampler": "sequential"}),
+    "ActiveFL": (["active-fl"], 2019, {"alpha1": 0.75, "alpha2": 0.01, "alpha3": 0.1, "clip": None}),
+    "CSUCB": (
+        ["cs-ucb", "cs-ucb-q"],
+        2020,
+        {"variant": "cs-ucb", "floor": 0.5, "queue_weight": 1.0, "tau_min": None, "tau_max": None},
+    ),
+    "PowerOfChoice": (
+        ["power-of-choice", "pow-d", "cpow-d", "rpow-d"],
+        2020,
+        {"candidates": None, "variant": "pow-d", "schedule": None, "batch": 64, "clip": None},
+    ),
+    "TiFL": (["tifl"], 2020, {"tiers": 5, "interval": 10, "credits": None, "times": None}),
+    "Clustered": (["clustered"], 2021, {"by": "size", "width": 32}),
+    "Oort": (
+        ["oort"],
+        2021,
+        {
+            "alpha": 2.0,
+            "explore": 0.9,
+            "decay": 0.98,
+            "explore_least": 0.2,
+            "cutoff": 0.95,
+            "clip": 0.95,
+            "window": 20,
+            "step": None,
+            "fairness": 0.0,
+            "at_most": None,
+            "speed": None,
+        },
+    ),
+    "RBCSF": (
+        ["rbcs-f"],
+        2021,
+        {
+            "penalty": 10.0,
+            "guarantee": None,
+            "ridge": 1.0,
+            "exploration": 0.1,
+            "context": 3,
+            "absent": "grow",
+            "queue_cap": None,
+            "deadline": None,
+            "theta": None,
+        },
+    ),
+    "SFedAvg": (["s-fedavg"], 2021, {"memory": 0.75}),
+    "DivFL": (["divfl"], 2022, {"width": 32, "candidates": None, "weights": "represented"}),
+    "E3CS": (
+        ["e3cs"],
+        2022,
+        {"quota": 0.0, "learning_rate": 0.5, "sampler": "pivotal", "max_step": None, "horizon": None, "reward": None},
+    ),
+    "FedCor": (
+        ["fedcor"],
+        2022,
+        {"warmup": 15, "interval": 10, "beta": 0.95, "gamma": 0.95, "samples": 25, "dimension": 15, "noise": 0.01},
+    ),
+    "OptimalSampling": (["optimal"], 2022, {"steps": None}),
+    "BSFL": (
+        ["bsfl"],
+        2023,
+        {
+            "alpha": 1.0,
+            "beta": 1.0,
+            "solver": "exact",
+            "quality": None,
+            "g": None,
+            "tau_min": None,
+            "tau_max": None,
+            "steps": 5000,
+        },
+    ),
+    "F3AST": (["f3ast"], 2023, {"beta": 0.01, "most": None}),
+    "FedGS": (
+        ["fedgs"],
+        2023,
+        {
+            "alpha": 1.0,
+            "graph": "auto",
+            "sigma2": 0.3,
+            "epsilon": 0.1,
+            "neighbours": None,
+            "scale": "cohort",
+            "rebuild_every": 1,
+            "restarts": 16,
+            "time_limit": None,
+        },
+    ),
+    "REFL": (["refl"], 2023, {"window": 1}),
+    "GreedyFed": (["greedyfed"], 2024, {"memory": None}),
+    "HiCS": (["hics"], 2024, {"clusters": None, "gamma": 4.0, "horizon": None, "temperature": 0.0025, "balance": 10.0}),
+    "OverSelect": (["over-select"], 2019, {"factor": 1.3}),
+    "MinSeparation": (["min-separation"], 2021, {"rounds": 1, "at_most": None}),
+    "Guard": (["guard"], None, {"cap": 1.5, "window": 50, "probation": 2.0, "weight": 1.5}),
+    "FedCS": (["fedcs"], 2019, {"cohort_size": None, "success": None, "deadline": None, "times": None, "theta": None}),
+    "Genie": (["genie"], 2023, {"alpha": 1.0, "beta": 1.0, "quality": None, "g": None}),
+}
+
+
+@pytest.mark.parametrize("policy", KEPT)
+def test_names_the_paper_s_year_and_defaults_stay(policy):
+    names, year, defaults = KEPT[policy]
+    about = TABLE[policy].about
+    assert [*about.names, *about.variants] == names
+    assert (about.paper and about.paper.year) == year
+    assert set(names) <= set(fp.policy_names())
+    found = {each.name: each.default for each in fields(TABLE[policy])}
+    assert {name: found[name] for name in defaults} == defaults
