@@ -99,6 +99,8 @@ def test_what_it_needs_is_what_the_policy_inside_needs_and_the_lengths():
 def test_a_policy_that_cannot_grow_is_refused():
     with pytest.raises(fp.SettingError, match="CriticalFL: OverSelect has no cohort size that can be doubled"):
         fp.CriticalFL(fp.OverSelect(fp.Uniform(3), 1.5))
+    with pytest.raises(fp.SettingError, match="OverSelect: the wrapped policy changes the size of cohorts"):
+        fp.OverSelect(fp.MinSeparation(fp.CriticalFL(fp.Uniform(3)), 2), 1.5)
     with pytest.raises(fp.SettingError, match="PowerOfChoice: candidates = 5"):
         fp.CriticalFL(fp.PowerOfChoice(3, candidates=5))
     with pytest.raises(fp.SettingError, match="PowerOfChoice: candidates = 7"):

@@ -78,6 +78,7 @@ class CriticalFL(Wrapper, Generic[S]):
 
     about = About(("critical",), PAPER, kind="wrapper")
     fixed_size = False
+    grows = True  # see OverSelect
     rounds_only = "it changes the size of cohorts, but without rounds the concurrency says how many work"
 
     def __post_init__(self) -> None:

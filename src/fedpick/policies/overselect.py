@@ -67,6 +67,11 @@ class OverSelect(ByValue, Generic[S]):
             raise SettingError(
                 "OverSelect: the wrapped policy contains one already; use one, with the product of the factors"
             )
+        if any(getattr(each, "grows", False) for each in wrapped(self.policy)):
+            raise SettingError(
+                "OverSelect: the wrapped policy changes the size of cohorts, but over-selection uses a fixed number of "
+                "answers; use a deadline instead"
+            )
         self._wide()  # raises here, not in round 1, if the policy does not allow this cohort size
 
     def _wide(self) -> Policy[S]:
