@@ -82,8 +82,8 @@ def compare(
     model: Annotated[
         str | None,
         typer.Option(
-            help="'mlp(hidden=(64, 30))', or 'net.py:Net', a torch.nn.Module or a fedpick.learn.Model (default: depends "
-            "on the data)."
+            help="'mlp(hidden=(64, 30))', or 'net.py:Net', a torch.nn.Module or a fedpick.learn.Model (default: "
+            "depends on the data)."
         ),
     ] = None,
     lr: Annotated[
