@@ -77,6 +77,8 @@ test-flower-%: $(VENV)-flower-%/.ready
 # choice; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu gives that without. The lock holds what it requires.
 TORCH := torch==2.13.0
 TORCH_LOCK := tests/pytorch/torch.lock
+NO_CUDA := cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cccl nvidia-cuda-nvrtc nvidia-cudnn-cu13 \
+  nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 triton
 
 test-torch: $(VENV)-torch/.ready  ## run the tests of PyTorch models, in an environment of their own
 	FEDPICK_TORCH_TESTS=needed $(VENV)-torch/bin/python -m pytest tests/pytorch
@@ -203,7 +205,7 @@ lock:  ## renew the locks, with the hash of every file, from pyproject.toml
 	done
 	cp requirements-dev.lock $(TORCH_LOCK)
 	printf "%s\n" "$(TORCH)" editables hatchling hypothesis pytest | $(COMPILE) - --extra cli --extra learn --extra report --extra torch \
-	  --override $(TORCH_LOCK:.lock=.override) --no-emit-package torch --output-file $(TORCH_LOCK)
+	  --override $(TORCH_LOCK:.lock=.override) $(NO_CUDA:%=--no-emit-package %) --no-emit-package torch --output-file $(TORCH_LOCK)
 	rm -rf $(VENV)-lock
 	$(MAKE) audit
 

@@ -98,27 +98,21 @@ def added(required: list[Requirement], environment: Environment, extra: str) -> 
     return [one for one in required if applies(one, extra) and not (extra and applies(one, ""))]
 
 
-def own_extra(extra: str, but: str) -> tuple[str, ...]:
-    """What an extra of fedpick requires, without one package."""
+def roots_of_torch(lock: Path) -> tuple[str, ...]:
+    """What the lock for PyTorch holds: all but PyTorch, and what only its build for CUDA requires (the .override)."""
+    left_out = {canonicalize_name(one.name) for one in entries(lock.with_suffix(".override"))} | {"torch"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    texts = project["optional-dependencies"][extra]
-    return tuple(text for text in texts if canonicalize_name(Requirement(text).name) != but)
+    extra = project["optional-dependencies"]["torch"]
+    needed = [one for one in distribution("torch").requires or () if "extra ==" not in one]
+    wanted = [one for one in (*extra, *needed) if canonicalize_name(Requirement(one).name) not in left_out]
+    return ("fedpick[cli,learn,report]", *wanted, "editables", "hatchling", "hypothesis", "pytest")
 
 
 def roots_of(lock: str) -> tuple[str, ...]:
     """What `make lock` resolves for a lock; tests/flower/flwr-1.38.lock is for the tests of Flower 1.38."""
-    flower = re.fullmatch(r"tests/flower/flwr-([0-9.]+)\.lock", lock)
     if lock == TORCH:
-        needed = [one for one in distribution("torch").requires or () if "extra ==" not in one]
-        return (
-            "fedpick[cli,learn,report]",
-            *own_extra("torch", but="torch"),
-            "editables",
-            "hatchling",
-            "hypothesis",
-            "pytest",
-            *needed,
-        )
+        return roots_of_torch(ROOT / lock)
+    flower = re.fullmatch(r"tests/flower/flwr-([0-9.]+)\.lock", lock)
     return (*FLOWER, f"flwr[simulation]=={flower[1]}.*") if flower else LOCKS[lock]
 
 

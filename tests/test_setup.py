@@ -148,3 +148,14 @@ def test_the_oldest_pip_sets_up_the_demo_and_then_everything(closed, tmp_path: P
     assert found.pop("fedpick-papers")
     assert found == closed.pinned(ROOT / "requirements-dev.lock", here)
     assert "No broken requirements found." in run(venv / "bin" / "python", "-m", "pip", "check")
+
+
+def test_pytorch_is_in_no_lock_and_its_tests_take_a_version_that_the_extra_allows(closed) -> None:
+    locks = [ROOT / "requirements.lock", ROOT / "requirements-dev.lock", *(ROOT / "tests").glob("*/*.lock")]
+    assert ROOT / closed.TORCH in locks
+    for lock in locks:
+        names = {closed.canonicalize_name(entry.name) for entry in closed.entries(lock)}
+        assert not [name for name in names if name == "torch" or name.startswith(("nvidia-", "cuda-"))], lock
+    (pinned,) = re.findall(r"^TORCH := torch==(\S+)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    (wanted,) = [one for one in closed.own_requirements(ROOT / "pyproject.toml") if one.name == "torch"]
+    assert wanted.specifier.contains(pinned)

@@ -242,6 +242,50 @@ def test_pixels_are_centred_scaled_and_have_channels_first() -> None:
     np.testing.assert_allclose(torch.cat(seen).numpy(), expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("where", ["trained", "evaluated"])
+def test_an_error_in_the_middle_of_a_run_is_one_sentence(where: str) -> None:
+    class Moody(Mlp):
+        broken = False
+
+        def forward(self, x: Any) -> Any:
+            if self.broken and self.training == (where == "trained"):
+                raise RuntimeError("no\nmore")
+            return super().forward(x)
+
+    trainer = trainer_of("floats", lambda: Moody((6,), 4))
+    model = trainer.init(1)
+    Moody.broken = True
+    try:
+        with pytest.raises(fp.SettingError) as caught:
+            trained(trainer, model) if where == "trained" else trainer.evaluate(model, 5)
+    finally:
+        Moody.broken = False
+    says = f"the model '<lambda>' cannot be {where}: RuntimeError: no (in forward, {__file__}, line "
+    assert str(caught.value).startswith(says)
+
+
+def test_recurrent_and_tied_weights() -> None:
+    """A module whose weights are used twice has them once, and an LSTM trains."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.LSTM(6, 4, batch_first=True)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.second(self.first(x).relu())[:, None])[0][:, -1]
+
+    trainer = trainer_of("floats", Tied, lr=0.1)
+    model, updates = trained(trainer)
+    module = trainer.module(model)
+    assert len(model["params"]["weights"]) == sum(each.numel() for each in module.parameters())
+    before = vectors(module)[0]
+    hands = by_hand(module, trainer, updates, lambda p, lr: torch.optim.SGD(p, lr))
+    for c, mine in enumerate(hands):
+        np.testing.assert_allclose(deltas(updates)[c], vectors(mine)[0] - before, rtol=1e-4, atol=2e-6)
+
+
 def test_several_models_at_once_are_each_as_alone() -> None:
     """Tasks from two versions, and runs that an executor stacks."""
     trainer = trainer_of("floats", Dropping)

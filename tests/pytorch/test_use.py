@@ -115,14 +115,16 @@ def test_processes_give_the_same_files(folder: Path) -> None:
     code = BLOCK + (
         "import fedpick as fp\n"
         "if __name__ == '__main__':\n"
-        "    for how in ('serial', 'processes'):\n"
+        "    for how in ('serial', 'processes', 'stacked'):\n"
         "        fp.compare(['uniform', 'e3cs'], data='digits', model='net.py:Net', cohort_size=4, seeds=1,\n"
         "                   rounds=10, world={'num_clients': 20}, out=how, executor=how, workers=2)\n"
     )
     done = run(folder, code)
     assert done.returncode == 0, done.stderr
-    frames = [fp.load(folder / how).frame() for how in ("serial", "processes")]
-    np.testing.assert_array_equal(*(frame.select_dtypes("number").to_numpy() for frame in frames))
+    frames = [fp.load(folder / how).frame() for how in ("serial", "processes", "stacked")]
+    numbers = [frame.select_dtypes("number").to_numpy() for frame in frames]
+    np.testing.assert_array_equal(numbers[0], numbers[1])
+    np.testing.assert_array_equal(numbers[0], numbers[2])
 
 
 def test_python_takes_a_class_and_a_loss(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,10 +299,16 @@ def call(name: str, function: Callable[[], Any]) -> Any:
         raise ConfigError(f"{name}: {type(error).__name__}: {error}{place(error)}") from None
 
 
-def place(error: BaseException) -> str:
-    """Where in the user's code an error arose, in brackets: " (in select, mine.py, line 9)"; "" if not in it."""
+def place(error: BaseException, caller: str | None = None) -> str:
+    """Where in the user's code an error arose, in brackets: " (in select, mine.py, line 9)"; "" if not in it.
+
+    Args:
+        error: that arose.
+        caller: a file of a library that calls the user's code: all in its folder is not the user's.
+    """
     frames = [(Path(each.filename), each) for each in traceback.extract_tb(error.__traceback__)]
-    theirs = [(path, each) for path, each in frames if not path.is_relative_to(Path(__file__).parents[1])]
+    others = [Path(__file__).parents[1], *([] if caller is None else [Path(caller).parent])]
+    theirs = [(path, each) for path, each in frames if not any(map(path.is_relative_to, others))]
     if not theirs:
         return ""
     # A library that it calls, such as NumPy, is in another folder.

@@ -80,7 +80,11 @@ def compare(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="For example 'mlp(hidden=(64, 30))' (default: depends on the data).")
+        str | None,
+        typer.Option(
+            help="'mlp(hidden=(64, 30))', or 'net.py:Net', a torch.nn.Module or a fedpick.learn.Model (default: "
+            "depends on the data)."
+        ),
     ] = None,
     lr: Annotated[
         float | None, typer.Option(help="Learning rate of the clients (default: depends on the data).")
@@ -89,7 +93,7 @@ def compare(
     server: Annotated[
         str | None, typer.Option(help="The server's optimiser, for example 'fedadam(lr=0.01)' (default: the mean).")
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="float32 (default) or bfloat16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 (default), bfloat16 or float64.")] = None,
     trainer: Annotated[
         str | None, typer.Option(help="A trainer of your own instead of fedpick's: 'loop.py:Trainer(lr=0.1)'.")
     ] = None,

@@ -5,13 +5,12 @@ more runs executes only those that are missing, one with more rounds continues t
 the runs that both contain.
 """
 
-import inspect
 import itertools
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from fedpick._support import user_code
@@ -21,13 +20,11 @@ from fedpick.experiment.code import Reader, code_of, named_files, named_referenc
 from fedpick.experiment.config import Config, texts_of
 from fedpick.experiment.identity import fingerprint, policy_text
 from fedpick.experiment.paces import WORLDS_OWN, pace_text
-from fedpick.experiment.trainers import is_trainer
+from fedpick.experiment.trainers import OBJECTS, is_trainer, with_names
 from fedpick.experiment.worlds import DEFAULT_WORLD, Unnamed, named_world, stored_world, world_settings
 from fedpick.worlds import World
 
 __all__ = ["Experiment", "with_metric"]
-
-_OBJECTS = {"made", "objects"}  # in settings: what their names stand for
 
 
 @dataclass(frozen=True)
@@ -155,9 +152,7 @@ class Experiment:
     def has_objects(self) -> bool:
         """Whether it contains Python objects, which cannot be stored in a plan's file."""
         sections = (each for each in (*self.world, *self.data, *self.train) if each)
-        return not all(isinstance(each, str) for each in self.policy) or any(
-            _OBJECTS & each.keys() for each in sections
-        )
+        return not all(isinstance(each, str) for each in self.policy) or any(OBJECTS & each.keys() for each in sections)
 
     def references(self) -> list[str]:
         """References to the user's own code ("FILE.py:Name", with paths) in the settings."""
@@ -210,7 +205,7 @@ class Experiment:
         def plain(value: Any) -> Any:
             if isinstance(value, Mapping):
                 kept = {
-                    key: each for key, each in value.items() if key not in _OBJECTS and not isinstance(each, Unnamed)
+                    key: each for key, each in value.items() if key not in OBJECTS and not isinstance(each, Unnamed)
                 }
                 return {key: plain(each) for key, each in kept.items()}
             if isinstance(value, list | tuple):
@@ -307,8 +302,8 @@ def _train(value: Any) -> dict[str, Any]:
         raise ConfigError(f"train = {value!r:.80}, but must be settings such as {{'lr': 0.1, 'model': 'logistic'}}")
     found = metrics_text(value or {})
     trainer = found.get("trainer")
-    if trainer is None or isinstance(trainer, str) or _OBJECTS & found.keys():
-        return _with_names(found)
+    if trainer is None or isinstance(trainer, str) or OBJECTS & found.keys():
+        return with_names(found)
     if not callable(trainer) and not is_trainer(trainer):
         raise ConfigError(
             f"train: trainer = {trainer!r:.80}, but must be a text such as 'loop.py:Trainer(lr=0.1)', a class, a "
@@ -321,25 +316,6 @@ def _train(value: Any) -> dict[str, Any]:
         )
     name = f"{type(trainer).__name__}-{fingerprint(trainer)}" if is_trainer(trainer) else policy_text(trainer)
     return {"trainer": name, "made": trainer}
-
-
-def _with_names(train: dict[str, Any]) -> dict[str, Any]:
-    """Settings of [train] in which names stand for a model and a loss that are objects, which are in "objects"."""
-    objects = {
-        key: train[key] for key in ("model", "loss") if callable(train.get(key)) or hasattr(train.get(key), "apply")
-    }
-    if not objects:
-        return train
-    made = {
-        key: f"{type(each).__name__}-{fingerprint(each)}" if _is_one(each) else policy_text(each)
-        for key, each in objects.items()
-    }
-    return {**train, **made, "objects": objects}
-
-
-def _is_one(thing: Any) -> bool:
-    """Whether it is a model or a module, not a class or a function that makes one."""
-    return not isinstance(thing, type | partial) and not inspect.isroutine(thing)
 
 
 def with_metric(train: Mapping[str, Any], metric: str) -> tuple[dict[str, Any], str]:
@@ -368,4 +344,4 @@ def with_metric(train: Mapping[str, Any], metric: str) -> tuple[dict[str, Any], 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings without the object that they stand for."""
-    return {key: value for key, value in settings.items() if key not in _OBJECTS}
+    return {key: value for key, value in settings.items() if key not in OBJECTS}

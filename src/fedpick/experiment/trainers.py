@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fedpick._support import user_code
@@ -9,9 +10,12 @@ from fedpick._support.text import make
 from fedpick.core.errors import ConfigError
 from fedpick.core.metrics import check_directions
 from fedpick.core.protocol import Trainer
+from fedpick.experiment.identity import fingerprint, policy_text
 from fedpick.simulate.abilities import DirectedTrainer
 
-__all__ = ["build_trainer", "is_trainer", "made_trainer"]
+__all__ = ["OBJECTS", "build_trainer", "is_trainer", "made_trainer", "with_names"]
+
+OBJECTS = {"made", "objects"}  # in settings: what their names stand for
 
 
 def build_trainer(
@@ -65,6 +69,20 @@ def made_trainer(trainer: Any, federated: Any, reports: tuple[str, ...]) -> Trai
 def is_trainer(thing: Any) -> bool:
     """Whether it is a trainer, not a class or a function that makes one."""
     return hasattr(thing, "train") and not isinstance(thing, type)
+
+
+def with_names(train: dict[str, Any]) -> dict[str, Any]:
+    """Settings of [train] in which names stand for a model and a loss that are objects, which are in "objects"."""
+    given = {key: train.get(key) for key in ("model", "loss")}
+    objects = {key: each for key, each in given.items() if callable(each) or hasattr(each, "apply")}
+    names = {key: _name(each) for key, each in objects.items()}
+    return {**train, **names, "objects": objects} if objects else train
+
+
+def _name(thing: Any) -> str:
+    """The name of a class or a function that makes a model, or of a model by what it holds."""
+    makes = isinstance(thing, type | partial) or inspect.isroutine(thing)
+    return policy_text(thing) if makes else f"{type(thing).__name__}-{fingerprint(thing)}"
 
 
 def _checked(made: Any, name: str) -> Trainer:

@@ -39,7 +39,7 @@ def _source_hash() -> str:
 def _versions() -> dict[str, str]:
     """Of the packages that are installed and can change a result."""
     found = {}
-    for name in ("numpy", "scipy", "numba", "pyarrow", "jax", "flwr"):
+    for name in ("numpy", "scipy", "numba", "pyarrow", "jax", "torch", "flwr"):
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

@@ -9,7 +9,8 @@ try:
     import optax  # noqa: F401
 except ImportError as error:
     raise MissingError(
-        f"training needs {error.name}: pip install 'fedpick[learn]', or train nothing with --data none"
+        f"training needs {error.name}: pip install 'fedpick[learn]', or train nothing with --data none; a PyTorch "
+        "model (--model net.py:Net) needs only 'fedpick[torch]'"
     ) from None
 
 from fedpick.learn.jax.cache import keep_compiled  # noqa: E402

@@ -161,7 +161,10 @@ class Loop:
                 r = 0 if owner is None else int(owner[c])
                 weights, kept = starts["weights"][r], starts["kept"][r]
                 self.live.load(weights, kept)
-                loss[c] = self._fit(examples.tensors, batches, c, weights, step)
+                try:
+                    loss[c] = self._fit(examples.tensors, batches, c, weights, step)
+                except Exception as error:  # it is the user's code
+                    raise self.network.failed("trained", error) from error
                 with torch.no_grad():
                     moved = self.live.weights - weights
                     norm[c] = float(torch.linalg.vector_norm(moved))
@@ -260,7 +263,10 @@ class Loop:
             found = []
             for part in rows.split(CHUNK):
                 x, y = tensors.batch(part, self.dtype)
-                found.append((self.live.module(x), y))
+                try:
+                    found.append((self.live.module(x), y))
+                except Exception as error:  # it is the user's code
+                    raise self.network.failed("evaluated", error) from error
         return found
 
     def outputs(self, model: Network, params: Params, dataset: Dataset, part: str, index: Ints) -> Floats:

@@ -66,6 +66,10 @@ class Network:
         self._check_outputs(outputs, dataset)
         self._check_loss(outputs, y)
 
+    def failed(self, what: str, error: Exception) -> SettingError:
+        """The error of a module that raised one in the middle of a run."""
+        return SettingError(f"the model {self.name!r} cannot be {what}: {_said(error)}")
+
     def _check_outputs(self, outputs: Any, dataset: Dataset) -> None:
         if not isinstance(outputs, torch.Tensor):
             raise SettingError(
@@ -110,4 +114,4 @@ def _odd(outputs: torch.Tensor) -> str:
 
 def _said(error: Exception) -> str:
     lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}{user_code.place(error)}"
+    return f"{type(error).__name__}: {lines[0]}{user_code.place(error, torch.__file__)}"
