@@ -52,9 +52,8 @@ def _score(paper: Paper, result: Result) -> list[Finding]:
 def _finding(result: Result, partition: str, rate: str, one: Mapping[str, Any], claim: Mapping[str, Any]) -> Finding:
     accuracy, checks = one["accuracy"], []
     for a, b, size in claim.get("gains", []):
-        checks.append(
-            above(np.subtract(accuracy[a], accuracy[b]), f"{a} > {b} (points)", size=size, margin=POINT, digits=1)
-        )
+        least, gap = claim.get("least") if size is None else size, np.subtract(accuracy[a], accuracy[b])
+        checks.append(above(gap, f"{a} > {b} (points)", size=least, margin=POINT, digits=1))
     for a, b in claim.get("sooner", []):
         for moment in list(one["at_moments"][a])[:1]:  # none in a run of a few rounds
             gap = np.subtract(one["at_moments"][a][moment], one["at_moments"][b][moment])
