@@ -72,7 +72,7 @@ def test_files_and_figure(outcome, tmp_path):
 def test_the_printed_table_scores_as_the_paper_says():
     result = made_up()
     # By the print itself, alpha > 0 helps in two modes of five on this data.
-    assert verdicts(result) == ["reproduced"] * 10 + ["contradicted"]
+    assert verdicts(result) == ["reproduced"] * 10 + ["no difference"]
 
 
 def test_the_printed_numbers_stand_beside_ours():
@@ -90,7 +90,7 @@ def test_claims_that_fail():
         return 0.29 if name == "Power-of-Choice" and mode == "IDL" else value
 
     result = made_up(turned)
-    assert verdicts(result) == ["contradicted"] * 11
+    assert verdicts(result) == ["contradicted"] * 10 + ["no difference"]  # alpha > 0 is worse by less than 5%
 
 
 def test_one_of_four_that_is_better_contradicts():
@@ -122,10 +122,10 @@ def test_one_seed_has_no_interval():
 # ---- the same table on images
 
 
-SIX = np.append(SEEDS, 0.0)  # since ratios are then alike
+TWELVE = np.tile(np.append(SEEDS, 0.0), 2)  # since ratios are then alike
 
 
-def images(data, change=lambda mode, name, value: value, seeds=SIX):
+def images(data, change=lambda mode, name, value: value, seeds=TWELVE):
     """The printed losses, each changed as told; FedGS's are lower by less than is printed, and half as rough."""
     table = studies.STUDIES[f"fedgs/table2-{data}"]
     modes, printed = table.settings["modes"], table.settings["printed"]
@@ -170,7 +170,7 @@ def test_an_alpha_other_than_1_can_be_the_best_on_images():
 
 def test_how_stable_the_training_is_needs_the_curves_of_single_seeds():
     result, table = images("fashion-mnist"), studies.STUDIES["fedgs/table2-fashion-mnist"]
-    result["rough"]["YMF"]["MDSample"] = (2.0 + SIX).tolist()
+    result["rough"]["YMF"]["MDSample"] = (2.0 + TWELVE).tolist()
     rough = table.score(result)[-1]
     assert rough.verdict == "contradicted"
     assert "MDSample > FedGS(1) is contradicted: -1.0" in rough.reason
