@@ -207,7 +207,9 @@ def test_rbcsf_fig6_judges_every_link_of_the_order():
     assert verdicts(final={"FedCS(3)": 69.9}) == ["reproduced"] * 5  # the paper does not say that it is lowest
     assert verdicts(reached={"RBCS-F(50)": 85.0})[2:4] == ["contradicted", "reproduced"]  # sooner than V = 10
     assert verdicts(reached={"FedCS(3)": 115.0})[2:4] == ["reproduced", "reproduced"]  # sooner than V = 100 alone
-    assert verdicts(reached={"FedCS(3)": 90.0, "RBCS-F(50)": 100.0})[3] == "contradicted"  # than V = 50, too: not later than most
+    assert (
+        verdicts(reached={"FedCS(3)": 90.0, "RBCS-F(50)": 100.0})[3] == "contradicted"
+    )  # than V = 50, too: not later than most
     assert verdicts(seconds={"RBCS-F(1)": 110.0})[4] == "contradicted"
 
 

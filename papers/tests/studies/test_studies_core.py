@@ -539,7 +539,12 @@ def test_pages_and_the_index_say_which_numbers_are_of_earlier_rules(tmp_path):
     assert "before fedpick 0.3; their pages say so" in studies.save_index([before], tmp_path).read_text()
     assert "1 of the studies are of the draws and rules before fedpick 0.3" in summary([before, now])
     assert "before fedpick" not in studies.save_index([now], tmp_path).read_text()
-    assert not Reproduction(studies.STUDIES["bsfl/fig4"], {}, {}, made, numbers="0.1").earlier  # the same since then
+    same = Reproduction(studies.STUDIES["bsfl/fig4"], {"seeds": 2}, {}, made, numbers="0.1")
+    assert not same.earlier  # the same since then
+    studies.reproduce("power-of-choice/fig1", rounds=2, toys=2, seeds=2, workers=1, out=tmp_path)
+    manifest = json.loads((tmp_path / "power-of-choice/fig1/manifest.json").read_text())
+    assert manifest["numbers"] == "0.1"  # of the study, not of the version that ran it
+    assert manifest["seconds"] > 0
 
 
 def test_a_result_says_of_which_numbers_it_is_and_one_without_is_of_the_first(tmp_path):

@@ -61,7 +61,7 @@ def index_page(outcomes: Sequence[Reproduction]) -> str:
     mine = _judged(outcomes)
     short: tuple[Verdict, ...] = ("reproduced", "direction only", "no difference", "contradicted")
     papers = [["paper", "claims", *short, "open"], ["---", *["---:"] * (2 + len(short))]]
-    claims = [["", "headline claim", "verdict", "cause"], ["---"] * 4]
+    claims = [["paper", "headline claim", "verdict", "cause"], ["---"] * 4]
     for paper, about in PAPERS.items():
         of = outcomes_of(paper, mine)
         if not of:

@@ -69,11 +69,11 @@ def paper_page(paper: str, outcomes: Sequence[Reproduction]) -> str:
             ]
         ),
         "## What held\n",
-        table([["", "reproduced", "other verdicts"], ["---"] * 3, *_by_entry(about, mine)]),
+        table([["in the paper", "reproduced", "other verdicts"], ["---"] * 3, *_by_entry(about, mine)]),
         "## What did not, and why\n",
         _causes(mine),
         "## Deviations from the paper\n",
-        table([["", "the paper", "here"], ["---"] * 3, *(list(row) for row in about.deviations)]),
+        table([["what", "the paper", "here"], ["---"] * 3, *(list(row) for row in about.deviations)]),
         "## Reruns by others\n",
         "\n".join(_rerun(one) for one in about.reruns) or "We know of none with published numbers.\n",
         "## Computing time\n",
@@ -132,7 +132,7 @@ def _claims(of: Sequence[tuple[Reproduction, Finding]]) -> str:
 
 
 def _rerun(one: Rerun) -> str:
-    rows = [["", "theirs", "printed"], ["---", "---:", "---:"]]
+    rows = [["what", "theirs", "printed"], ["---", "---:", "---:"]]
     rows += [[name, f"{found:g}", f"{printed:g}"] for name, found, printed in one.found]
     return f"{one.who}. {one.what}:\n\n{table(rows)}"
 

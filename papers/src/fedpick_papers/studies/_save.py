@@ -45,7 +45,7 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
         "paper": study.paper,
         "settings": outcome.settings,
     }
-    manifest |= {"numbers": study.numbers, "seconds": outcome.seconds}
+    manifest["seconds"] = outcome.seconds
     manifest |= {"limits": {name: limit.value for name, limit in study.limits.items()}}
     return [
         _replace(at / "result.json", lambda path: path.write_text(json.dumps(outcome.result) + "\n")),
@@ -53,7 +53,9 @@ def save(outcome: Reproduction, folder: str | os.PathLike[str]) -> list[Path]:
         *save_figure(study, outcome.result, at),
         _replace(
             at / "manifest.json",
-            lambda path: path.write_text(json.dumps({**manifest, **store.machine()}, indent=2) + "\n"),
+            lambda path: path.write_text(
+                json.dumps({**manifest, **store.machine(), "numbers": study.numbers}, indent=2) + "\n"
+            ),
         ),
     ]
 
