@@ -125,7 +125,7 @@ def test_a_study_runs_scores_plots_and_saves(id, tmp_path):
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["settings"] == outcome.settings
     assert manifest["study"] == id
-    assert all(finding.claim in (tmp_path / "out" / "findings.md").read_text() for finding in outcome.findings)
+    assert all(finding.claim in (tmp_path / "out" / "findings.md").read_text() for finding in outcome.shown)
 
 
 @pytest.mark.parametrize("id", TINY)

@@ -222,7 +222,8 @@ def judge(checks: Sequence[Check]) -> Judged:
     """
     if not checks:
         raise ContractError("a claim has no checks, but must have at least one")
-    checks = [check.part.check(len(checks)) if check.part else check for check in checks]
+    many = len(checks)  # what is reproduced alone is so beside others
+    checks = [c.part.check(many) if c.part and many > 1 and c.verdict != "reproduced" else c for c in checks]
     if all(check.few for check in checks):
         return _too_few(checks)
     found = {check.verdict for check in checks}
