@@ -71,6 +71,11 @@ class Limit(NamedTuple):
     why: str
     changed: str = ""
 
+    @property
+    def dated(self) -> str:
+        """The change as a sentence; "" if there was none."""
+        return f". Changed on {self.changed}" if self.changed else ""
+
 
 @dataclass(frozen=True)
 class Judged:
