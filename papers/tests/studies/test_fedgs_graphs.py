@@ -150,7 +150,7 @@ def test_graphs_of_models_that_were_trained(tmp_path):
     plain = outcome.result["plain"]["fashion-mnist"]
     assert 0.3 < outcome.result["edges"]["fashion-mnist"][0] < 0.45  # of 45 pairs of labels, 17 share one
     assert plain["func-sim"]["F1"][0] > 0.6
-    assert {finding.verdict for finding in outcome.findings} == {"undecided"}
+    assert {finding.verdict for finding in outcome.findings} <= {"undecided", "too few seeds"}
     assert "figure.png" in {path.name for path in studies.save(outcome, tmp_path)}
 
 

@@ -42,7 +42,7 @@ def test_every_item_of_fig5_is_a_run_that_can_be_built():
 @pytest.mark.slow
 def test_fig5_runs_scores_plots_and_saves(tmp_path):
     outcome = studies.reproduce("rbcs-f/fig5", workers=1, rounds=20, seeds=1, **DIGITS)
-    assert {finding.verdict for finding in outcome.findings} == {"undecided"}  # one seed decides nothing
+    assert {finding.verdict for finding in outcome.findings} <= {"undecided", "too few seeds"}
     spread = next(iter(outcome.result["spread"]["digits"].values()))
     assert spread["0.1"] > spread["1"] > spread["10"]
     assert "figure.png" in {path.name for path in studies.save(outcome, tmp_path)}

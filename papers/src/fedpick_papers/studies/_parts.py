@@ -6,7 +6,7 @@ the interval that holds for all n parts of the claim together (Bonferroni: 1 - 0
 """
 
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -76,16 +76,16 @@ class Part:
         kept = {name: value for name, value in asdict(self).items() if name != "digits" and value != unset[name]}
         return {"what": kept.pop("what"), **kept}
 
-    @property
+    @cached_property
     def seen(self) -> Interval:
         """The mean with its 95% interval."""
         return interval(self.values)
 
     def _joint(self, parts: int) -> Interval:
         """The mean with the interval that holds for all parts together."""
-        found = interval(self.values, 1 - ERROR / parts)
-        few = not found.has_width and found.n < _alike(parts)
-        return Interval(found.mean, np.inf, found.n) if few else found
+        mean, half, n = self.seen.mean, self.seen.half, self.seen.n
+        few = not self.seen.has_width and n < _alike(parts)
+        return Interval(mean, np.inf if few else half * _wider(n, parts), n)
 
     def _above(self, parts: int) -> "Check":
         seen, all_parts, size, words = self.seen, self._joint(parts), self.size, self._words("+")
@@ -194,6 +194,12 @@ class Check:
 def _alike(parts: int) -> int:
     """Seeds that decide if all give the same number, so that there is no width: the sign test, 2 * 0.5**n < 0.05."""
     return int(np.floor(np.log2(2 * parts / ERROR))) + 1
+
+
+@lru_cache
+def _wider(n: int, parts: int) -> float:
+    """How many times as wide the interval of n seeds is that holds for all parts together."""
+    return float(stdtrit(n - 1, 1 - ERROR / (2 * parts)) / stdtrit(n - 1, 1 - ERROR / 2))
 
 
 @lru_cache

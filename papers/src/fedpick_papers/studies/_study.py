@@ -245,10 +245,8 @@ class Reproduction:
 
     def table(self, findings: Sequence[Finding] | None = None) -> str:
         """Findings as a Markdown table; by default those of the page."""
-        rows = [
-            [f.claim, f.paper, f.ours, f"**{f.verdict}**" + self._kind(f)]
-            for f in (self.shown if findings is None else findings)
-        ]
+        shown = self.shown if findings is None else findings
+        rows = [[f.claim, f.paper, f.ours, f"**{f.verdict}**{self._kind(f)}"] for f in shown]
         head = ["claim", "paper", "ours (mean and 95% interval over seeds)", "verdict"]
         if self.settings.get("seeds") == 1:
             head[2] = "ours (one seed, so no interval)"
@@ -307,11 +305,9 @@ class Reproduction:
                 by_note.setdefault(finding.note, []).append(finding.claim)
         notes = [f"- {'; '.join(claims)}: {self._once(note)}." for note, claims in by_note.items()]
         parts = [f"- {f.claim}: {self._once(f.reason)}." for f in self.shown if f.reason != f.short]
-        limits = [
-            f"- {name}: {limit.value:g} ({limit.why})" + (f". Changed on {limit.changed}" if limit.changed else "")
-            for name, limit in self.study.limits.items()
-        ]
-        when = "fixed before the run" if self.limits_first else "some of them set or changed after the run"
+        limits = [f"- {name}: {limit.value:g} ({limit.why}){limit.dated}" for name, limit in self.study.limits.items()]
+        first = self.limits_first and not any(limit.changed for limit in self.study.limits.values())
+        when = "fixed before the run" if first else "some of them set or changed after the run"
         lists = [("Notes", notes), ("All parts that do not hold", parts), (f"Thresholds, {when}", limits)]
         return "\n".join(f"## {title}\n\n" + "\n".join(lines) + "\n" for title, lines in lists if lines)
 
