@@ -245,3 +245,10 @@ def test_settings_and_limits_are_said(monkeypatch):
     with pytest.raises(fp.SettingError, match="at most 3 with by='updates'; use by='size'"):
         policy.select(policy.init(clients), view(clients), np.random.default_rng(0))
     assert fp.traits(fp.Clustered(3)).needs == frozenset()
+
+
+@pytest.mark.parametrize(("by", "width", "columns"), [("updates", 5, 5), ("updates", None, 0), ("size", 5, 0)])
+def test_vectors_have_their_width_before_any_is_reported(by, width, columns):
+    state = fp.Clustered(3, by=by, width=width).init(fp.Clients(np.ones(4)))
+    assert state.vectors.shape == (4, columns)
+    assert np.isnan(state.vectors).all()

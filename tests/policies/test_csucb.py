@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
+from fedpick.policies._speed import SpeedState, upper_bound
 
 DONE, LATE, FAILED, SURPLUS = (int(s) for s in (fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, fp.Status.SURPLUS))
 
@@ -187,3 +188,14 @@ def test_an_outcome_that_cannot_belong_to_the_round_is_refused(chosen, status, t
     view = view_of(1, clients, np.array([True, True, True, False]))
     with pytest.raises(fp.ContractError, match=text):
         policy.observe(policy.init(clients), view, fp.Choice(np.array(chosen)), outcome_of(status, [1.0] * len(status)))
+
+
+def test_clients_that_are_never_waited_for_count_as_of_average_speed():
+    """After three choices in vain; (9) for those who were timed, infinity for others."""
+    chosen, in_vain = np.array([4, 2, 3, 5, 0, 2]), np.array([0, 0, 3, 5, 0, 2])
+    state = SpeedState(chosen, np.array([0.5, 0.25, 0.0, 0.0, 0.0, 0.0]), 1.0, 9.0, in_vain)
+    mean, bonus = 0.375, math.sqrt(3 * math.log(7))
+    expected = [0.5 + bonus / 2, 0.25 + bonus / 2**0.5, mean + bonus / 3**0.5, mean + bonus / 5**0.5, np.inf, np.inf]
+    np.testing.assert_allclose(upper_bound(state, np.arange(6), 1.0, 2, 7), expected)
+    nobody = SpeedState(in_vain, np.zeros(6), np.nan, np.nan, in_vain)
+    np.testing.assert_allclose(upper_bound(nobody, np.array([3]), None, 2, 7), [bonus / 5**0.5])

@@ -121,6 +121,17 @@ def test_without_features_the_graph_grows_from_reports():
         assert np.isnan(state.distance[others]).all()
 
 
+@pytest.mark.parametrize("graph", ["auto", "features"])
+def test_a_graph_of_features_learns_from_no_report(graph):
+    policy, seen = fp.FedGS(2, graph=graph), view(CLIENTS)
+    state = policy.init(CLIENTS)
+    before = state.distance.copy()
+    named = {name: np.eye(2) for name in ("features", "embedding", "update")}
+    state = policy.observe(state, seen, fp.Choice([0, 1]), fp.Outcome([0, 0], [1, 1], [1, 1], named))
+    np.testing.assert_array_equal(state.distance, before)
+    np.testing.assert_array_equal(state.vectors, LABELS)
+
+
 def test_reports_that_nobody_can_use_do_not_settle_their_width():
     clients = fp.Clients(np.ones(4))
     policy = fp.FedGS(2, graph="embedding")
