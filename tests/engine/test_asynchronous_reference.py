@@ -393,10 +393,10 @@ def check(script, log):
 
 
 def test_random_scripts():
-    """Definitions hold for 300 scripts, in which everything that can happen does."""
+    """Definitions hold for 450 scripts, in which everything that can happen does."""
     seen = Counter()
 
-    @settings(max_examples=300)
+    @settings(max_examples=450)
     @given(scripts())
     def examples(script):
         log = play(script, 20)
@@ -423,7 +423,7 @@ def test_random_scripts():
         )
 
     examples()
-    assert seen["plays"] == 300
+    assert seen["plays"] == 450
     assert len(seen) == 16, seen
     assert min(seen.values()) >= 30, seen
-    assert seen["full"] >= 200, seen
+    assert seen["full"] >= 300, seen

@@ -8,7 +8,7 @@ from asynchronous_flower import QUARTER, play_flower
 from hypothesis import HealthCheck, given, settings
 
 from asynchronous import Log, Script, _Play, usable
-from asynchronous_scripts import scripts
+from asynchronous_scripts import LOOKED, scripts
 
 
 class Heard(_Play):
@@ -74,13 +74,13 @@ def agree(script: Script, commits: int) -> int:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(scripts())
+@given(scripts(LOOKED))
 def test_flower_agrees_with_the_reference(script: Script) -> None:
     agree(script, 10)
 
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(scripts())
+@given(scripts(LOOKED))
 def test_two_hundred_scripts_agree_with_the_reference(script: Script) -> None:
     agree(script, 15)

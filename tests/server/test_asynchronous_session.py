@@ -12,7 +12,7 @@ from served import QUARTER, Clock, Player
 
 import fedpick as fp
 from asynchronous import Script, play
-from asynchronous_scripts import scripts
+from asynchronous_scripts import LOOKED, scripts
 from fedpick import store
 from fedpick.engine.asking import check_stream
 from zoo import zoo
@@ -54,14 +54,14 @@ def agree(script: Script, commits: int) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(scripts())
+@given(scripts(LOOKED))
 def test_sessions_agree_with_the_reference(script: Script) -> None:
     agree(script, 12)
 
 
 @pytest.mark.slow
 @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(scripts())
+@given(scripts(LOOKED))
 def test_many_sessions_agree_with_the_reference(script: Script) -> None:
     agree(script, 20)
 

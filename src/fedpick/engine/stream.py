@@ -182,7 +182,7 @@ class Stream:
         longest = max((self.seconds.get(client, self.slowest) for client in self.busy), default=0.0)
         return self.moved_at + longest / (self.pace.bound + 1)
 
-    def _took(self, task: Job, now: float) -> None:
+    def note_time(self, task: Job, now: float) -> None:
         """Remember how long a client took, if the pace needs it."""
         if self.pace.bound is not None:
             took = self.seconds[task.client] = now - task.sent_at
@@ -256,7 +256,7 @@ class Stream:
         if not (usable and fits(loss)):
             self.ended.append(Ended(task, Status.FAILED, now, tau))
             return Status.FAILED
-        self._took(task, now)
+        self.note_time(task, now)
         late = self.pace.oldest is not None and tau > self.pace.oldest
         status, weight = Status.LATE if late else Status.DONE, 0.0
         if not late:
@@ -278,7 +278,7 @@ class Stream:
         while self._timeouts and self._timeouts[0][0] <= now:
             task = self.flying.pop(heapq.heappop(self._timeouts)[1], None)
             if task is not None:
-                self._took(task, now)
+                self.note_time(task, now)
                 found.append(Ended(task, Status.LATE, now, self.version - task.version))
         self.ended += found
         return found

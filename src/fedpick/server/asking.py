@@ -23,7 +23,7 @@ from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Ended, Job, stream_bases
 from fedpick.server.commit import Commit, Used, Work, shapes
 from fedpick.server.ledger import asked, came, closed, prepared
-from fedpick.server.move import Move, find
+from fedpick.server.move import Move, find, forget_times
 from fedpick.server.reports import ClientReports
 from fedpick.server.roster import Present
 from fedpick.server.stream import InFlight
@@ -97,6 +97,7 @@ class Streaming(InFlight):
         gone = find(self._session.roster, [task.client for task in tasks]) < 0
         for task in np.array(tasks, dtype=object)[gone].tolist() if gone.any() else ():
             self._forget(self.stream.flying.pop(task.id))
+        forget_times(self.stream, self._session.roster)
 
     def keep(self, left: Any) -> None:
         """After clients have retired: those at these indices are left."""

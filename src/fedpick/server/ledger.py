@@ -23,7 +23,7 @@ from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Ended, Job, Stream
 from fedpick.server.journal import mark_of, under
 from fedpick.server.models import Mark
-from fedpick.server.move import Move, find
+from fedpick.server.move import Move, find, forget_times
 from fedpick.server.roster import Newcomers, Roster
 from fedpick.store.records import FRESH, Record
 
@@ -183,6 +183,7 @@ class Ledger:
         known = find(roster, self.stream.busy) >= 0
         tasks = list(self.stream.flying.values())
         self.stream.flying = {task.id: task for task, stays in zip(tasks, known.tolist(), strict=True) if stays}
+        forget_times(self.stream, roster)
 
     def _asked(self, roster: Roster, arrays: dict[str, Any], meta: dict[str, Any]) -> None:
         sent = Stream.unpack(self.stream.pace, arrays)
@@ -196,6 +197,8 @@ class Ledger:
         for id, status, at, weight, loss, took in arrays["ended"].tolist():
             task = self.stream.flying.pop(int(id))
             self.stream.ended.append(Ended(task, Status(int(status)), at, 0, weight, loss, took))
+            if status != Status.FAILED:
+                self.stream.note_time(task, at)
             roster.clock = max(roster.clock, at)
             if meta["lost"]:
                 self.lost.add(task.id)
@@ -249,6 +252,8 @@ class Ledger:
             ended,
             stream.asked,
             rates=stream.rates,
+            seconds=stream.seconds,
+            slowest=stream.slowest,
         )
 
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from fedpick.core.types import Bools, Floats, Ints, Status, View
 from fedpick.engine.asking import Lesson, lessons, outcome_of, tell, view_now
-from fedpick.engine.stream import Ended
+from fedpick.engine.stream import Ended, Stream
 from fedpick.server.roster import Roster
 from fedpick.store.records import Record, packed
 
-__all__ = ["Move", "find"]
+__all__ = ["Move", "find", "forget_times"]
 
 
 def find(roster: Roster, numbers: Sequence[Any]) -> Ints:
@@ -25,6 +25,13 @@ def find(roster: Roster, numbers: Sequence[Any]) -> Ints:
     at = [bisect_left(known, number) for number in numbers]
     found = [k if k < len(known) and known[k] == number else -1 for k, number in zip(at, numbers, strict=True)]
     return np.array(found, dtype=np.int64)
+
+
+def forget_times(stream: Stream, roster: Roster) -> None:
+    """Forget how long clients took that are not enrolled any more."""
+    known = list(stream.seconds)
+    stays = find(roster, known) >= 0
+    stream.seconds = {client: stream.seconds[client] for client, kept in zip(known, stays.tolist(), strict=True) if kept}
 
 
 @dataclass(frozen=True, eq=False)

@@ -149,6 +149,8 @@ class InFlight:
             [each for move in moves for each in move.ended] + stream.ended,
             sum(move.asked for move in moves) + stream.asked,
             rates=self._rates,
+            seconds=stream.seconds,
+            slowest=stream.slowest,
         )
         lost = self._lost.union(*(move.lost for move in moves))
         return Ledger(kept, self._sized, lost, self._prepared, self.asks, self._entry)
