@@ -172,7 +172,7 @@ studies: $(READY)  ## rerun the papers' experiments in full into docs/studies (w
 	$(MAKE) judge
 
 judge: $(READY)  ## judge the stored results in docs/studies anew, add what a GPU measured to the archives, and write the index, the advice and the README's numbers
-	$(BIN)/fedpick judge --pack --out docs/studies --page README.md --guide docs/which-policy.md
+	$(BIN)/fedpick judge --pack --out docs/studies --page README.md --guide docs/which-policy.md --paces docs/rounds-or-asynchronous.md
 
 policies: $(READY)  ## write what the repository keeps of the table of policies: README's list, names for type checkers
 	$(BIN)/python docs/_hooks/policy_table.py

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -312,3 +313,15 @@ def test_the_page_has_the_figures_and_is_short(tmp_path):
 def test_what_is_not_beyond_chance_is_said_so():
     assert guide.than(np.log([0.5, 1.1, 2.1])).startswith("about as fast (")
     assert guide.than(np.log([2.0, 2.1, 2.2])) == "2.1 (1.9 to 2.4) times as fast"
+
+
+def test_the_stored_page_is_what_the_command_writes(tmp_path):
+    folder, page = Path(__file__).parents[3] / "docs" / "studies", tmp_path / "docs" / "rounds-or-asynchronous.md"
+    for id in guide.NEEDED:
+        (tmp_path / "docs" / "studies" / id).mkdir(parents=True)
+        for name in ("result.json", "manifest.json"):
+            (tmp_path / "docs" / "studies" / id / name).write_text((folder / id / name).read_text())
+    outcomes = [studies.judge(id, tmp_path / "docs" / "studies") for id in guide.NEEDED]
+    written = studies.save_paces(outcomes, tmp_path / "docs" / "studies", page)
+    assert written.read_text() == (folder.parent / page.name).read_text()
+    assert words(written.read_text()) <= 700

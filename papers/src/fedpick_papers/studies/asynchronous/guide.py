@@ -91,7 +91,7 @@ def _hurts(held: Result, link: Mapping[str, str]) -> list[str]:
         f"[All figures]({link['asynchrony/tied']}).\n",
         "**Secure aggregation.** Pairwise masks need to know the cohort, and an answer's weight before it is sent; "
         "here the weight depends on when the answer comes ([what works with it](privacy.md)).\n",
-        "**Few clients at once.** There is nobody to wait for; see the table above.\n",
+        "**Few clients at once.** There is nobody to wait for.\n",
         "**Some policies.** Those that choose a cohort as a whole, or make rounds short, are refused, with the reason "
         "([which](experiments.md#without-rounds)).\n",
     ]
@@ -156,9 +156,8 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
     parts = [
         "# Rounds or asynchronous?\n",
         "In a round, the server waits for the last client that it needs. Without rounds (`fp.Buffered`, FedBuff) it "
-        "asks another client whenever one has ended, and the model moves after K answers, some of which began from "
-        "an older model. What is true of the small tasks below need not be true of yours: [compare both]"
-        "(experiments.md#without-rounds) in a world like your fleet.\n",
+        "asks another client whenever one has ended, and the model moves after K answers, some of which began from an "
+        "older model. The tasks here are small: [compare both](experiments.md#without-rounds) in a world like yours.\n",
         "## The answer\n",
         *_answer(speed),
         "## How much sooner\n",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 RULES = ("constant", "polynomial", "hinge")
-FIXED = [{"lr": lr, "alpha": 0.6} for lr in (1.6, 0.4)]
+FIXED = [{"lr": 1.6, "alpha": 0.6}]
 PAPER = "Xie, Koyejo & Gupta (2019), FedAsync"
 PACES: dict[str, dict[str, Any]] = {rule: {"size": 1, "mixing": rule, "rates": FIXED} for rule in RULES}
 
@@ -90,8 +90,8 @@ STUDY = Study(
         "sigma": [1.0],
         "drawn": "each time",
         "tuning": 1,
-        "most": 2000,
-        "seeds": 5,
+        "most": 1500,
+        "seeds": 4,
     },
     quick={"task": TASK | {"clients": 60, "level": 0.5}, "C": [4], "tuning": 1, "most": 100, "seeds": 2},
     items=items,
@@ -102,10 +102,10 @@ STUDY = Study(
     about=f"A headline claim of {PAPER}. "
     + TEXT.format(clients=500)
     + ". A client's duration is log-normal with median 1 s and sigma 1, drawn anew each time. "
-    "Alpha is 0.6 for all rules, as in the paper; the clients' rate is the better of 0.4 and 1.6 on a seed that is not "
-    "shown. The other settings are the paper's: (1 + staleness)^-0.5, and a hinge of slope 10 at 4; a run ends at the "
-    "level or after 2,000 updates. The paper draws staleness at random, up to 4 and up to 16; here it comes from C "
-    "clients at work",
+    "Here nothing is tuned for each rule: alpha is 0.6 for all, as in the paper, and the clients' rate 1.6, which "
+    "was best for the polynomial rule with ten clients on seeds that are not shown. The other settings are the "
+    "paper's: (1 + staleness)^-0.5, and a hinge of slope 10 at 4; a run ends at the level or after 1,500 updates. "
+    "The paper draws staleness at random, up to 4 and up to 16; here it comes from C clients at work",
     body=_body,
     trains=True,
     cost=cost,
