@@ -31,7 +31,9 @@ def forget_times(stream: Stream, roster: Roster) -> None:
     """Forget how long clients took that are not enrolled any more."""
     known = list(stream.seconds)
     stays = find(roster, known) >= 0
-    stream.seconds = {client: stream.seconds[client] for client, kept in zip(known, stays.tolist(), strict=True) if kept}
+    stream.seconds = {
+        client: stream.seconds[client] for client, kept in zip(known, stays.tolist(), strict=True) if kept
+    }
 
 
 @dataclass(frozen=True, eq=False)
