@@ -111,6 +111,32 @@ def test_each_policy_plays_or_is_refused_as_in_the_simulator() -> None:
     assert {"OverSelect", "TiFL", "BSFL", "RBCSF", "CSUCB", "FedCor", "GreedyFed", "OptimalSampling"} <= refused
 
 
+@pytest.mark.parametrize("every", [1, 100], ids=["checkpoint", "journal"])
+def test_a_bound_moves_the_model_by_how_long_clients_took_also_after_a_restart(tmp_path, every: int) -> None:
+    def new() -> fp.Session:
+        pace = fp.Buffered(concurrency=2, size=None, bound=1, timeout=600.0)
+        return fp.Session(fp.Uniform(2), pace=pace, state=tmp_path, limits=fp.server.Limits(checkpoint_every=every))
+
+    with Clock() as clock:
+        begun, session = clock.now, new()
+        fast, slow = session.ask(["ada", "bob"])
+        clock.now = begun + 4.0
+        session.done(fast.id, update=[1.0])
+        session.commit().close()  # whoever has not answered counts as the slowest so far: 4 s, over 1 + 1
+        session.ask(["ada", "bob"])
+        session.close()
+        session = new()
+        session.resume(1)
+        session.ask([])
+        clock.now = begun + 5.0
+        assert session.done(slow.id, update=[1.0]) == DONE
+        assert session.commit() is None  # ada works, and took 4 s
+        clock.now = begun + 6.5
+        record = session.commit().close()
+        assert (record.clock, record.tasks[0].staleness) == (6.0, 1)
+        session.close()
+
+
 def test_only_the_first_answer_counts_and_nonsense_changes_nothing() -> None:
     session = asynchronous(size=3)
     one, two, three, four = session.ask(NAMES)
