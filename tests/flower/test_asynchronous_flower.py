@@ -439,3 +439,9 @@ def test_a_version_that_the_clock_makes_while_clients_are_asked_is_followed_by_a
     sent = [message.metadata.dst_node_id for message in grid.sent]
     assert len(sent) >= 5
     assert clock.now < 1030.0
+
+
+def test_a_model_to_which_no_changes_can_be_added_is_refused(clock: Clock) -> None:
+    trees = ArrayRecord({"trees": Array(dtype="json", shape=(3,), stype="mine", data=b"abc")})
+    with pytest.raises(fp.ContractError, match=r"initial_arrays\['trees'\] is json as mine, but fp.Buffered adds"):
+        play(selected(PACE), FakeGrid(clock, {1: adds(1.0)}), 1, start=trees)

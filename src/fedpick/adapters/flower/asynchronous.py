@@ -19,7 +19,7 @@ from fedpick.adapters.arrivals import LONGER, LONGEST
 from fedpick.adapters.flower.exchange import is_expiry, numbers, read_reply
 from fedpick.adapters.flower.grids import RestrictedGrid, exchange, expire, push, unwrapped
 from fedpick.adapters.flower.logs import SAMPLED, corrected, log
-from fedpick.adapters.flower.models import arrays_of
+from fedpick.adapters.flower.models import arrays_of, check_moves
 from fedpick.adapters.updates import moves, onto
 from fedpick.core.errors import ContractError, FedpickError
 from fedpick.engine.paces import Buffered
@@ -135,6 +135,7 @@ class Training:
     def __init__(self, selected: "Selected", grid: Grid, given: Mapping[str, Any]) -> None:
         self.selected, self.session, self.base, self.grid = selected, selected.session, selected._base, grid
         self.model: ArrayRecord = given["initial_arrays"]
+        check_moves(self.model)
         self.versions = int(given["num_rounds"])
         pace = self.session.pace
         assert isinstance(pace, Buffered)

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord
 from fedpick.core.errors import ContractError
 from fedpick.server.models import Arrays
 
-__all__ = ["INITIAL", "arrays_of", "check_kept", "check_like", "given", "record_of"]
+__all__ = ["INITIAL", "arrays_of", "check_kept", "check_like", "check_moves", "given", "record_of"]
 
 NUMPY = "numpy.ndarray"  # Flower's name for NumPy's format
 INITIAL = "initial_arrays"  # start()'s argument
@@ -48,6 +48,16 @@ def given(bound: BoundArguments, name: str) -> dict[str, Any] | None:
         if parameter.kind is Parameter.VAR_KEYWORD:
             places.append(bound.arguments.get(at, {}))
     return next((place for place in places if isinstance(place, dict) and name in place), None)
+
+
+def check_moves(model: ArrayRecord) -> None:
+    """Raise if changes cannot be added to this model."""
+    for name, array in model.items():
+        if array.stype != NUMPY:
+            raise ContractError(
+                f"Selected: initial_arrays[{name!r:.80}] is {array.dtype} as {array.stype}, but fp.Buffered adds the "
+                "changes of models of several versions, which needs NumPy arrays; use these, or rounds"
+            )
 
 
 def check_kept(bound: BoundArguments) -> None:
