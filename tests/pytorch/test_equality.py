@@ -43,7 +43,9 @@ def runs(name: str, policy: Any, pace: Any = None, **settings: Any) -> tuple[fp.
     late = settings.pop("late", 0)
     world = replace(worlds.named("volatile", len(data_of(kind))), clients=data_of(kind).clients, late=late)
     ours, theirs = (
-        fp.Run(policy(), world, seed=3, trainer=trainer_of(kind, each, precision="float64", **settings), pace=pace)
+        fp.Run(
+            policy(), world, seed=3, trainer=trainer_of(kind, each, **{"precision": "float64", **settings}), pace=pace
+        )
         for each in (module, model)
     )
     ours.state.model["params"]["weights"] = vector(theirs.state.model["params"])
@@ -125,3 +127,14 @@ def test_servers_are_those_of_optax(text: str) -> None:
             change, with_jax = theirs.update(-step, with_jax, other)
             other = optax.apply_updates(other, change)
             np.testing.assert_allclose(weights, other, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_float32_differs_by_rounding(name: str) -> None:
+    """Twenty rounds of 3 clients: some 100 roundings in a row, each of at most half of 1.2e-7; measured were 4e-7."""
+    ours, theirs = runs(name, lambda: fp.Uniform(3), precision="float32", momentum=0.9)
+    for run in (ours, theirs):
+        list(run.rounds(20))
+    mine, other = ours.state.model["params"]["weights"], vector(theirs.state.model["params"])
+    assert mine.dtype == other.dtype == np.float32
+    assert np.linalg.norm(mine - other) < 100 * np.finfo(np.float32).eps / 2 * np.linalg.norm(other)
