@@ -129,4 +129,4 @@ def test_names_the_paper_s_year_and_defaults_stay(policy):
     ("module", "most"), [("clustered", 10_000), ("divfl", 30_000), ("fedgs", 30_000), ("hics", 10_000)]
 )
 def test_the_most_clients_that_fit_into_memory_stay(module, most):
-    assert importlib.import_module(f"fedpick.policies.{module}").MOST_CLIENTS == most
+    assert most == importlib.import_module(f"fedpick.policies.{module}").MOST_CLIENTS
