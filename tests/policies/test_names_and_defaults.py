@@ -3,6 +3,7 @@
 New policies and settings need no entry here.
 """
 
+import importlib
 from dataclasses import fields
 
 import pytest
@@ -122,3 +123,10 @@ def test_names_the_paper_s_year_and_defaults_stay(policy):
     assert set(names) <= set(fp.policy_names())
     found = {each.name: each.default for each in fields(TABLE[policy])}
     assert {name: found[name] for name in defaults} == defaults
+
+
+@pytest.mark.parametrize(
+    ("module", "most"), [("clustered", 10_000), ("divfl", 30_000), ("fedgs", 30_000), ("hics", 10_000)]
+)
+def test_the_most_clients_that_fit_into_memory_stay(module, most):
+    assert most == importlib.import_module(f"fedpick.policies.{module}").MOST_CLIENTS
