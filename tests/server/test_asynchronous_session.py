@@ -60,7 +60,7 @@ def test_sessions_agree_with_the_reference(script: Script) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(scripts())
 def test_many_sessions_agree_with_the_reference(script: Script) -> None:
     agree(script, 20)
