@@ -138,10 +138,10 @@ class Script:
 
     @cached_property
     def clients(self) -> fp.Clients:
-        """Clients of different sizes, with features."""
+        """Clients of different sizes, with features and labels."""
         rng = np.random.default_rng(self.seed)
         counts = rng.integers(1, 9, (CLIENTS, 4))
-        return fp.Clients(counts.sum(axis=1), features=counts / counts.sum(axis=1, keepdims=True))
+        return fp.Clients(counts.sum(axis=1), counts, counts / counts.sum(axis=1, keepdims=True))
 
     @cached_property
     def about(self) -> Traits:
@@ -355,6 +355,12 @@ def server_clock(*modules: Any) -> Iterator[Clock]:
         yield clock
 
 
+def described_as(clients: fp.Clients, k: int) -> dict[str, Any]:
+    """What a client says of itself when it joins."""
+    assert clients.labels is not None and clients.features is not None
+    return {"size": clients.sizes[k], "labels": clients.labels[k].tolist(), "features": clients.features[k].tolist()}
+
+
 def name_of(k: int) -> str:
     return f"node:{k + 1}"
 
@@ -400,7 +406,7 @@ def play_session(script: Script) -> tuple[list[Heard], Listening]:
 
         for t in range(1, ROUNDS + 1):
             there = np.flatnonzero(script.there[t - 1])
-            described = {name_of(k): (script.clients.sizes[k], script.clients.features[k].tolist()) for k in there}
+            described = {name_of(k): described_as(script.clients, k) for k in there}
             if not described:
                 with pytest.raises(NotEnoughClientsError):
                     session.round(described)

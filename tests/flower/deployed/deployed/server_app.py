@@ -90,7 +90,7 @@ def play(grid: Grid, out: Path, name: str, base: FedAvg, policy: fp.Policy, roun
             seconds=last.seconds,
             messages=last.messages,
             w=arrays["w"].numpy().tolist(),
-            tasks=[[each.task.id, each.task.version, each.staleness, each.weight] for each in last.tasks],
+            tasks=[[each.task.id, each.task.version, each.staleness, each.weight] for each in last.tasks or ()],
         )
         selected.wait = 5.0  # for all only at first: those that faults took away do not come back
         while (out / f"hold-after-{selected.round}").exists():
