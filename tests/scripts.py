@@ -357,7 +357,8 @@ def server_clock(*modules: Any) -> Iterator[Clock]:
 
 def described_as(clients: fp.Clients, k: int) -> dict[str, Any]:
     """What a client says of itself when it joins."""
-    assert clients.labels is not None and clients.features is not None
+    assert clients.labels is not None
+    assert clients.features is not None
     return {"size": clients.sizes[k], "labels": clients.labels[k].tolist(), "features": clients.features[k].tolist()}
 
 
