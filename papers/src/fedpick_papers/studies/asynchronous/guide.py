@@ -58,7 +58,7 @@ def _answer(speed: Result) -> list[str]:
         f"reached a level {than(most)} as rounds with over-selection, with {number(messages)} times their messages.",
         f"- **Either, if few clients work at once.** With {few} at once it was {than(least)}.",
         "- **Rounds that wait for all, or `correct=True`, if slow clients hold data that the others lack.** "
-        "Otherwise the model learns the fast clients' data better, however long it trains.",
+        "Otherwise the model learns the fast clients' data better, for good.",
         "- **Rounds, if updates are masked** by secure aggregation.\n",
     ]
 
@@ -82,17 +82,18 @@ def _hurts(held: Result, link: Mapping[str, str]) -> list[str]:
     reached = f" The level was reached by ({', '.join(missed)} of {held['seeds']} seeds)." if short else ""
     return [
         f"**Data that go with speed.** Fast clients answer more often: with {C} at once and sigma {sigma:g}, the "
-        f"slowest quarter gave {share:.0f}% of the answers. Below, that quarter holds most of one label (tied), or clients are "
-        f"slow by chance (apart); accuracy is after {held['long']:,} answers, 100% being the best possible.{reached}\n",
+        f"slowest quarter gave {share:.0f}% of the answers. Below, that quarter holds most of one label (tied), or "
+        f"clients are slow by chance (apart); accuracy is after {held['long']:,} answers, 100% being the best "
+        f"possible.{reached}\n",
         _tied(held),
-        f"Over-selection drops slow clients, too: even so, FedBuff was {than(gain)} as over-selection. "
+        f"Over-selection drops slow clients, too; FedBuff was {than(gain)}. "
         f"`fp.Buffered(correct=True)` gives each client the weight of its data; until the level it took "
         f"{than(costs[1], 'long')} as FedBuff without it, and {than(costs[0], 'long')} where data and speed are apart. "
         f"[All figures]({link['asynchrony/tied']}).\n",
         "**Secure aggregation.** Pairwise masks need to know the cohort, and an answer's weight before it is sent; "
         "here the weight depends on when the answer comes ([what works with it](privacy.md)).\n",
         "**Few clients at once.** There is nobody to wait for.\n",
-        "**Some policies.** Those that choose a cohort as a whole, or make rounds short, are refused, with the reason "
+        "**Some policies.** Those that choose a whole cohort, or shorten rounds, are refused "
         "([which](experiments.md#without-rounds)).\n",
     ]
 
@@ -108,7 +109,7 @@ def _updates(result: Result, link: Mapping[str, str]) -> str:
     return (
         f"From {low} to {high:,} clients at once, the client updates until a level grew {grown[0]} times in rounds and "
         f"{grown[1]} times with FedBuff. At {middle}, rounds needed {number(fewer)} times FedBuff's updates (its "
-        f"paper says 3.3), FedAsync {number(single)} times (it says up to 2.5). "
+        f"paper: 3.3), FedAsync {number(single)} times (up to 2.5). "
         f"[All figures]({link['fedbuff/updates']}).\n"
     )
 
@@ -175,7 +176,7 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         _policies(results["asynchrony/policies"], link),
         "## How it was measured\n",
         "Softmax regression in simulation, with the server's learning rate tuned for each pace on other seeds; "
-        "policies were tried on the digits. The server's own work is taken to need no time. `fedpick judge` writes "
+        "policies were tried on the digits. The server's own work takes no time. `fedpick judge` writes "
         "this page from the results.\n",
     ]
     return "\n".join(parts)
