@@ -60,7 +60,7 @@ def _pace(pace: Pace | None, deadline: float | None, late: int | Lateness, owner
         lateness.check(owner)
         require(deadline is None or 0 < deadline < np.inf, f"{owner}: deadline", deadline, "a number of seconds > 0")
         return Rounds(deadline, lateness.rounds, lateness.beta)
-    wanted = "such as fp.Rounds(deadline=60, late=2) or fp.Buffered(concurrency=30, size=10)"
+    wanted = "a pace such as fp.Rounds(deadline=60, late=2) or fp.Buffered(concurrency=30, size=10)"
     require(isinstance(pace, Rounds | Buffered), f"{owner}: pace", pace, wanted)
     if isinstance(pace, Buffered):
         alone = lateness == Lateness()
