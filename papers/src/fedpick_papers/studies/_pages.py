@@ -173,6 +173,7 @@ def beyond_page(paper: str, outcomes: Sequence[Reproduction]) -> str:
             parts += [f'<details markdown="1">\n<summary>Why</summary>\n\n{why}\n</details>\n'] if why else []
         elif not any(not finding.extension for finding in one.findings):
             parts.append(f"## [{name}]({_page(one)}): {one.study.title}\n")
+            parts.append("The whole study is an extension; its page has the verdicts.\n")
     return "\n".join(parts)
 
 
