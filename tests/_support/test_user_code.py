@@ -93,6 +93,12 @@ def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, body):
         user_code.load(f"{tmp_path / 'bad.py'}:X")
 
 
+def test_a_file_that_lacks_an_extra_says_which(tmp_path):
+    (tmp_path / "net.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
+    with pytest.raises(fp.ConfigError, match=r"No module named 'torch': pip install 'fedpick\[torch\]'$"):
+        user_code.load(f"{tmp_path / 'net.py'}:Net")
+
+
 def test_naming_imports_nothing(tmp_path):
     file = tmp_path / "loud.py"
     file.write_text("raise RuntimeError('imported')\n")

@@ -312,8 +312,14 @@ def test_rounds_and_asynchronous_training_are_told_apart(tmp_path) -> None:
         fp.StateError, match=r"holds a session with rounds \(fp.Rounds\), and this one has asynchronous"
     ):
         asynchronous(state=tmp_path / "b")
-    with pytest.raises(fp.SettingError, match="late"):
+    with pytest.raises(
+        fp.SettingError, match=r"late = 2, but must be 0 beside fp.Buffered\(...\): set its oldest= instead"
+    ):
         asynchronous(late=2)
+    with pytest.raises(
+        fp.SettingError, match=r"pace = 'buffered', but must be .* or fp.Buffered\(concurrency=30, size=10\)"
+    ):
+        fp.Session(fp.Uniform(2), pace="buffered")
 
 
 def test_many_threads_answer_while_one_asks_and_commits(tmp_path) -> None:

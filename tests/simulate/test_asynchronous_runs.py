@@ -181,6 +181,15 @@ def test_the_refused_are_those_that_are_listed():
         Run(fp.MinSeparation(fp.BSFL(5), 2), fleet(), 1, pace=PACE)
 
 
+def test_only_policies_that_have_the_setting_are_told_to_draw_without_replacement():
+    with pytest.raises(fp.SettingError, match="at once; use replace=False"):
+        Run(fp.SizeWeighted(5), fleet(), 1, pace=PACE)
+    for policy in (fp.DELTA(5), fp.Clustered(5)):
+        with pytest.raises(fp.SettingError) as error:
+            Run(policy, fleet(), 1, pace=PACE)
+        assert "replace=False" not in str(error.value)
+
+
 def test_in_one_commit_a_client_may_be_twice_and_is_counted_twice():
     world = fp.World(
         fp.Clients([1.0, 1.0]),

@@ -27,6 +27,8 @@ __all__ = [
     *("references", "replace_references", "shown", "sources"),
 ]
 
+_EXTRAS = {"torch": "torch", "jax": "learn", "optax": "learn"}  # of fedpick, that install what models are written in
+
 # A file that ends with .py or a dotted module, a colon, a name; references in quotes do not count. A file's name begins
 # where the characters before it cannot belong to it: to try it anywhere else would take quadratic time.
 _REFERENCE = re.compile(
@@ -277,7 +279,9 @@ def load(reference: str) -> Any:
     try:
         module = _module(reference)
     except (Exception, SystemExit) as error:  # the user's code can raise anything
-        raise ConfigError(f"{reference}: cannot be imported: {type(error).__name__}: {error}") from None
+        extra = _EXTRAS.get(error.name or "") if isinstance(error, ModuleNotFoundError) else None
+        fix = f": pip install 'fedpick[{extra}]'" if extra else ""
+        raise ConfigError(f"{reference}: cannot be imported: {type(error).__name__}: {error}{fix}") from None
     where, name = _split(reference)
     if not hasattr(module, name):
         raise unknown_name(f"name in {where}", name, [each for each in vars(module) if not each.startswith("_")])

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedpick.core.errors import ContractError, SettingError
-from fedpick.core.protocol import Policy, check_choice, check_reports, traits
+from fedpick.core.protocol import Policy, Traits, check_choice, check_reports, traits
 from fedpick.core.state import observe
 from fedpick.core.types import Bools, Choice, Ints, Outcome, View
 from fedpick.engine.flight import Client
@@ -46,18 +46,24 @@ class Moment(Protocol):
 def check_stream(policy: Policy[Any], pace: Buffered) -> None:
     """Raise a SettingError unless this policy can do without rounds."""
     about, name = traits(policy), type(policy).__name__
-    reason = about.rounds_only
-    if about.replace:
-        reason = "it draws with replacement, but a client cannot work on two tasks at once; use replace=False"
-    elif needed := sorted(about.needs & {"probe", "norms"}):
-        what = "asks clients for their loss" if needed == ["probe"] else "lets clients train"
-        reason = f"it {what} before it chooses, while places are free"
-    elif about.valued:
-        reason = f"the server computes {min(about.valued)!r} of the updates of one version, and here versions are mixed"
-    if reason:
+    if reason := _rounds_only(about):
         raise SettingError(f"{name} needs rounds: {reason}. Use fp.Rounds, or another policy under fp.Buffered")
     if about.cohort_size is not None and about.cohort_size != pace.concurrency:
         with_cohort_size(policy, pace.concurrency)  # raises if it cannot
+
+
+def _rounds_only(about: Traits) -> str:
+    """Why a policy with these traits cannot do without rounds; "": it can."""
+    if about.rounds_only:
+        return about.rounds_only
+    if about.replace:
+        return "it draws with replacement, but a client cannot work on two tasks at once; use replace=False"
+    if needed := sorted(about.needs & {"probe", "norms"}):
+        what = "asks clients for their loss" if needed == ["probe"] else "lets clients train"
+        return f"it {what} before it chooses, while places are free"
+    if about.valued:
+        return f"the server computes {min(about.valued)!r} of the updates of one version, and here versions are mixed"
+    return ""
 
 
 def _mask(ids: Ints, count: int) -> Bools:

@@ -73,6 +73,7 @@ class DELTA(ByValue):
     width: int | None = None
 
     about = About(("delta",), PAPER)
+    rounds_only = "it draws with replacement, but a client cannot work on two tasks at once"
     replace = True
 
     def __post_init__(self) -> None:

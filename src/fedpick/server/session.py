@@ -60,11 +60,11 @@ def _pace(pace: Pace | None, deadline: float | None, late: int | Lateness, owner
         lateness.check(owner)
         require(deadline is None or 0 < deadline < np.inf, f"{owner}: deadline", deadline, "a number of seconds > 0")
         return Rounds(deadline, lateness.rounds, lateness.beta)
-    wanted = "fp.Rounds, such as fp.Rounds(deadline=60, late=2), or fp.Buffered"
+    wanted = "a pace such as fp.Rounds(deadline=60, late=2) or fp.Buffered(concurrency=30, size=10)"
     require(isinstance(pace, Rounds | Buffered), f"{owner}: pace", pace, wanted)
     if isinstance(pace, Buffered):
         alone = lateness == Lateness()
-        require(alone, f"{owner}: late", late, "0 under fp.Buffered, whose answers are never late: see oldest")
+        require(alone, f"{owner}: late", late, "0 beside fp.Buffered(...): set its oldest= instead")
         return pace.within(deadline)
     alone = deadline is None and lateness == Lateness()
     require(alone, f"{owner}: pace", pace, "None beside deadline= or late=: write these in fp.Rounds(...)")

@@ -36,15 +36,15 @@ ROOTS: dict[str, tuple[Root, ...]] = {
     "e3cs": (
         Root(
             "our setting",
-            "pow-d needs losses: on what it trains in Fig. 3, and its d, are not printed, and decide how often it "
-            "chooses whom",
+            "pow-d needs losses: the data on which it trains in Fig. 3, and its d, are not printed, but decide how "
+            "often it chooses whom",
             "the data and d of pow-d in Fig. 3 and 4",
             (("e3cs/fig3", "Fairness of selection"),),
         ),
         Root(
             "the paper",
-            "'all the 25 clients' is seen in few of our seeds: E3CS-0 gathers on somewhat fewer; the paper shows "
-            "one run",
+            "'all the 25 clients' holds in few of our seeds: E3CS-0 concentrates on somewhat fewer clients; the paper "
+            "shows one run",
             "the authors' counts, or those of more of their runs",
             (("e3cs/fig3", "shares its choice over all"),),
         ),
@@ -59,8 +59,7 @@ ROOTS: dict[str, tuple[Root, ...]] = {
         Root(
             "the paper",
             "the printed accuracies, rounds to 60% and gains over rand are not found: with the learning rate 0.0005 "
-            "gains "
-            "are a few points, here and in a public rerun by others; with the printed 0.005 hardly any",
+            "gains are a few points, here and in a public rerun by others; with the printed 0.005 there are hardly any",
             "the authors' logs of Fig. 5 and Table 1, with the learning rate in them",
             (
                 *((f"power-of-choice/table{n}", "printed one") for n in (1, 2)),
@@ -73,9 +72,8 @@ ROOTS: dict[str, tuple[Root, ...]] = {
         ),
         Root(
             "the paper",
-            "rpow-d's proxy, a loss that the client has just trained on, is never refreshed: where data differs "
-            "much it "
-            "is no better than rand or afl",
+            "rpow-d's proxy, a loss that the client has just trained on, is never refreshed: where data differ "
+            "much, it is no better than rand or afl",
             "the authors' runs of rpow-d with alpha = 0.3",
             (("power-of-choice/table1", "more accurate than afl"), ("power-of-choice/fig11", "more accurate than afl")),
         ),
@@ -98,17 +96,15 @@ ROOTS: dict[str, tuple[Root, ...]] = {
         ),
         Root(
             "the paper",
-            "adapow-d has d = K for half of the printed rounds, and with it does not get to the loss that rand ends "
-            "with; "
-            "so the least loss cannot come three times sooner",
+            "for half of the printed rounds adapow-d has d = K, with which it does not get to the loss that rand ends "
+            "with; so the least loss cannot come three times sooner",
             "what 'the minimum global loss value' is",
             (("power-of-choice/fig4", "least loss"),),
         ),
         Root(
             "our setting",
             "the grid of models over which rho_bar is the least is not printed ('a large range'): ours are the "
-            "models of "
-            "each run, among which the skew at one can be far from that at another",
+            "models of each run, among which the skew at one can be far from that at another",
             "the grid of Fig. 3",
             (("power-of-choice/quadratic", "rho_"),),
         ),
@@ -128,23 +124,22 @@ ROOTS: dict[str, tuple[Root, ...]] = {
     "bsfl": (
         Root(
             "our setting",
-            "how the bounds and bonuses of the annealed problems are drawn, and how long, is not printed: ours are "
-            "uniform, 30,000 steps",
+            "how the bounds and bonuses of the annealed problems are drawn, and for how many steps they are annealed, "
+            "is not printed: ours are uniform, with 30,000 steps",
             "the problems of Fig. 4, and which of the two readings of (19) was run",
             (("bsfl/fig4", "nearly all runs"),),
         ),
         Root(
             "the paper",
             "the gap between the best and the second best cohort goes to 0, since g is continuous: so the regret is "
-            "sublinear, but no logarithm",
+            "sublinear, but not logarithmic",
             "the law of latency behind Fig. 5 and 8",
             (("bsfl/fig5", "logarithmic"), ("bsfl/fig8", "logarithmic")),
         ),
         Root(
             "our setting",
             "the law of latency, alpha and beta are not printed: with ours BSFL is ahead early or not at all, and "
-            "at the "
-            "end all are equal",
+            "at the end all are equal",
             "the settings of Fig. 5 to 10",
             (
                 ("bsfl/fig5", "smallest test loss"),
@@ -173,8 +168,7 @@ ROOTS: dict[str, tuple[Root, ...]] = {
         Root(
             "our setting",
             "the values of V and gamma_1 and the training's settings are not printed: neighbouring values of ours "
-            "are too "
-            "close to differ by a point",
+            "are too close to differ by a point",
             "the values of V and gamma_1 in Fig. 5 and 6",
             (("rbcs-f/fig6-", ""), ("rbcs-f/fig5", "")),
         ),
@@ -182,7 +176,8 @@ ROOTS: dict[str, tuple[Root, ...]] = {
     "fedgs": (
         Root(
             "our setting",
-            "the authors' Power-of-Choice is another one than ours: theirs ends far higher under IDL and LDF",
+            "the authors' Power-of-Choice is another one than ours: theirs ends with a far higher loss under IDL "
+            "and LDF",
             "d and the weights of Power-of-Choice in Table 2",
             (
                 ("fedgs/table2-authors", "printed losses under IDL"),
@@ -192,7 +187,8 @@ ROOTS: dict[str, tuple[Root, ...]] = {
         ),
         Root(
             "our setting",
-            "MDF's beta is not printed; with 0.5 FedGS has the printed losses, MDSample and UniformSample higher ones",
+            "MDF's beta is not printed; with 0.5 FedGS has the printed losses, but MDSample and UniformSample have "
+            "higher ones than printed",
             "beta of MDF in Table 2",
             (("fedgs/table2-authors", "MDF"),),
         ),

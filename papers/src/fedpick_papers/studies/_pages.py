@@ -144,7 +144,7 @@ def _time(counted: Sequence[Reproduction]) -> str:
     text = f"{len(counted)} studies, {jobs:,} jobs. "
     if not known:
         return text + "The time of these runs was not recorded; runs from 2026-11-19 on record it.\n"
-    took = ", ".join(f"{name} {seconds / 60:,.0f} minutes" for name, seconds in known.items())
+    took = ", ".join(f"{name} {seconds / 60:,.0f} min" for name, seconds in known.items())
     return f"{text}Recorded, on a shared core: {took}; not recorded: the other {len(counted) - len(known)}.\n"
 
 
@@ -154,7 +154,7 @@ def _open(paper: str, mine: Sequence[Reproduction]) -> str:
     for one in mine:
         more = one.more()
         if more is not None:
-            lines.append(f"- {one.study.id.partition('/')[2]}: {more[0]} seeds")
+            lines.append(f"- {one.study.id.partition('/')[2]}: about {more[0]} seeds")
     return "\n".join(dict.fromkeys(lines)) + "\n" if lines else "Nothing is open.\n"
 
 
@@ -173,6 +173,7 @@ def beyond_page(paper: str, outcomes: Sequence[Reproduction]) -> str:
             parts += [f'<details markdown="1">\n<summary>Why</summary>\n\n{why}\n</details>\n'] if why else []
         elif not any(not finding.extension for finding in one.findings):
             parts.append(f"## [{name}]({_page(one)}): {one.study.title}\n")
+            parts.append("The whole study is an extension; its page has the verdicts.\n")
     return "\n".join(parts)
 
 
@@ -198,11 +199,10 @@ def rules_page() -> str:
     return "\n".join(
         [
             "# How the papers' claims are judged\n",
-            "Of each claim every part is one number per seed, such as the difference of two policies on the same seed, "
-            "and is decided by the t-interval of its mean:\n",
+            "A claim has one part or several. A part is one number per seed, such as the difference of two policies on "
+            "the same seed, and is judged by the t-interval of its mean:\n",
             *(f"- *{verdict}*: {MEANING[verdict]}." for verdict in VERDICTS),
-            "\nA claim holds if all its parts hold, each at 95%. It fails if one part fails; so what speaks against "
-            "one "
+            "\nA claim holds if all its parts hold, each at 95%. It fails if one part fails; so what contradicts one "
             "of n parts must hold at the level 1 - 0.05/n (Bonferroni). Seeds that were added because a claim was "
             "undecided are a second look: what they decide is a little less sure.\n",
             "Every verdict other than *reproduced* has a cause:\n",

@@ -167,9 +167,8 @@ PEERS = "github.com/peng-ju/Power-of-Choice, with a ReScience report"
 PAPERS: dict[str, Paper] = {
     "e3cs": Paper(
         "E3CS (Huang et al. 2022)",
-        "Clients that fail are learnt by an adversarial bandit with a quota for fairness: training is up to twice "
-        "as fast "
-        "as with random choice, and ends as well.",
+        "An adversarial bandit learns which clients fail, and a quota keeps the choice fair: training is up to twice "
+        "as fast as with random choice, and ends as accurate.",
         ENTRIES["e3cs"],
         (
             ("e3cs/fig3", "Fairness of selection", "who is chosen: the order of fairness"),
@@ -279,8 +278,7 @@ PAPERS: dict[str, Paper] = {
     "fedgs": Paper(
         "FedGS (Wang et al. 2023)",
         "Choosing clients that are far apart on a graph of their data, with equal counts, gives a lower loss "
-        "whoever is "
-        "available.",
+        "whoever is available.",
         ENTRIES["fedgs"],
         (
             ("fedgs/table2-authors", "Absence costs", "absence costs at most 5%"),

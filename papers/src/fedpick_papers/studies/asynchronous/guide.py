@@ -54,11 +54,11 @@ def _answer(speed: Result) -> list[str]:
     most, least = (ratio(speed, "seconds", RIVAL, OURS, C, 1.0) for C in (many, few))
     messages = ratio(speed, "messages", OURS, RIVAL, many, 1.0)
     return [
-        f"- **Asynchronous, if many clients work at once and some are slow.** With {many} at once and sigma 1, FedBuff "
+        f"- **Asynchronous, if many clients work at once and some are slow.** With {many} at once (sigma 1), FedBuff "
         f"reached a level {than(most)} as rounds with over-selection, with {number(messages)} times their messages.",
-        f"- **Either, if few do.** With {few} at once it was {than(least)}.",
-        "- **Rounds that wait for all, or `correct=True`, if slow clients hold what the others lack.** The model "
-        "learns the fast clients' data better, for good.",
+        f"- **Either, if few clients work at once.** With {few} at once it was {than(least)}.",
+        "- **Rounds that wait for all, or `correct=True`, if slow clients hold data that the others lack.** "
+        "Otherwise the model learns the fast clients' data better, for good.",
         "- **Rounds, if updates are masked** by secure aggregation.\n",
     ]
 
@@ -82,17 +82,18 @@ def _hurts(held: Result, link: Mapping[str, str]) -> list[str]:
     reached = f" The level was reached by ({', '.join(missed)} of {held['seeds']} seeds)." if short else ""
     return [
         f"**Data that go with speed.** Fast clients answer more often: with {C} at once and sigma {sigma:g}, the "
-        f"slowest quarter gave {share:.0f}% of the answers. Below it holds most of one label (tied), or clients are "
-        f"slow by chance (apart); accuracy is after {held['long']:,} answers, 100% being the best possible.{reached}\n",
+        f"slowest quarter gave {share:.0f}% of the answers. Below, that quarter holds most of one label (tied), or "
+        f"clients are slow by chance (apart); accuracy is after {held['long']:,} answers, 100% being the best "
+        f"possible.{reached}\n",
         _tied(held),
-        f"Over-selection drops slow clients, too: even so, FedBuff was {than(gain)}. `fp.Buffered(correct=True)` "
-        f"gives each client the weight that it should have; until the level it took {than(costs[1], 'long')} as "
-        f"FedBuff without it, and {than(costs[0], 'long')} where data and speed are apart. "
+        f"Over-selection drops slow clients, too; FedBuff was {than(gain)}. "
+        f"`fp.Buffered(correct=True)` gives each client the weight of its data; until the level it took "
+        f"{than(costs[1], 'long')} as FedBuff without it, and {than(costs[0], 'long')} where data and speed are apart. "
         f"[All figures]({link['asynchrony/tied']}).\n",
         "**Secure aggregation.** Pairwise masks need to know the cohort, and an answer's weight before it is sent; "
         "here the weight depends on when the answer comes ([what works with it](privacy.md)).\n",
         "**Few clients at once.** There is nobody to wait for.\n",
-        "**Some policies.** Those that choose a cohort as a whole, or make rounds short, are refused, with the reason "
+        "**Some policies.** Those that choose a whole cohort, or shorten rounds, are refused "
         "([which](experiments.md#without-rounds)).\n",
     ]
 
@@ -108,7 +109,8 @@ def _updates(result: Result, link: Mapping[str, str]) -> str:
     return (
         f"From {low} to {high:,} clients at once, the client updates until a level grew {grown[0]} times in rounds and "
         f"{grown[1]} times with FedBuff. At {middle}, rounds needed {number(fewer)} times FedBuff's updates (its "
-        f"paper: 3.3), FedAsync {number(single)} times (up to 2.5). [All figures]({link['fedbuff/updates']}).\n"
+        f"paper: 3.3), FedAsync {number(single)} times (up to 2.5). "
+        f"[All figures]({link['fedbuff/updates']}).\n"
     )
 
 
@@ -161,8 +163,9 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         "## The answer\n",
         *_answer(speed),
         "## How much sooner\n",
-        "Time to a level: rounds with over-selection over FedBuff (K = 10), with as many clients at once. Durations "
-        f"are log-normal with this sigma ({seeds} seeds, 95% intervals; [all figures]({link['asynchrony/speed']})).\n",
+        "Time to a level of rounds with over-selection, divided by that of FedBuff (K = 10) with as many clients at "
+        f"once. Durations are log-normal with this sigma ({seeds} seeds, 95% intervals; "
+        f"[all figures]({link['asynchrony/speed']})).\n",
         _speed(speed),
         "## More clients at once\n",
         _updates(results["fedbuff/updates"], link),
@@ -172,7 +175,8 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         "## Which policies\n",
         _policies(results["asynchrony/policies"], link),
         "## How it was measured\n",
-        "Softmax regression in simulation, with server rates tuned for each pace on other seeds; policies were tried "
-        "on the digits. A server's own work takes no time. `fedpick judge` writes this page from the results.\n",
+        "Softmax regression in simulation, with the server's learning rate tuned for each pace on other seeds; "
+        "policies were tried on the digits. The server's own work takes no time. `fedpick judge` writes "
+        "this page from the results.\n",
     ]
     return "\n".join(parts)

@@ -190,8 +190,8 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         f"Below is which policy ended above {first} in each of nine worlds, what it costs beside {first}, and which "
         f"ended below. The figures are from a tournament: every policy in nine worlds{fewer}, with the same budget of "
         f'messages ({seeds}); "ends" means the final test accuracy within this budget, and Jain\'s index (1: all '
-        "equally) how evenly clients were chosen. What is true of these data and worlds need not be true of yours: "
-        f"`fedpick compare` tells.{_earlier(outcomes)}\n",
+        "equally) how evenly clients were chosen. Policies that came later are not in it. What is true of these data "
+        f"and worlds need not be true of yours: `fedpick compare` tells.{_earlier(outcomes)}\n",
         "## By what troubles you\n",
     ]
     for world, asked in ASKED.items():
