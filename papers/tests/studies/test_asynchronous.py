@@ -305,7 +305,7 @@ def test_the_page_has_the_figures_and_is_short(tmp_path):
     assert low <= gain <= high
     assert gain == pytest.approx(np.sqrt(10) * np.exp(1.0) * 10, rel=0.01)  # see `as_claimed`
     assert "](studies/asynchrony/tied/findings.md)" in text
-    assert "*stragglers*, 1 of the 2 that always reached the level were sooner without rounds, and 2 of 3" in text
+    assert "1 of 2 and 2 of 3 in *stragglers*" in text
     assert "{" not in text
     assert words(text) <= 700
 

@@ -7,7 +7,7 @@ import numpy as np
 from fedpick_papers.studies import _plots
 from fedpick_papers.studies._stats import interval, show
 from fedpick_papers.studies._study import Finding, Result, Study, table
-from fedpick_papers.studies._verdicts import above, judge
+from fedpick_papers.studies._verdicts import above, judge, not_testable
 from fedpick_papers.studies.asynchronous._play import (
     cell_of,
     cost,
@@ -37,12 +37,15 @@ def _score(result: Result) -> list[Finding]:
         for rule in RULES[1:]:
             gap = ratio(result, "answers", "constant", rule, C, sigma)
             stale = np.mean(cell_of(result, rule, C, sigma)["staleness"])
+            never = not any(cell_of(result, kind, C, sigma)["reached"] for kind in ("constant", rule))
             found.append(
                 Finding(
                     f"at C = {C}, {rule} needs fewer client updates than constant",
                     "curves only: better 'when the staleness is large'",
                     f"{shown(gap)} times fewer, at a mean staleness of {stale:.0f}",
-                    judge([above(gap, f"constant > {rule}", ratio=True)]),
+                    not_testable("no run of either reached the level")
+                    if never
+                    else judge([above(gap, f"constant > {rule}", ratio=True)]),
                     missed(result, ("constant", C, sigma), (rule, C, sigma)),
                     extension=True,
                 )
