@@ -104,7 +104,7 @@ def capture(
     declared = np.where(lying, lie.size, SIZE)
     if limits is not None and limits.size_factor is not None:
         declared = limited(declared, limits.size_factor, limits.size_quantile)
-    clients = fp.Clients(declared, features=features)
+    clients = fp.Clients(declared, np.abs(SIZE * features), features)  # labels as the features say
     hard, slow = draw.lognormal(0.0, 0.3, CLIENTS), draw.lognormal(1.5, 0.5, CLIENTS)
     trained = np.zeros(CLIENTS)
     state, taken, places, weights, found = policy.init(clients), 0, 0, [0.0], {}

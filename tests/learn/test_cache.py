@@ -19,7 +19,7 @@ PROGRAM = """
 import jax
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name.endswith("/cache_hits")))
-import fedpick.learn
+from fedpick.learn import mlp  # a model of JAX: fedpick.learn alone does not import it
 jax.jit(lambda x: x * 2 + 1)(1.0)
 print(sum(hits))
 """

@@ -11,6 +11,7 @@ import fedpick as fp
 from fedpick import worlds
 from fedpick.engine.stream import Job
 from fedpick.experiment.executors import execute
+from fedpick.learn.reports import gives
 from fedpick.policies import TABLE
 from fedpick.policies.e3cs import allocate
 from fedpick.policies.text import example
@@ -63,8 +64,8 @@ REASONS = "needs rounds: .*Use fp.Rounds, or another policy under fp.Buffered"
 
 
 def trained_run(policy, pace=PACE):
-    """With a trainer that gives the reports which the policy needs or wants."""
-    world, trainer = digits(reports=tuple(fp.traits(policy).collect(fleet().clients)))
+    """With a trainer that gives the reports which the policy needs or wants; it has no `loss_std`."""
+    world, trainer = digits(reports=tuple(filter(gives, fp.traits(policy).collect(fleet().clients))))
     return Run(policy, world, 1, trainer, pace=pace)
 
 
