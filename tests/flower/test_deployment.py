@@ -106,11 +106,11 @@ def test_oort_and_f3ast_over_fedavg_move_the_model_by_their_weights(tmp_path: Pa
     policy, before, rate = fp.F3AST(2), 0.0, {}
     for each in rounds[6:]:
         assert each["status"] == [DONE] * 2
-        shares = [0.25 / rate.get(name, 0.5) for name in each["chosen"]]
+        for name in each["names"]:  # rates are updated before they weigh
+            rate[name] = (1 - policy.beta) * rate.get(name, 0.5) + policy.beta * (name in each["chosen"])
+        shares = [0.25 / rate[name] for name in each["chosen"]]
         before += sum(share * (1 + k) for share, k in zip(shares, each["loss"], strict=True))
         assert each["w"] == pytest.approx([before] * 3)
-        for name in each["names"]:
-            rate[name] = (1 - policy.beta) * rate.get(name, 0.5) + policy.beta * (name in each["chosen"])
 
     k = np.arange(4)
     examples, adds = 10.0 * (k + 1), 1.0 + k
