@@ -70,15 +70,16 @@ def test_they_learn(told) -> None:
 
 
 def test_weights_used_as_they_are_are_honoured(told) -> None:
-    """F3AST's first round: each of K = 100 has the share 1/K and the rate m/K, so that a model counts for 1/m."""
+    """F3AST's first round: each of K = 100 has the share 1/K and the rate m/K, which is updated before it weighs."""
     sys.path.insert(0, str(Path(__file__).parent))
     import simulate
 
-    run, wanted = told["f3ast"], np.zeros(2)
+    run, wanted, beta = told["f3ast"], np.zeros(2), fp.F3AST(COHORT).beta
+    rate = (1 - beta) * COHORT / NODES + beta
     for name, status in zip(run["names"], run["status"], strict=True):
         if status == DONE:
             there = SimpleNamespace(node_config={"partition-id": name.removeprefix("partition:")})
-            wanted += simulate.descend(np.zeros(2), *simulate.data(there)) / COHORT
+            wanted += simulate.descend(np.zeros(2), *simulate.data(there)) / NODES / rate
     np.testing.assert_allclose(run["w"], wanted, rtol=1e-6)
 
 
