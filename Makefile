@@ -74,7 +74,7 @@ test-flower-%: $(VENV)-flower-%/.ready
 	code=$$?; rm -rf $$folder; exit $$code
 
 # PyTorch is in no lock: on Linux its usual build brings gigabytes of CUDA. Which build this version takes is the machine's
-# choice; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu gives that without. The lock holds what it requires.
+# choice: name PyTorch's index of CPU builds in PIP_EXTRA_INDEX_URL to get that without. The lock holds what it requires.
 TORCH := torch==2.13.0
 TORCH_LOCK := tests/pytorch/torch.lock
 NO_CUDA := cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cccl nvidia-cuda-nvrtc nvidia-cudnn-cu13 \
