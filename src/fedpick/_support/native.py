@@ -24,12 +24,21 @@ class Native(Generic[P, R]):
         function: to be compiled by Numba.
         nogil: whether other threads may run meanwhile.
         fastmath: LLVM's fast-math flags, by name.
+        forceinline: whether it becomes a part of every compiled function that calls it. With flags that let sums be
+            reordered, two copies of a function may differ in the last bits, and which copy is called depends on
+            whether this process compiled it or loaded it.
     """
 
-    def __init__(self, function: Callable[P, R], nogil: bool = False, fastmath: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        function: Callable[P, R],
+        nogil: bool = False,
+        fastmath: Collection[str] = (),
+        forceinline: bool = False,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.options: dict[str, Any] = {"nogil": nogil, "fastmath": set(fastmath)}
+        self.options: dict[str, Any] = {"nogil": nogil, "fastmath": set(fastmath), "forceinline": forceinline}
 
     @functools.cached_property
     def compiled(self) -> Any:

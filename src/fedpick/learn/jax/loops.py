@@ -22,7 +22,8 @@ Singles = NDArray[np.float32]
 LANES = 8  # inputs of a layer are padded to a multiple of this: loops have no remainder
 FIVE = 5  # examples whose products are computed together
 # Sums may be in any order, which is the same in every call; NaN and infinity are kept.
-_inner = partial(Native, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+_outer = partial(Native, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+_inner = partial(_outer, forceinline=True)
 
 # For compiled code; a plain number would make float64 of what it meets.
 ZERO, HALF, ONE, TWO = (np.float32(number) for number in (0, 0.5, 1, 2))
@@ -188,7 +189,7 @@ def _backward(x: Singles, layer: int, n: int, z: Singles, w: Singles, inputs: in
             to[e, d] = to[e, d] if x[layer, e, d] > ZERO else ZERO
 
 
-@_inner
+@_outer
 def train_clients(
     these: Ints,
     x: Singles,
@@ -279,7 +280,7 @@ def train_clients(
         loss[c] = total / max(seen, 1)
 
 
-@_inner
+@_outer
 def score_examples(
     first: int,
     last: int,
