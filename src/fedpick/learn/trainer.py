@@ -10,6 +10,7 @@ import numpy as np
 from fedpick.core.errors import ContractError, SettingError, require, unknown_name
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
+from fedpick.data.objects import divided
 from fedpick.engine.stream import Job, TaskCall
 from fedpick.engine.weights import bases
 from fedpick.learn import batches, payload
@@ -30,7 +31,7 @@ class Trainer(Evaluation):
     """Trains cohorts of clients on their data, aggregates and evaluates.
 
     Args:
-        data: what each client holds.
+        data: what each client holds; or what `fedpick.data.read` makes this of, such as a list of PyTorch's data sets.
         model: what is trained: a `fedpick.learn.Model` (JAX), or a `torch.nn.Module` class, a function that makes
             such a module, or a module, whose weights are then the first ones at every seed (PyTorch).
         lr: learning rate of the clients: a number, or a function of the round (`fedpick.core.schedules`).
@@ -99,6 +100,8 @@ class Trainer(Evaluation):
 
     def __post_init__(self) -> None:
         self._check_settings()
+        if not isinstance(self.data, Federated):
+            self.data = divided(self.data)
         empty = np.flatnonzero(self.data.sizes == 0)
         if len(empty):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
