@@ -89,6 +89,14 @@ class Dataset:
         return tuple(self.y.shape[1:])
 
     @property
+    def says(self) -> str:
+        """What is to be predicted of each example, in words."""
+        labels = f"{self.classes} labels" if self.classes else ""
+        if self.targets:
+            return f"targets of shape {self.targets}" + (f" with {labels}" if labels else "")
+        return labels or "one target"
+
+    @property
     def outputs(self) -> tuple[int, ...]:
         """The shape of what a model gives for one input: a number for each class of each label, or for each target."""
         return (*self.targets, self.classes) if self.classes else self.targets or (1,)

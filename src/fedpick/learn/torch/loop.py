@@ -286,7 +286,7 @@ class Loop:
             with on_its_own(self.device), torch.no_grad():
                 self.load({name: sent[name] + row[name] for name in sent})
                 self.live.module.eval()
-                found.append(self.live.module(x).mean(dim=0).cpu().numpy())
+                found.append(self.live.module(x).mean(dim=0).flatten().cpu().numpy())
         return np.stack(found)
 
     def validation_losses(
