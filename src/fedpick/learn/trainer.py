@@ -20,7 +20,7 @@ from fedpick.learn.batches import Batches
 from fedpick.learn.evaluation import Evaluation, segment_means
 from fedpick.learn.measures import Metric, check_metrics
 from fedpick.learn.reports import OF_DATA, REPORTS, check_reports, gives, of_data, of_server, vectors
-from fedpick.learn.setup import FORMS, set_up
+from fedpick.learn.setup import FORMS, Setup, set_up
 from fedpick.learn.tasks import train_calls
 
 __all__ = ["Trainer"]
@@ -107,11 +107,15 @@ class Trainer(Evaluation):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
         check_metrics(self.metrics, self.data.dataset)
         self._local = LocalSGD(self.momentum, self.weight_decay, self.prox, self.precision, self.optimizer, self.clip)
-        made = set_up(self.model, self.data.dataset, self._local, self.server, self.form, self.loss, self.place)
+        made = self._set_up()
         self.model, self.backend, self.server, self.form = made.model, made.backend, made.server, made.form
         self._size = made.size
         check_reports(self.reports, self.model, made.shapes, self.data.dataset)
         self._rule = AGGREGATIONS[self.aggregation]
+
+    def _set_up(self) -> Setup:
+        """The model with the backend that trains it."""
+        return set_up(self.model, self.data.dataset, self._local, self.server, self.form, self.loss, self.place)
 
     def _check_settings(self) -> None:
         """Raise unless every setting is within its bounds."""

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fedpick.core.types import Floats
 from fedpick.data.federated import Dataset
+from fedpick.learn.pixels import affine, inputs_of
 
-__all__ = ["Tensors", "arranged", "correct", "example_losses", "inputs_of", "place"]
+__all__ = ["Tensors", "arranged", "correct", "example_losses", "place"]
 
 ROOM = 1 << 28  # bytes that pixels may take as floats; larger sets are turned into floats batch by batch
 IMAGE = 3  # axes of one image: height, width, channels
@@ -21,21 +21,6 @@ IMAGE = 3  # axes of one image: height, width, channels
 def arranged(x: torch.Tensor) -> torch.Tensor:
     """Inputs as a module gets them: of images the channels come first."""
     return x.permute(0, 3, 1, 2).contiguous() if x.ndim == IMAGE + 1 else x
-
-
-def _affine(dataset: Dataset) -> tuple[Any, Any]:
-    """Scale and shift of pixels, along the last axis."""
-    mean, std = np.asarray(dataset.mean, np.float64), np.asarray(dataset.std, np.float64)
-    return (1.0 / (255.0 * std)).astype(np.float32), (-mean / std).astype(np.float32)
-
-
-def inputs_of(dataset: Dataset, x: Any) -> Floats:
-    """Stored examples as float32, pixels centred and scaled, in the shape of the data."""
-    if x.dtype != np.uint8:
-        return np.asarray(x)
-    scale, shift = _affine(dataset)
-    found: Floats = x.astype(np.float32) * scale + shift
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +55,7 @@ def place(dataset: Dataset, part: str, device: torch.device) -> Tensors:
     kept = _PLACED.setdefault(dataset, {})
     if (part, str(device)) not in kept:
         x, y = (dataset.x, dataset.y) if part == "train" else (dataset.test_x, dataset.test_y)
-        scale, shift = map(torch.tensor, _affine(dataset))
+        scale, shift = map(torch.tensor, affine(dataset))
         if x.ndim == IMAGE + 1:
             scale, shift = scale.view(-1, 1, 1), shift.view(-1, 1, 1)
         if x.dtype == np.int32:
