@@ -136,7 +136,7 @@ def _blocks(who: str, data: Any, columns: Columns) -> Iterator[_Block]:
     if kind == "rows":
         yield from _rows(who, data, columns)
         return
-    picked = pick(who, list(map(str, names_of(data))), columns)
+    picked = pick(who, list(map(str, names_of(data))), columns, owned=False)
     parts = {name: column_of(data, name) for name in picked.inputs}
     x, tokens = joined(who, parts), False
     if kind == "columns":
@@ -200,7 +200,7 @@ def _rows(who: str, data: Any, columns: Columns) -> Iterator[_Block]:
 
 def _pair(who: str, i: int, row: Any, columns: Columns) -> tuple[Any, Any]:
     if isinstance(row, Mapping):
-        picked = pick(f"{who}, example {i}", list(map(str, row)), columns)
+        picked = pick(f"{who}, example {i}", list(map(str, row)), columns, owned=False)
         if len(picked.inputs) == 1:
             return row[picked.inputs[0]], row[picked.label]
         return np.stack([_array(row[each]).astype(np.float32) for each in picked.inputs], axis=-1), row[picked.label]

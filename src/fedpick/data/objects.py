@@ -159,6 +159,8 @@ def _stacked(
     name: str, parts: Iterable[tuple[str, Any]], columns: Columns, test: Any, owners: bool = True
 ) -> Dataset | Federated:
     """The clients' examples one after another, each copied once."""
+    if columns.client is not None:
+        raise DataError(f"client = {columns.client!r}, but here each data set is a client's; leave client out")
     several = list(parts)
     sizes = [length_of(who, each) for who, each in several]
     if 0 in sizes:

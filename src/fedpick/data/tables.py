@@ -69,8 +69,14 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(found[:20]) + (f" and {len(found) - 20} more" if len(found) > 20 else "") or "none"
 
 
-def pick(source: str, names: Sequence[str], columns: Columns) -> Picked:
+def pick(source: str, names: Sequence[str], columns: Columns, owned: bool = True) -> Picked:
     """Which of these columns are inputs, label, client and test.
+
+    Args:
+        source: that has them, for errors.
+        names: of the columns.
+        columns: what the user said.
+        owned: whether the column of clients must be there, if it was named; examples for testing have none.
 
     >>> pick("mine", ["age", "bmi", "client", "label"], Columns())
     Picked(label='label', inputs=('age', 'bmi'), client='client', test='')
@@ -84,7 +90,7 @@ def pick(source: str, names: Sequence[str], columns: Columns) -> Picked:
             "data={'name': ..., 'label': 'NAME'}"
         )
     client = "client" if "client" in names else ""
-    if columns.client is not None:
+    if columns.client is not None and (owned or columns.client in names):
         client = known_column(source, columns.client, names, "client")
     test = "test" if "test" in names else ""
     if columns.inputs is not None:
