@@ -224,3 +224,21 @@ def test_what_the_users_code_raises_is_one_sentence_with_its_place() -> None:
 def test_settings_that_it_has_not(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(fp.SettingError, match=says):
         Softmax(data_of(), **settings)
+
+
+def test_a_cohort_of_small_clients_takes_no_room_for_the_largest() -> None:
+    """Nothing is compiled, so batches are as many as the cohort needs."""
+    sizes = np.array([5000, 8, 8, 8])
+    data = Federated(
+        Dataset("skewed", np.zeros((5024, 6), np.float32), np.zeros(5024, np.int32), classes=4),
+        np.arange(5024),
+        np.concatenate([[0], np.cumsum(sizes)]),
+    )
+    trainer, at, rng = Softmax(data, batch=8), np.arange(3), np.random.default_rng(0)
+    for ids, steps in (([1, 2, 3], 2), ([1, 0, 3], 1250), ([3, 1, 2], 2)):
+        drawn = trainer.draw(np.array(ids), at, np.full(3, 2.0), 1, rng)
+        assert drawn.index.shape == (3, steps, 8)
+        assert drawn.steps.max() == steps
+    for form, steps in (("loop", 2), ("scan", 1250)):  # XLA compiles: one shape for all cohorts
+        other = fp.learn.Trainer(data, fp.learn.logistic(6, 4), batch=8, form=form)
+        assert other.draw(np.array([1, 2, 3]), at, np.full(3, 2.0), 1, rng).index.shape[1:] == (steps, 8)

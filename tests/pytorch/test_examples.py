@@ -35,8 +35,8 @@ def test_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         names.clear()
         names.update(before)
-    assert (results["accuracy"] > 0.6).all()
-    assert (own["accuracy"] > 0.6).all()
+    assert (results["accuracy"] > 0.5).all()
+    assert (own["accuracy"] > 0.5).all()
     assert own["worst_decile"].notna().all()
     assert re.search(r"gives outputs of shape|cannot take the inputs", printed.getvalue())
 

@@ -181,13 +181,16 @@ class Trainer(Evaluation):
         updates = self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
         return self.with_reports(model["params"], updates, ids, at, round)
 
-    def longest(self, at: Ints, epochs: Floats) -> int:
-        """The most steps that any client of the data would take with the most epochs of these."""
+    def longest(self, ids: Ints, at: Ints, epochs: Floats) -> int:
+        """The most steps that one of these clients can take, or any client if a new number is compiled."""
         times = np.array([epochs[at].max(initial=1)]).astype(np.int64)
-        return int(batches.steps_of(np.array([self.data.sizes.max()]), times, self.batch, self.steps)[0])
+        sizes = self.data.sizes if self.backend.compiles else self.data.sizes[ids[at]]
+        return int(batches.steps_of(np.array([sizes.max(initial=1)]), times, self.batch, self.steps)[0])
 
     def steps_for(self, longest: int) -> int:
-        """Steps of a call in which a client takes up to so many: the most so far, because a new number is compiled."""
+        """Steps of a call in which a client takes up to so many: the most so far, if a new number is compiled."""
+        if not self.backend.compiles:
+            return longest
         self._padded = self._padded[0], max(longest, self._padded[1])
         return self._padded[1]
 
@@ -195,8 +198,8 @@ class Trainer(Evaluation):
         """Batches, dropout keys and rates of the clients that train, padded to the largest shape seen so far."""
         devices = self.backend.devices
         clients = -(-len(ids) // devices) * devices
-        self._padded = max(clients, self._padded[0]), max(self.longest(at, epochs), self._padded[1])
-        drawn = Batches.empty(*self._padded, self.batch)
+        self._padded = max(clients, self._padded[0]), self._padded[1]
+        drawn = Batches.empty(self._padded[0], self.steps_for(self.longest(ids, at, epochs)), self.batch)
         self.draw_into(drawn.part(slice(0, len(at))), ids, at, epochs, round, rng)
         return drawn
 

@@ -34,6 +34,7 @@ def total(rows: Any, weights: Any) -> Any:
 class Vectors:
     """The part of a backend that adds, moves and compares."""
 
+    compiles = False
     shapes: list[tuple[int, ...]]  # of what is trained
 
     def combine(self, server: Any, model: dict[str, Any], delta: Params, weights: Any) -> dict[str, Any]:
