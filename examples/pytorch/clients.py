@@ -16,7 +16,9 @@ def sites(num_clients):
     """A `torch.utils.data.Dataset` for each client."""
     x, y = load_digits(return_X_y=True)
     whole = TensorDataset(torch.tensor(x, dtype=torch.float32).view(-1, 1, 8, 8) / 16, torch.tensor(y))
-    *parts, test = random_split(whole, [0.8 / num_clients] * num_clients + [0.2], torch.Generator().manual_seed(0))
+    each = 1500 // num_clients
+    sizes = [each] * num_clients + [len(whole) - each * num_clients]
+    *parts, test = random_split(whole, sizes, torch.Generator().manual_seed(0))
     return fp.data.read(parts, test=test)
 
 
