@@ -77,6 +77,7 @@ test-flower-%: $(VENV)-flower-%/.ready
 # choice: name PyTorch's index of CPU builds in PIP_EXTRA_INDEX_URL to get that without. The lock holds what it requires.
 TORCH := torch==2.13.0
 TORCH_LOCK := tests/pytorch/torch.lock
+DATA_SETS := datasets flwr-datasets
 NO_CUDA := cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cccl nvidia-cuda-nvrtc nvidia-cudnn-cu13 \
   nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 triton
 
@@ -204,7 +205,7 @@ lock:  ## renew the locks, with the hash of every file, from pyproject.toml
 	    $$(test -e $$lock.override && echo --override $$lock.override) --output-file $$lock.lock || exit 1; \
 	done
 	cp requirements-dev.lock $(TORCH_LOCK)
-	printf "%s\n" "$(TORCH)" editables hatchling hypothesis pytest | $(COMPILE) - --extra cli --extra learn --extra report --extra torch \
+	printf "%s\n" "$(TORCH)" $(DATA_SETS) editables hatchling hypothesis pytest | $(COMPILE) - --extra cli --extra learn --extra report --extra torch \
 	  --override $(TORCH_LOCK:.lock=.override) $(NO_CUDA:%=--no-emit-package %) --no-emit-package torch --output-file $(TORCH_LOCK)
 	rm -rf $(VENV)-lock
 	$(MAKE) audit

@@ -105,7 +105,8 @@ def roots_of_torch(lock: Path) -> tuple[str, ...]:
     extra = project["optional-dependencies"]["torch"]
     needed = [one for one in distribution("torch").requires or () if "extra ==" not in one]
     wanted = [one for one in (*extra, *needed) if canonicalize_name(Requirement(one).name) not in left_out]
-    return ("fedpick[cli,learn,report]", *wanted, "editables", "hatchling", "hypothesis", "pytest")
+    tools = ("datasets", "flwr-datasets", "editables", "hatchling", "hypothesis", "pytest")
+    return ("fedpick[cli,learn,report]", *wanted, *tools)
 
 
 def roots_of(lock: str) -> tuple[str, ...]:

@@ -99,8 +99,16 @@ def test_what_is_no_table_of_numbers_is_one_line(tmp_path, columns) -> None:
 
 X, Y = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
 WRONG = {
-    "nothing of x": ({"y": Y}, "has no 'x', but y; see the docstring"),
-    "nothing of y": ({"x": X}, "has no 'y', but x; see the docstring"),
+    "nothing of x": (
+        {"y": Y},
+        r"has no 'x', but y; save it with np\.savez\(file, x=\.\.\., y=\.\.\.\), or name the arrays",
+    ),
+    "nothing of y": ({"x": X}, "has no 'y', but x; save it with"),
+    "other names": ({"images": X, "labels": Y}, "has no 'x', but images, labels; save it with"),
+    "a slip": (
+        {"x": X, "y": Y, "clients": Y},
+        "holds clients, x, y, but 'clients' is none of x, y, client, test_x, test_y",
+    ),
     "one half of a test": ({"x": X, "y": Y, "test_x": X}, "has one of test_x and test_y; give both, or none"),
     "the other half": ({"x": X, "y": Y, "test_y": Y}, "has one of test_x and test_y; give both, or none"),
     "a wider test": (
@@ -109,10 +117,17 @@ WRONG = {
     ),
     "no rows": ({"x": X[0], "y": Y[:2]}, r"the inputs have shape \(2,\), but must have a row for each example"),
     "texts": ({"x": X.astype(str), "y": Y}, "the inputs are <U32, but must be numbers"),
-    "NaN": ({"x": X * np.nan, "y": Y}, "the inputs hold NaN or infinity"),
+    "NaN": ({"x": X * np.nan, "y": Y}, "the inputs hold NaN or infinity, in 4 of 4 examples, first in example 0"),
     "NaN in the test": ({"x": X, "y": Y, "test_x": X * np.nan, "test_y": Y}, "the inputs hold NaN or infinity"),
-    "labels in rows": ({"x": X, "y": Y[:, None]}, r"the labels are int64 of shape \(4, 1\), but must be one number"),
-    "labels as texts": ({"x": X, "y": Y.astype(str)}, "the labels are <U21 of shape"),
+    "labels as rows of texts": (
+        {"x": X, "y": np.array([["a", "b"]] * 4)},
+        r"the labels are <U1 of shape \(4, 2\), but must be numbers, or one text for each example",
+    ),
+    "labels for tests of another shape": (
+        {"x": X, "y": Y, "test_x": X, "test_y": np.stack([Y, Y], 1)},
+        r"test_y has labels of shape \(2,\), but y of shape \(\) for each example",
+    ),
+    "too few labels": ({"x": X, "y": Y[:3]}, "4 inputs, but y has 3: one label each"),
     "a label below 0": ({"x": X, "y": Y - 1}, "the labels go from -1 to 0, but must be from 0 to"),
     "a label too large": ({"x": X, "y": Y * 10**7}, "the labels go from 0 to 10000000, but must be from 0 to"),
     "a target of NaN": ({"x": X, "y": Y * np.nan}, "the labels hold NaN or infinity"),
@@ -138,3 +153,38 @@ def test_no_file_and_no_columns_are_said(tmp_path) -> None:
     ):
         with pytest.raises(fp.DataError, match=says):
             load_file(written(tmp_path / "a.parquet", columns))
+
+
+def test_arrays_and_columns_of_other_names(tmp_path) -> None:
+    np.savez(tmp_path / "a.npz", images=X + 1, kind=Y, site=["b", "a", "b", "a"], test_images=X[:1], test_kind=Y[:1])
+    pairs = {"a": [1.0, 2], "b": [3, 4], "kind": ["no", "yes"], "site": ["q", "p"], "x": [0, 0], "client": [1, 1]}
+    table = written(tmp_path / "a.parquet", pairs)
+    found = fp.data.read(tmp_path / "a.npz", inputs="images", label="kind", client="site")
+    assert [found.examples_of(k).tolist() for k in range(2)] == [[1, 3], [0, 2]]
+    np.testing.assert_array_equal(found.dataset.test_x, X[:1])
+    found = fp.data.read(table, inputs=["b", "a"], label="kind", client="site")
+    np.testing.assert_array_equal(found.dataset.x, [[3, 1], [4, 2]])
+    np.testing.assert_array_equal(found.dataset.y, [0, 1])
+    assert found.examples_of(0).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("file", "columns", "says"),
+    [
+        ("a.parquet", {"client": "sites"}, "client = 'sites', but the columns are a, site, y; did you mean 'site'"),
+        ("a.parquet", {"label": "z"}, "label = 'z', but the columns are a, site, y; name one of these: label='a'"),
+        ("a.parquet", {"inputs": ["a", "b"]}, "inputs = 'b', but the columns are a, site, y"),
+        ("a.parquet", {"inputs": 3}, "inputs = 3, but must be the name of a column, or a list of names"),
+        ("a.parquet", {"label": 3}, "label = 3, but must be the name of a column"),
+        ("a.parquet", {}, "the column 'site' holds str ('p'), but inputs must be numbers; make numbers of it, or name"),
+        ("a.npz", {"client": "site"}, "has no 'site', but x, y"),
+        ("a.npz", {"inputs": ["x", "y"]}, "of a .npz one array holds all inputs"),
+        ("a.csv", {}, "a.csv: is no file of data; it must end in .npz or .parquet"),
+    ],
+)
+def test_names_that_are_not_there(tmp_path, file, columns, says) -> None:
+    np.savez(tmp_path / "a.npz", x=X, y=Y)
+    written(tmp_path / "a.parquet", {"a": [1.0, 2], "site": ["p", "q"], "y": [0, 1]})
+    with pytest.raises(fp.DataError) as caught:
+        fp.data.read(tmp_path / file, **columns)
+    assert says in str(caught.value)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "HF_HUB_OFFLINE": "1"}  # nothing leaves this machine
+
 NEEDED = os.environ.get("FEDPICK_TORCH_TESTS") == "needed" and os.environ.get("CI") == "true"
 
 if NEEDED and importlib.util.find_spec("torch") is None:

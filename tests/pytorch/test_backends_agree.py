@@ -16,8 +16,7 @@ from networks import Cnn, Mlp, data_of, trainer_of, vector
 import fedpick as fp
 from fedpick import worlds
 from fedpick._support.text import make
-from fedpick.learn import SERVERS
-from fedpick.learn.torch import servers
+from fedpick.learn import SERVERS, servers
 
 LINEAR = (lambda: Mlp((6,), 4, ())), fp.learn.logistic((6,), 4)
 MLP = (lambda: Mlp((6,), 4)), fp.learn.mlp((6,), 4, hidden=(7, 5))

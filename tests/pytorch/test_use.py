@@ -150,28 +150,63 @@ def test_python_takes_a_class_and_a_loss(folder: Path, monkeypatch: pytest.Monke
     assert min(accuracies) > 0.2
 
 
-def test_the_example_with_the_command_on_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own module, data and policy beside four others, with fewer rounds; 25 lines at most."""
+def own_lines(*sources: str) -> int:
+    """Lines of a user's program, without those that are empty or of docstrings."""
+    count = 0
+    for source in sources:
+        documented = [
+            node.body[0]
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)
+        ]
+        words = {line for each in documented for line in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
+        count += sum(bool(line.strip()) and n not in words for n, line in enumerate(source.splitlines(), 1))
+    return count
+
+
+def without(source: str, *names: str) -> str:
+    """A program without these functions, and without imports that only they need."""
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if getattr(node, "name", "") not in names]
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    lines = source.splitlines()
+    for node in ast.parse(source).body:
+        is_import = isinstance(node, ast.Import | ast.ImportFrom)
+        unused = is_import and not used & {each.asname or each.name.split(".")[0] for each in node.names}
+        if getattr(node, "name", "") in names or unused:
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("data", ["mine.py:data", "clients.py:sites", "clients.py:partitions"])
+def test_the_trial(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command on the page with fewer rounds: own module, policy and data, six policies; 25 lines at most."""
     from fedpick import cli
 
+    folder = ROOT / "examples" / "pytorch"
+    mine, clients = ((folder / name).read_text() for name in ("mine.py", "clients.py"))
     text = (ROOT / "docs" / "pytorch.md").read_text().replace("\\\n", "")
     (command,) = re.findall(r"^    fedpick (compare .*mine\.py:Net)$", text, flags=re.MULTILINE)
-    source = (ROOT / "examples" / "pytorch" / "mine.py").read_text()
-    documented = [
-        node.body[0]
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node)
-    ]
-    words = {line for each in documented for line in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
-    assert sum(bool(line.strip()) and n not in words for n, line in enumerate(source.splitlines(), 1)) <= 25
+    if data == "mine.py:data":
+        lines = own_lines(mine)
+    else:
+        pytest.importorskip("flwr_datasets")
+        others = [name for name in ("sites", "partitions") if name not in data]
+        lines = own_lines(without(mine, "data")) + own_lines(without(clients, *others)) - 1  # one import of fedpick
+        command = re.sub(r"mine\.py:data --partition \"[^\"]*\"", data, command)
+    assert lines <= 25
     monkeypatch.chdir(tmp_path)
     arguments = shlex.split(command.replace("examples/", f"{ROOT}/examples/"))
+    assert f"{folder}/{data}" in arguments
     options = ["-t", "10", "-s", "1", "-k", "20", "-m", "3", "--workers", "1", "--out", "out"]
     monkeypatch.setattr(sys, "argv", ["fedpick", *arguments, *options])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert not stopped.value.code
-    assert len(fp.load(tmp_path / "out").frame()) == 6
+    frame = fp.load(tmp_path / "out").frame()
+    assert len(frame) == 6
+    assert frame["accuracy"].notna().all()
+    assert (tmp_path / "out" / "results.png").exists()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@
 
 from fedpick.data.federated import Dataset, Federated, hold_out
 from fedpick.data.generators import GENERATORS, FedGSSynthetic, LinearRegression, Quadratic, Synthetic, generate
+from fedpick.data.objects import read
 from fedpick.data.partitions import (
     IID,
     PARTITIONS,
@@ -21,7 +22,7 @@ from fedpick.data.partitions import (
 )
 from fedpick.data.sources import SOURCES, load
 
-__all__ = ["SOURCES", "Dataset", "Federated", "hold_out", "load"]
+__all__ = ["SOURCES", "Dataset", "Federated", "hold_out", "load", "read"]
 __all__ += ["GENERATORS", "FedGSSynthetic", "LinearRegression", "Quadratic", "Synthetic", "generate"]
 __all__ += ["IID", "PARTITIONS", "Dirichlet", "DirichletLabels", "LabelsPerClient", "PrimaryLabel", "partition"]
 __all__ += ["LogNormalSizes", "PowerLawSizes"]

@@ -25,8 +25,9 @@ class Dataset:
 
     Args:
         name: "fashion-mnist".
-        x: (N, ...) inputs; uint8 pixels (read as x/255, then centred and scaled), or float32 used as they are.
-        y: (N) int32 labels below `classes`, or float32 targets.
+        x: (N, ...) inputs; uint8 pixels (read as x/255, then centred and scaled), or float32 or int32 (tokens) used
+            as they are.
+        y: (N) int32 labels below `classes`, or float32 targets; or of each example an array of them.
         test_x: inputs of the common test set; may be empty.
         test_y: their labels or targets.
         classes: number of labels; 0 for a regression.
@@ -56,8 +57,10 @@ class Dataset:
         for x, y, what in ((self.x, self.y, "y"), (self.test_x, self.test_y, "test_y")):
             if len(x) != len(y):
                 raise ContractError(f"{self.name}: {len(x)} inputs, but {what} has {len(y)}: they must be aligned")
-            if x.dtype not in (np.uint8, np.float32):
-                raise ContractError(f"{self.name}: inputs are {x.dtype}, but must be uint8 pixels or float32")
+            if x.dtype not in (np.uint8, np.float32, np.int32):
+                raise ContractError(
+                    f"{self.name}: inputs are {x.dtype}, but must be uint8 pixels, float32, or int32 (tokens)"
+                )
             if len(y) and np.issubdtype(y.dtype, np.integer) != bool(self.classes):
                 raise ContractError(
                     f"{self.name}: {what} is {y.dtype} with classes={self.classes}; give integer labels and the number "
@@ -79,6 +82,24 @@ class Dataset:
     def inputs(self) -> tuple[int, ...]:
         """The shape of one input."""
         return tuple(self.x.shape[1:])
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """The shape of one label or target: () for a number."""
+        return tuple(self.y.shape[1:])
+
+    @property
+    def says(self) -> str:
+        """What is to be predicted of each example, in words."""
+        labels = f"{self.classes} labels" if self.classes else ""
+        if self.targets:
+            return f"targets of shape {self.targets}" + (f" with {labels}" if labels else "")
+        return labels or "one target"
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of what a model gives for one input: a number for each class of each label, or for each target."""
+        return (*self.targets, self.classes) if self.classes else self.targets or (1,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +158,9 @@ class Federated:
 
     @cached_property
     def labels(self) -> Ints | None:
-        """(K, L) training examples of each label; None for a regression."""
+        """(K, L) training examples of each label; None for a regression, or if an example has several labels."""
         classes = self.dataset.classes
-        if not classes:
+        if not classes or self.dataset.targets:
             return None
         owner = np.repeat(np.arange(len(self)), self.sizes)
         flat = owner * classes + self.dataset.y[self.examples]

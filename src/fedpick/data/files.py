@@ -4,7 +4,8 @@
     mine.parquet    a column y or label, the inputs in the other columns (or one column x of lists); optional: client,
                     and test (true: held out for everyone)
 
-Integer labels make a classification, floating-point targets a regression.
+Integer or text labels make a classification, floating-point targets a regression. Columns of other names are named by
+the settings `client`, `label` and `inputs`.
 """
 
 from pathlib import Path
@@ -17,14 +18,14 @@ from fedpick._support.archive import LARGEST, MOST_DENSE, read_arrays
 from fedpick._support.extras import needed
 from fedpick.core.errors import DamagedError, DataError, FedpickError
 from fedpick.data.federated import Dataset, Federated
+from fedpick.data.tables import Columns, from_arrays, joined, pick
 
-__all__ = ["ENDINGS", "from_clients", "load_file"]
+__all__ = ["ENDINGS", "load_file"]
 
 ENDINGS = (".npz", ".parquet")
-MOST_CLASSES = 100_000
 
 
-def load_file(path: str | Path) -> Dataset | Federated:
+def load_file(path: str | Path, columns: Columns | None = None) -> Dataset | Federated:
     """Read a file: a Federated if it names the client of each example, otherwise a Dataset.
 
     >>> import tempfile
@@ -33,41 +34,39 @@ def load_file(path: str | Path) -> Dataset | Federated:
     >>> load_file(file)
     Federated('mine', 2 clients, 2 to 2 examples each)
     """
-    source = Path(path)
+    source, chosen = Path(path), columns or Columns()
     if not source.is_file():
         raise DataError(f"{source}: there is no such file")
     try:
-        arrays = read_arrays(source) if source.suffix == ".npz" else _parquet(source)
+        arrays: dict[str, Any] = _named(source, chosen) if source.suffix == ".npz" else _parquet(source, chosen)
     except FedpickError:
         raise
     except Exception as error:  # a damaged file can raise anything
         raise DamagedError(f"{source}: cannot be read ({type(error).__name__}: {str(error)[:200]})") from None
-    for name in ("x", "y"):
-        if name not in arrays:
-            there = ", ".join(sorted(arrays)) or "nothing"
-            raise DataError(f"{source}: has no {name!r}, but {there}; see the docstring of fedpick.data.files")
-    parts: dict[str, Any] = {name: _inputs(source, arrays[name]) for name in ("x", "test_x") if name in arrays}
-    parts |= {name: _labels(source, arrays[name]) for name in ("y", "test_y") if name in arrays}
-    if ("test_x" in parts) != ("test_y" in parts):
-        raise DataError(f"{source}: has one of test_x and test_y; give both, or none")
-    shape, test_shape = parts["x"].shape[1:], parts.get("test_x", parts["x"]).shape[1:]
-    if test_shape != shape:
-        raise DataError(f"{source}: test_x has inputs of shape {test_shape}, but x of shape {shape}")
-    labels = [int(parts[name].max()) for name in ("y", "test_y") if name in parts and len(parts[name])]
-    classes = max(labels, default=-1) + 1 if parts["y"].dtype.kind == "i" else 0
-    dataset = Dataset(source.stem, classes=classes, **parts)
-    return dataset if "client" not in arrays else from_clients(dataset, arrays["client"])
+    return from_arrays(str(source), source.stem, **arrays)
 
 
-def from_clients(dataset: Dataset, client: NDArray[Any]) -> Federated:
-    """Give each example to the client named for it; clients are numbered in the order of their names."""
-    if len(client) != len(dataset):
-        raise DataError(f"{dataset.name}: {len(dataset)} examples, but client has {len(client)}: one each")
-    if client.ndim != 1 or client.dtype.kind not in "biufSU":
-        raise DataError(f"{dataset.name}: client is {client.dtype} of shape {client.shape}, but must be one name each")
-    _, owner = np.unique(client, return_inverse=True)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(owner))])
-    return Federated(dataset, np.argsort(owner, kind="stable"), starts)
+def _named(source: Path, columns: Columns) -> dict[str, NDArray[Any]]:
+    """The arrays of a .npz by what they are; an array of another name is a mistake in a name."""
+    arrays = read_arrays(source)
+    if not isinstance(columns.inputs, str | None):
+        raise DataError(f"{source}: inputs = {columns.inputs!r}, but of a .npz one array holds all inputs: name that")
+    x, y, client = columns.inputs or "x", columns.label or "y", columns.client or "client"
+    names = {x: "x", y: "y", client: "client", f"test_{x}": "test_x", f"test_{y}": "test_y"}
+    there = ", ".join(sorted(arrays)) or "nothing"
+    lacking = [name for name in (x, y, *([client] if columns.client else [])) if name not in arrays]
+    if lacking:
+        raise DataError(
+            f"{source}: has no {lacking[0]!r}, but {there}; save it with np.savez(file, x=..., y=...), or name the "
+            "arrays: data = {'name': 'mine.npz', 'inputs': 'NAME', 'label': 'NAME'}"
+        )
+    odd = [name for name in arrays if name not in names]
+    if odd:
+        raise DataError(
+            f"{source}: holds {there}, but {odd[0]!r} is none of {', '.join(names)}; rename it, or save the file "
+            "without it"
+        )
+    return {names[name]: array for name, array in arrays.items()}
 
 
 def _check_size(source: Path, taken: int, what: str) -> None:
@@ -109,7 +108,7 @@ def _numbers(column: Any) -> NDArray[Any]:
     return array.to_numpy(zero_copy_only=False).reshape(shape)  # type: ignore[no-any-return]
 
 
-def _parquet(source: Path) -> dict[str, NDArray[Any]]:
+def _parquet(source: Path, columns: Columns) -> dict[str, NDArray[Any]]:
     pq = needed("pyarrow.parquet", f"{source}: reading Parquet", "cli")
     with pq.ParquetFile(source) as file:
         _check_size(source, _claimed(file), "claims")
@@ -122,47 +121,15 @@ def _parquet(source: Path) -> dict[str, NDArray[Any]]:
             _check_size(source, taken, "holds")
         table = needed("pyarrow", f"{source}: reading Parquet", "cli").concat_tables(groups or [file.read()])
     names = table.column_names
-    label = next((name for name in ("y", "label", "target") if name in names), None)
-    if label is None:
-        raise DataError(f"{source}: has no column y, label or target, but {', '.join(names)}")
-    if "x" in names:
-        x = _numbers(table["x"]).astype(np.float32)
-    else:
-        rest = [name for name in names if name not in (label, "client", "test")]
-        if not rest:
-            raise DataError(f"{source}: has no columns of inputs, but {', '.join(names)}")
-        x = np.stack([_numbers(table[name]).astype(np.float32) for name in rest], axis=1)
-    test = _numbers(table["test"]).astype(bool) if "test" in names else np.zeros(len(x), dtype=bool)
-    y = _numbers(table[label])
-    found = {"x": x[~test], "y": y[~test], "test_x": x[test], "test_y": y[test]}
-    if "client" in names:
-        found["client"] = _numbers(table["client"])[~test]
+    picked = pick(str(source), names, columns)
+    x = joined(str(source), {name: _numbers(table[name]) for name in picked.inputs}).astype(np.float32)
+    test = _numbers(table[picked.test]).astype(bool) if picked.test else np.zeros(len(x), dtype=bool)
+    y = _numbers(table[picked.label])
+    found = {"x": x[~test], "y": y[~test]} | ({"test_x": x[test], "test_y": y[test]} if test.any() else {})
+    if picked.client:
+        found["client"] = _numbers(table[picked.client])[~test]
         if found["client"].dtype.kind == "O":  # texts
             longest = max(map(len, map(str, set(found["client"].tolist()))), default=0)
             _check_size(source, 4 * longest * len(found["client"]), "holds names of clients of")
             found["client"] = found["client"].astype(str)
     return found
-
-
-def _inputs(source: Path, x: NDArray[Any]) -> NDArray[Any]:
-    if x.ndim < 2:
-        raise DataError(f"{source}: the inputs have shape {x.shape}, but must have a row for each example")
-    if x.dtype.kind not in "biuf":
-        raise DataError(f"{source}: the inputs are {x.dtype}, but must be numbers")
-    found = x if x.dtype == np.uint8 else x.astype(np.float32)
-    if found.dtype == np.float32 and not np.isfinite(found).all():
-        raise DataError(f"{source}: the inputs hold NaN or infinity")
-    return found
-
-
-def _labels(source: Path, y: NDArray[Any]) -> NDArray[Any]:
-    if y.ndim != 1 or y.dtype.kind not in "biuf":
-        raise DataError(f"{source}: the labels are {y.dtype} of shape {y.shape}, but must be one number each")
-    if len(y) and y.dtype.kind in "iu" and not 0 <= int(y.min()) <= int(y.max()) < MOST_CLASSES:
-        raise DataError(
-            f"{source}: the labels go from {y.min()} to {y.max()}, but must be from 0 to {MOST_CLASSES - 1}: number "
-            "the classes"
-        )
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise DataError(f"{source}: the labels hold NaN or infinity")
-    return y.astype(np.int32 if y.dtype.kind in "biu" else np.float32)

@@ -2,7 +2,11 @@
 
 [data]
 name = "fashion-mnist"                  # a data set, a generator such as "synthetic(1, 1)", a file "mine.npz" or
-                                        # "mine.parquet", or a function in your file: "mine.py:hospitals(sites=12)"
+                                        # "mine.parquet", or an object or a function in your file:
+                                        # "mine.py:hospitals(sites=12)"; see `fedpick.data.read` for what it may give
+client = "hospital"                     # of your data: the column that names the client of each example,
+label = "outcome"                       # the one to predict, and those of the inputs
+inputs = ["age", "weight"]
 partition = "dirichlet(alpha=0.3)"      # which client holds which examples of a data set
 hold_out = 0.1                          # share of each client's data kept for testing; default 0
 test = "held-out"                       # test on that share of all clients, not on the data set's test examples
@@ -19,16 +23,18 @@ from typing import Any
 from fedpick._support import user_code
 from fedpick._support.text import make
 from fedpick.core import rng as rngs
-from fedpick.core.errors import ConfigError, FedpickError, find_name, unknown_name
+from fedpick.core.errors import ConfigError, DataError, FedpickError, find_name, unknown_name
 from fedpick.data.federated import Dataset, Federated, hold_out
-from fedpick.data.files import ENDINGS, load_file
+from fedpick.data.files import ENDINGS
 from fedpick.data.generators import GENERATORS, generate
+from fedpick.data.objects import read
 from fedpick.data.partitions import partition
 from fedpick.data.sources import SOURCES, load
+from fedpick.data.tables import COLUMNS
 
 __all__ = ["OWN", "TRAINING", "build_data", "known_name", "usual_partition"]
 
-SETTINGS = ("name", "partition", "hold_out", "test", "seed")
+SETTINGS = ("name", "partition", "hold_out", "test", "seed", *COLUMNS)
 PARTITION = "dirichlet(alpha=0.3)"  # default
 PARTITIONS = {  # defaults of some data sets
     "digits": "dirichlet(alpha=0.5, at_least=2)",
@@ -67,8 +73,8 @@ def _load(name: str) -> Dataset:
 
 
 @lru_cache(maxsize=2)
-def _load_file(path: str, changed: float) -> Dataset | Federated:
-    return load_file(path)
+def _load_file(path: str, changed: float, columns: str) -> Dataset | Federated:
+    return read(path, **json.loads(columns))
 
 
 def known_name(settings: Mapping[str, Any]) -> str | None:
@@ -87,11 +93,19 @@ def usual_partition(name: str | None) -> str:
     return PARTITIONS.get(name, PARTITION) if name in SOURCES else ""
 
 
-def _from_user(name: str, num_clients: int, seed: int) -> Dataset | Federated:
+def _from_user(settings: Mapping[str, Any], num_clients: int, seed: int) -> Dataset | Federated:
     """Data from the user's file, or from a function, a generator or an object in the user's code."""
+    name = settings["name"]
+    columns = json.dumps({key: settings[key] for key in COLUMNS if key in settings}, default=repr)
     if not user_code.is_reference(name):
         path = Path(name)
-        return _load_file(str(path), path.stat().st_mtime if path.is_file() else 0.0)
+        return _load_file(str(path), path.stat().st_mtime if path.is_file() else 0.0, columns)
+    return _call(name, num_clients, seed, user_code.fingerprint(name), columns)
+
+
+@lru_cache(maxsize=1)
+def _call(name: str, num_clients: int, seed: int, code: str, columns: str) -> Dataset | Federated:
+    """What the user's code gives, once for all runs of one process."""
     rng = rngs.stream(seed, 0, "data")
     try:
         made = make(
@@ -102,14 +116,20 @@ def _from_user(name: str, num_clients: int, seed: int) -> Dataset | Federated:
     except FedpickError:
         raise
     except Exception as error:  # it is the user's code
-        raise ConfigError(f"{name}: {type(error).__name__}: {error}") from None
-    if not isinstance(made, Dataset | Federated):
-        raise ConfigError(f"{name}: gives {type(made).__name__}, but must give fp.data.Federated or fp.data.Dataset")
-    return made
+        raise ConfigError(f"{name}: {type(error).__name__}: {error}{user_code.place(error)}") from None
+    try:
+        return read(made, **json.loads(columns))
+    except DataError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
-def build_data(settings: Mapping[str, Any], num_clients: int) -> Federated:
+def build_data(settings: Mapping[str, Any], num_clients: int, given: Dataset | Federated | None = None) -> Federated:
     """The data of this many clients; data that comes with its clients keeps them.
+
+    Args:
+        settings: of [data].
+        num_clients: that data is divided among, if it comes without.
+        given: the data, if it is an object of the user's.
 
     >>> build_data({"name": "synthetic(1, 1)"}, num_clients=30).dataset.classes
     10
@@ -117,8 +137,8 @@ def build_data(settings: Mapping[str, Any], num_clients: int) -> Federated:
     for key in settings:
         if key not in SETTINGS:
             raise unknown_name("setting of [data]", key, list(SETTINGS))
-    if known_name(settings) is None:  # the user's file or function, which may change
-        return _build(settings, num_clients)
+    if given is not None or known_name(settings) is None:  # the user's file or function, which may change
+        return _build(settings, num_clients, given)
     return _build_known(json.dumps(dict(settings), sort_keys=True, default=repr), num_clients)
 
 
@@ -127,15 +147,21 @@ def _build_known(text: str, num_clients: int) -> Federated:
     return _build(json.loads(text), num_clients)
 
 
-def _build(settings: Mapping[str, Any], num_clients: int) -> Federated:
-    name, seed, share = known_name(settings), settings.get("seed", 0), settings.get("hold_out", 0)
+def _build(settings: Mapping[str, Any], num_clients: int, given: Dataset | Federated | None = None) -> Federated:
+    name = None if given is not None else known_name(settings)
+    seed, share = settings.get("seed", 0), settings.get("hold_out", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"[data] seed = {seed!r}, but must be a whole number >= 0")
+    odd = [key for key in COLUMNS if key in settings]
+    if name is not None and odd:
+        raise ConfigError(f"[data] {odd[0]}: {name} has no columns of yours; leave {odd[0]} out")
     found: Dataset | Federated
-    if name in GENERATORS:
+    if given is not None:
+        found = given
+    elif name in GENERATORS:
         found = generate(settings["name"], num_clients, rngs.stream(seed, 0, "data"))
     else:
-        found = _from_user(settings["name"], num_clients, seed) if name is None else _load(name)
+        found = _from_user(settings, num_clients, seed) if name is None else _load(name)
     if isinstance(found, Federated):
         if "partition" in settings:
             raise ConfigError(f"[data] partition: {settings['name']} comes with its clients; leave the partition out")

@@ -260,14 +260,13 @@ class Config:
 
     def _world_and_data(self) -> tuple[World, Any]:
         """The world, with the clients of the data if there is some, and the data."""
-        made, federated = self.made.get("world"), self.made.get("data")
+        made = self.made.get("world")
         world = base_world(self.world) if made is None else made
         if self.data is None:
             return (whole_world(world, self.world) if made is None else world), None
-        if federated is None:
-            from fedpick.data.settings import build_data  # training is an extra
+        from fedpick.data.settings import build_data  # training is an extra
 
-            federated = build_data(self.data, len(world.clients))
+        federated = build_data(self.data, len(world.clients), self.made.get("data"))
         if len(federated) != len(world.clients):
             if made is not None or "num_clients" in self.world:
                 raise ConfigError(

@@ -94,6 +94,10 @@ class _Pickler(pickle._Pickler):  # the one in Python: that in C cannot write an
         this.write(pickle.STACK_GLOBAL)
         this.memoize(obj)
 
+    def memoize(self, obj: Any) -> None:
+        if not (isinstance(obj, bytes) and id(obj) in cast(Any, self).memo):  # the contents of a second empty array
+            cast(Any, super()).memoize(obj)
+
 
 def fingerprint(value: Any) -> str:
     """A hash of an object that is a world or data, by what it holds."""

@@ -14,10 +14,12 @@ from functools import cached_property
 from typing import Any
 
 from fedpick._support import user_code
-from fedpick.core.errors import ChangedError, ConfigError, bare_name, unknown_name
+from fedpick.core.errors import ChangedError, ConfigError, unknown_name
 from fedpick.core.metrics import ALWAYS, LABELS, MEASURED, metrics_text
+from fedpick.data.objects import is_data
 from fedpick.experiment.code import Reader, code_of, named_files, named_references
 from fedpick.experiment.config import Config, texts_of
+from fedpick.experiment.datasets import data_settings
 from fedpick.experiment.identity import fingerprint, policy_text
 from fedpick.experiment.paces import WORLDS_OWN, pace_text
 from fedpick.experiment.trainers import OBJECTS, is_trainer, with_names
@@ -36,7 +38,8 @@ class Experiment:
             The others are compared with the first.
         world: names such as "volatile", texts such as "volatile(deadline=9)", or settings of [world].
         cohort_size: clients chosen per round.
-        data: names such as "digits", or settings of [data]; None or "none": no training.
+        data: names such as "digits", or settings of [data]; None or "none": no training. In Python also what
+            `fedpick.data.read` takes: data sets of PyTorch (a list or dict: one for each client), Hugging Face, pandas.
         train: settings of [train]; in Python, "trainer" may also be a trainer, its class, or a function that makes it.
         seeds: a number of seeds, or a list of seeds.
         rounds: of every run.
@@ -77,7 +80,8 @@ class Experiment:
         put("world", _distinct([_world(each) for each in _several(self.world)], _settings_text))
         put("cohort_size", _distinct(_several(self.cohort_size)))
         put("pace", _distinct(pace_text(each) for each in _several(self.pace)))
-        put("data", _distinct([_data(each) for each in _several(self.data)], _settings_text))
+        every = [self.data] if is_data(self.data) else _several(self.data)  # a list of data sets is one: its clients
+        put("data", _distinct([data_settings(each) for each in every], _settings_text))
         put("train", _distinct([_train(each) for each in _several(self.train)], _settings_text))
         for name in ("world", "cohort_size", "pace", "data", "train"):
             if not getattr(self, name):
@@ -279,22 +283,6 @@ def _world(value: Any) -> dict[str, Any]:
             "or an fp.World"
         )
     return {"name": f"World-{fingerprint(value)}", "made": value}
-
-
-def _data(value: Any) -> dict[str, Any] | None:
-    if value is None or (isinstance(value, str) and bare_name(value) == "none"):
-        return None
-    if isinstance(value, str):
-        return {"name": value}
-    if isinstance(value, Mapping):
-        return dict(value)
-    name = getattr(getattr(value, "dataset", None), "name", None)
-    if name is None:  # not an fp.data.Federated
-        raise ConfigError(
-            f"data = {value!r:.80}, but must be a text such as 'digits' or 'mine.npz', settings such as {{'name': "
-            "'digits'}, an fp.data.Federated, or None for no training"
-        )
-    return {"name": f"{name}-{fingerprint(value)}", "made": value}
 
 
 def _train(value: Any) -> dict[str, Any]:

@@ -20,11 +20,24 @@ if TYPE_CHECKING:
     from fedpick.learn.jax.models import logistic as logistic
     from fedpick.learn.jax.models import mlp as mlp
     from fedpick.learn.jax.models import model as model
+    from fedpick.learn.own import OwnTrainer as OwnTrainer
     from fedpick.learn.trainer import Trainer as Trainer
 
-__all__ = ["AGGREGATIONS", "MODELS", "SERVERS", "Model", "Trainer", "cnn", "linear", "logistic", "mlp", "model"]
+__all__ = [
+    "AGGREGATIONS",
+    "MODELS",
+    "SERVERS",
+    "Model",
+    "OwnTrainer",
+    "Trainer",
+    "cnn",
+    "linear",
+    "logistic",
+    "mlp",
+    "model",
+]
 
-_WHERE = {"AGGREGATIONS": "aggregation", "SERVERS": "jax.forms", "Trainer": "trainer"}
+_WHERE = {"AGGREGATIONS": "aggregation", "SERVERS": "jax.forms", "OwnTrainer": "own", "Trainer": "trainer"}
 
 
 def __getattr__(name: str) -> Any:

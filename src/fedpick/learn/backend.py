@@ -67,6 +67,7 @@ class Backend(Protocol):
     """How and where the clients of a trainer train: `fedpick.learn.jax.forms` with JAX, `fedpick.learn.torch.loop`."""
 
     devices: int  # that a cohort is dealt out to
+    compiles: bool  # anew for batches of a new shape, so that they are padded to the largest that any client can need
 
     @property
     def kind(self) -> str:

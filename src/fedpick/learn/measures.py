@@ -155,9 +155,12 @@ def measure(metrics: Sequence[Metric], outputs: Any, targets: Any) -> dict[str, 
     """These metrics of outputs, but for those that every evaluation has."""
     outputs = np.asarray(outputs, dtype=np.float64)
     found: dict[str, float] = {}
+    targets = np.asarray(targets)
+    several = targets.ndim > 1 and np.issubdtype(targets.dtype, np.integer)  # labels of each example
+    plain = (outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1)) if several else (outputs, targets)
     for each in metrics:
         if isinstance(each, str):
-            found |= {} if each in ALWAYS else {each: MEASURES[each](outputs, targets)}
+            found |= {} if each in ALWAYS else {each: MEASURES[each](*plain)}
             continue
         value = each(outputs, targets)
         named = value if isinstance(value, Mapping) else {_name(each): value}

@@ -38,11 +38,16 @@ def gives(report: str) -> bool:
 
 def check_reports(asked: Collection[str], model: Any, shapes: Sequence[tuple[int, ...]], dataset: Dataset) -> None:
     """Raise unless these reports can be made of a model whose parameters have these shapes, with this data."""
-    biases = (dataset.classes or 1,)
+    biases = dataset.outputs[-1:]
     if "output_update" in asked and biases not in shapes:
         raise SettingError(
             f"the report 'output_update' is of the output layer's biases, but the model {model.name!r} has no "
             f"array of shape {biases}; use a model with such biases"
+        )
+    if "embedding" in asked and dataset.x.dtype == np.int32:
+        raise SettingError(
+            f"the report 'embedding' is of Gaussian inputs, but {dataset.name} has tokens (int32); use a policy that "
+            "does not ask for it"
         )
     if "shapley" in asked and len(dataset.test_x) < 2:
         raise SettingError(
@@ -78,7 +83,7 @@ def vectors(
         found |= {f"sketch_{width}": sketch(rows, width) for width in widths}
         found |= {"update": rows} if "update" in asked else {}
     if "output_update" in asked:
-        biases = [leaf for leaf in backend.trained(model, delta) if leaf.shape[1:] == (dataset.classes or 1,)]
+        biases = [leaf for leaf in backend.trained(model, delta) if leaf.shape[1:] == dataset.outputs[-1:]]
         found["output_update"] = np.asarray(biases[-1], dtype=np.float64)
     if "embedding" in asked:
         found["embedding"] = np.asarray(backend.embed(model, sent, delta, noise_of(backend, dataset)))

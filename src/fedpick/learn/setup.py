@@ -69,7 +69,7 @@ def model_from(given: Any, dataset: Dataset) -> Any:
     """
     if is_model(given) or isinstance(given, Factory):
         return given
-    given_names: dict[str, Any] = {"inputs": dataset.inputs, "outputs": dataset.classes or 1}
+    given_names: dict[str, Any] = {"inputs": dataset.inputs, "outputs": dataset.outputs[-1]}
     if isinstance(given, str):
         if not user_code.references(given):
             from fedpick.learn.jax.models import model  # JAX is an extra

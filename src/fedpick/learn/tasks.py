@@ -32,7 +32,10 @@ def train_calls(trainers: Sequence["Trainer"], calls: Sequence[TaskCall]) -> lis
     while lanes < ends[-1]:  # few numbers of lanes: each is compiled anew
         lanes *= 2
     lanes = -(-lanes // first.backend.devices) * first.backend.devices
-    longest = [trainer.longest(np.arange(len(each.tasks)), each.epochs) for trainer, each in _pairs(trainers, calls)]
+    longest = [
+        trainer.longest(np.array([task.client for task in each.tasks]), np.arange(len(each.tasks)), each.epochs)
+        for trainer, each in _pairs(trainers, calls)
+    ]
     drawn = Batches.empty(lanes, first.steps_for(max(longest)), first.batch)
     owner = np.zeros(lanes, np.int32)
     sent: list[Any] = []

@@ -10,6 +10,7 @@ import numpy as np
 from fedpick.core.errors import ContractError, SettingError, require, unknown_name
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
+from fedpick.data.objects import divided
 from fedpick.engine.stream import Job, TaskCall
 from fedpick.engine.weights import bases
 from fedpick.learn import batches, payload
@@ -19,7 +20,7 @@ from fedpick.learn.batches import Batches
 from fedpick.learn.evaluation import Evaluation, segment_means
 from fedpick.learn.measures import Metric, check_metrics
 from fedpick.learn.reports import OF_DATA, REPORTS, check_reports, gives, of_data, of_server, vectors
-from fedpick.learn.setup import FORMS, set_up
+from fedpick.learn.setup import FORMS, Setup, set_up
 from fedpick.learn.tasks import train_calls
 
 __all__ = ["Trainer"]
@@ -30,7 +31,7 @@ class Trainer(Evaluation):
     """Trains cohorts of clients on their data, aggregates and evaluates.
 
     Args:
-        data: what each client holds.
+        data: what each client holds; or what `fedpick.data.read` makes this of, such as a list of PyTorch's data sets.
         model: what is trained: a `fedpick.learn.Model` (JAX), or a `torch.nn.Module` class, a function that makes
             such a module, or a module, whose weights are then the first ones at every seed (PyTorch).
         lr: learning rate of the clients: a number, or a function of the round (`fedpick.core.schedules`).
@@ -99,16 +100,22 @@ class Trainer(Evaluation):
 
     def __post_init__(self) -> None:
         self._check_settings()
+        if not isinstance(self.data, Federated):
+            self.data = divided(self.data)
         empty = np.flatnonzero(self.data.sizes == 0)
         if len(empty):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
         check_metrics(self.metrics, self.data.dataset)
         self._local = LocalSGD(self.momentum, self.weight_decay, self.prox, self.precision, self.optimizer, self.clip)
-        made = set_up(self.model, self.data.dataset, self._local, self.server, self.form, self.loss, self.place)
+        made = self._set_up()
         self.model, self.backend, self.server, self.form = made.model, made.backend, made.server, made.form
         self._size = made.size
         check_reports(self.reports, self.model, made.shapes, self.data.dataset)
         self._rule = AGGREGATIONS[self.aggregation]
+
+    def _set_up(self) -> Setup:
+        """The model with the backend that trains it."""
+        return set_up(self.model, self.data.dataset, self._local, self.server, self.form, self.loss, self.place)
 
     def _check_settings(self) -> None:
         """Raise unless every setting is within its bounds."""
@@ -174,13 +181,16 @@ class Trainer(Evaluation):
         updates = self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
         return self.with_reports(model["params"], updates, ids, at, round)
 
-    def longest(self, at: Ints, epochs: Floats) -> int:
-        """The most steps that any client of the data would take with the most epochs of these."""
+    def longest(self, ids: Ints, at: Ints, epochs: Floats) -> int:
+        """The most steps that one of these clients can take, or any client if a new number is compiled."""
         times = np.array([epochs[at].max(initial=1)]).astype(np.int64)
-        return int(batches.steps_of(np.array([self.data.sizes.max()]), times, self.batch, self.steps)[0])
+        sizes = self.data.sizes if self.backend.compiles else self.data.sizes[ids[at]]
+        return int(batches.steps_of(np.array([sizes.max(initial=1)]), times, self.batch, self.steps)[0])
 
     def steps_for(self, longest: int) -> int:
-        """Steps of a call in which a client takes up to so many: the most so far, because a new number is compiled."""
+        """Steps of a call in which a client takes up to so many: the most so far, if a new number is compiled."""
+        if not self.backend.compiles:
+            return longest
         self._padded = self._padded[0], max(longest, self._padded[1])
         return self._padded[1]
 
@@ -188,8 +198,8 @@ class Trainer(Evaluation):
         """Batches, dropout keys and rates of the clients that train, padded to the largest shape seen so far."""
         devices = self.backend.devices
         clients = -(-len(ids) // devices) * devices
-        self._padded = max(clients, self._padded[0]), max(self.longest(at, epochs), self._padded[1])
-        drawn = Batches.empty(*self._padded, self.batch)
+        self._padded = max(clients, self._padded[0]), self._padded[1]
+        drawn = Batches.empty(self._padded[0], self.steps_for(self.longest(ids, at, epochs)), self.batch)
         self.draw_into(drawn.part(slice(0, len(at))), ids, at, epochs, round, rng)
         return drawn
 

@@ -72,7 +72,10 @@ def compare(
             the others are compared with the first.
         world: one or several names such as "volatile", texts such as "volatile(deadline=9)", or `fp.World`s.
         cohort_size: one or several numbers of clients per round.
-        data: one or several names such as "digits", settings of [data], or `fp.data.Federated`; None: no training.
+        data: one or several names such as "digits" or "mine.parquet(client='site')", settings of [data], or
+            `fp.data.Federated`; or what `fp.data.read` takes: a list or dict of PyTorch's data sets (one for each
+            client), a data set of Hugging Face, a partitioner of flwr-datasets, a pandas.DataFrame. With settings:
+            {"name": frame, "client": "site", "test": other, "hold_out": 0.1}. None: no training.
         model: what is trained: "mlp(hidden=(64,))", "net.py:Net", a `torch.nn.Module` class, a function that makes
             such a module, or a `fedpick.learn.Model`; None: what `train` says, or the data's usual one.
         train: settings of [train], such as {"lr": 0.1, "batch": 32}.

@@ -135,7 +135,8 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
     ats = [np.flatnonzero(job.used) for job in jobs]
     # The clients that train, run after run, in as many lanes as were ever needed: a new shape needs compilation.
     starts = np.concatenate([[0], np.cumsum([len(at) for at in ats])])
-    longest = max(trainer.longest(at, job.epochs) for trainer, at, job in zip(trainers, ats, jobs, strict=True))
+    triples = zip(trainers, ats, jobs, strict=True)
+    longest = max(trainer.longest(job.ids, at, job.epochs) for trainer, at, job in triples)
     drawn = Batches.empty(*_kept_shape(first, (max(int(starts[-1]), 1), longest)), first.batch)
     owner = np.zeros(len(drawn.keys), np.int32)
 

@@ -37,6 +37,10 @@ class _Split:
             raise SettingError(
                 f"{type(self).__name__} divides by label, but {dataset.name} is a regression (classes = 0); use iid"
             )
+        if dataset.targets:
+            raise SettingError(
+                f"{type(self).__name__} divides by label, but {dataset.name} has {dataset.says}; use iid"
+            )
         return np.bincount(dataset.y, minlength=dataset.classes)
 
     def _sizes(self, dataset: Dataset, num_clients: int, rng: np.random.Generator) -> Ints:

@@ -110,6 +110,7 @@ def _add(models: Sequence[Params], delta: Params, weights: Any) -> Sequence[Para
 class Scan:
     """Clients one after another on each device: for CPUs."""
 
+    compiles = True
     train: "staticmethod[..., LocalResults]" = staticmethod(cohort.one_by_one)
     rows = staticmethod(_rows)
     add = staticmethod(_add)
@@ -172,6 +173,7 @@ class Vmap(Scan):
 class Loop(Scan):
     """Small dense networks in loops that Numba compiles, clients dealt out to threads: for CPUs."""
 
+    compiles = False  # anew: shapes are no part of what is compiled
     train = staticmethod(dense.train)
 
     def init(self, model: Model, server: Server | None, seed: int) -> dict[str, Any]:

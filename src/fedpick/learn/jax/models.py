@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedpick._support import user_code
 from fedpick._support.text import Makers, make
@@ -84,12 +85,27 @@ def _once(maker: Callable[..., Model]) -> Callable[..., Model]:
     return make_once
 
 
+def _shape(model: str, inputs: Any, example: str) -> tuple[int, ...]:
+    """The shape of one input; a whole number is that of a row of so many numbers."""
+    shape = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    whole = all(isinstance(each, int | np.integer) and each >= 1 for each in shape)
+    require(whole and len(shape) >= 1, f"{model}: inputs", inputs, f"the shape of one input, such as {example}")
+    return tuple(map(int, shape))
+
+
+def _check_outputs(model: str, outputs: Any) -> None:
+    whole = isinstance(outputs, int | np.integer) and outputs >= 1
+    require(bool(whole), f"{model}: outputs", outputs, "a whole number >= 1: of labels, or 1 for a regression")
+
+
 @_once
-def mlp(inputs: tuple[int, ...], outputs: int, hidden: tuple[int, ...] = (200, 200), dropout: float = 0.0) -> Model:
+def mlp(
+    inputs: tuple[int, ...] | int, outputs: int, hidden: tuple[int, ...] = (200, 200), dropout: float = 0.0
+) -> Model:
     """Dense layers with ReLU; `hidden=(64, 30), dropout=0.5` is Power-of-Choice's for Fashion-MNIST.
 
     Args:
-        inputs: shape of one input, such as (28, 28, 1).
+        inputs: shape of one input, such as (28, 28, 1), or 60 for (60,).
         outputs: number of labels, or 1 for a regression.
         hidden: units of the hidden layers.
         dropout: share of the last hidden layer that is dropped while training.
@@ -100,7 +116,8 @@ def mlp(inputs: tuple[int, ...], outputs: int, hidden: tuple[int, ...] = (200, 2
     """
     require(0.0 <= dropout < 1.0, "mlp: dropout", dropout, "a share in [0, 1)")
     require(all(units >= 1 for units in hidden), "mlp: hidden", hidden, "numbers of units >= 1")
-    sizes = (math.prod(inputs), *hidden, outputs)
+    _check_outputs("mlp" if hidden else "linear", outputs)
+    sizes = (math.prod(_shape("mlp" if hidden else "linear", inputs, "(28, 28, 1) or 60")), *hidden, outputs)
 
     def init(key: jax.Array) -> Params:
         keys = jax.random.split(key, len(sizes) - 1)
@@ -113,7 +130,7 @@ def mlp(inputs: tuple[int, ...], outputs: int, hidden: tuple[int, ...] = (200, 2
     return Model(init, apply, f"mlp {shown}" if hidden else f"linear {shown}", dense=() if dropout else sizes)
 
 
-def logistic(inputs: tuple[int, ...], outputs: int) -> Model:
+def logistic(inputs: tuple[int, ...] | int, outputs: int) -> Model:
     """Logistic regression: one dense layer (the loss is cross-entropy).
 
     >>> logistic((60,), 10).name
@@ -122,7 +139,7 @@ def logistic(inputs: tuple[int, ...], outputs: int) -> Model:
     return mlp(inputs, outputs, ())
 
 
-def linear(inputs: tuple[int, ...], outputs: int = 1) -> Model:
+def linear(inputs: tuple[int, ...] | int, outputs: int = 1) -> Model:
     """Linear regression: one dense layer (the loss is the squared error).
 
     >>> linear((5,)).name
@@ -155,6 +172,8 @@ def cnn(
     >>> cnn((28, 28, 1), 10).name
     'cnn 20-50-500'
     """
+    _check_outputs("cnn", outputs)
+    inputs = _shape("cnn", inputs, "(28, 28, 1)")
     require(len(inputs) == 3, "cnn: inputs", inputs, "(height, width, channels)", "use mlp for other inputs")
     require(padding in ("valid", "same"), "cnn: padding", padding, "'valid' or 'same'")
     require(0.0 <= dropout < 1.0, "cnn: dropout", dropout, "a share in [0, 1)")
@@ -231,9 +250,9 @@ def _parameters(model: Model) -> Any:
 
 
 @lru_cache
-def _outputs(model: Model, inputs: tuple[int, ...]) -> Any:
+def _outputs(model: Model, inputs: tuple[int, ...], tokens: bool) -> Any:
     """Shapes of a model's outputs for two inputs."""
-    given = jax.ShapeDtypeStruct((2, *inputs), jnp.float32)
+    given = jax.ShapeDtypeStruct((2, *inputs), jnp.int32 if tokens else jnp.float32)
     return jax.eval_shape(lambda params, x: model.apply(params, x, None), _parameters(model), given)
 
 
@@ -244,13 +263,13 @@ def _said(error: Exception) -> str:
 
 def check_outputs(model: Model, dataset: Dataset) -> list[tuple[int, ...]]:
     """Raise unless the model takes these inputs and gives an output per label; returns its parameters' shapes."""
-    wanted = (2, dataset.classes) if dataset.classes else (2, 1)
+    wanted = (2, *dataset.outputs)
     try:
         shapes = _parameters(model)
     except Exception as error:  # the user's code can raise anything
         raise SettingError(f"the model {model.name!r} cannot be initialised: {_said(error)}") from None
     try:
-        outputs = _outputs(model, dataset.inputs)
+        outputs = _outputs(model, dataset.inputs, dataset.x.dtype == np.int32)
     except Exception as error:
         raise SettingError(
             f"the model {model.name!r} cannot take the inputs of {dataset.name}, of shape {dataset.inputs}: "
@@ -261,10 +280,10 @@ def check_outputs(model: Model, dataset: Dataset) -> list[tuple[int, ...]]:
         raise SettingError(
             f"the model {model.name!r}: apply returns {type(outputs).__name__}, but must return an array of outputs"
         )
-    if found != wanted and not (not dataset.classes and found == (2,)):
-        says = f"{dataset.classes} labels" if dataset.classes else "one target"
+    if found != wanted and not (wanted == (2, 1) and not dataset.classes and found == (2,)):
+        fix = f"make it with outputs={wanted[1]}" if len(wanted) == 2 else "change its last layer"
         raise SettingError(
             f"the model {model.name!r} gives outputs of shape {found} for 2 inputs, but {dataset.name} has "
-            f"{says}: it must give {wanted}; make it with outputs={wanted[1]}"
+            f"{dataset.says}: it must give {wanted}; {fix}"
         )
     return [tuple(leaf.shape) for leaf in jax.tree.leaves(shapes)]

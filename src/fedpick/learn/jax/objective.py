@@ -27,25 +27,32 @@ def affine_of(dataset: Dataset) -> Affine:
 
 
 def prepare(x: jax.Array, affine: Affine, precision: str = "float32") -> jax.Array:
-    """Inputs as the model gets them."""
+    """Inputs as the model gets them; whole numbers other than pixels are tokens."""
     if x.dtype == jnp.uint8:
         x = x.astype(jnp.float32) * affine.scale + affine.shift
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return x
     return x.astype(precision)
 
 
 def losses(outputs: jax.Array, y: jax.Array) -> jax.Array:
-    """Loss of each example: cross-entropy of labels (integers), squared error of targets (floats)."""
+    """Loss of each example: cross-entropy of labels (integers), squared error of numbers; of several the mean."""
     if jnp.issubdtype(y.dtype, jnp.integer):
-        right = jnp.take_along_axis(outputs, y[:, None], axis=-1)[:, 0]
-        return jax.nn.logsumexp(outputs, axis=-1) - right
-    return jnp.square(outputs.reshape(y.shape) - y)
+        right = jnp.take_along_axis(outputs, y[..., None], axis=-1)[..., 0]
+        return _mean(jax.nn.logsumexp(outputs, axis=-1) - right)
+    return _mean(jnp.square(outputs.reshape(y.shape) - y))
+
+
+def _mean(each: jax.Array) -> jax.Array:
+    """A number for each example that has several."""
+    return each if each.ndim == 1 else each.reshape(len(each), -1).mean(axis=1)
 
 
 def correct(outputs: jax.Array, y: jax.Array) -> jax.Array:
-    """1 where the label is right, 0 where not; 0 for a regression."""
+    """1 where the label is right, 0 where not, of several labels the share that is right; 0 for a regression."""
     if jnp.issubdtype(y.dtype, jnp.integer):
-        return (jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32)
-    return jnp.zeros(y.shape, jnp.float32)
+        return _mean((jnp.argmax(outputs, axis=-1) == y).astype(jnp.float32))
+    return jnp.zeros(len(y), jnp.float32)
 
 
 def wide(outputs: jax.Array) -> jax.Array:

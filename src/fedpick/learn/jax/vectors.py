@@ -27,7 +27,7 @@ def embed(model: Model, sent: Any, delta: Any, noise: jax.Array) -> jax.Array:
     """Mean output of each local model on the noise."""
 
     def one(update: Any) -> jax.Array:
-        return model.apply(jax.tree.map(jnp.add, sent, update), noise, None).mean(axis=0)
+        return model.apply(jax.tree.map(jnp.add, sent, update), noise, None).mean(axis=0).reshape(-1)
 
     return lax.map(one, delta)
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fedpick.core.types import Floats
 from fedpick.data.federated import Dataset
+from fedpick.learn.pixels import affine, inputs_of
 
-__all__ = ["Tensors", "arranged", "correct", "example_losses", "inputs_of", "place"]
+__all__ = ["Tensors", "arranged", "correct", "example_losses", "place"]
 
 ROOM = 1 << 28  # bytes that pixels may take as floats; larger sets are turned into floats batch by batch
 IMAGE = 3  # axes of one image: height, width, channels
@@ -21,21 +21,6 @@ IMAGE = 3  # axes of one image: height, width, channels
 def arranged(x: torch.Tensor) -> torch.Tensor:
     """Inputs as a module gets them: of images the channels come first."""
     return x.permute(0, 3, 1, 2).contiguous() if x.ndim == IMAGE + 1 else x
-
-
-def _affine(dataset: Dataset) -> tuple[Any, Any]:
-    """Scale and shift of pixels, along the last axis."""
-    mean, std = np.asarray(dataset.mean, np.float64), np.asarray(dataset.std, np.float64)
-    return (1.0 / (255.0 * std)).astype(np.float32), (-mean / std).astype(np.float32)
-
-
-def inputs_of(dataset: Dataset, x: Any) -> Floats:
-    """Stored examples as float32, pixels centred and scaled, in the shape of the data."""
-    if x.dtype != np.uint8:
-        return np.asarray(x)
-    scale, shift = _affine(dataset)
-    found: Floats = x.astype(np.float32) * scale + shift
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +44,7 @@ class Tensors:
         x, y = self.x[index], self.y[index]
         if x.dtype == torch.uint8:
             x = x.to(torch.float32) * self.scale + self.shift
-        return x.to(dtype), y.to(dtype) if y.is_floating_point() else y
+        return x.to(dtype) if x.is_floating_point() else x, y.to(dtype) if y.is_floating_point() else y
 
 
 _PLACED: WeakKeyDictionary[Dataset, dict[tuple[str, str], Tensors]] = WeakKeyDictionary()
@@ -70,10 +55,12 @@ def place(dataset: Dataset, part: str, device: torch.device) -> Tensors:
     kept = _PLACED.setdefault(dataset, {})
     if (part, str(device)) not in kept:
         x, y = (dataset.x, dataset.y) if part == "train" else (dataset.test_x, dataset.test_y)
-        scale, shift = map(torch.tensor, _affine(dataset))
+        scale, shift = map(torch.tensor, affine(dataset))
         if x.ndim == IMAGE + 1:
             scale, shift = scale.view(-1, 1, 1), shift.view(-1, 1, 1)
-        if 4 * x.size <= ROOM:
+        if x.dtype == np.int32:
+            x = x.astype(np.int64)  # tokens, as PyTorch has indices
+        elif 4 * x.size <= ROOM:
             x = inputs_of(dataset, x)
         targets = torch.tensor(y).to(torch.int64 if dataset.classes else torch.float32)
         found = (arranged(torch.tensor(x)), targets, scale, shift)
@@ -86,14 +73,20 @@ def example_losses(own: Callable[..., Any] | None) -> Callable[[torch.Tensor, to
 
     def usual(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         if y.dtype == torch.int64:
-            return functional.cross_entropy(outputs, y, reduction="none")
-        return torch.square(outputs.reshape(y.shape) - y)
+            classes_second = outputs if y.ndim == 1 else outputs.movedim(-1, 1)
+            return _mean(functional.cross_entropy(classes_second, y, reduction="none"))
+        return _mean(torch.square(outputs.reshape(y.shape) - y))
 
     return usual if own is None else own
 
 
+def _mean(each: torch.Tensor) -> torch.Tensor:
+    """A number for each example that has several."""
+    return each if each.ndim == 1 else each.flatten(1).mean(dim=1)
+
+
 def correct(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """1 where the label is right, 0 where not; 0 for a regression."""
+    """1 where the label is right, 0 where not, of several labels the share that is right; 0 for a regression."""
     if y.dtype != torch.int64:
         return torch.zeros(len(y), device=y.device)
-    return (outputs.argmax(dim=-1) == y).to(torch.float32)
+    return _mean((outputs.argmax(dim=-1) == y).to(torch.float32))

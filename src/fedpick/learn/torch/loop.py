@@ -4,7 +4,7 @@ Between rounds a model is NumPy arrays in this process's memory: {"kept": vector
 `fedpick.learn.torch.live`. Kept numbers have no part in norms, reports and what a server's optimiser does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,11 @@ from fedpick.core.types import Floats, Ints
 from fedpick.data.federated import Dataset
 from fedpick.learn.backend import LocalResults, LocalSGD, Params, Scores
 from fedpick.learn.batches import Batches
-from fedpick.learn.torch.examples import Tensors, arranged, correct, inputs_of, place
+from fedpick.learn.pixels import inputs_of
+from fedpick.learn.torch.examples import Tensors, arranged, correct, place
 from fedpick.learn.torch.live import Live, on_its_own
 from fedpick.learn.torch.network import Network
+from fedpick.learn.vectors import Vectors, each_of, total
 
 __all__ = ["Loop", "Placed"]
 
@@ -35,19 +37,12 @@ class Placed:
 
     def launch(self, model: Network, params: Params, index: Ints, several: bool = False) -> Callable[[], Scores]:
         """The scores of these examples, computed at once."""
-        rows = [self.backend.scores(one, self.tensors, index) for one in _each(params, several)]
+        rows = [self.backend.scores(one, self.tensors, index) for one in each_of(params, several)]
         loss, hits = (np.stack([row[i] for row in rows]) if several else rows[0][i] for i in (0, 1))
         return lambda: (loss, hits)
 
 
-def _each(params: Params, several: bool) -> list[Params]:
-    """Single models of a stack."""
-    if not several:
-        return [params]
-    return [{name: part[r] for name, part in params.items()} for r in range(len(params["weights"]))]
-
-
-class Loop:
+class Loop(Vectors):
     """Clients one after another.
 
     Args:
@@ -62,6 +57,7 @@ class Loop:
         self.network, self.local, self.device = network, local, device
         self.dtype = torch.float64 if local.precision == "float64" else torch.float32
         self.live = Live(network.module(0), self.dtype, device)
+        self.shapes = self.live.shapes
 
     @property
     def kind(self) -> str:
@@ -90,56 +86,6 @@ class Loop:
 
     def _tensor(self, array: Any) -> torch.Tensor:
         return torch.tensor(np.asarray(array), dtype=self.dtype, device=self.device)
-
-    def combine(self, server: Any, model: dict[str, Any], delta: Params, weights: Any) -> dict[str, Any]:
-        """The next parameters and server's state; kept numbers move by a mean, so that variances stay positive."""
-        params, share = model["params"], float(np.asarray(weights, np.float64).sum())
-        step = _total(delta["weights"], weights)
-        kept = params["kept"] + _total(delta["kept"], np.asarray(weights) / max(share, 1.0))
-        if server is None:
-            return {"params": {"kept": kept, "weights": params["weights"] + step}, "server": []}
-        moved, state = server.move(params["weights"], model["server"], step)
-        return {"params": {"kept": kept, "weights": moved}, "server": state}
-
-    def everywhere(self, params: Params) -> Params:
-        """There is one place."""
-        return params
-
-    def stack(self, models: Sequence[Params]) -> Params:
-        """Several models, stacked along the first axis."""
-        return {name: np.stack([model[name] for model in models]) for name in models[0]}
-
-    def rows(self, delta: Params, slots: Ints) -> Params:
-        """Some of the updates."""
-        return {name: part[slots] for name, part in delta.items()}
-
-    def add(self, models: Sequence[Params], delta: Params, weights: Any) -> Sequence[Params]:
-        """Each model plus its weighted sum of the updates."""
-        pairs = zip(models, np.asarray(weights), strict=True)
-        return [self.combine(None, {"params": model}, delta, row)["params"] for model, row in pairs]
-
-    def leaves(self, tree: Params) -> list[Any]:
-        """The arrays."""
-        return [tree["kept"], tree["weights"]]
-
-    def restore(self, params: Params, leaves: Sequence[Any]) -> Params:
-        """The arrays by name."""
-        return dict(zip(("kept", "weights"), map(np.asarray, leaves), strict=True))
-
-    def trained(self, model: Network, delta: Params) -> list[Any]:
-        """The updates of each parameter of the module that is trained."""
-        rows, found, at = delta["weights"], [], 0
-        for shape in self.live.shapes:
-            size = int(np.prod(shape))
-            found.append(rows[:, at : at + size].reshape(len(rows), *shape))
-            at += size
-        return found
-
-    def distances(self, delta: Params, weights: Any) -> Any:
-        """Squared distance of every update to the weighted mean."""
-        rows = delta["weights"]
-        mean = _total(rows, weights)
-        return np.array([np.square(row - mean).sum(dtype=np.float64) for row in rows])
 
     # ---- training
 
@@ -282,11 +228,11 @@ class Loop:
     def embed(self, model: Network, sent: Params, delta: Params, noise: Any) -> Any:
         """Mean outputs of each local model on the noise."""
         x, found = arranged(self._tensor(noise)), []
-        for row in _each(delta, several=True):
+        for row in each_of(delta, several=True):
             with on_its_own(self.device), torch.no_grad():
                 self.load({name: sent[name] + row[name] for name in sent})
                 self.live.module.eval()
-                found.append(self.live.module(x).mean(dim=0).cpu().numpy())
+                found.append(self.live.module(x).mean(dim=0).flatten().cpu().numpy())
         return np.stack(found)
 
     def validation_losses(
@@ -295,15 +241,6 @@ class Loop:
         """Mean loss on these test examples of the model sent plus each weighted sum of the updates."""
         tensors, found = place(dataset, "test", self.device), []
         for row in np.asarray(weights).reshape(-1, np.shape(weights)[-1]):
-            moved = {name: sent[name] + _total(delta[name], row) for name in sent}
+            moved = {name: sent[name] + total(delta[name], row) for name in sent}
             found.append(self.scores(moved, tensors, index)[0].mean())
         return np.array(found)
-
-
-def _total(rows: Any, weights: Any) -> Any:
-    """The weighted sum of the rows, one after another; those of weight 0 may hold anything, NaN too."""
-    found = np.zeros(rows.shape[1], rows.dtype)
-    with np.errstate(invalid="ignore", over="ignore"):
-        for r in np.flatnonzero(np.asarray(weights) > 0):
-            found += rows.dtype.type(weights[r]) * rows[r]
-    return found

@@ -76,12 +76,18 @@ class Network:
                 f"the model {self.name!r}: forward returns {type(outputs).__name__}, but must return a tensor of "
                 "outputs"
             )
-        wanted, found = (2, dataset.classes or 1), tuple(outputs.shape)
-        if self._own is None and found != wanted and not (not dataset.classes and found == (2,)):
-            says = f"{dataset.classes} labels" if dataset.classes else "one target"
+        wanted, found = (2, *dataset.outputs), tuple(outputs.shape)
+        if self._own is None and found != wanted and not (wanted == (2, 1) and not dataset.classes and found == (2,)):
+            fix = f"make it with {wanted[1]} outputs" if len(wanted) == 2 else "or give a loss of your own (loss=)"
             raise SettingError(
-                f"the model {self.name!r} gives outputs of shape {found} for 2 inputs, but {dataset.name} has {says}: "
-                f"it must give {wanted}; make it with {wanted[1]} outputs"
+                f"the model {self.name!r} gives outputs of shape {found} for 2 inputs, but {dataset.name} has "
+                f"{dataset.says}: it must give {wanted}; {fix}"
+            )
+        if self._own is not None and dataset.classes and found[:-1] != wanted[:-1]:
+            raise SettingError(
+                f"the model {self.name!r} gives outputs of shape {found} for 2 inputs, but {dataset.name} has "
+                f"{dataset.says}: for the accuracy it must give {(*wanted[:-1], 'any')}; give "
+                "targets as floating-point numbers if they are no labels"
             )
         if not bool(torch.isfinite(outputs).all()):
             raise SettingError(

@@ -9,11 +9,11 @@ from fedpick._support.text import make
 from fedpick.core.errors import MissingError, SettingError
 from fedpick.data.federated import Dataset
 from fedpick.learn.backend import LocalSGD
+from fedpick.learn.servers import SERVERS
 from fedpick.learn.setup import Factory, Setup
 from fedpick.learn.torch import check_version
 from fedpick.learn.torch.loop import Loop
 from fedpick.learn.torch.network import Network
-from fedpick.learn.torch.servers import SERVERS
 
 __all__ = ["set_up_torch"]
 
@@ -27,7 +27,7 @@ def set_up_torch(factory: Factory, dataset: Dataset, local: LocalSGD, server: An
     if server is not None and not hasattr(server, "move"):
         raise SettingError(
             f"Trainer: server = {server!r:.60}, but a PyTorch model takes a text such as 'fedadam(lr=0.01)' or one of "
-            "fedpick.learn.torch.servers"
+            "fedpick.learn.servers"
         )
     if loss is not None and not callable(loss):
         raise SettingError(
