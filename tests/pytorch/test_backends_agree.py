@@ -113,7 +113,10 @@ def test_all_reports_are_equal(double: None) -> None:
     np.testing.assert_allclose(one.loss, other.loss, rtol=1e-6)
 
 
-@pytest.mark.parametrize("text", ["fedavgm(lr=0.7, momentum=0.8)", "fedadam(lr=0.1, eps=0.01)", "fedyogi(lr=0.1)"])
+TEXTS = "fedavgm(lr=0.7, momentum=0.8)", "fedadam(lr=0.1, eps=0.01)", "fedyogi(lr=0.1)", "fedadagrad(lr=0.1, eps=0.01)"
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_servers_are_those_of_optax(text: str) -> None:
     """Ten steps of a vector with zeros, small and large entries."""
     ours, theirs = (make(text, "server", each, values={}, example="") for each in (servers.SERVERS, SERVERS))

@@ -25,7 +25,8 @@ def usable(updates: Updates) -> tuple[Ints, Ints]:
 def weighed(backend: Backend, updates: Updates, weights: Floats) -> tuple[Any, Any]:
     """(all rows of the updates, the weight of each: 0 for rows that are of no chosen client)."""
     delta, at, slots = updates.payload
-    rows = np.zeros(len(backend.leaves(delta)[0]), np.float32)
+    first = backend.leaves(delta)[0]
+    rows = np.zeros(len(first), _kind(first))
     rows[slots] = weights[at]
     return delta, rows
 
@@ -102,7 +103,7 @@ def join_late(
     weights[mine] = late["base"] * late_weights(late["now"] - late["round"], apart, beta)
     divided = np.full(len(weights), relative)
     divided[mine] = late["relative"]
-    return every, weigh(weights, divided).astype(np.float32)
+    return every, weigh(weights, divided).astype(_kind(came[0]))
 
 
 def restored(backend: Backend, params: Any, rows: Mapping[str, Any], weights: Floats, sent: Any) -> tuple[Any, Any]:
@@ -123,4 +124,9 @@ def restored(backend: Backend, params: Any, rows: Mapping[str, Any], weights: Fl
         if sent is not None:
             each = each + (np.asarray(backend.leaves(sent)[i]) - np.asarray(leaf))
         found.append(np.concatenate([each, np.zeros((spare, *each.shape[1:]), each.dtype)]))
-    return backend.restore(params, found), np.concatenate([weights, np.zeros(spare)]).astype(np.float32)
+    return backend.restore(params, found), np.concatenate([weights, np.zeros(spare)]).astype(_kind(found[0]))
+
+
+def _kind(leaf: Any) -> Any:
+    """The type of weights of such updates: as precise as they are, and at least float32."""
+    return np.float64 if leaf.dtype == np.float64 else np.float32

@@ -14,7 +14,7 @@ from fedpick.store.manifest import read_manifest
 __all__ = ["repeat_command"]
 
 # The options of `fedpick compare` for the settings of [train].
-_OPTIONS = {name: f"--{name}" for name in ("model", "lr", "batch", "server", "precision", "trainer")}
+_OPTIONS = {name: f"--{name}" for name in ("model", "lr", "batch", "prox", "server", "precision", "trainer")}
 
 
 def repeat_command(groups: Sequence[Group]) -> str | None:
