@@ -93,6 +93,9 @@ def compare(
         ),
     ] = None,
     batch: Annotated[int | None, count(help="Examples per local step (default: depends on the data).")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="fedavg (default), scaffold, 'feddyn(alpha=0.01)' or fednova.")
+    ] = None,
     prox: Annotated[float | None, typer.Option(help="FedProx's mu (default: 0, which is FedAvg).")] = None,
     server: Annotated[
         str | None,
@@ -137,7 +140,7 @@ def compare(
         "pace": pace,
     }
     training: dict[str, Any] = {"model": model, "lr": _rate(lr), "batch": batch, "prox": prox, "server": server}
-    training |= {"precision": precision, "trainer": trainer}
+    training |= {"algorithm": algorithm, "precision": precision, "trainer": trainer}
     experiment = files.experiment_from(
         file,
         {key: value for key, value in {**runs, "pace": pace, "data": data}.items() if value},

@@ -67,6 +67,7 @@ class Backend(Protocol):
     """How and where the clients of a trainer train: `fedpick.learn.jax.forms` with JAX, `fedpick.learn.torch.loop`."""
 
     devices: int  # that a cohort is dealt out to
+    still: tuple[int, ...]  # of `leaves`: positions of arrays that no gradient moves
 
     @property
     def kind(self) -> str:
@@ -86,7 +87,14 @@ class Backend(Protocol):
         ...
 
     def train(
-        self, model: Any, local: LocalSGD, examples: Any, sent: Params, batches: Batches, owner: Any = None
+        self,
+        model: Any,
+        local: LocalSGD,
+        examples: Any,
+        sent: Params,
+        batches: Batches,
+        owner: Any = None,
+        added: Params | None = None,
     ) -> LocalResults:
         """Train a cohort of C clients.
 
@@ -97,6 +105,7 @@ class Backend(Protocol):
             sent: the parameters that they start from; with an `owner`, of several models, stacked along the first axis.
             batches: what each client sees.
             owner: (C) which of the stacked models each client starts from; None: there is one.
+            added: (C, ...) what is added to every gradient of a client; None: nothing.
         """
         ...
 

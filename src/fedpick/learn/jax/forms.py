@@ -126,6 +126,7 @@ def _add(models: Sequence[Params], delta: Params, weights: Any) -> Sequence[Para
 class Scan:
     """Clients one after another on each device: for CPUs."""
 
+    still: tuple[int, ...] = ()
     train: "staticmethod[..., LocalResults]" = staticmethod(cohort.one_by_one)
     rows = staticmethod(_rows)
     add = staticmethod(_add)

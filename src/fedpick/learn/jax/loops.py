@@ -204,6 +204,7 @@ def train_clients(
     momentum: Any,
     decay: Any,
     prox: Any,
+    more: Singles,
     after: Singles,
     loss: Singles,
     bits: NDArray[np.int32],
@@ -266,6 +267,9 @@ def train_clients(
                         for d in range(inputs):
                             off = w[layer, k, d] - sent[own, layer, k, d]
                             g[layer, k, d] += decay * w[layer, k, d] + prox * off
+                    if len(more):
+                        for d in range(inputs):
+                            g[layer, k, d] += more[c, layer, k, d]
                     if momentum:
                         for d in range(inputs):
                             g[layer, k, d] += momentum * v[layer, k, d]
