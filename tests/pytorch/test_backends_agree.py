@@ -82,6 +82,9 @@ POLICIES = {
     "late": (lambda: fp.REFL(3), {"late": 2}),
     "server": (lambda: fp.Uniform(3), {"server": "fedadam(lr=0.1)", "aggregation": "mean"}),
     "memory": (lambda: fp.Uniform(3), {"aggregation": "fedau", "server": "fedavgm(lr=0.7)"}),
+    "scaffold": (lambda: fp.Uniform(3), {"algorithm": "scaffold", "aggregation": "mean"}),
+    "feddyn": (lambda: fp.OverSelect(fp.Uniform(2), 1.5), {"algorithm": "feddyn(alpha=0.3)", "momentum": 0.5}),
+    "fednova": (lambda: fp.Uniform(3), {"algorithm": "fednova", "momentum": 0.5, "prox": 0.1}),
     "metrics": (lambda: fp.Uniform(3), {"server": "fedyogi(lr=0.02)", "metrics": ("macro_f1", "auroc", "perplexity")}),
 }
 
