@@ -418,6 +418,7 @@ def test_a_missing_extra_is_one_line(tmp_path, missing, arguments, says):
         (["compare", "-p", "uniform", "-d", "digits", "--model", "mlp(outputs=7)"], "must give (2, 10)"),
         (["compare", "-p", "uniform", "-d", "digits", "--lr", "0"], "lr = 0.0, but must be > 0"),
         (["compare", "-p", "uniform", "-d", "digits", "--lr", "fast"], "unknown learning rate 'fast'"),
+        (["compare", "-p", "uniform", "-d", "digits", "--algorithm", "scafold"], "did you mean 'scaffold'?"),
         (["compare", "-p", "uniform", "-d", "digits", "--prox", "-1"], "prox = -1.0, but must be >= 0"),
         (["run", "none.toml"], "none.toml: there is no such file"),
         (["run", "bad.toml"], "unknown setting 'polciy'; did you mean 'policy'?"),

@@ -309,7 +309,7 @@ class Trainer(Evaluation):
         return self.aggregation == "mean" or choice.normalise
 
     def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates, delayed: Any = None) -> Any:
-        """The next model, from the clients that are DONE.
+        """The next model, from the clients that are DONE; do not use the old one again, whose rows it may write into.
 
         Args:
             model: before the round.

@@ -125,7 +125,7 @@ def train(
     after, loss = before.copy(), np.zeros(len(steps), np.float32)
     rates = (np.float32(rate) for rate in (local.momentum, local.weight_decay, local.prox))
     seen = rows.x, rows.y, rows.labels, units, packed, owner, index, count, steps, lr
-    more = np.zeros((0, 1, 1, 1), np.float32) if added is None else _pack(added, True)[1]
+    more = None if added is None else _pack(added, True)[1]
     how: tuple[Any, ...] = *seen, *rates, more, after, loss
 
     def of(these: Ints) -> None:
