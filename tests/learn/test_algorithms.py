@@ -147,7 +147,12 @@ def played(run: fp.Run, until: int) -> tuple[list[Any], Any]:
     return list(run.rounds(until)), start
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+QUICK = ("fedprox", "fedadagrad")  # the others' single steps are in test_aggregation.py
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in SETTINGS]
+)
 def test_rounds_are_those_of_the_twin(name: str, double: None) -> None:
     settings, move = SETTINGS[name]
     run = run_of(**settings)
@@ -156,7 +161,7 @@ def test_rounds_are_those_of_the_twin(name: str, double: None) -> None:
     np.testing.assert_allclose(flat(run.state.model["params"]), rounds_by_hand(run, records, start, move()), atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["momentum", "fedadagrad"])
+@pytest.mark.parametrize("name", [pytest.param("momentum", marks=pytest.mark.slow), "fedadagrad"])
 def test_without_rounds_too(name: str, double: None) -> None:
     settings, move = SETTINGS[name]
     run = run_of(pace=fp.Buffered(4, size=2, timeout=60.0), **settings)

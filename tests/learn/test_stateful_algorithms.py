@@ -131,7 +131,12 @@ CASES: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+QUICK = ("scaffold", "feddyn by size", "fednova with momentum")
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in CASES]
+)
 def test_rounds_are_those_of_the_paper(name: str, double: None) -> None:
     """Every fourth client fails; float64, so that what differs is no rounding."""
     how, paper, given = CASES[name]
@@ -142,8 +147,8 @@ def test_rounds_are_those_of_the_paper(name: str, double: None) -> None:
     np.testing.assert_allclose(flat(run.state.model["params"]), by_hand(run, records, start, paper, **given), atol=1e-9)
 
 
-@pytest.mark.parametrize("form", ["vmap", "loop", "gpu"])
-@pytest.mark.parametrize("name", ["scaffold", "feddyn by size"])
+@pytest.mark.parametrize("form", [pytest.param("vmap", marks=pytest.mark.slow), "loop", "gpu"])
+@pytest.mark.parametrize("name", ["scaffold", pytest.param("feddyn by size", marks=pytest.mark.slow)])
 def test_in_every_form(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32; a GPU takes the form "vmap", and plain SGD there is another one."""
     how, paper, given = CASES[name]
@@ -157,6 +162,7 @@ def test_in_every_form(name: str, form: str, monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_allclose(flat(run.state.model["params"]), found, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_cohort_dealt_out_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for worth in (10**12, 0):
@@ -191,6 +197,7 @@ def test_the_length_of_a_path(steps: list[int], momentum: float, prox: float, lr
     np.testing.assert_allclose(found, [sum(share(s, n) for s in range(n)) for n in steps], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_with_equal_work_fednova_is_fedavg_and_with_unequal_work_it_is_not(double: None) -> None:
     same, other = {"epochs": (1,)}, {"epochs": (1, 5)}
     for place, equal in ((same, True), (other, False)):
