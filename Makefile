@@ -12,7 +12,7 @@ OURSELVES := $(INSTALL) --no-build-isolation --editable .
 PAPERS := $(INSTALL) --no-build-isolation --editable ./papers
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup setup-demo demo test test-slow test-flower test-torch test-all fuzz mutants coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge policies docs house figures lock clean
+.PHONY: audit help setup setup-demo demo test test-slow test-flower test-torch test-all fuzz mutants coverage lint format bench bench-select bench-world bench-flower bench-train bench-demo bench-capture bench-algorithms bench-clone soak bench-gpu bench-compare-gpu bench-convolutions studies judge policies docs house figures lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## ?/  make \1\t/' | expand -t 22
@@ -152,6 +152,9 @@ bench-demo: $(READY)  ## measure a comparison of six policies from the command t
 
 bench-capture: $(READY)  ## measure what false reports gain under each policy, into docs/trust.md (15 minutes of one core)
 	$(BIN)/python benchmarks/bench_capture.py
+
+bench-algorithms: $(READY)  ## measure rounds to a level of FedAvg, FedProx, SCAFFOLD and FedDyn (two minutes of one core)
+	$(BIN)/python benchmarks/bench_algorithms.py
 
 bench-clone: $(READY)  ## measure what a stranger waits for: setting up, demo and tests in a fresh clone; writes the README's lines
 	$(BIN)/python benchmarks/bench_clone.py --test --readme

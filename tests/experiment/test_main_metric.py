@@ -55,11 +55,15 @@ def test_compare_measures_it(tmp_path, monkeypatch):
     )
     given = ["compare", "-p", "uniform", "-d", "synthetic(1, 1)", "-w", "ideal", "-k", "10", "-m", "3", "-t", "10"]
     given += ["-s", "1", "--batch", "7", "--server", "fedadam(lr=0.01)", "--executor", "serial", "-o", "out"]
+    given += ["--lr", "halving(0.1, every=5)", "--prox", "0.1", "--algorithm", "fednova"]
     result = CliRunner().invoke(app, [*given, "--metric", "macro_f1", "--target", "macro_f1=0.01"])
     assert result.exit_code == 0, result.output
     found = fp.load("out")
     assert found.data()["rows"][0]["metric"] == "accuracy"  # of a report, unless it is told
-    assert found.runs[0].train == "batch=7, metrics='macro_f1', server='fedadam(lr=0.01)'"
+    assert found.runs[0].train == (
+        "algorithm='fednova', batch=7, lr='halving(0.1, every=5)', metrics='macro_f1', prox=0.1, "
+        "server='fedadam(lr=0.01)'"
+    )
     assert 0 < found.frame()["macro_f1"][0] < 1
     row = json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]
     assert (row["metric"], row["target_metric"], row["target"]) == ("macro_f1", "macro_f1", 0.01)

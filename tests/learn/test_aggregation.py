@@ -287,10 +287,17 @@ def yogi(g: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
     return 0.5 * (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-2)
 
 
+def adagrad(g: np.ndarray, state: dict[str, Any], t: int) -> np.ndarray:
+    """Algorithm 2 of Reddi et al. with beta_1 = 0; v_{-1} = tau^2, the least that they allow."""
+    v = state["v"] = state.get("v", 1e-2**2) + g**2
+    return 0.5 * g / (np.sqrt(v) + 1e-2)
+
+
 SERVERS = {
     "fedavgm(lr=0.5, momentum=0.7)": momentum,
     "fedadam(lr=0.5, b1=0.8, b2=0.95, eps=0.01)": adam,
     "fedyogi(lr=0.5, b1=0.8, b2=0.95, eps=0.01)": yogi,
+    "fedadagrad(lr=0.5, eps=0.01)": adagrad,
 }
 
 
@@ -314,6 +321,7 @@ DEFAULTS = {
     "fedavgm": "fedavgm(lr=1.0, momentum=0.9)",
     "fedadam": "fedadam(lr=0.01, b1=0.9, b2=0.99, eps=0.001)",
     "fedyogi": "fedyogi(lr=0.01, b1=0.9, b2=0.99, eps=0.001)",
+    "fedadagrad": "fedadagrad(lr=0.01, eps=0.001)",
 }
 
 

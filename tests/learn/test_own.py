@@ -218,6 +218,10 @@ def test_what_the_users_code_raises_is_one_sentence_with_its_place() -> None:
         ({"model": "logistic"}, "Softmax: model = 'logistic', but it trains as its fit says; leave model out"),
         ({"form": "vmap"}, "Softmax: form = 'vmap', but it trains as its fit says"),
         ({"precision": "bfloat16"}, "Softmax: precision = 'bfloat16', but weights are 'float32' or 'float64'"),
+        (
+            {"algorithm": "scaffold"},
+            "Softmax: algorithm = 'scaffold' changes every gradient of a client, but the gradients",
+        ),
         ({"server": 3}, r"Softmax: server = 3, but must be a text such as 'fedadam\(lr=0.01\)'"),
     ],
 )

@@ -183,8 +183,9 @@ def train(
     epochs: Sequence[int],
     round: int,
     rng: np.random.Generator,
+    more: Callable[[int], Any] | None = None,
 ) -> dict[int, Client]:
-    """What each client at a used place of the cohort gives back, by its place."""
+    """What each client at a used place of the cohort gives back, by its place; `more` is added to its gradients."""
     places = [place for place in range(len(ids)) if used[place]]
     work = {
         place: batches(trainer.data, ids[place], epochs[place], trainer.batch, trainer.steps, rng.random)
@@ -192,10 +193,15 @@ def train(
     }
     keys = {place: jnp.asarray(rng.integers(0, 2**32, 2, dtype=np.uint32)) for place in places}
     lr = trainer.lr(round) if callable(trainer.lr) else trainer.lr
-    return {place: _client(trainer, network, double(params), work[place], keys[place], lr) for place in places}
+    extra = {place: None if more is None else more(int(ids[place])) for place in places}
+    return {
+        place: _client(trainer, network, double(params), work[place], keys[place], lr, extra[place]) for place in places
+    }
 
 
-def _client(trainer: Any, network: Network, sent: Any, work: list[list[int]], key: Any, lr: float) -> Client:
+def _client(
+    trainer: Any, network: Network, sent: Any, work: list[list[int]], key: Any, lr: float, more: Any = None
+) -> Client:
     dataset = trainer.data.dataset
     weights = sent
     velocity = jax.tree.map(np.zeros_like, sent)
@@ -207,6 +213,8 @@ def _client(trainer: Any, network: Network, sent: Any, work: list[list[int]], ke
         gradient = jax.tree.map(
             lambda g, w, old: g + trainer.weight_decay * w + trainer.prox * (w - old), gradient, weights, sent
         )
+        if more is not None:
+            gradient = jax.tree.map(np.add, gradient, more)
         velocity = jax.tree.map(lambda v, g: trainer.momentum * v + g, velocity, gradient)
         weights = jax.tree.map(lambda w, v: w - lr * v, weights, velocity)
     delta = jax.tree.map(lambda w, old: w - old, weights, sent)

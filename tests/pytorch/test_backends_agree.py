@@ -81,6 +81,9 @@ POLICIES = {
     "late": (lambda: fp.REFL(3), {"late": 2}),
     "server": (lambda: fp.Uniform(3), {"server": "fedadam(lr=0.1)", "aggregation": "mean"}),
     "memory": (lambda: fp.Uniform(3), {"aggregation": "fedau", "server": "fedavgm(lr=0.7)"}),
+    "scaffold": (lambda: fp.Uniform(3), {"algorithm": "scaffold", "aggregation": "mean"}),
+    "feddyn": (lambda: fp.OverSelect(fp.Uniform(2), 1.5), {"algorithm": "feddyn(alpha=0.3)", "momentum": 0.5}),
+    "fednova": (lambda: fp.Uniform(3), {"algorithm": "fednova", "momentum": 0.5, "prox": 0.1}),
     "metrics": (lambda: fp.Uniform(3), {"server": "fedyogi(lr=0.02)", "metrics": ("macro_f1", "auroc", "perplexity")}),
 }
 
@@ -112,7 +115,10 @@ def test_all_reports_are_equal(double: None) -> None:
     np.testing.assert_allclose(one.loss, other.loss, rtol=1e-6)
 
 
-@pytest.mark.parametrize("text", ["fedavgm(lr=0.7, momentum=0.8)", "fedadam(lr=0.1, eps=0.01)", "fedyogi(lr=0.1)"])
+TEXTS = "fedavgm(lr=0.7, momentum=0.8)", "fedadam(lr=0.1, eps=0.01)", "fedyogi(lr=0.1)", "fedadagrad(lr=0.1, eps=0.01)"
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_servers_are_those_of_optax(text: str) -> None:
     """Ten steps of a vector with zeros, small and large entries."""
     ours, theirs = (make(text, "server", each, values={}, example="") for each in (servers.SERVERS, SERVERS))

@@ -117,6 +117,26 @@ def test_buffers_are_moved_by_the_mean_and_are_no_part_of_norms() -> None:
     assert int(trainer.module(after).norm.num_batches_tracked) == 0  # whole numbers stay with the client
 
 
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn(alpha=0.5)"])
+def test_algorithms_with_states_leave_buffers_to_the_mean(algorithm: str) -> None:
+    """Also twice in a row, when clients have a state."""
+    trainer = trainer_of("floats", Norm, algorithm=algorithm)
+    model = trainer.init(1)
+    ids, status = np.arange(3), np.full(3, fp.Status.DONE)
+    shares = trainer.data.sizes[ids] / trainer.data.sizes[ids].sum()
+    for round in (1, 2):
+        rng = fp.rng.stream(1, round, "train")
+        updates = trainer.train(model, ids, np.ones(3, np.bool_), np.ones(3), round, rng)
+        before = model["params"]["kept"]
+        model = trainer.aggregate(model, fp.Choice(ids), fp.Outcome(status, np.ones(3), updates.loss), updates)
+        expected = before + shares @ deltas(updates, "kept")[:3]
+        np.testing.assert_allclose(model["params"]["kept"], expected, rtol=1e-5, atol=1e-6)
+    kept, rows = model["algorithm"]["clients"]
+    assert kept.shape == (len(trainer.data), 0)
+    assert (rows[3:] == 0).all()
+    assert (rows[:3] != 0).any(axis=1).all()
+
+
 def test_variances_stay_positive_under_weights_that_add_up_to_more_than_one() -> None:
     trainer = trainer_of("floats", Norm)
     model = trainer.init(1)

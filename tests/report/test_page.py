@@ -294,7 +294,11 @@ def test_the_verdict_of_one_seed_promises_nothing(tmp_path):
 
 def test_the_command_makes_the_same_runs(tmp_path):
     configs = {
-        "options": {"world": WORLD, "data": {"name": "digits", "partition": "iid"}, "train": {"lr": 0.1}},
+        "options": {
+            "world": WORLD,
+            "data": {"name": "digits", "partition": "iid"},
+            "train": {"lr": 0.1, "algorithm": "feddyn(alpha=0.1)"},
+        },
         "none": {"world": {"name": "volatile"}},
         "file": {
             "world": {**WORLD, "deadline": 9.0, "availability": "bernoulli(p=0.8)"},

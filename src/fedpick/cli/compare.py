@@ -87,11 +87,22 @@ def compare(
         ),
     ] = None,
     lr: Annotated[
-        float | None, typer.Option(help="Learning rate of the clients (default: depends on the data).")
+        str | None,
+        typer.Option(
+            help="Learning rate of the clients: 0.1, or 'halving(0.1, every=100)' (default: depends on the data)."
+        ),
     ] = None,
     batch: Annotated[int | None, count(help="Examples per local step (default: depends on the data).")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="fedavg (default), scaffold, 'feddyn(alpha=0.01)' or fednova.")
+    ] = None,
+    prox: Annotated[float | None, typer.Option(help="FedProx's mu (default: 0, which is FedAvg).")] = None,
     server: Annotated[
-        str | None, typer.Option(help="The server's optimiser, for example 'fedadam(lr=0.01)' (default: the mean).")
+        str | None,
+        typer.Option(
+            help="The server's optimiser: 'fedavgm(lr=1.0, momentum=0.9)', 'fedadam(lr=0.01)', fedyogi or fedadagrad "
+            "(default: the mean update is added)."
+        ),
     ] = None,
     precision: Annotated[str | None, typer.Option(help="float32 (default), bfloat16 or float64.")] = None,
     trainer: Annotated[
@@ -128,7 +139,8 @@ def compare(
         "seeds": seeds,
         "pace": pace,
     }
-    training = {"model": model, "lr": lr, "batch": batch, "server": server, "precision": precision, "trainer": trainer}
+    training: dict[str, Any] = {"model": model, "lr": _rate(lr), "batch": batch, "prox": prox, "server": server}
+    training |= {"algorithm": algorithm, "precision": precision, "trainer": trainer}
     experiment = files.experiment_from(
         file,
         {key: value for key, value in {**runs, "pace": pace, "data": data}.items() if value},
@@ -149,6 +161,14 @@ def make_and_show(experiment: Experiment, folder: Path, **how: Any) -> None:
     console.out.print(results.table())
     made, missed = write(results, folder, "results")
     console.written(folder, [*made, "runs/"], missed)
+
+
+def _rate(text: str | None) -> float | str | None:
+    """A learning rate: a number, or the text of a schedule."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _refuse_folders(file: Path | None, policies: list[str]) -> None:

@@ -68,6 +68,7 @@ class Backend(Protocol):
 
     devices: int  # that a cohort is dealt out to
     compiles: bool  # anew for batches of a new shape, so that they are padded to the largest that any client can need
+    still: tuple[int, ...]  # of `leaves`: positions of arrays that no gradient moves
 
     @property
     def kind(self) -> str:
@@ -87,7 +88,14 @@ class Backend(Protocol):
         ...
 
     def train(
-        self, model: Any, local: LocalSGD, examples: Any, sent: Params, batches: Batches, owner: Any = None
+        self,
+        model: Any,
+        local: LocalSGD,
+        examples: Any,
+        sent: Params,
+        batches: Batches,
+        owner: Any = None,
+        added: Params | None = None,
     ) -> LocalResults:
         """Train a cohort of C clients.
 
@@ -98,6 +106,7 @@ class Backend(Protocol):
             sent: the parameters that they start from; with an `owner`, of several models, stacked along the first axis.
             batches: what each client sees.
             owner: (C) which of the stacked models each client starts from; None: there is one.
+            added: (C, ...) what is added to every gradient of a client; None: nothing.
         """
         ...
 

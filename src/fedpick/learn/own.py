@@ -100,6 +100,11 @@ class OwnTrainer(Trainer):
         for key, value in given.items():
             if value is not None:
                 raise SettingError(f"{name}: {key} = {value!r:.60}, but it trains as its fit says; leave {key} out")
+        if self._algorithm.keeps:
+            raise SettingError(
+                f"{name}: algorithm = {self._algorithm.name!r} changes every gradient of a client, but the gradients of "
+                f"{name} are in its fit; use 'fedavg' or 'fednova', or write it into fit"
+            )
         if self.precision == "bfloat16":
             raise SettingError(f"{name}: precision = 'bfloat16', but weights are 'float32' or 'float64'")
         server = self.server
@@ -238,7 +243,14 @@ class Own(Vectors):
         return _Examples(self, dataset, part)
 
     def train(
-        self, model: Any, local: LocalSGD, examples: _Examples, sent: Params, batches: Batches, owner: Any = None
+        self,
+        model: Any,
+        local: LocalSGD,
+        examples: _Examples,
+        sent: Params,
+        batches: Batches,
+        owner: Any = None,
+        added: Params | None = None,
     ) -> LocalResults:
         """Train a cohort; see `fedpick.learn.backend.Backend.train`."""
         clients, starts = len(batches.steps), np.atleast_2d(sent["weights"])

@@ -1,4 +1,8 @@
-"""The updates of a cohort as a trainer holds them: a row for each client, and the positions of those that trained."""
+"""The updates of a cohort as a trainer holds them: a row for each client, and the positions of those that trained.
+
+A payload is (rows, positions in the cohort of those that trained, the row of each), and under algorithms that ask for
+it their local work (`fedpick.learn.algorithms.Work`).
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,15 +21,16 @@ ROWS = 8  # updates are padded to a multiple of this: a new shape is compiled an
 
 def usable(updates: Updates) -> tuple[Ints, Ints]:
     """(positions in the cohort, slots in the payload) of the updates that can be used."""
-    _, at, slots = updates.payload
+    _, at, slots = updates.payload[:3]
     good = possible(np.asarray(updates.loss)[at]) & (True if updates.valid is None else updates.valid[at])
     return at[good], slots[good]
 
 
 def weighed(backend: Backend, updates: Updates, weights: Floats) -> tuple[Any, Any]:
     """(all rows of the updates, the weight of each: 0 for rows that are of no chosen client)."""
-    delta, at, slots = updates.payload
-    rows = np.zeros(len(backend.leaves(delta)[0]), np.float32)
+    delta, at, slots = updates.payload[:3]
+    first = backend.leaves(delta)[0]
+    rows = np.zeros(len(first), _kind(first))
     rows[slots] = weights[at]
     return delta, rows
 
@@ -50,14 +55,16 @@ def part(updates: Updates, positions: Ints) -> Updates:
     """The updates of some of a cohort, in this order."""
     if updates.payload is None:  # nobody trained
         return Updates(updates.loss[positions])
-    delta, at, slots = updates.payload
-    slot_of = np.full(len(updates.loss), -1, dtype=np.int64)
-    slot_of[at] = slots
-    wanted = slot_of[positions]
+    delta, at, slots, *work = updates.payload
+    place = np.full(len(updates.loss), -1, dtype=np.int64)
+    place[at] = np.arange(len(at))
+    wanted = place[positions]
     trained = np.flatnonzero(wanted >= 0)
+    mine = wanted[trained]
     reports = {name: np.asarray(values)[positions] for name, values in updates.reports.items()}
     valid = None if updates.valid is None else updates.valid[positions]
-    return Updates(updates.loss[positions], reports, (delta, trained, wanted[trained]), valid)
+    rest = (type(each)(*(values[mine] for values in each)) for each in work)
+    return Updates(updates.loss[positions], reports, (delta, trained, slots[mine], *rest), valid)
 
 
 def join_late(
@@ -86,7 +93,7 @@ def join_late(
     came = [late[f"delta/{i}"] for i in range(len(backend.leaves(params)))]
     at, slots = np.empty(0, np.int64), np.empty(0, np.int64)
     if updates.payload is not None:
-        delta, at, slots = updates.payload
+        delta, at, slots = updates.payload[:3]
         came = [np.concatenate([np.asarray(a), b]) for a, b in zip(backend.leaves(delta), came, strict=True)]
     first = len(came[0]) - count
     spare = -len(came[0]) % ROWS
@@ -102,7 +109,7 @@ def join_late(
     weights[mine] = late["base"] * late_weights(late["now"] - late["round"], apart, beta)
     divided = np.full(len(weights), relative)
     divided[mine] = late["relative"]
-    return every, weigh(weights, divided).astype(np.float32)
+    return every, weigh(weights, divided).astype(_kind(came[0]))
 
 
 def restored(backend: Backend, params: Any, rows: Mapping[str, Any], weights: Floats, sent: Any) -> tuple[Any, Any]:
@@ -123,4 +130,9 @@ def restored(backend: Backend, params: Any, rows: Mapping[str, Any], weights: Fl
         if sent is not None:
             each = each + (np.asarray(backend.leaves(sent)[i]) - np.asarray(leaf))
         found.append(np.concatenate([each, np.zeros((spare, *each.shape[1:]), each.dtype)]))
-    return backend.restore(params, found), np.concatenate([weights, np.zeros(spare)]).astype(np.float32)
+    return backend.restore(params, found), np.concatenate([weights, np.zeros(spare)]).astype(_kind(found[0]))
+
+
+def _kind(leaf: Any) -> Any:
+    """The type of weights of such updates: as precise as they are, and at least float32."""
+    return np.float64 if leaf.dtype == np.float64 else np.float32

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedpick._support.text import Makers
 
-__all__ = ["SERVERS", "FedAdam", "FedAvgM", "FedYogi", "Server"]
+__all__ = ["SERVERS", "FedAdagrad", "FedAdam", "FedAvgM", "FedYogi", "Server"]
 
 
 class Server(Protocol):
@@ -76,4 +76,21 @@ class FedYogi(FedAdam):
         return second - (1.0 - self.b2) * np.sign(second - square) * square
 
 
-SERVERS: Makers = {"fedavgm": FedAvgM, "fedadam": FedAdam, "fedyogi": FedYogi}
+@dataclass(frozen=True)
+class FedAdagrad:
+    """FedAdagrad (Reddi et al. 2021), see `fedpick.learn.jax.forms.fedadagrad`."""
+
+    lr: float = 0.01
+    eps: float = 1e-3
+
+    def init(self, weights: Any) -> list[Any]:
+        """The sum of squares, which begins at eps^2."""
+        return [np.full_like(weights, self.eps**2)]
+
+    def move(self, weights: Any, state: list[Any], step: Any) -> tuple[Any, list[Any]]:
+        """A step over the root of the sum."""
+        total = state[0] + np.square(step)
+        return weights + self.lr * step / (np.sqrt(total) + self.eps), [total]
+
+
+SERVERS: Makers = {"fedavgm": FedAvgM, "fedadam": FedAdam, "fedyogi": FedYogi, "fedadagrad": FedAdagrad}

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from fedpick._support.text import make
 from fedpick.core.errors import ContractError, SettingError, require, unknown_name
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
 from fedpick.data.objects import divided
 from fedpick.engine.stream import Job, TaskCall
 from fedpick.engine.weights import bases
-from fedpick.learn import batches, payload
+from fedpick.learn import algorithms, batches, payload
 from fedpick.learn.aggregation import AGGREGATIONS, Memory
+from fedpick.learn.algorithms import ALGORITHMS, Work
 from fedpick.learn.backend import LocalResults, LocalSGD, ModuleBackend
 from fedpick.learn.batches import Batches
 from fedpick.learn.evaluation import Evaluation, segment_means
@@ -67,6 +69,7 @@ class Trainer(Evaluation):
         optimizer: of the clients: "sgd", or of PyTorch also "adam" and "adamw".
         clip: of PyTorch: the longest gradient, longer ones are scaled down to it; None: any.
         place: of PyTorch: "cpu", or a GPU: "cuda", "cuda:1".
+        algorithm: "fedavg", "scaffold", "feddyn(alpha=0.01)" or "fednova"; see `fedpick.learn.algorithms`.
 
     >>> import fedpick as fp
     >>> federated = fp.data.Synthetic(1.0, 1.0)(num_clients=10, rng=fp.rng.stream(0, 0, "data"))
@@ -96,6 +99,7 @@ class Trainer(Evaluation):
     optimizer: str = "sgd"
     clip: float | None = None
     place: str = "cpu"
+    algorithm: str = "fedavg"
     _padded: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -106,10 +110,14 @@ class Trainer(Evaluation):
         if len(empty):
             raise ContractError(f"client {empty[0]} has no examples; leave such clients out of the partition")
         check_metrics(self.metrics, self.data.dataset)
-        self._local = LocalSGD(self.momentum, self.weight_decay, self.prox, self.precision, self.optimizer, self.clip)
+        self._algorithm = make(self.algorithm, "algorithm", ALGORITHMS, values={}, example="feddyn(alpha=0.01)")
+        local = LocalSGD(self.momentum, self.weight_decay, self.prox, self.precision, self.optimizer, self.clip)
+        self._algorithm.check(local, self.aggregation, self.server)
+        self._local = replace(local, prox=self.prox or self._algorithm.prox)
         made = self._set_up()
         self.model, self.backend, self.server, self.form = made.model, made.backend, made.server, made.form
         self._size = made.size
+        self._algorithm.fits(made.size, len(self.data), self.precision)
         check_reports(self.reports, self.model, made.shapes, self.data.dataset)
         self._rule = AGGREGATIONS[self.aggregation]
 
@@ -147,12 +155,24 @@ class Trainer(Evaluation):
 
     @property
     def megabytes(self) -> float:
-        """Size of one message that carries the model, in units of 1e6 bytes."""
-        return 4.0 * self._size / 1e6
+        """Size of one message to train or with an update, in units of 1e6 bytes."""
+        return 4.0 * self._size * self._algorithm.parts / 1e6
+
+    @property
+    def probe_load(self) -> float:
+        """What a probe carries, which is the model alone, of such a message."""
+        return 1.0 / self._algorithm.parts
+
+    @property
+    def rounds_only(self) -> str:
+        """Why it can use neither late updates nor do without rounds; "": it can."""
+        return str(self._algorithm.reason)
 
     def init(self, seed: int) -> Any:
-        """The model before the first round: parameters, the server's state, the aggregation's memory if it has one."""
-        return {**self.backend.init(self.model, self.server, seed), **_memory(self._rule.init(len(self.data)))}
+        """The model before the first round: parameters, the server's state, and what aggregation and algorithm keep."""
+        first = {**self.backend.init(self.model, self.server, seed), **_memory(self._rule.init(len(self.data)))}
+        state = self._algorithm.init(self.backend.leaves(first["params"]), len(self.data), self.backend.still)
+        return {**first, "algorithm": state} if state else first
 
     def module(self, model: Any) -> Any:
         """The PyTorch module with a model's weights, in evaluation mode: run.trainer.module(run.state.model)."""
@@ -177,9 +197,22 @@ class Trainer(Evaluation):
         at = np.flatnonzero(used)
         if not len(at):
             return Updates(np.full(len(ids), np.nan))
-        trained = self.train_all(model["params"], self.draw(ids, at, epochs, round, rng))
-        updates = self.updates(model["params"], trained, at, len(ids), np.arange(len(at)))
+        drawn = self.draw(ids, at, epochs, round, rng)
+        trained = self.train_all(model["params"], drawn, None, *self.added([(model, ids[at])], len(drawn.steps)))
+        updates = self.with_work(self.updates(model["params"], trained, at, len(ids), np.arange(len(at))), drawn)
         return self.with_reports(model["params"], updates, ids, at, round)
+
+    def added(self, those: Sequence[tuple[Any, Ints]], lanes: int) -> tuple[Any, ...]:
+        """(what is added to every gradient of these clients of some models, padded,); () for nothing."""
+        return algorithms.added(self.backend, self._algorithm, those, lanes)
+
+    def with_work(self, updates: Updates, drawn: Batches) -> Updates:
+        """The updates with the local work behind them, if the algorithm asks for it."""
+        if not self._algorithm.reason or updates.payload is None:
+            return updates
+        slots = updates.payload[2]
+        work = Work(drawn.steps[slots].astype(np.int64), drawn.lr[slots].astype(np.float64))
+        return replace(updates, payload=(*updates.payload, work))
 
     def longest(self, ids: Ints, at: Ints, epochs: Floats) -> int:
         """The most steps that one of these clients can take, or any client if a new number is compiled."""
@@ -211,9 +244,9 @@ class Trainer(Evaluation):
         batches.draw(self.data, ids[at], epochs[at].astype(np.int64), self.batch, self.steps, rng, drawn)
         drawn.keys[:] = rng.integers(0, 2**32, (len(at), 2), dtype=np.uint32)
 
-    def train_all(self, params: Any, drawn: Batches, owner: Any = None) -> LocalResults:
+    def train_all(self, params: Any, drawn: Batches, owner: Any = None, added: Any = None) -> LocalResults:
         """Train on what `draw` returned; with an `owner`, from several stacked models (see `Backend.train`)."""
-        return self.backend.train(self.model, self._local, self.placed(), params, drawn, owner)
+        return self.backend.train(self.model, self._local, self.placed(), params, drawn, owner, added)
 
     def updates(self, sent: Any, trained: LocalResults, at: Ints, chosen: int, slots: Ints) -> Updates:
         """Results in the order of the cohort: of `chosen` clients, those at positions `at` trained, in these slots."""
@@ -261,10 +294,15 @@ class Trainer(Evaluation):
         )
         return {**model, **self.backend.combine(self.server, model, delta, padded)}
 
-    def weights(self, model: Any, choice: Choice, outcome: Outcome) -> tuple[Floats, Memory]:
+    def weights(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates) -> tuple[Floats, Memory]:
         """Weight of each chosen client's update, 0 for clients that are not DONE; and the aggregation's next memory."""
         returned = np.asarray(outcome.status) == Status.DONE
-        return self._rule.apply(model.get("aggregation", {}), choice, returned, self.data.sizes)
+        found, memory = self._rule.apply(model.get("aggregation", {}), choice, returned, self.data.sizes)
+        if self._algorithm.reason and updates.payload is not None:
+            at, work = updates.payload[1], updates.payload[3]
+            found = found.copy()
+            found[at] = self._algorithm.weigh(found[at], work, self._local)
+        return found, memory
 
     def keep(self, choice: Choice, updates: Updates) -> tuple[Ints, dict[str, Any]]:
         """(positions of usable updates, arrays to keep of them, a row each), for `aggregate` in a later round."""
@@ -281,7 +319,7 @@ class Trainer(Evaluation):
         return self.aggregation == "mean" or choice.normalise
 
     def aggregate(self, model: Any, choice: Choice, outcome: Outcome, updates: Updates, delayed: Any = None) -> Any:
-        """The next model, from the clients that are DONE.
+        """The next model, from the clients that are DONE; do not use the old one again, whose rows it may write into.
 
         Args:
             model: before the round.
@@ -292,7 +330,7 @@ class Trainer(Evaluation):
                 was sent) and "now" (this round).
         """
         if delayed is None:
-            each, memory = self.weights(model, choice, outcome)
+            each, memory = self.weights(model, choice, outcome, updates)
             delta, weights = payload.weighed(self.backend, updates, each)
         else:
             memory, returned = model.get("aggregation", {}), np.asarray(outcome.status) == Status.DONE
@@ -300,7 +338,15 @@ class Trainer(Evaluation):
             delta, weights = payload.join_late(
                 self.backend, model["params"], updates, base, returned, relative, delayed, beta
             )
-        return {**self.backend.combine(self.server, model, delta, weights), **_memory(memory)}
+        after = {**self.backend.combine(self.server, model, delta, weights), **_memory(memory)}
+        if not self._algorithm.keeps:
+            return after
+        rows, at, slots, work = updates.payload
+        used = np.asarray(outcome.status)[at] == Status.DONE
+        mine, did = choice.ids[at[used]], Work(work.steps[used], work.lr[used])
+        those = mine, rows, slots[used], did
+        sizes: Any = np.ones(len(self.data)) if self.aggregation == "mean" else self.data.sizes
+        return algorithms.learnt(self.backend, self._algorithm, model, after, those, sizes[mine] / sizes.sum())
 
 
 def _memory(memory: Memory) -> dict[str, Memory]:

@@ -35,6 +35,7 @@ class Vectors:
     """The part of a backend that adds, moves and compares."""
 
     compiles = False
+    still: tuple[int, ...] = (0,)  # the kept numbers
     shapes: list[tuple[int, ...]]  # of what is trained
 
     def combine(self, server: Any, model: dict[str, Any], delta: Params, weights: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from fedpick.core.types import Choice, Floats, Ints, Outcome, Updates
 from fedpick.engine.stream import Job
 
 __all__ = [
-    *("AccuracyTrainer", "DataTrainer", "DirectedTrainer", "LateTrainer", "PlacedTrainer", "ReportingTrainer"),
-    *("ScoringTrainer", "SizedTrainer", "StreamTrainer", "TwoPhaseTrainer"),
+    *("AccuracyTrainer", "DataTrainer", "DirectedTrainer", "LateTrainer", "PlacedTrainer", "ProbedTrainer"),
+    *("ReportingTrainer", "RoundsTrainer", "ScoringTrainer", "SizedTrainer", "StreamTrainer", "TwoPhaseTrainer"),
 ]
 
 
@@ -30,6 +30,20 @@ class SizedTrainer(Protocol):
     """It knows the size of a message with its model, in units of 1e6 bytes."""
 
     megabytes: float
+
+
+@runtime_checkable
+class ProbedTrainer(Protocol):
+    """It knows what a probe carries of a message to train: 1/2 where as many numbers travel with the model."""
+
+    probe_load: float
+
+
+@runtime_checkable
+class RoundsTrainer(Protocol):
+    """It says why it can use neither late updates nor do without rounds; "": it can."""
+
+    rounds_only: str
 
 
 @runtime_checkable

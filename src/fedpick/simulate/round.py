@@ -20,7 +20,7 @@ from fedpick.engine.cohort import Cohort
 from fedpick.engine.flight import Task
 from fedpick.engine.paces import Rounds
 from fedpick.simulate import late
-from fedpick.simulate.abilities import LateTrainer, ScoringTrainer, TwoPhaseTrainer
+from fedpick.simulate.abilities import LateTrainer, ProbedTrainer, ScoringTrainer, TwoPhaseTrainer
 from fedpick.simulate.answers import Answers, FirstPhase, Meter, usable
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record, late_uses, packed, packed_chances, presence
@@ -57,6 +57,7 @@ class OpenRound:
     used: list[Task] = field(default_factory=list)  # late ones, of earlier rounds
     first: FirstPhase | None = None  # of a round of two phases
     sent: Updates | None = None  # by the chosen, who have trained in the first phase
+    probe_load: float = 1.0  # what a probe carries of a message to train
 
     @property
     def cohort(self) -> Cohort:
@@ -130,7 +131,10 @@ def choose(
     answers = Answers.of(world, state.world, draw, cohort, pace.deadline)
     asked = None if first is None or first.cohort is None else first
     sent = None if asked is None else asked.part(cohort.choice.ids)
-    return OpenRound(round, view, answers, pace, state.world.clock, probing, probes, wall, first=asked, sent=sent)
+    load = trainer.probe_load if isinstance(trainer, ProbedTrainer) else 1.0
+    return OpenRound(
+        round, view, answers, pace, state.world.clock, probing, probes, wall, first=asked, sent=sent, probe_load=load
+    )
 
 
 class Work(NamedTuple):
@@ -233,7 +237,8 @@ def settle(
 
     asked = 0 if chosen.first is None or chosen.first.cohort is None else len(chosen.first.cohort)
     back, state.flight.landed = chosen.cohort.back + state.flight.landed, 0
-    models = (asked or len(choice)) + back + chosen.probes  # in two phases, all who are asked get the model
+    # In two phases, all who are asked get the model.
+    models = (asked or len(choice)) + back + chosen.probe_load * chosen.probes
     return Record.of(
         chosen.view,
         choice,

@@ -22,7 +22,14 @@ from fedpick.engine.asking import check_stream
 from fedpick.engine.paces import Buffered, Pace
 from fedpick.policies.text import policy as policy_from_text
 from fedpick.simulate import stream
-from fedpick.simulate.abilities import DataTrainer, LateTrainer, ReportingTrainer, StreamTrainer, TwoPhaseTrainer
+from fedpick.simulate.abilities import (
+    DataTrainer,
+    LateTrainer,
+    ReportingTrainer,
+    RoundsTrainer,
+    StreamTrainer,
+    TwoPhaseTrainer,
+)
 from fedpick.simulate.round import pace_of, play
 from fedpick.store.checkpoint import RunState
 from fedpick.store.records import Record
@@ -105,6 +112,8 @@ def _check_streaming(pace: Buffered, trainer: Trainer | None) -> None:
             f"fp.Buffered: the aggregation {trainer.aggregation!r} weighs the updates of a round; use 'fedavg' or "
             "'mean'"
         )
+    if isinstance(trainer, RoundsTrainer) and trainer.rounds_only:
+        raise SettingError(f"fp.Buffered: {trainer.rounds_only}; use fp.Rounds, or the algorithm 'fedavg'")
     if pace.mixing is not None and getattr(trainer, "server", None) is not None:
         raise SettingError(
             f"fp.Buffered: mixing = {pace.mixing!r} (FedAsync) has no place for an optimiser of the server; use one or "
@@ -123,6 +132,11 @@ def _check_late(late: int, trainer: Trainer | None) -> None:
         raise SettingError(
             f"World: late = {late}, but the aggregation {trainer.aggregation!r} has no place for late updates; "
             "use 'fedavg' or 'mean', or late=0"
+        )
+    if isinstance(trainer, RoundsTrainer) and trainer.rounds_only:
+        raise SettingError(
+            f"World: late = {late}, but {trainer.rounds_only}, and a late update is of another; use late=0, or the "
+            "algorithm 'fedavg'"
         )
 
 

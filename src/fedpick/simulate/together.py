@@ -48,6 +48,7 @@ _SHARED = (
     "optimizer",
     "clip",
     "place",
+    "algorithm",
 )
 
 
@@ -149,7 +150,8 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
         for _ in pool.map(draw, range(len(jobs))):
             pass
     sent = first.backend.stack([job.model["params"] for job in jobs])
-    trained = first.train_all(sent, drawn, owner)
+    those = [(job.model, job.ids[at]) for job, at in zip(jobs, ats, strict=True)]
+    trained = first.train_all(sent, drawn, owner, *first.added(those, len(drawn.steps)))
     loss, norm = np.asarray(trained.loss), np.asarray(trained.norm)
     found = []
     for r, (trainer, job, at) in enumerate(zip(trainers, jobs, ats, strict=True)):
@@ -161,7 +163,7 @@ def train_together(trainers: Sequence[Trainer], jobs: Sequence[Work]) -> list[Up
         mine = LocalResults(delta, loss[slots], norm[slots])
         updates = trainer.updates(job.model["params"], mine, at, len(job.ids), np.arange(len(at)))
         updates = trainer.with_reports(job.model["params"], updates, job.ids, at, job.round) if len(at) else updates
-        found.append(replace(updates, payload=(trained.delta, at, slots)))
+        found.append(trainer.with_work(replace(updates, payload=(trained.delta, at, slots)), drawn))
     return found
 
 
@@ -186,8 +188,9 @@ def aggregate_together(
         arrived: late updates of each run that have come; () if there are none.
     """
     done = [bool((outcome.status == Status.DONE).any()) for outcome in outcomes]
-    # A model with an optimiser's state, or a memory of its aggregation, is moved by its own trainer.
-    apart = {r for r, model in enumerate(models) if trainers[r].server is not None or "aggregation" in model}
+    # A model with an optimiser's state, or a memory of its aggregation or algorithm, is moved by its own trainer.
+    kept = {"aggregation", "algorithm"}
+    apart = {r for r, model in enumerate(models) if trainers[r].server is not None or kept & model.keys()}
     apart |= set(alone)
     apart |= {r for r, came in enumerate(arrived) if came}
     together = [r for r in range(len(trainers)) if done[r] and r not in apart]
@@ -199,7 +202,7 @@ def aggregate_together(
     if together:
         rows = {}
         for r in together:
-            each, _ = trainers[r].weights(models[r], choices[r], outcomes[r])
+            each, _ = trainers[r].weights(models[r], choices[r], outcomes[r], updates[r])
             delta, rows[r] = payload.weighed(trainers[r].backend, updates[r], each)
         nothing = np.zeros_like(rows[together[0]])
         weights = np.stack([rows.get(r, nothing) for r in range(len(trainers))])

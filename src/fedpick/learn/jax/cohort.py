@@ -55,10 +55,12 @@ def _step(
     steps: jax.Array,
     key: jax.Array,
     lr: jax.Array,
+    more: Params = None,
 ) -> Callable[[Any, Carry, Batch], Carry]:
-    """One client's local step; `exact` says that it is called for no padded step."""
+    """One client's local step; `exact` says that it is called for no padded step; `more` is added to gradients."""
     # On a GPU plain SGD takes the step itself as a gradient, which products then add to the weights as they go.
-    added = jax.default_backend() != "cpu" and not (local.momentum or local.weight_decay or local.prox)
+    plain = more is None and not (local.momentum or local.weight_decay or local.prox)
+    added = plain and jax.default_backend() != "cpu"
 
     def objective(params: Params, s: Any, batch: Batch, scale: Any) -> tuple[jax.Array, jax.Array]:
         inputs = prepare(batch[0], affine, local.precision)
@@ -79,6 +81,8 @@ def _step(
             gradient = jax.tree.map(lambda g, w: g + local.weight_decay * w, gradient, params)
         if local.prox:
             gradient = jax.tree.map(lambda g, w, old: g + local.prox * (w - old), gradient, params, sent)
+        if more is not None:
+            gradient = jax.tree.map(jnp.add, gradient, more)
         if local.momentum:
             gradient = velocity = jax.tree.map(lambda v, g: local.momentum * v + g, velocity, gradient)
         return jax.tree.map(lambda w, g: w - rate * g, params, gradient), velocity, seen + total
@@ -114,10 +118,11 @@ def _client(
     steps: jax.Array,
     key: jax.Array,
     lr: jax.Array,
+    more: Params = None,
 ) -> tuple[Params, jax.Array, jax.Array]:
     """A client's whole training, as one loop."""
     exact = jax.default_backend() == "cpu"
-    step = _step(model, local, exact, affine, sent, count, steps, key, lr)
+    step = _step(model, local, exact, affine, sent, count, steps, key, lr, more)
     start = _start(local, sent)
 
     def several(k: Any, carry: Carry) -> Carry:
@@ -146,8 +151,8 @@ def _cast(params: Params, precision: str) -> Params:
 def _each(client: Callable[..., Any], clients: tuple[Any, ...], steps: jax.Array) -> Any:
     """The clients up to the last one that trains; zeros for those after it."""
 
-    def pick(c: Any) -> list[Any]:
-        return [lax.dynamic_index_in_dim(part, c, keepdims=False) for part in clients]
+    def pick(c: Any) -> Any:
+        return jax.tree.map(lambda part: lax.dynamic_index_in_dim(part, c, keepdims=False), clients)
 
     def put(c: Any, out: Any) -> Any:
         return jax.tree.map(lambda all, one: lax.dynamic_update_index_in_dim(all, one, c, 0), out, client(*pick(c)))
@@ -253,19 +258,25 @@ def _stages(steps: Any, padded: int) -> tuple[int, list[int]]:
     return length, [min(-(-n // share) * share, len(steps)) for n in left]
 
 
-def _clients(batches: Batches, owner: Any) -> tuple[Any, ...]:
+def _clients(batches: Batches, owner: Any, added: Params | None) -> tuple[Any, ...]:
     """A cohort as arrays whose first axis is the client."""
     owners = np.zeros(len(batches.keys), np.int32) if owner is None else np.asarray(owner, np.int32)
-    return owners, *batches.parts()
+    return owners, *batches.parts(), *(() if added is None else (jax.tree.map(np.asarray, added),))
 
 
 def side_by_side(
-    model: Model, local: LocalSGD, arrays: Arrays, sent: Params, batches: Batches, owner: Any = None
+    model: Model,
+    local: LocalSGD,
+    arrays: Arrays,
+    sent: Params,
+    batches: Batches,
+    owner: Any = None,
+    added: Params | None = None,
 ) -> LocalResults:
     """Train a cohort on one device; see `fedpick.learn.backend.Backend.train`."""
     steps, stacked = batches.steps, owner is not None
     order = np.argsort(-steps, kind="stable")
-    clients = jax.device_put(tuple(part[order] for part in _clients(batches, owner)))
+    clients = jax.device_put(jax.tree.map(lambda part: part[order], _clients(batches, owner, added)))
     begin, end = _ends(local, stacked)
     carry = begin(sent, clients[0])
     length, widths = _stages(steps[order], clients[1].shape[1])
@@ -284,17 +295,23 @@ def side_by_side(
 
 
 def one_by_one(
-    model: Model, local: LocalSGD, arrays: Arrays, sent: Params, batches: Batches, owner: Any = None
+    model: Model,
+    local: LocalSGD,
+    arrays: Arrays,
+    sent: Params,
+    batches: Batches,
+    owner: Any = None,
+    added: Params | None = None,
 ) -> LocalResults:
     """Train a cohort, padded to a multiple of the devices; see `fedpick.learn.backend.Backend.train`."""
-    stacked, clients = owner is not None, _clients(batches, owner)
+    stacked, clients = owner is not None, _clients(batches, owner, added)
     if _multiplications(sent, batches, stacked) < WORTH:
         arrays = arrays.first
     function = _compiled(model, local, stacked, arrays.devices)
     if arrays.devices == 1:
         return LocalResults(*function(sent, arrays.affine, arrays.x, arrays.y, clients))
     order = deal(batches.steps.astype(np.int64), arrays.devices)
-    dealt = tuple(part[order] for part in clients)
+    dealt = jax.tree.map(lambda part: part[order], clients)
     # From and to the host's memory, which is also the devices': placing arrays on them took 1 ms more of each round.
     out = function(jax.tree.map(np.asarray, sent), arrays.affine, arrays.x, arrays.y, dealt)
     # In the clients' order, so that sums are the same on any number of devices.

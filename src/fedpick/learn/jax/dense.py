@@ -108,7 +108,15 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-def train(model: Model, local: LocalSGD, rows: Rows, sent: Params, batches: Batches, owner: Any = None) -> LocalResults:
+def train(
+    model: Model,
+    local: LocalSGD,
+    rows: Rows,
+    sent: Params,
+    batches: Batches,
+    owner: Any = None,
+    added: Params | None = None,
+) -> LocalResults:
     """Train a cohort, as `Backend.train` says; results do not depend on the number of threads."""
     units, packed = _pack(sent, owner is not None)
     index, count, steps, _, lr = (np.ascontiguousarray(part) for part in batches.parts())
@@ -117,7 +125,8 @@ def train(model: Model, local: LocalSGD, rows: Rows, sent: Params, batches: Batc
     after, loss = before.copy(), np.zeros(len(steps), np.float32)
     rates = (np.float32(rate) for rate in (local.momentum, local.weight_decay, local.prox))
     seen = rows.x, rows.y, rows.labels, units, packed, owner, index, count, steps, lr
-    how: tuple[Any, ...] = *seen, *rates, after, loss
+    more = None if added is None else _pack(added, True)[1]
+    how: tuple[Any, ...] = *seen, *rates, more, after, loss
 
     def of(these: Ints) -> None:
         call: Any = train_clients

@@ -39,7 +39,23 @@ def fedyogi(lr: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e
     return optax.yogi(lr, b1, b2, eps)
 
 
-SERVERS: Makers = {"fedavgm": fedavgm, "fedadam": fedadam, "fedyogi": fedyogi}
+def fedadagrad(lr: float = 0.01, eps: float = 1e-3) -> Server:
+    """FedAdagrad (Reddi et al. 2021) on the server: Algorithm 2 with beta_1 = 0, as in its experiments.
+
+    v is eps^2 at first. Not optax's Adagrad, which adds eps below the root.
+    """
+
+    def init(params: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, eps**2), params)
+
+    def update(gradient: Any, state: Any, params: Any = None) -> Any:
+        state = jax.tree.map(lambda v, g: v + jnp.square(g), state, gradient)
+        return jax.tree.map(lambda g, v: -lr * g / (jnp.sqrt(v) + eps), gradient, state), state
+
+    return optax.GradientTransformation(init, update)
+
+
+SERVERS: Makers = {"fedavgm": fedavgm, "fedadam": fedadam, "fedyogi": fedyogi, "fedadagrad": fedadagrad}
 
 
 @lru_cache
@@ -111,6 +127,7 @@ class Scan:
     """Clients one after another on each device: for CPUs."""
 
     compiles = True
+    still: tuple[int, ...] = ()
     train: "staticmethod[..., LocalResults]" = staticmethod(cohort.one_by_one)
     rows = staticmethod(_rows)
     add = staticmethod(_add)

@@ -205,6 +205,7 @@ def train_clients(
     momentum: Any,
     decay: Any,
     prox: Any,
+    more: Singles | None,
     after: Singles,
     loss: Singles,
     bits: NDArray[np.int32],
@@ -267,6 +268,9 @@ def train_clients(
                         for d in range(inputs):
                             off = w[layer, k, d] - sent[own, layer, k, d]
                             g[layer, k, d] += decay * w[layer, k, d] + prox * off
+                    if more is not None:  # without it the program is compiled without these lines
+                        for d in range(inputs):
+                            g[layer, k, d] += more[c, layer, k, d]
                     if momentum:
                         for d in range(inputs):
                             g[layer, k, d] += momentum * v[layer, k, d]

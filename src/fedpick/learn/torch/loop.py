@@ -94,7 +94,14 @@ class Loop(Vectors):
         return Placed(self, place(dataset, part, self.device))
 
     def train(
-        self, model: Network, local: LocalSGD, examples: Placed, sent: Params, batches: Batches, owner: Any = None
+        self,
+        model: Network,
+        local: LocalSGD,
+        examples: Placed,
+        sent: Params,
+        batches: Batches,
+        owner: Any = None,
+        added: Params | None = None,
     ) -> LocalResults:
         """Train a cohort; see `fedpick.learn.backend.Backend.train`."""
         clients = len(batches.steps)
@@ -107,8 +114,9 @@ class Loop(Vectors):
                 r = 0 if owner is None else int(owner[c])
                 weights, kept = starts["weights"][r], starts["kept"][r]
                 self.live.load(weights, kept)
+                more = None if added is None else self._tensor(added["weights"][c])
                 try:
-                    loss[c] = self._fit(examples.tensors, batches, c, weights, step)
+                    loss[c] = self._fit(examples.tensors, batches, c, weights, step, more)
                 except Exception as error:  # it is the user's code
                     raise self.network.failed("trained", error) from error
                 with torch.no_grad():
@@ -120,7 +128,13 @@ class Loop(Vectors):
         return LocalResults(delta, loss, norm)
 
     def _fit(
-        self, tensors: Tensors, batches: Batches, c: int, sent: torch.Tensor, step: Callable[[float | None], None]
+        self,
+        tensors: Tensors,
+        batches: Batches,
+        c: int,
+        sent: torch.Tensor,
+        step: Callable[[float | None], None],
+        more: torch.Tensor | None,
     ) -> float:
         """A client's steps; gives its mean loss over all examples seen."""
         live, local, steps = self.live, self.local, int(batches.steps[c])
@@ -141,6 +155,8 @@ class Loop(Vectors):
                 total += each.detach().sum()
                 if local.prox:
                     live.slopes.add_(live.weights - sent, alpha=local.prox)
+                if more is not None:
+                    live.slopes.add_(more)
                 if local.clip is not None:
                     norm = torch.linalg.vector_norm(live.slopes)
                     live.slopes.mul_(torch.clamp(local.clip / (norm + 1e-6), max=1.0))

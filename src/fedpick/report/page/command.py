@@ -14,7 +14,8 @@ from fedpick.store.manifest import read_manifest
 __all__ = ["repeat_command"]
 
 # The options of `fedpick compare` for the settings of [train].
-_OPTIONS = {name: f"--{name}" for name in ("model", "lr", "batch", "server", "precision", "trainer")}
+_TRAIN = ("model", "lr", "batch", "algorithm", "prox", "server", "precision", "trainer")
+_OPTIONS = {name: f"--{name}" for name in _TRAIN}
 
 
 def repeat_command(groups: Sequence[Group]) -> str | None:
