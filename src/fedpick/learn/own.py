@@ -102,8 +102,8 @@ class OwnTrainer(Trainer):
                 raise SettingError(f"{name}: {key} = {value!r:.60}, but it trains as its fit says; leave {key} out")
         if self._algorithm.keeps:
             raise SettingError(
-                f"{name}: algorithm = {self._algorithm.name!r} changes every gradient of a client, but the gradients of "
-                f"{name} are in its fit; use 'fedavg' or 'fednova', or write it into fit"
+                f"{name}: algorithm = {self._algorithm.name!r} changes every gradient of a client, but the gradients "
+                f"of {name} are in its fit; use 'fedavg' or 'fednova', or write it into fit"
             )
         if self.precision == "bfloat16":
             raise SettingError(f"{name}: precision = 'bfloat16', but weights are 'float32' or 'float64'")
