@@ -4,12 +4,14 @@ New policies and settings need no entry here.
 """
 
 import importlib
+import re
 from dataclasses import fields
 
 import pytest
 
 import fedpick as fp
 from fedpick.policies import TABLE
+from fedpick.report import citations
 
 KEPT = {  # names in text, variants' included; the year of the paper; defaults
     "Uniform": (["uniform", "random"], 2017, {}),
@@ -130,3 +132,27 @@ def test_names_the_paper_s_year_and_defaults_stay(policy):
 )
 def test_the_most_clients_that_fit_into_memory_stay(module, most):
     assert most == importlib.import_module(f"fedpick.policies.{module}").MOST_CLIENTS
+
+
+def test_a_paper_s_key_is_its_first_author_its_year_and_a_word():
+    for key, paper in citations.papers().items():
+        surname = re.sub(r"[{} ]", "", re.split(r"[,-]", paper.authors)[0]).lower()
+        assert key == "fedpick" or re.fullmatch(rf"{surname}{paper.year}[a-z]+", key)
+    named = {key for table in (citations.WORLDS, citations.DATA) for keys in table.values() for key in keys}
+    assert named <= citations.papers().keys()
+
+
+KINDS = {  # but for policies and baselines that can be made from `cohort_size` alone
+    **dict.fromkeys(("Uniform", "SizeWeighted"), ("baseline", None)),
+    "FixedProbabilities": ("baseline", "p"),
+    **dict.fromkeys(("OverSelect", "MinSeparation", "CriticalFL", "Guard"), ("wrapper", None)),
+    **{"FedCS": ("oracle", "success"), "Genie": ("oracle", "speed")},
+}
+MEASURED = {"DivFL": 10_000, "FedGS": 10_000, "FLDP3S": 1_000, "HiCS": 1_000, "FedCor": 100_000}
+
+
+def test_kinds_stay():
+    found = {name: (each.about.kind, each.about.given) for name, each in TABLE.items()}
+    assert {name: kind for name, kind in found.items() if kind != ("policy", None)} == KINDS
+    known = {name: each.about.measured_up_to for name, each in TABLE.items()}
+    assert {name: most for name, most in known.items() if most is not None} == MEASURED

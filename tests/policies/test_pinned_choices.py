@@ -1,8 +1,8 @@
-"""What every policy chooses with a fixed seed: the same cohorts, probabilities and weights as when they were written down.
+"""What every policy chooses with a fixed seed: cohorts, probabilities and weights are those that were written down.
 
-The twins in the other files say what is right; this one says that nothing changed unseen: a constant, a bound, the order
-or the name of a random draw, a case that comes up once in a hundred rounds. After a change that is meant to change
-choices, `python tests/policies/test_pinned_choices.py` writes the file anew; CHANGELOG then says so to users.
+The twins in the other files say what is right; this one says that nothing changed unseen: a constant, a bound, the
+order of random draws, a case that comes up once in a hundred rounds. After a change that is meant to change choices,
+`python tests/policies/test_pinned_choices.py` writes the file anew, and CHANGELOG says so to users.
 """
 
 import json

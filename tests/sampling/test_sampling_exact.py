@@ -259,6 +259,8 @@ def test_systematic_draws_nobody_twice_where_p_misses_its_sum_within_the_toleran
     ("p", "message"),
     [
         ([0.5, -0.25, 0.75], "p holds -0.25, but probabilities are in [0, 1]; sampling.proportional caps them"),
+        ([0.0, 1.0, -0.25, 1.25], "p holds -0.25, but probabilities are in [0, 1]; sampling.proportional caps them"),
+        ([0.0, 1.0, 1.25], "p holds 1.25, but probabilities are in [0, 1]; sampling.proportional caps them"),
         ([0.5, 1.5], "p holds 1.5, but probabilities are in [0, 1]; sampling.proportional caps them"),
         ([0.5, np.nan], "p holds nan, but probabilities are in [0, 1]; sampling.proportional caps them"),
         (
