@@ -8,9 +8,9 @@ python tests/mutants/mutants.py --report mutants.jsonl     # only the rates, fro
 A mutant is patched into a fork of a process that has loaded library and tests (serve.py). It gets the quick tests of
 the files named after its module (outside functions, first that of constants and defaults), then those of other files
 that reach its statement, then those that reach its module, for at most --most seconds of processor time. What the tests
-of a file reach is learnt when it is first needed, and kept in .cache/mutants; --learn learns all. A mutant is killed if a test fails that passes without it and also fails alone
-with it, or if a test does not end. Who survives is listed; a survivor that changes nothing that could be noticed is
-written into judged.toml with the reason, and counts no longer.
+of a file reach is learnt when it is first needed, and kept in .cache/mutants; --learn learns all. A mutant is killed if
+a test fails that passes without it and also fails alone with it, or if a test does not end. Who survives is listed; a
+survivor that changes nothing that could be noticed is written into judged.toml with the reason, and counts no longer.
 """
 
 import argparse

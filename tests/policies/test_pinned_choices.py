@@ -21,7 +21,7 @@ from fedpick.policies.text import label
 from zoo import zoo
 
 FILE = Path(__file__).with_suffix(".json")
-M, CLIENTS, ROUNDS = 5, 13, 14
+M, CLIENTS, ROUNDS = 5, 13, 15
 DONE, LATE, FAILED, SURPLUS = (int(status) for status in fp.Status)
 
 
@@ -33,12 +33,14 @@ def fleet(count: int, first: int = 0) -> fp.Clients:
 
 
 def there(round: int, count: int) -> np.ndarray:
-    """Everyone at first, then most; nobody in round 5, fewer than a cohort in round 9."""
+    """Everyone at first, then most; nobody in round 5, fewer than a cohort in round 9, one in round 13."""
     ids = np.arange(count)
     if round == 5:
         return np.zeros(count, dtype=bool)
     if round == 9:
         return ids < M - 1
+    if round == 13:
+        return ids == 3
     return (round <= 2) | ((ids * 3 + round * 5) % 7 > 1)
 
 
