@@ -6,6 +6,8 @@ order of random draws, a case that comes up once in a hundred rounds. After a ch
 """
 
 import json
+from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,9 +18,12 @@ import pytest
 import fedpick as fp
 from fedpick import sampling
 from fedpick.core.state import state_fields
-from fedpick.policies import e3cs
+from fedpick.policies import _labels, divfl, e3cs, fedcbs, fedcor, fedgs
 from fedpick.policies.text import label
+from fedpick.solvers import facility
 from zoo import zoo
+
+bottleneck = import_module("fedpick.solvers.bottleneck")  # the name in the package is that of its function
 
 FILE = Path(__file__).with_suffix(".json")
 M, CLIENTS, ROUNDS = 5, 13, 15
@@ -124,6 +129,29 @@ def played(policy: Any) -> dict[str, Any]:
     return {"cohorts": cohorts, **{name: checked(values) for name, values in said.items()}}
 
 
+LIMITS = {  # beyond which policies take other ways, which 13 clients would never see
+    (_labels, "LEARNED_FROM"): 8,
+    (_labels, "BLOCK"): 3,
+    (divfl, "ALL_UP_TO"): 4,
+    (fedcbs, "ALL_UP_TO"): 6,
+    (fedcbs, "CANDIDATES"): 3,
+    (fedcor, "FEW"): 5,
+    (fedcor, "BLOCK"): 4,
+    (fedgs, "DENSE_UP_TO"): 6,
+    (facility, "BLOCK"): 2,
+    (bottleneck, "_PRUNE_FROM"): 6,
+}
+TOUCHED = (fp.FLIPS, fp.FedLECC, fp.DivFL, fp.FedCBS, fp.FedCor, fp.FedGS, fp.BSFL, fp.RBCSF)
+
+
+def limited(policy: Any) -> dict[str, Any]:
+    """As `played`, as if the fleet were large."""
+    with ExitStack() as stack:
+        for (module, name), limit in LIMITS.items():
+            stack.enter_context(patch.object(module, name, limit))
+        return played(policy)
+
+
 def named() -> dict[str, Any]:
     """The policies by their settings; a number tells those apart that differ in arrays or functions."""
     found = dict[str, Any]()
@@ -137,22 +165,47 @@ def named() -> dict[str, Any]:
 
 
 POLICIES = named()
+LARGE = {f"{name}, large fleet": policy for name, policy in POLICIES.items() if isinstance(policy, TOUCHED)}
+REPORTED = [name for name, policy in POLICIES.items() if fp.traits(policy).collect(fleet(CLIENTS))]
 PINNED = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 
 
 def test_every_policy_is_in_the_file() -> None:
-    assert POLICIES.keys() == PINNED.keys(), f"python {Path(__file__).name} writes the file anew"
+    assert {**POLICIES, **LARGE}.keys() == PINNED.keys(), f"python {Path(__file__).name} writes the file anew"
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_choices_stay(name: str) -> None:
-    found, pinned = played(POLICIES[name]), PINNED[name]
+def compare(found: dict[str, Any], pinned: dict[str, Any]) -> None:
     assert found["cohorts"] == pinned["cohorts"]
     assert found.keys() == pinned.keys()
     for key in found.keys() - {"cohorts"}:
         assert found[key] == pytest.approx(pinned[key], rel=1e-9, abs=1e-9 * max(1.0, pinned[key][-1])), key
 
 
+@pytest.mark.parametrize("name", POLICIES)
+def test_choices_stay(name: str) -> None:
+    compare(played(POLICIES[name]), PINNED[name])
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_choices_of_large_fleets_stay(name: str) -> None:
+    compare(limited(LARGE[name]), PINNED[name])
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_numbers_of_python_tell_the_same_as_arrays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = ended
+
+    def objects(choice: fp.Choice, round: int, policy: Any) -> fp.Outcome:
+        told = usual(choice, round, policy)
+        reports = {key: values.astype(object) for key, values in told.reports.items()}
+        return fp.Outcome(told.status, told.duration, told.loss, reports)
+
+    monkeypatch.setitem(globals(), "ended", objects)
+    compare(played(POLICIES[name]), PINNED[name])
+
+
 if __name__ == "__main__":
-    lines = (f"{json.dumps(name)}: {json.dumps(played(policy))}" for name, policy in POLICIES.items())
+    plays = [(name, played(policy)) for name, policy in POLICIES.items()]
+    plays += [(name, limited(policy)) for name, policy in LARGE.items()]
+    lines = (f"{json.dumps(name)}: {json.dumps(play)}" for name, play in plays)
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
