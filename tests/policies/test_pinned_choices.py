@@ -2,7 +2,7 @@
 
 The twins in the other files say what is right; this one says that nothing changed unseen: a constant, a bound, the
 order of random draws, a case that comes up once in a hundred rounds. After a change that is meant to change choices,
-`python tests/policies/test_pinned_choices.py` writes the file anew, and CHANGELOG says so to users.
+`PYTHONPATH=tests python tests/policies/test_pinned_choices.py` writes the file anew, and CHANGELOG says so to users.
 """
 
 import json
@@ -171,7 +171,9 @@ PINNED = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 
 
 def test_every_policy_is_in_the_file() -> None:
-    assert {**POLICIES, **LARGE}.keys() == PINNED.keys(), f"python {Path(__file__).name} writes the file anew"
+    assert {**POLICIES, **LARGE}.keys() == PINNED.keys(), (
+        "PYTHONPATH=tests python tests/policies/test_pinned_choices.py writes it"
+    )
 
 
 def compare(found: dict[str, Any], pinned: dict[str, Any]) -> None:
