@@ -105,6 +105,14 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "policy = 'uniform'\n[world]\ndeadlne = 3",
         "unknown setting of [world] 'deadlne'; did you mean 'deadline'? There are: availability, deadline",
     ),
+    "a list of policies": (
+        "policy = ['uniform', 'e3cs']",
+        "policy is a list, but `fedpick run` makes one run; use `fedpick compare FILE.toml`",
+    ),
+    "a cohort of more clients than there are": (
+        "policy = 'over-select(size-weighted, 200)'\ncohort_size = 100",
+        "policy = 'over-select(size-weighted, 200)': asks 20000 of 100 clients; choose fewer",
+    ),
     "misspelt policy": ("policy = 'e3sc'", "unknown policy 'e3sc'; did you mean 'e3cs'? There are: "),
     "misspelt setting of a policy": ("policy = 'e3cs(qota=1)'", "'qota'; did you mean 'quota'? There are: "),
     "misspelt part": (

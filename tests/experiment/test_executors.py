@@ -1,5 +1,7 @@
 """Many runs at once: in order, with the same records wherever they are computed, and no process left behind."""
 
+import contextlib
+import multiprocessing
 import os
 import re
 import signal
@@ -7,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,11 @@ def where(_: int) -> int:
     return os.getpid()
 
 
+def doubled(x: int, tell: Callable[[Any], None]) -> int:
+    tell(x)
+    return 2 * x
+
+
 def fail_at_two(x: int) -> int:
     if x == 2:
         raise ConfigError("two is too many; give one")
@@ -61,6 +68,48 @@ def test_ray_that_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingError, match=re.escape("--executor ray needs Ray: pip install ray")):
         play(jobs(configs()[:1], tmp_path), executor="ray")
+
+
+# --- calls in other processes ---
+
+
+class Here:
+    """A thread in the place of a process."""
+
+    def __init__(self, pipe: Any) -> None:
+        self.joined, self.thread = False, threading.Thread(target=self.serve, args=(pipe,), daemon=True)
+        self.thread.start()
+
+    def serve(self, pipe: Any) -> None:
+        with contextlib.suppress(EOFError):
+            while True:
+                pipe.send_bytes(processes._attempt(pipe))
+
+    def join(self, timeout: float | None = None) -> None:
+        self.thread.join(timeout)
+        self.joined = True
+
+    def is_alive(self) -> bool:
+        return self.thread.is_alive()
+
+
+def test_processes_are_waited_for_when_all_results_are_there_and_not_only_told_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hired: list[Any] = []
+
+    def hire(variables: Any, with_main: bool, modules: Any = ()) -> Any:
+        ours, theirs = multiprocessing.Pipe()
+        hired.append(processes._Worker(Here(theirs), ours, (variables, with_main)))  # type: ignore[arg-type]
+        return hired[-1]
+
+    monkeypatch.setattr(processes, "_hire", hire)
+    told: list[tuple[int, Any]] = []
+    made = processes.in_processes(doubled, [3, 5, 7], 2, signals.Stop(), lambda *each: told.append(each), {"A": "1"})
+    assert dict(made) == {0: 6, 1: 10, 2: 14}
+    assert sorted(told) == [(0, 3), (1, 5), (2, 7)]
+    assert [worker.start for worker in hired] == [({"A": "1"}, False)] * 2
+    assert all(worker.process.joined and worker.pipe.closed for worker in hired)
 
 
 # --- execute and play in this process ---

@@ -127,7 +127,7 @@ class _Places:
             case ast.AnnAssign(value=value):
                 if value is not None:
                     self.expression(value)
-            case ast.Assign(targets=[ast.Name("__all__")]):
+            case ast.Assign(targets=[ast.Name("__all__")]) | ast.AugAssign(target=ast.Name("__all__")):
                 return
             case ast.AugAssign(op=op):
                 if type(op) in ARITHMETIC:

@@ -6,11 +6,11 @@ python tests/mutants/mutants.py --seed 7 --out mutants.jsonl --seconds 500   # i
 python tests/mutants/mutants.py --report mutants.jsonl     # only the rates, from what was written before
 
 A mutant is patched into a fork of a process that has loaded library and tests (serve.py). It gets the quick tests of
-the files named after its module, then those of other files that reach its statement, then those that reach its module,
-for at most --most seconds of processor time. What the tests of a file reach is learnt when it is first needed, and kept
-in .cache/mutants; --learn learns all. A mutant is killed if a test fails that passes without it and also fails alone
-with it, or if a test does not end. Who survives is listed; a survivor that changes nothing that could be noticed is
-written into judged.toml with the reason, and counts no longer.
+the files named after its module (outside functions, first that of constants and defaults), then those of other files
+that reach its statement, then those that reach its module, for at most --most seconds of processor time. What the tests
+of a file reach is learnt when it is first needed, and kept in .cache/mutants; --learn learns all. A mutant is killed if
+a test fails that passes without it and also fails alone with it, or if a test does not end. Who survives is listed; a
+survivor that changes nothing that could be noticed is written into judged.toml with the reason, and counts no longer.
 """
 
 import argparse
@@ -41,6 +41,7 @@ from serve import COMPILING, LONG, compiled, replaced  # noqa: E402
 
 KEPT = ROOT / ".cache" / "mutants"
 HOMES = {"adapters": ("adapters", "flower"), "flower": ("flower", "adapters"), "nvflare": ("adapters",)}
+CONSTANTS = "tests/test_constants.py"  # which holds those of all modules
 DOUBTS = 5  # tests that failed, but not again alone, after which a mutant counts as survived
 
 
@@ -256,7 +257,10 @@ class Player:
         return sum(server.seconds for server in self.servers.values())
 
     def stages(self, mutant: Mutant) -> Iterator[tuple[int, dict[str, list[str] | None]]]:
-        """Tests by file: all of those named after the module, then those that reach its statement, then its module."""
+        """Tests by file: those named after the module, then those that reach its statement, then its module."""
+        if self.suite.way(mutant) == "import":
+            module = ".".join(Path(mutant.path).with_suffix("").parts[1:]).removesuffix(".__init__")
+            yield 0, {CONSTANTS: [f"{CONSTANTS}::test_constants_and_defaults_stay[{module}]"]}
         if near := self.suite.near(mutant):
             yield 0, dict.fromkeys(near)
         far = self.suite.far(mutant)

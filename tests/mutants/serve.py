@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -28,6 +27,9 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from swapped import swap  # noqa: E402
+
 ROOT = HERE.parent.parent
 KEPT = ROOT / ".cache" / "mutants"
 QUICK = ["-q", "-m", "not slow", "-p", "mutants_plugin", "-p", "no:cacheprovider"]
@@ -104,16 +106,6 @@ def patch(request: Request) -> None:
     gc.freeze()
 
 
-def import_as(request: Request) -> None:
-    """Let the module be imported as it is changed."""
-    target, usual = str(ROOT / request["path"]), SourceFileLoader.get_code
-
-    def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
-        return compiled(request["after"], request["path"]) if self.path == target else usual(self, fullname)
-
-    SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
-
-
 class Play:
     """Plays the requested ones of the collected tests until one fails."""
 
@@ -178,16 +170,23 @@ class Play:
 
 
 def prepare(request: Request) -> None:
-    """In the fork: the mutant, and a place of its own for what is compiled."""
+    """In the fork: the mutant, also for processes that tests start, and a place of its own for what is compiled."""
     signal.signal(signal.SIGPROF, too_long)
     if "learn" in request:
         return
     if request["native"]:
         import numba
 
-        numba.config.CACHE_DIR = tempfile.mkdtemp()
+        numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp()
     if request["after"] is not None:
-        (patch if request["way"] == "patch" else import_as)(request)
+        file, source = str(ROOT / request["path"]), request["after"]
+        change = Path(tempfile.mkdtemp()) / "change.json"
+        change.write_text(json.dumps({"file": file, "source": source}))
+        os.environ["FEDPICK_MUTANTS_CHANGE"] = str(change)  # sitecustomize.py reads it
+        if request["way"] == "patch":
+            patch(request)
+        else:
+            swap(file, source)
 
 
 def too_long(*_: object) -> None:

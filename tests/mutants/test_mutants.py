@@ -3,6 +3,8 @@
 import ast
 import gc
 import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import CodeType, SimpleNamespace
@@ -71,6 +73,10 @@ def f(x: int = 3, y: int | None = None) -> int:
     }
 
 
+def test_what_a_module_exports_is_wording() -> None:
+    assert changes("__all__ = ['a']\n__all__ += ['b', 'c']") == set()
+
+
 def test_what_is_changed_is_where_it_was_also_after_letters_of_several_bytes() -> None:
     source = '"""ä"""\nx = "ö", 1 < 2\n'.encode()
     (boundary,) = (each for each in mutants_of("a.py", source) if each.kind == "boundary")
@@ -134,6 +140,25 @@ def test_a_patched_function_is_changed_wherever_it_is_known(monkeypatch: pytest.
     serve.patch({"path": "a.py", "before": source, "after": source.replace("1", "2")})
     gc.unfreeze()
     assert [each() for each in kept] == [2, 2]
+
+
+def test_processes_that_a_test_starts_have_the_mutant(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("X = 1\n")
+    request = {"path": str(tmp_path / "a.py"), "after": "X = 2\n", "way": "import", "native": True}
+    request["tests"] = {}
+
+    def played() -> dict[str, Any]:
+        serve.prepare(request)
+        path = os.pathsep.join([str(HERE), str(tmp_path)])
+        command = [sys.executable, "-c", "import a; print(a.X)"]
+        env = {**os.environ, "PYTHONPATH": path}
+        said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        return {"said": said, "numba": os.environ["NUMBA_CACHE_DIR"]}
+
+    found = serve.supervised(played, 60.0)
+    assert found["said"] == "2\n"
+    assert found["numba"] != os.environ.get("NUMBA_CACHE_DIR")
+    assert "FEDPICK_MUTANTS_CHANGE" not in os.environ
 
 
 def test_endless_and_ending_work_in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:

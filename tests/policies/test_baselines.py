@@ -135,6 +135,12 @@ def test_fedcs_takes_all_that_are_expected_before_the_deadline():
     assert policy.needs == ("context",)
 
 
+def test_fedcs_needs_no_context_where_nobody_is_there():
+    policy = fp.FedCS(deadline=3.0, theta=np.ones((5, 2)))
+    seen = view(CLIENTS, available=[0] * 5, context=None)
+    assert len(policy.select(policy.init(CLIENTS), seen, np.random.default_rng(0))) == 0
+
+
 def test_fedcs_may_be_told_more_than_it_uses():
     told = {"success": [0.9, 0.1, 0.9, 0.9, 0.3], "theta": np.ones((5, 2)), "times": SIZES}
     reliable, fast = fp.FedCS(2, **told), fp.FedCS(2, deadline=3.0, **told)

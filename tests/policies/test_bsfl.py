@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fedpick as fp
 from fedpick.policies._speed import mean_speed
-from fedpick.policies.bsfl import generalisation
+from fedpick.policies.bsfl import _bonus, generalisation
 
 DONE, LATE, FAILED, SURPLUS = (int(s) for s in (fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, fp.Status.SURPLUS))
 SIZES = np.array([10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0])
@@ -506,6 +506,13 @@ def test_a_setting_out_of_bounds_is_refused_with_value_and_bound(options, error,
 def test_a_shortest_time_above_the_deadline_is_refused(make):
     with pytest.raises(fp.SettingError, match="tau_min"):
         make(2, tau_min=10.0, tau_max=1.0)
+
+
+def test_where_no_data_are_worth_anything_each_client_is_to_be_chosen_never():
+    """The sum by which the targets of (4) are divided is 0."""
+    policy, clients, counts = fp.BSFL(2, alpha=3.0, beta=2.0, quality=0.0), everyone(3), np.array([0, 1, 4])
+    bonus = _bonus(policy, counts, policy.init(clients).worth, view_of(4, clients), np.array([0, 2]))
+    assert bonus.tolist() == [0.0, -1.5]
 
 
 @pytest.mark.parametrize("make", [fp.BSFL, lambda m, **options: fp.Genie(m, 0.5, **options)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedpick as fp
-from fedpick.policies._speed import SpeedState, upper_bound
+from fedpick.policies._speed import SpeedState, fresh_speed, mean_speed, upper_bound
 
 DONE, LATE, FAILED, SURPLUS = (int(s) for s in (fp.Status.DONE, fp.Status.LATE, fp.Status.FAILED, fp.Status.SURPLUS))
 
@@ -199,3 +199,10 @@ def test_clients_that_are_never_waited_for_count_as_of_average_speed():
     np.testing.assert_allclose(upper_bound(state, np.arange(6), 1.0, 2, 7), expected)
     nobody = SpeedState(in_vain, np.zeros(6), np.nan, np.nan, in_vain)
     np.testing.assert_allclose(upper_bound(nobody, np.array([3]), None, 2, 7), [bonus / 5**0.5])
+
+
+@pytest.mark.parametrize("tau_min", [None, 2.0])
+def test_nobody_has_a_speed_before_a_duration_is_known(tau_min):
+    state = fresh_speed(3)
+    state.counts[:2] = 1  # both failed
+    assert mean_speed(state, np.arange(3), tau_min).tolist() == [0.0, 0.0, 0.0]

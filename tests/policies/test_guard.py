@@ -305,6 +305,19 @@ def test_a_probed_lie_is_worth_no_more_than_the_bound():
     np.testing.assert_allclose(asked["losses"], [1, 2, 3, 4, 5, bound, np.nan, 1e300])
 
 
+def test_the_policy_inside_says_on_how_many_examples_it_probes():
+    people, asked = fp.Clients(np.ones(9)), []
+
+    def probe(ids, batch=None):
+        asked.append(batch)
+        return np.ones(len(ids))
+
+    for variant in ("pow-d", "cpow-d"):
+        policy = fp.Guard(fp.PowerOfChoice(2, 5, variant=variant, batch=7))
+        policy.select(policy.init(people), view(people, probe=probe), np.random.default_rng(0))
+    assert asked == [None, 7]
+
+
 @pytest.mark.parametrize("name", some_slow((n for n, p in zoo(4).items() if not isinstance(p, fp.Guard)), quick=4))
 def test_any_policy_can_be_guarded_and_its_traits_stay(name):
     bare = zoo(4)[name]

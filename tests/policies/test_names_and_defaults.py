@@ -4,12 +4,16 @@ New policies and settings need no entry here.
 """
 
 import importlib
+import math
+import re
 from dataclasses import fields
 
 import pytest
 
 import fedpick as fp
 from fedpick.policies import TABLE
+from fedpick.policies.text import example
+from fedpick.report import citations
 
 KEPT = {  # names in text, variants' included; the year of the paper; defaults
     "Uniform": (["uniform", "random"], 2017, {}),
@@ -130,3 +134,74 @@ def test_names_the_paper_s_year_and_defaults_stay(policy):
 )
 def test_the_most_clients_that_fit_into_memory_stay(module, most):
     assert most == importlib.import_module(f"fedpick.policies.{module}").MOST_CLIENTS
+
+
+def test_a_paper_s_key_is_its_first_author_its_year_and_a_word():
+    for key, paper in citations.papers().items():
+        surname = re.sub(r"[{} ]", "", re.split(r"[,-]", paper.authors)[0]).lower()
+        assert key == "fedpick" or re.fullmatch(rf"{surname}{paper.year}[a-z]+", key)
+    named = {key for table in (citations.WORLDS, citations.DATA) for keys in table.values() for key in keys}
+    assert named <= citations.papers().keys()
+
+
+KINDS = {  # but for policies and baselines that can be made from `cohort_size` alone
+    **dict.fromkeys(("Uniform", "SizeWeighted"), ("baseline", None)),
+    "FixedProbabilities": ("baseline", "p"),
+    **dict.fromkeys(("OverSelect", "MinSeparation", "CriticalFL", "Guard"), ("wrapper", None)),
+    **{"FedCS": ("oracle", "success"), "Genie": ("oracle", "speed")},
+}
+MEASURED = {"DivFL": 10_000, "FedGS": 10_000, "FLDP3S": 1_000, "HiCS": 1_000, "FedCor": 100_000}
+
+
+def test_kinds_stay():
+    found = {name: (each.about.kind, each.about.given) for name, each in TABLE.items()}
+    assert {name: kind for name, kind in found.items() if kind != ("policy", None)} == KINDS
+    known = {name: each.about.measured_up_to for name, each in TABLE.items()}
+    assert {name: most for name, most in known.items() if most is not None} == MEASURED
+
+
+WHOLE, RATE, POSITIVE = "a whole number >= 1", "a number >= 0 and <= 1", "a number > 0"
+BOUNDS = {  # of a setting that is a number
+    f"{WHOLE}; it is the number of clients that train in a round": " ".join(
+        f"{name}.cohort_size" for name, each in TABLE.items() if "cohort_size" in [field.name for field in fields(each)]
+    ),
+    RATE: """ActiveFL.alpha1 ActiveFL.alpha3 CSUCB.floor Oort.explore Oort.decay Oort.explore_least Oort.cutoff
+        Oort.fairness Oort.excluded RBCSF.guarantee SFedAvg.memory Pisces.explore Pisces.decay Pisces.explore_least
+        DELTA.beta GreedyFed.memory""",
+    "a number >= 0": """ActiveFL.alpha2 CSUCB.queue_weight Oort.alpha RBCSF.penalty RBCSF.exploration Pisces.beta
+        BSFL.alpha FedCBS.exploration FedGS.alpha HiCS.gamma HiCS.balance Guard.probation Genie.alpha""",
+    f"{POSITIVE} and <= 1": """ActiveFL.clip PowerOfChoice.clip UCBCS.gamma Oort.clip FedCor.beta FedCor.gamma
+        FedGS.epsilon""",
+    f"{POSITIVE} and <= 0.5": "F3AST.beta",
+    POSITIVE: """CSUCB.tau_min CSUCB.tau_max Oort.step RBCSF.ridge RBCSF.queue_cap RBCSF.deadline E3CS.max_step
+        FedCor.noise BSFL.beta BSFL.tau_min BSFL.tau_max FedGS.sigma2 FedGS.time_limit HiCS.temperature FedCS.deadline
+        Genie.beta""",
+    "a number >= 1": """PowerOfChoice.batch F3AST.most FedGS.neighbours FedGS.rebuild_every FedGS.restarts
+        OverSelect.factor Guard.cap Guard.weight""",
+    WHOLE: """TiFL.tiers TiFL.interval Clustered.width Oort.window Oort.at_most RBCSF.context DivFL.width
+        DivFL.candidates FedCor.dimension OptimalSampling.steps DELTA.width FLIPS.clusters FedCBS.draws REFL.window
+        HiCS.clusters HiCS.horizon FedLECC.worst FedLECC.clusters MinSeparation.rounds MinSeparation.at_most""",
+    "a whole number >= 2": "E3CS.horizon FedCor.warmup FedCor.interval FedCor.samples",
+    "a whole number >= 3; the cohort is drawn from it": "OptimalSampling.pool",
+    "a whole number >= 0": "BSFL.steps Guard.window",
+    "a number or 'optimal'": "E3CS.learning_rate",
+}
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_setting_that_is_no_number_is_refused_with_its_bound(bound):
+    for setting in BOUNDS[bound].split():
+        name, key = setting.split(".")
+        given = {"cohort_size": "x"} if key == "cohort_size" else {"cohort_size": 3, key: "x"}
+        with pytest.raises(fp.SettingError) as caught:
+            example(TABLE[name], truth=0.5, **given)
+        assert str(caught.value) == f"{name}: {key} = 'x', but must be {bound}"
+
+
+def test_no_number_of_a_policy_is_nan_or_below_its_bound():
+    for name, each in TABLE.items():
+        for field in fields(each):
+            if type(field.default) in (int, float):
+                for bad in (math.nan, -1, True):
+                    with pytest.raises(fp.SettingError, match=rf"^{name}: {field.name} = {bad}, but must be "):
+                        example(each, 3, 0.5, **{field.name: bad})

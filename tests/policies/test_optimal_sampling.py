@@ -116,6 +116,14 @@ def test_whoever_fails_or_says_nonsense_is_not_asked_and_a_liar_is_asked_once_at
     assert len(nothing) == 0
 
 
+def test_a_client_whose_update_is_0_is_never_drawn_but_its_data_count():
+    policy, clients = fp.OptimalSampling(2), fp.Clients([4.0, 2.0, 2.0])
+    seen = view(clients, norms=lambda ids: np.array([0.0, 1.0, 1.0]))
+    choice = policy.select(policy.init(clients), seen, np.random.default_rng(0))
+    assert choice.ids.tolist() == [1, 2]
+    assert choice.weights.tolist() == [0.25, 0.25]
+
+
 def test_only_a_pool_trains_and_the_shares_are_of_the_pool():
     """Each is in the pool as often as any other; inclusion and weights are those given the pool."""
     clients, norms, asked = fp.Clients([5.0, 1.0, 3.0, 2.0, 9.0, 4.0]), np.array([1.0, 9.0, 0.5, 2.0, 1.0, 3.0]), []

@@ -239,7 +239,7 @@ def test_the_cap_is_the_longest_that_a_queue_gets():
 def test_the_guarantee_is_three_quarters_of_m_over_k_unless_given():
     assert fp.RBCSF(8).beta(40) == pytest.approx(0.15)  # the paper's setting
     assert fp.RBCSF(8, guarantee=0.05).beta(40) == 0.05
-    assert fp.RBCSF(8).beta(4) == 0.75
+    assert fp.RBCSF(8).beta(4) == fp.RBCSF(8).beta(1) == fp.RBCSF(8).beta(0) == 0.75
 
 
 def test_where_everybody_fails_they_had_their_turn_but_teach_nothing():

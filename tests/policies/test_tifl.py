@@ -75,6 +75,16 @@ def test_a_tier_is_chosen_by_its_odds_and_its_clients_are_alike():
     assert (np.abs(counts / draws - wanted) <= 4 * np.sqrt(wanted * (1 - wanted) / draws)).all()
 
 
+def test_a_tier_of_which_nobody_is_there_is_not_chosen_when_all_credits_of_the_others_are_spent():
+    policy, clients = fp.TiFL(1, tiers=3, credits=(0, 9, 0), times=np.arange(6.0) + 1), fp.Clients(np.ones(6))
+    state, away = policy.init(clients), view(clients, available=[1, 1, 0, 0, 1, 1])
+    tiers = [int(policy.select(state, away, np.random.default_rng(seed)).kept["tier"][0]) for seed in range(30)]
+    assert set(tiers) == {0, 2}
+    state.odds[:] = [0.0, 1.0, 0.0]  # nor where those that are there have no odds
+    tiers = [int(policy.select(state, away, np.random.default_rng(seed)).kept["tier"][0]) for seed in range(30)]
+    assert set(tiers) == {0, 2}
+
+
 @pytest.mark.parametrize(
     ("odds", "wanted"),
     [

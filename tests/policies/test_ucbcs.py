@@ -23,6 +23,15 @@ def twin_index(history, spread, sigma, sizes, gamma, round):
     return found
 
 
+def test_no_deviation_is_known_before_two_clients_of_a_round_told_their_loss():
+    policy, clients = fp.UCBCS(2), fp.Clients(np.ones(3))
+    state = policy.init(clients)
+    for t, (status, sigma) in enumerate([([DONE, FAILED], 0.0), ([DONE, DONE], 0.5), ([FAILED, DONE], 0.5)], 1):
+        told = fp.Outcome(status, np.ones(2), np.array([1.0, 2.0]))
+        state = policy.observe(state, view(clients, t), fp.Choice(np.array([0, 1])), told)
+        assert state.sigma == sigma
+
+
 @pytest.mark.parametrize(("seed", "gamma", "told"), [(0, 0.7, True), (1, 0.95, False), (2, 1.0, True)])
 def test_cohorts_are_the_highest_of_the_papers_sums(seed, gamma, told):
     rng = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ from made_runs import PACE, make
 from scipy import stats
 
 import fedpick as fp
+from fedpick.report.notes import legend
 from fedpick.report.paces import comparisons, is_mixed
 
 SEEDS = 6
@@ -71,6 +72,37 @@ def test_rounds_are_no_axis_of_a_comparison_of_paces(tmp_path):
     assert "moves to 80%" in alone._sheet.heads  # of one pace they are
     assert alone.data()["paces"] == []
     assert "models are evaluated" not in alone.table("text")
+
+
+INTERVAL = "± is a 95% interval over seeds"
+BARE = "without ±: all seeds give the same number, so there is no interval"
+STALENESS = "staleness: moves of the model between asking a client and using its answer; a fresh one has 0"
+RATIOS = (
+    "times sooner, times the ...: compared with rounds, for the same policy; geometric means over seeds, in brackets "
+    "95% intervals (*: it excludes 1). A client task is one client's training, used or not"
+)
+TARGET = "80%: 95% of the test accuracy that uniform has at the end, rounded down to a whole percent"
+
+
+def test_the_legend_explains_what_is_shown_of_each_pace_and_nothing_else(tmp_path):
+    def said(*runs, shown, given=True, target=0.8):
+        return legend(fp.load(*runs, target=target)._rows, shown, "uniform", given=given)
+
+    both(tmp_path)
+    assert said(tmp_path, shown=["tasks_to", "stale_mean"]) == [INTERVAL, BARE, STALENESS, RATIOS]
+    assert said(tmp_path, shown=["hours_to"]) == [INTERVAL]
+    assert said(tmp_path, shown=["rounds_to"]) == [INTERVAL, BARE, RATIOS]
+    assert said(tmp_path, shown=["stale_mean"]) == [INTERVAL, STALENESS]
+    stream = [tmp_path / f"b-uniform-{seed}" for seed in range(SEEDS)]
+    assert said(*stream, shown=["tasks_to", "stale_mean"]) == [INTERVAL, STALENESS]
+    assert said(*stream, shown=["rounds_to"]) == [INTERVAL]
+    rounds = [tmp_path / f"a-uniform-{seed}" for seed in range(SEEDS)]
+    assert said(*rounds, shown=["tasks_to", "stale_mean"], given=False) == [BARE, TARGET]
+    other = "buffered(concurrency=20, size=10)"
+    for seed in range(SEEDS):
+        make(tmp_path / f"c-{seed}", "uniform", seed, 40, curve(12, 40), pace=other, seconds=10.0)
+    two = [*stream, *(tmp_path / f"c-{seed}" for seed in range(SEEDS))]
+    assert said(*two, shown=["rounds_to"])[-1] == RATIOS.replace("rounds", "the first pace")
 
 
 def test_each_pace_is_scored_over_all_that_was_played_under_it(tmp_path):

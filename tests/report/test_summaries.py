@@ -161,3 +161,14 @@ def test_runs_of_earlier_versions_are_known_by_their_names(tmp_path):
     make(tmp_path / "run", accuracy=[0.1 * (t + 1) for t in range(6)])
     run = fp.load(tmp_path).runs[0]
     assert (run.directions, run.lacking, run.name) == ({}, {}, "uniform")
+
+
+def test_the_heading_names_the_target_where_there_is_one_and_else_says_that_there_is(tmp_path):
+    """Each data set has a target of its own; they are in the rows."""
+    for name, top in (("digits", 0.9), ("synthetic(1, 1)", 0.6)):
+        for seed in range(2):
+            make(tmp_path / f"{name[:3]}-{seed}", "uniform", seed, metrics=[{"accuracy": top}] * 6, data={"name": name})
+    heads = fp.load(tmp_path, reference="uniform")._sheet.heads
+    assert "rounds to target" in heads
+    alone = fp.load(*tmp_path.glob("dig-*"), reference="uniform")._sheet.heads
+    assert "rounds to 85%" in alone

@@ -251,6 +251,13 @@ def test_systematic_draws_nobody_twice_where_p_misses_its_sum_within_the_toleran
     assert len(set(cohort.tolist())) == len(cohort) == 2
 
 
+@designs
+def test_a_probability_that_rounding_brings_above_1_counts_as_1(design):
+    assert design([0.5, 1.0 + 1e-9, 0.5, 0.0], np.random.default_rng(0)).tolist() in ([0, 1], [1, 2])
+    with pytest.raises(ContractError):
+        design([0.5, np.nextafter(1.0 + 1e-9, 2.0), 0.5], np.random.default_rng(0))
+
+
 # Errors ------------------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +266,10 @@ def test_systematic_draws_nobody_twice_where_p_misses_its_sum_within_the_toleran
     ("p", "message"),
     [
         ([0.5, -0.25, 0.75], "p holds -0.25, but probabilities are in [0, 1]; sampling.proportional caps them"),
+        ([0.0, 1.0, -0.25, 1.25], "p holds -0.25, but probabilities are in [0, 1]; sampling.proportional caps them"),
+        ([0.0, 1.0, 1.25], "p holds 1.25, but probabilities are in [0, 1]; sampling.proportional caps them"),
+        ([1.0 + 1e-9, 1.25], "p holds 1.25, but probabilities are in [0, 1]; sampling.proportional caps them"),
+        ([1.0 + 1.5e-9], "p holds 1.0000000015, but probabilities are in [0, 1]; sampling.proportional caps them"),
         ([0.5, 1.5], "p holds 1.5, but probabilities are in [0, 1]; sampling.proportional caps them"),
         ([0.5, np.nan], "p holds nan, but probabilities are in [0, 1]; sampling.proportional caps them"),
         (

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fedpick as fp
+from fedpick.server.prometheus import quoted
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 HOSTILE = '<script>"quote" \\ back\n# HELP x\u202e' + "x" * 10_000
@@ -198,3 +199,8 @@ def test_beyond_this_machine_a_token_is_needed(monkeypatch):
             assert b"fedpick_rounds_total 0" in reply.read()
     with fp.Session(fp.Uniform(1), metrics=":0") as session, urllib.request.urlopen(session.metrics.url) as reply:
         assert reply.status == 200  # this machine needs none
+
+
+def test_a_label_is_escaped_as_the_format_demands() -> None:
+    assert quoted('a\\b"c') == '"a\\\\b\\"c"'
+    assert quoted("a\\nb") == '"a\\\\nb"'  # a backslash and an n, no end of a line

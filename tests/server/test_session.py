@@ -103,6 +103,34 @@ def test_durations() -> None:
     assert r.record.duration.tolist() == [4.0]
 
 
+def test_a_reported_duration_is_possible_above_0_and_up_to_the_deadline() -> None:
+    session = fp.Session(fp.Uniform(5), deadline=60.0)
+    with session.round(NAMES[:5]) as r:
+        for name, seconds in zip(r.chosen, [60.0, 60.5, 0.0, -1.0, math.inf], strict=True):
+            r.done(name, seconds=seconds, arrived=7.0)
+    assert r.record.duration.tolist() == [60.0, 7.0, 7.0, 7.0, 7.0]
+    endless = fp.Session(fp.Uniform(1))
+    with endless.round(["a"]) as r:
+        r.done("a", seconds=1e6, arrived=7.0)
+    assert r.record.duration.tolist() == [1e6]
+
+
+def test_the_seconds_of_a_round_run_until_it_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("fedpick.server.round.monotonic", lambda: now[0])
+    r = fp.Session(fp.Uniform(2)).round(["a", "b"])
+    now[0] = 105.0
+    assert r.seconds == 5.0
+    r.done("a")
+    now[0] = 109.0
+    r.settle()
+    now[0] = 300.0
+    assert r.seconds == 9.0
+    r.close()
+    assert r.seconds == 9.0
+    assert r.record.duration[0] == 5.0
+
+
 def test_an_exception_abandons_the_round_and_its_number_is_played_again(tmp_path, caplog) -> None:
     session = fp.Session(fp.BSFL(3), state=tmp_path)
     play(session, NAMES)
