@@ -60,11 +60,11 @@ class Balanced(ByValue):
 
     Args:
         cohort_size: m.
-        speed: v, how much less each member of a cohort may be owed, in participations, for a round that is shorter by a
-            median duration.
+        speed: v, how much less each member of a cohort may be owed, in participations, for a round that is shorter by
+            a median duration.
         mix: w, the same for a cohort with the data of all clients instead of a random one's.
-        data: "updates", by sketches (32 numbers) of each client's last update; "labels", the label counts that clients
-            tell; or "none".
+        data: "updates", by the sketch (32 numbers) of each client's last update; "labels", the label counts that
+            clients tell; or "none".
 
     >>> import fedpick as fp
     >>> fp.traits(fp.Balanced(cohort_size=10)).needs
@@ -91,7 +91,7 @@ class Balanced(ByValue):
 
     @property
     def wants(self) -> tuple[ReportSpec, ...]:
-        """The updates, which the server has."""
+        """Sketches of the updates."""
         blind = "durations and participation only"
         return (ReportSpec(REPORT, WIDTH, instead=blind),) if self.data == "updates" else ()
 
@@ -130,14 +130,21 @@ class Balanced(ByValue):
 
     def _apart(self, state: BalancedState, clients: Clients, ids: Ints) -> Floats | None:
         """a: how the data of each of these clients differ from the mean of all; None if nothing is known."""
-        vectors = shares_of(counts_of(self, clients)) if self.data == "labels" else state.vectors
-        known = known_vectors(vectors)
-        if not known.any():
+        count = len(clients)
+        some = np.linspace(0, count - 1, min(count, COMPARED)).astype(np.int64)  # all of up to 10,000
+        others, rows = self._rows(state, clients, some), self._rows(state, clients, ids)
+        told_of = known_vectors(others)
+        if not told_of.any():
             return None
-        apart = np.where(known[ids, None], vectors[ids] - vectors[known].mean(axis=0), 0.0)
+        known = known_vectors(rows)
+        apart = np.where(known[:, None], rows - others[told_of].mean(axis=0), 0.0)
         far = np.sqrt(np.square(apart).sum(axis=1))
-        usual = np.median(far[known[ids]]) if known[ids].any() else 0.0
+        usual = np.median(far[known]) if known.any() else 0.0
         return apart / np.maximum(far / FARTHEST, usual)[:, None] if usual > 0.0 else None
+
+    def _rows(self, state: BalancedState, clients: Clients, ids: Ints) -> Floats:
+        """What describes the data of these clients; NaN: not known."""
+        return shares_of(counts_of(self, clients, ids)) if self.data == "labels" else state.vectors[ids]
 
     def observe(self, state: BalancedState, view: View, choice: Choice, outcome: Outcome) -> BalancedState:
         """Everyone available earns its share, the chosen pay; durations and updates are learned."""
