@@ -8,8 +8,8 @@ Without data the optimum is exact (`fedpick.solvers.bottleneck`). With data it i
 one client, until none is better. Among more than 10,000 available clients, those with the largest q are compared.
 
 So a client that is left out never has a q more than W = 5 v m + 6 w sqrt(m) + 0.01 above that of one that is chosen,
-and times chosen and fair share never differ by more than (W + 1)(K - 1)/2, whoever is available when; the proof is on
-its page.
+and times chosen and fair share never differ by more than (W + 1)(K - 1)/2, whoever is there when; the proof is on its
+page. It is for rounds in which all who are there may be chosen, without pauses or late work.
 
 A client that is late or fails keeps the duration of its answers; one that never answered counts as no faster than the
 slowest of its rounds. One never tried counts as the median; one without a known update as the mean of the data.
@@ -147,10 +147,10 @@ class Balanced(ByValue):
         return shares_of(counts_of(self, clients, ids)) if self.data == "labels" else state.vectors[ids]
 
     def observe(self, state: BalancedState, view: View, choice: Choice, outcome: Outcome) -> BalancedState:
-        """Everyone available earns its share, the chosen pay; durations and updates are learned."""
+        """Everyone there earns its share, the chosen pay; durations and updates are learned."""
         check_outcome(view, choice, outcome)
         if len(choice):
-            state.queue += view.available * (len(choice) / np.count_nonzero(view.available))
+            state.queue += view.there * (len(choice) / np.count_nonzero(view.there))
             state.queue[choice.ids] -= 1.0  # also of late and failed clients: they were chosen
             _learn_durations(state, choice, outcome)
             if self.data == "updates" and REPORT in outcome.reports:
