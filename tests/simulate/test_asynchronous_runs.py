@@ -34,6 +34,7 @@ REFUSED = {
     *("PowerOfChoice", "FedCor", "OptimalSampling"),  # ask clients first
     *("GreedyFed", "SFedAvg"),  # the server values updates of one version
     *("BSFL", "Genie", "CSUCB", "RBCSF", "TiFL"),  # of a round's length
+    *("Balanced", "Balanced-labels", "Balanced-none"),
     *("DivFL", "FLIPS", "FedCBS", "FedLECC", "FedLECC-True", "FLDP3S"),  # of a cohort
 }
 

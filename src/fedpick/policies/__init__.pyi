@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedpick.policies.active_fl import ActiveFL as ActiveFL
+from fedpick.policies.balanced import Balanced as Balanced
 from fedpick.policies.baselines import FixedProbabilities as FixedProbabilities
 from fedpick.policies.baselines import SizeWeighted as SizeWeighted
 from fedpick.policies.baselines import Uniform as Uniform
@@ -50,6 +51,7 @@ __all__ = [
     "REFL",
     "UCBCS",
     "ActiveFL",
+    "Balanced",
     "Clustered",
     "CriticalFL",
     "DivFL",

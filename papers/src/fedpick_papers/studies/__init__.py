@@ -162,6 +162,7 @@ STUDIES: Mapping[str, Study] = _Studies(
         "fedbuff/updates": "asynchronous.updates",
         "papaya/scale": "asynchronous.scale",
         "fedasync/mixing": "asynchronous.mixing",
+        "balanced/worlds": "balanced.worlds",
         "tournament/synthetic": "tournament.synthetic",
         "tournament/fashion-mnist": "tournament.fashion",
         "tournament/cifar10": "tournament.cifar10",

@@ -92,7 +92,7 @@ ABOUT = (
     "takes about 1.6 s where devices are not mixed, and up to some 10% more or less by chance. All worlds, settings "
     "and the budget are our choice; policies have their default settings. Left out: genie, which needs speeds that "
     "these worlds do not tell; guard, since nobody lies here; fixed-probabilities, which is uniform without a vector; "
-    "ucb-cs, delta, flips, fed-cbs, fl-dp3s, fedlecc, critical, pisces, which are newer than these runs"
+    "ucb-cs, delta, flips, fed-cbs, fl-dp3s, fedlecc, critical, pisces, balanced, which are newer than these runs"
 )
 
 # name: (in words, whether more is better, decimals)
