@@ -162,6 +162,7 @@ STUDIES: Mapping[str, Study] = _Studies(
         "fedbuff/updates": "asynchronous.updates",
         "papaya/scale": "asynchronous.scale",
         "fedasync/mixing": "asynchronous.mixing",
+        "pisces/guided": "asynchronous.guided",
         "tournament/synthetic": "tournament.synthetic",
         "tournament/fashion-mnist": "tournament.fashion",
         "tournament/cifar10": "tournament.cifar10",
