@@ -10,6 +10,7 @@ import pytest
 import fedpick as fp
 from fedpick.core.errors import FedpickError
 from fedpick.experiment import Config
+from fedpick.policies import TABLE
 from fedpick_papers import studies
 from fedpick_papers.studies._study import Reproduction
 from fedpick_papers.studies.asynchronous import (
@@ -195,6 +196,16 @@ def test_rates_are_tuned_on_no_seed_that_is_shown():
 
 
 # ---- policies
+
+
+def test_every_policy_without_rounds_is_there():
+    """But for wrappers, and fixed probabilities, which are uniform without a vector."""
+    heads = {text.split("(")[0] for text in policies.POLICIES.values()}
+    for listed in TABLE.values():
+        name = listed.about.names[0]
+        if listed.about.kind == "wrapper" or name in heads | {"fixed-probabilities", "size-weighted"}:
+            continue
+        assert not accepted(name), name
 
 
 def accepted(text):
