@@ -234,3 +234,52 @@ def test_too_many_clients_for_a_matrix_are_refused_with_the_memory_it_would_take
     with pytest.raises(fp.SettingError, match="clients = 11, but must be at most 10; their distances would take 0 GiB"):
         fp.FedGS(3).init(CLIENTS)
     fp.FedGS(3, alpha=0.0).init(CLIENTS)
+
+
+def test_without_rounds_a_task_counts_when_it_ends_not_when_the_model_moves():
+    """The choice is that of a state in which those of `view.ended` are counted, each as often as it is there."""
+    ended = np.array([3, 3, 5, 0, 3])
+    for alpha in (0.0, 1.0):
+        policy = fp.FedGS(4, alpha=alpha)
+        state, counted = policy.init(CLIENTS), policy.init(CLIENTS)
+        state.counts[:] = counted.counts[:] = [2, 2, 2, 0, 1, 1, 2, 1, 2, 2, 2]
+        np.add.at(counted.counts, ended, 1)
+        now, later = (fp.View(3, np.ones(11, dtype=bool), CLIENTS, ended=each) for each in (ended, None))
+        picks = [policy.select(s, v, np.random.default_rng(7)).ids for s, v in ((state, now), (counted, later))]
+        np.testing.assert_array_equal(*picks)
+        assert state.counts[3] == 0
+
+
+@pytest.mark.parametrize(("concurrency", "size"), [(5, 5), (4, 20), (12, 3)])
+def test_without_rounds_whoever_is_asked_was_asked_least_of_the_idle(concurrency, size):
+    """A twin counts asks in plain Python; slow clients, vanished ones and several answers in one move included."""
+    asks, several = [0] * 20, 0
+
+    class Spy(fp.FedGS):
+        def select(self, state, view, rng):
+            nonlocal several
+            several += max(np.bincount(view.ended, minlength=1)) > 1
+            choice = super().select(state, view, rng)
+            left = [k for k in np.flatnonzero(view.available).tolist() if k not in choice.ids]
+            for k in choice.ids.tolist():
+                assert asks[k] <= min((asks[each] for each in left), default=asks[k])
+            for k in choice.ids.tolist():
+                asks[k] += 1
+            return choice
+
+    seconds = np.exp(np.random.default_rng(0).normal(0.0, 1.5, 20))
+    world = fp.World(
+        fp.Clients(np.ones(20)),
+        volatility=fp.worlds.SuccessRates((0.9,)),  # the others vanish, until they time out
+        latency=fp.worlds.PerClient(seconds),
+        deadline=None,
+    )
+    pace = fp.Buffered(concurrency, size, timeout=30.0)
+    run = fp.Run(Spy(concurrency, alpha=0.0), world, 1, pace=pace)
+    records = list(run.rounds(until=600 // size))
+    assert {fp.Status.DONE, fp.Status.LATE} <= set(np.concatenate([record.status for record in records]).tolist())
+    assert several > 0 or size < 20
+    told = np.bincount(np.concatenate([record.ids for record in records]), minlength=20)
+    working = [task.client for task in run.state.stream.stream.flying.values()]
+    np.testing.assert_array_equal(run.state.policy.counts, told)
+    np.testing.assert_array_equal(told + np.bincount(working, minlength=20), asks)

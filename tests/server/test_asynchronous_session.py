@@ -205,6 +205,31 @@ def test_answers_of_other_shapes_fail_once_the_model_is_known_and_change_nothing
     assert session.done(four.id, update="no array") == FAILED
 
 
+def test_momentum_is_a_line_of_the_user_s_with_the_change() -> None:
+    """Against the sums in plain Python, with answers of any staleness; the model can be a mapping of arrays."""
+    session, rng = asynchronous(size=2, concurrency=3), np.random.default_rng(0)
+    model, velocity = {"w": np.zeros(2)}, {"w": np.zeros(2)}
+    twin, speed = [0.0, 0.0], [0.0, 0.0]
+    stale = set()
+    while session.version < 6:
+        session.ask(NAMES)
+        task = session.tasks[int(rng.integers(len(session.tasks)))]
+        session.done(task.id, update={"w": rng.normal(size=2)}, loss=0.5)
+        if commit := session.commit():
+            parts = commit.parts()
+            stale |= {session.version - task.version for task, _, _ in parts}
+            for k in range(2):
+                change = sum(weight * update["w"][k] for _, update, weight in parts)
+                speed[k] = 0.9 * speed[k] + 0.5 * change
+                twin[k] += speed[k]
+            change = commit.change(model)
+            velocity = {name: 0.9 * old + 0.5 * change[name] for name, old in velocity.items()}
+            model = {name: old + velocity[name] for name, old in model.items()}
+            commit.close()
+            np.testing.assert_allclose(model["w"], twin, rtol=1e-12)
+    assert len(stale) > 1
+
+
 def test_fedasync_mixes_models() -> None:
     session = asynchronous(size=1, mixing="polynomial")
     one, two = session.ask(NAMES)[:2]

@@ -10,12 +10,24 @@ import pytest
 import fedpick as fp
 from fedpick.core.errors import FedpickError
 from fedpick.experiment import Config
+from fedpick.policies import TABLE
 from fedpick_papers import studies
 from fedpick_papers.studies._study import Reproduction
-from fedpick_papers.studies.asynchronous import _play, _task, guide, mixing, policies, scale, speed, tied, updates
+from fedpick_papers.studies.asynchronous import (
+    _play,
+    _task,
+    guide,
+    guided,
+    mixing,
+    policies,
+    scale,
+    speed,
+    tied,
+    updates,
+)
 from fedpick_papers.studies.tournament._play import POLICIES, WORLDS
 
-IDS = [id for id in studies.STUDIES if id.startswith(("asynchrony/", "fedbuff/", "papaya/", "fedasync/"))]
+IDS = [id for id in studies.STUDIES if id.startswith(("asynchrony/", "fedbuff/", "papaya/", "fedasync/", "pisces/"))]
 SMALL = {"task": _task.TASK | {"clients": 40, "level": 0.4}, "tuning": 1, "most": 60, "drawn": "each time"}
 
 
@@ -61,6 +73,21 @@ def test_times_are_log_normal_and_go_with_the_labels_only_where_they_should(draw
     assert drawn != _task.DRAWN[1] or max(abs(by_mean), abs(by_last)) < chance
 
 
+def test_zipf_s_law_has_its_frequencies_up_to_the_longest():
+    """P(s) = s^-1.2 / zeta(1.2), by a long sum; what is longer counts as the longest."""
+    total = sum(k**-1.2 for k in range(1, 200_000)) + 200_000**-0.2 / 0.2  # the rest as an integral
+    took = _task.times(_task.problem(_task.TASK, 0).mix, 1.2, _task.ZIPF[0], seed=0)
+    for seconds in (1, 2, 3, 10):
+        assert (took == seconds).mean() == pytest.approx(seconds**-1.2 / total, abs=1 / 500)
+    longest = 1 - sum(k**-1.2 for k in range(1, 60)) / total
+    assert took.max() == 60
+    assert (took == 60).mean() == pytest.approx(longest, abs=1 / 500)
+    mix = _task.problem(_task.TASK, 0).mix
+    tied, free = (np.corrcoef(_task.times(mix, 1.2, drawn, 0), mix[:, -1])[0, 1] for drawn in _task.ZIPF[::-1])
+    assert tied > 0.4
+    assert abs(free) < 4.5 / np.sqrt(500)
+
+
 # ---- runs
 
 
@@ -98,6 +125,27 @@ def test_a_run_ends_at_the_level():
     assert seen["reached"]
     assert seen["accuracy"] >= seen["level"]
     assert seen["answers"] < SMALL["most"]
+
+
+def test_pisces_runs_with_its_policy_and_pace_and_is_looked_at_after_as_many_answers():
+    found = _task.problem(SMALL["task"], 3)
+    item = {**one("rounds"), "pace": guided.PACES["Pisces"], "drawn": _task.ZIPF[0]}
+    run = _play._run(item, 3, {"server": 4.0}, found)
+    assert type(run.policy) is fp.Pisces
+    assert (run.pace.size, run.pace.bound, run.pace.concurrency) == (None, 20, 8)
+    assert "squared_loss" in run.trainer.reports
+    item["task"] = item["task"] | {"level": 9.0}  # is never reached
+    seen, answers, looks = _play.play(item, 3, {"server": 4.0}), 0, [0.0]
+    last = 0
+    for record in _play._run(item, 3, {"server": 4.0}, _task.problem(item["task"], 3)).rounds(seen["moves"]):
+        answers += int((record.status == fp.Status.DONE).sum())
+        if answers - last >= 8:
+            last, looks = answers, [*looks, record.metrics["accuracy"]]
+    assert seen["accuracy"] == max(looks)
+    assert len(looks) - 1 <= answers / 8
+    oort = _play._run({**item, "pace": guided.PACES["Oort"]}, 3, {"server": 4.0}, found)
+    assert type(oort.policy) is fp.Oort
+    assert oort.policy.cohort_size == 8
 
 
 # ---- tuning
@@ -148,6 +196,16 @@ def test_rates_are_tuned_on_no_seed_that_is_shown():
 
 
 # ---- policies
+
+
+def test_every_policy_without_rounds_is_there():
+    """But for wrappers, and fixed probabilities, which are uniform without a vector."""
+    heads = {text.split("(")[0] for text in policies.POLICIES.values()}
+    for listed in TABLE.values():
+        name = listed.about.names[0]
+        if listed.about.kind == "wrapper" or name in heads | {"fixed-probabilities", "size-weighted"}:
+            continue
+        assert not accepted(name), name
 
 
 def accepted(text):
@@ -253,6 +311,51 @@ def test_runs_that_missed_the_level_are_named():
     note = speed.STUDY.score(result)[0].note
     assert note.startswith("the level was reached by 7 of 10 seeds (FedBuff, C = 100, sigma = 1)")
     assert "(7 reached it)" in speed.STUDY.body(result)
+
+
+def test_claims_of_pisces_are_judged_where_data_and_speed_are_apart_and_where_they_are_tied():
+    study, sizes = guided.STUDY, {"Oort": 600.0, "FedBuff": 500.0, "Pisces": 250.0}
+
+    def result(numbers):
+        parts = {}
+        for drawn in study.settings["speeds"]:
+            names = {"seeds": 10, "C": [20], "sigma": [1.2], "cells": {}}
+            for at, (kind, size) in enumerate(numbers.items()):
+                values = {m: (size * np.linspace(0.9, 1.1, 10) ** (1 + 0.1 * at)).tolist() for m in _play.MEASURES}
+                rate = {"server": {"Oort": 8.0, "FedBuff": 64.0, "Pisces": 1.0}[kind]}
+                names["cells"][_play.name_of(kind, 20, 1.2)] = {**values, "reached": 10, "rate": rate}
+            parts[drawn] = names
+        return {"parts": parts, "seeds": 10}
+
+    found = study.score(result(sizes))
+    assert [one.verdict for one in found] == ["reproduced"] * 4
+    assert [one.paper for one in found] == ["up to 2.0 times", "up to 1.9 times", "no paper's", "no paper's"]
+    turned = study.score(result({"Oort": 100.0, "FedBuff": 500.0, "Pisces": 250.0}))
+    assert [one.verdict for one in turned] == ["contradicted", "reproduced"] * 2
+    text = study.body(result(sizes))
+    assert text.count("the highest server rate of 1 to 64 was best for FedBuff, C = 20, sigma = 1.2") == 2
+    assert text.count("the lowest server rate of 1 to 64 was best for Pisces, C = 20, sigma = 1.2") == 2
+
+
+@pytest.mark.parametrize("study", [speed.STUDY, updates.STUDY, scale.STUDY, tied.STUDY], ids=lambda study: study.id)
+def test_a_page_says_where_a_rate_is_at_the_edge_of_those_tried_and_is_silent_elsewhere(study):
+    result = result_of(study, as_claimed)  # all have the first rate of their grid, which is in its middle
+    parts = list(result["parts"].values()) if "parts" in result else [result]
+    first, *others = [name for name in parts[-1]["cells"] if "FedAsync" not in name]
+    for name, cell in parts[-1]["cells"].items():
+        cell["rate"] = {"lr": 0.8, "alpha": 0.3} if "FedAsync" in name else {"server": 8.0}
+    lines = study.body(result).splitlines()
+    assert not [line for line in lines if "At the edge" in line and "server rate" in line]
+    parts[-1]["cells"][first]["rate"] = {"server": 32.0}
+    parts[-1]["cells"][others[0]]["rate"] = {"server": 2.0}
+    (line,) = [line for line in study.body(result).splitlines() if "At the edge" in line]
+    assert f"the highest server rate of 2 to 32 was best for {first}." in line
+    assert f"the lowest server rate of 2 to 32 was best for {others[0]}." in line
+
+
+def test_one_rate_is_no_grid_with_an_edge():
+    result = result_of(mixing.STUDY, as_claimed)
+    assert _play.at_edge(result, mixing.PACES) == []
 
 
 # ---- the whole

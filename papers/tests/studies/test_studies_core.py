@@ -105,6 +105,7 @@ TRAINED = {
     "fedbuff/updates",
     "papaya/scale",
     "fedasync/mixing",
+    "pisces/guided",
     "balanced/worlds",
 }
 

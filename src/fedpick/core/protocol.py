@@ -65,6 +65,9 @@ What a policy is told, which is what a server can know:
   update has come and is not used yet. `view.wanted`: how many are to be asked now, None for as many as the policy
   chooses. `view.version`: how often the model has changed. In plain rounds nobody is held, and `there` and `available`
   differ only by pauses and late work.
+- `view.ended`: without rounds, the clients of the tasks that have ended since the model moved, of which the policy
+  learns when it moves next; in `observe` those of which it learns, in several calls if a client is among them twice.
+  None in rounds.
 - `outcome.status`: DONE; LATE, no answer by the deadline, because the client is slow or gone; FAILED, an error or
   something unusable; SURPLUS, not used although it did not fail, because enough others had answered.
   `outcome.succeeded` is True for DONE and SURPLUS.

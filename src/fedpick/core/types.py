@@ -164,6 +164,9 @@ class View:
             been told. None: nobody.
         wanted: how many clients are to be asked now; None: as many as the policy chooses.
         version: of the model, the number of its changes so far; None: one for each earlier round.
+        ended: without rounds, the clients of the tasks that have ended since the model moved, each as often as it had
+            tasks; in `observe` those of which the policy learns, in several calls if a client is among them twice.
+            None: in rounds.
 
     >>> view = View(1, np.array([True, False]), Clients([10, 20]), there=np.array([True, True]))
     >>> view.there.tolist(), view.busy.tolist(), view.version
@@ -181,6 +184,7 @@ class View:
     held: Bools = None  # type: ignore[assignment]
     wanted: int | None = None
     version: int = None  # type: ignore[assignment]
+    ended: Ints | None = None
 
     def __post_init__(self) -> None:
         if self.round < 1:

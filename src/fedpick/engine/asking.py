@@ -72,17 +72,26 @@ def _mask(ids: Ints, count: int) -> Bools:
     return found[:-1]
 
 
-def _view(seen: View, busy: Bools, held: Bools, version: int) -> View:
+def _view(seen: View, busy: Bools, held: Bools, version: int, ended: Ints) -> View:
     there = seen.there.view()
     there.flags.writeable = False  # it may be the world's own, and shown again
     available = np.greater(there, busy)  # there and not busy, in one pass
-    return replace(seen, round=version + 1, available=available, there=there, busy=busy, held=held, version=version)
+    return replace(
+        seen,
+        round=version + 1,
+        available=available,
+        there=there,
+        busy=busy,
+        held=held,
+        version=version,
+        ended=ended,
+    )
 
 
 def view_now(seen: View, stream: Moment, find: Find) -> View:
     """What the policy sees: the driver's view, in which `there` is right, with who works and whose answer waits."""
-    count = len(seen.clients)
-    return _view(seen, _mask(find(stream.busy), count), _mask(find(stream.untold), count), stream.version)
+    count, untold = len(seen.clients), find(stream.untold)
+    return _view(seen, _mask(find(stream.busy), count), _mask(untold, count), stream.version, untold[untold >= 0])
 
 
 class Marks:
@@ -103,7 +112,7 @@ class Marks:
 
     def __init__(self, stream: Moment, count: int) -> None:
         self._busy, self._held = (_mask(np.array(ids, dtype=np.int64), count) for ids in (stream.busy, stream.untold))
-        self._waits = bool(stream.untold)  # whether anybody's answer does
+        self._ended = [int(client) for client in stream.untold]  # of the tasks whose end waits to be told
 
     def asked(self, ids: Ints) -> None:
         """These clients were given tasks."""
@@ -112,15 +121,17 @@ class Marks:
     def ended(self, client: Client) -> None:
         """This client's task has ended."""
         at = int(client)
-        self._busy[at], self._held[at], self._waits = False, True, True
+        self._busy[at], self._held[at] = False, True
+        self._ended.append(at)
 
     def told(self) -> None:
         """The model has moved: the policy is told of all that ended."""
-        self._held[:], self._waits = False, False
+        self._held[:], self._ended = False, []
 
     def view(self, seen: View, version: int) -> View:
         """What the policy sees; it gets copies, which stay as they are (`held` is the driver's if nobody waits)."""
-        return _view(seen, self._busy.copy(), self._held.copy() if self._waits else seen.held, version)
+        held = self._held.copy() if self._ended else seen.held
+        return _view(seen, self._busy.copy(), held, version, np.array(self._ended, dtype=np.int64))
 
 
 class Asker:
@@ -194,8 +205,9 @@ def lessons(
         reports: what the clients of some of these tasks report, by name; NaN for those whose update is not used.
     """
     view = replace(view, round=view.version, version=view.version - 1)
-    indices = find([each.task.client for each in ended]).tolist()
-    told, found = [each for each, at in zip(ended, indices, strict=True) if at >= 0], []
+    indices = find([each.task.client for each in ended])
+    told, found = [each for each, at in zip(ended, indices.tolist(), strict=True) if at >= 0], []
+    view = replace(view, ended=indices[indices >= 0])
     for part in apart(told):
         ids = find([each.task.client for each in part])
         inclusion = np.array([each.task.inclusion for each in part])

@@ -63,6 +63,10 @@ def _known(vectors: Floats) -> Bools:
 class FedGS(ByValue):
     """Cohorts with different data and equal participation, for any availability.
 
+    Without rounds (`fp.Buffered`) every task counts as soon as it has ended, also one that failed or timed out, and who
+    works cannot be chosen: with alpha = 0, nobody is asked who was asked more often than somebody idle. A client that
+    needs longer than a turn of the others takes part less often.
+
     Args:
         cohort_size: M.
         alpha: weight of diversity against equal counts; 0 takes the clients chosen least often.
@@ -172,7 +176,10 @@ class FedGS(ByValue):
         if m == 0:
             return nobody()
         total = len(view.clients)
-        z = 2.0 * (state.counts - state.counts.mean() - m / total) + 1.0
+        counts = state.counts
+        if view.ended is not None:  # without rounds: whose tasks have ended; who still works cannot be chosen anyway
+            counts = counts + np.bincount(view.ended, minlength=total)
+        z = 2.0 * (counts - counts.mean() - m / total) + 1.0
         distance = state.distance
         unplaced = np.isnan(distance.diagonal())
         if self.alpha == 0.0 or m == 1 or unplaced.all():  # no graph yet counts as all unplaced

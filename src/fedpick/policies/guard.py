@@ -68,6 +68,10 @@ class Guard(Wrapper, Generic[S]):
     If fewer clients are left than there are places, those least above their share are admitted again, and then those
     whose probation ends first; so cohorts are as large as without a guard. A policy without a cohort size has no cap.
 
+    Without rounds (`fp.Buffered`) the tasks that end between two moves of the model are the places of a round, however
+    many clients work. A place is counted as soon as its task has ended, and the share grows when the model moves. If
+    too few clients are left, places stay free, as long as half of them are taken.
+
     `inclusion` is exact if that of the policy inside is: the state alone determines who can be chosen, and the policy
     draws among them. For all others it is 0; the policy inside sees them as there, but not available.
 
@@ -112,20 +116,24 @@ class Guard(Wrapper, Generic[S]):
             self.policy.init(self._sized(clients)), np.zeros(count), never, np.zeros(count, dtype=np.int64)
         )
 
-    def _rate(self, there: int) -> float:
-        """Places per round that a client may take, of so many that are there."""
-        asks = traits(self.policy).asks
-        return MANY if asks is None else self.cap * asks / max(there, 1)
+    def _rate(self, places: int | None, there: int) -> float:
+        """How many of so many places a client may take, of so many clients that are there."""
+        return MANY if places is None else self.cap * places / max(there, 1)
 
     def _seen(self, state: GuardState[S], view: View) -> View:
         """The view of the policy inside; it depends on the state and the view only."""
         there = view.available
         asks = traits(self.policy).asks
-        over = (state.used > ROUNDING) & (asks is not None)
+        used, least = state.used, asks or 1  # who must be admitted at least
+        if view.ended is not None:
+            used = used + np.bincount(view.ended, minlength=len(used))
+            busy = int(np.count_nonzero(view.busy))
+            least = max((busy + least + 1) // 2 - busy, 0)  # so that half of all places are taken
+        over = (used > ROUNDING) & (asks is not None)
         waits = state.until >= view.round
         mask = there & ~over & ~waits
-        for back, rank in ((there & over & ~waits, state.used), (there & waits, state.until)):
-            short = (asks or 1) - int(np.count_nonzero(mask))
+        for back, rank in ((there & over & ~waits, used), (there & waits, state.until)):
+            short = least - int(np.count_nonzero(mask))
             if short <= 0:
                 break
             mask = mask | _first(back, rank, short)
@@ -155,14 +163,17 @@ class Guard(Wrapper, Generic[S]):
         heard = outcome.succeeded & valid_losses(outcome.loss)
         clipped = Outcome(outcome.status, outcome.duration, _clip(outcome.loss, heard), outcome.reports)
         inner = self.policy.observe(state.inner, seen, choice, clipped)
-        rate = self._rate(int(np.count_nonzero(view.there)))
-        np.maximum(used - rate, -rate * self.window, out=used)
+        asks, there = traits(self.policy).asks, int(np.count_nonzero(view.there))
+        m = part = asks  # places of the round
+        if view.ended is not None and asks is not None:
+            m, part = len(view.ended), len(ids)  # tasks that ended before the model moved, and those told by this call
+        np.maximum(used - self._rate(part, there), -self._rate(m, there) * self.window, out=used)
         np.add.at(used, ids, choice.times)
         # A loss of NaN is none: no loss was reported, as in runs without training.
         failed = ~outcome.succeeded | (~heard & ~np.isnan(outcome.loss))
         news, before, until = outcome.known, state.failures[ids], state.until[ids]
         state.failures[ids] = np.where(news, np.where(failed, np.maximum(before, 0) + 1, 0), before)
-        between = np.count_nonzero(view.there) / (traits(self.policy).asks or max(len(ids), 1))  # n/m rounds
+        between = there / (m or max(len(ids), 1))  # n/m rounds
         beyond = state.failures[ids] - _usual(state.failures)
         wait = between * np.minimum(np.ldexp(1.0, np.clip(beyond, 0, 60) + 1), self.probation)
         waits = failed & (beyond >= 0)

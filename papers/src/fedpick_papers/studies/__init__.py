@@ -162,6 +162,7 @@ STUDIES: Mapping[str, Study] = _Studies(
         "fedbuff/updates": "asynchronous.updates",
         "papaya/scale": "asynchronous.scale",
         "fedasync/mixing": "asynchronous.mixing",
+        "pisces/guided": "asynchronous.guided",
         "balanced/worlds": "balanced.worlds",
         "tournament/synthetic": "tournament.synthetic",
         "tournament/fashion-mnist": "tournament.fashion",

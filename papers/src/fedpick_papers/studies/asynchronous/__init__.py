@@ -1,3 +1,3 @@
-"""Asynchronous training beside rounds: FedBuff's, Papaya's and FedAsync's claims, and where asynchrony hurts."""
+"""Asynchronous training beside rounds: claims of FedBuff, Papaya, FedAsync and Pisces, and where asynchrony hurts."""
 
 __all__: list[str] = []  # each module has a STUDY

@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedpick import Buffered, OverSelect, Run, Status, Uniform
+from fedpick import Buffered, OverSelect, Run, Status, policy, traits
 from fedpick.core.types import Floats
 from fedpick.experiment import build_trainer
+from fedpick.learn.reports import gives
 from fedpick_papers.studies._stats import rounded, times
 from fedpick_papers.studies._study import Found, Item, Measurement, Result, Settings, canonical, seeds_of
 from fedpick_papers.studies.asynchronous import _task
@@ -32,7 +33,7 @@ __all__ = [
         "ratio",
         "shown",
     ),
-    *("to_level", "tuned"),
+    *("at_edge", "edges", "to_level", "tuned"),
 ]
 
 MEASURES = ("seconds", "answers", "messages", "staleness", "slow")
@@ -40,6 +41,7 @@ RATES = [{"server": rate} for rate in (8.0, 16.0, 4.0, 32.0, 2.0)]  # the likeli
 ALPHAS = [{"lr": lr, "alpha": alpha} for lr in (1.6, 0.8) for alpha in (0.3, 0.6, 0.1)]
 TUNING = 1000  # first of the seeds that rates are tuned on
 DISMISSED = 2.0  # a rate that takes so many times as long as the best so far at one seed is given up
+RATE_WORDS = {"server": "server rate", "lr": "clients' rate", "alpha": "alpha"}
 TIMEOUT = 1e5  # seconds; nobody fails
 # What a pace is, as data; `rates` are tuned.
 KINDS: dict[str, dict[str, Any]] = {
@@ -77,20 +79,23 @@ def cost(one: Item) -> float:
 
 def _run(one: Item, seed: int, rate: Mapping[str, float], found: _task.Problem) -> Run:
     C, pace = one["C"], one["pace"]
-    size = pace.get("size")
+    size, bound = pace.get("size"), pace.get("bound")
     settings: dict[str, Any] = {"model": "logistic", "lr": rate.get("lr", 0.1), "batch": 20, "aggregation": "mean"}
-    settings |= {"steps": 0, "spread_every": 0, "evaluate_every": max(1, C // (size or C))}
+    settings |= {"steps": 0, "spread_every": 0, "evaluate_every": 1 if bound else max(1, C // (size or C))}
+    chosen = partial(policy, pace.get("policy", "uniform"))
     if "server" in rate:
         settings["server"] = f"fedavgm(lr={rate['server']}, momentum=0.0)"
-    trainer = build_trainer(found.data, None, settings, ())
+    reports = tuple(filter(gives, traits(chosen(cohort_size=C)).collect(found.data.clients)))
+    trainer = build_trainer(found.data, None, settings, reports)
     world = _task.world(found, one["sigma"], one["drawn"], seed)
-    if size is None:
+    if size is None and bound is None:
         wanted = round(C / pace["over"])
-        uniform = Uniform(wanted)
-        return Run(uniform if wanted == C else OverSelect(uniform, C / wanted), world, seed=seed, trainer=trainer)
-    how = {name: pace[name] for name in ("mixing", "correct") if name in pace}
+        inner = chosen(cohort_size=wanted)
+        return Run(inner if wanted == C else OverSelect(inner, C / wanted), world, seed=seed, trainer=trainer)
+    how = {name: pace[name] for name in ("mixing", "correct", "bound") if name in pace}
     how |= {"alpha": rate["alpha"]} if "alpha" in rate else {}
-    return Run(Uniform(C), world, seed=seed, trainer=trainer, pace=Buffered(C, size, timeout=TIMEOUT, **how))
+    stream = Buffered(C, size, timeout=TIMEOUT, **how)
+    return Run(chosen(cohort_size=C), world, seed=seed, trainer=trainer, pace=stream)
 
 
 def play(one: Item, seed: int, rate: Mapping[str, float], longest: float = np.inf) -> Measurement:
@@ -104,14 +109,16 @@ def play(one: Item, seed: int, rate: Mapping[str, float], longest: float = np.in
     """
     found = _task.problem(one["task"], seed)
     run = _run(one, seed, rate, found)
-    answers, messages, stale, seen = 0, 0, 0.0, [0.0]
+    answers, messages, stale, looked, seen = 0, 0, 0.0, 0, [0.0]
     counts = np.zeros(len(found.data))
     for record in run.rounds(until=one["most"]):
         used = record.status == Status.DONE
         answers, messages = answers + int(used.sum()), messages + int(record.messages)
         np.add.at(counts, record.ids[used], 1)
         stale += sum(each.staleness for each in record.tasks or () if each.status == Status.DONE)
-        seen += [record.metrics["accuracy"]] if record.metrics else []
+        # By the clock the model moves after any number of answers: then it is looked at when C more have come.
+        if record.metrics and ("bound" not in one["pace"] or answers - looked >= one["C"]):
+            looked, seen = answers, [*seen, record.metrics["accuracy"]]
         if seen[-1] >= found.level or answers >= one["most"] or record.clock > longest:
             break
     durations = _task.times(found.mix, one["sigma"], one["drawn"], seed)
@@ -218,3 +225,31 @@ def missed(result: Result, *cells: tuple[str, int, float]) -> str:
         if result["cells"][n]["reached"] < seeds
     ]
     return f"the level was reached {', '.join(few)}; a run that missed it counts with its whole length" if few else ""
+
+
+def at_edge(result: Result, paces: Mapping[str, Mapping[str, Any]] = KINDS) -> list[tuple[str, str]]:
+    """The cells with a tuned rate that is the lowest or the highest tried, each with words on it.
+
+    Args:
+        result: of `gather`.
+        paces: with the rates that were tried.
+    """
+    found = []
+    for name, cell in result["cells"].items():
+        rates = paces[name.partition(", C = ")[0]]["rates"]
+        for setting, value in cell["rate"].items():
+            tried = sorted({rate[setting] for rate in rates})
+            if len(tried) > 1 and value in (tried[0], tried[-1]):
+                end = "highest" if value == tried[-1] else "lowest"
+                found.append((name, f"the {end} {RATE_WORDS[setting]} of {tried[0]:g} to {tried[-1]:g}"))
+    return found
+
+
+def edges(result: Result, paces: Mapping[str, Mapping[str, Any]] = KINDS) -> str:
+    """Where tuned rates are at the edge of those tried, as a paragraph; "": nowhere."""
+    by: dict[str, list[str]] = {}
+    for name, words in at_edge(result, paces):
+        by.setdefault(words, []).append(name)
+    parts = [f"{words} was best for {'; '.join(names)}" for words, names in by.items()]
+    said = f"**At the edge of the rates tried**, so perhaps faster with others: {'. '.join(parts)}.\n"
+    return said if parts else ""

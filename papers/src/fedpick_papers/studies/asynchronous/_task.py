@@ -9,14 +9,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtri, zeta
 
 from fedpick import data
 from fedpick.core import rng as rngs
 from fedpick.core.types import Floats
 from fedpick.worlds import LogNormalTime, PerClient, World, availability, volatility
 
-__all__ = ["CLASSES", "DIM", "DRAWN", "TASK", "TEXT", "Problem", "problem", "slow", "times", "world"]
+__all__ = ["CLASSES", "DIM", "DRAWN", "TASK", "TEXT", "ZIPF", "Problem", "problem", "slow", "times", "world"]
 
 CLASSES, DIM = 10, 32
 TASK: dict[str, Any] = {"clients": 500, "examples": 40, "alpha": 0.3, "apart": 3.0, "decay": 0.75, "level": 0.95}
@@ -29,6 +29,8 @@ TEXT = (
     "FedAsync the clients' rate and alpha) are tuned for each pace and each C and sigma, on seeds that are not shown"
 )
 DRAWN = "each time", "each client", "each client, by its labels", "each client, by one label"  # what sets a duration
+ZIPF = "each client, by Zipf's law", "each client, by Zipf's law and one label"  # sigma is then the law's exponent
+LONGEST = 60  # seconds, of Zipf's law
 
 
 class Problem(NamedTuple):
@@ -82,12 +84,23 @@ def times(mix: Floats, sigma: float, drawn: str, seed: int) -> Floats:
     [2.63, 0.38, 1.0]
     """
     clients = len(mix)
-    if drawn == DRAWN[1]:
+    if drawn in (DRAWN[1], ZIPF[0]):
         by = rngs.stream(seed, 0, "speeds").random(clients)
     else:
         by = mix @ np.arange(CLASSES) if drawn == DRAWN[2] else mix[:, -1]
-    rank = np.argsort(np.argsort(by, kind="stable"))
-    found: Floats = np.exp(sigma * ndtri((rank + 0.5) / clients))
+    level = (np.argsort(np.argsort(by, kind="stable")) + 0.5) / clients
+    found: Floats = zipf(level, sigma) if drawn in ZIPF else np.exp(sigma * ndtri(level))
+    return found
+
+
+def zipf(level: Floats, exponent: float) -> Floats:
+    """Quantiles of Zipf's law of whole seconds, P(s) in proportion to s^-exponent; those above `LONGEST` are that.
+
+    >>> zipf(np.array([0.1, 0.4, 0.5, 0.9]), 1.2).tolist()
+    [1.0, 7.0, 18.0, 60.0]
+    """
+    below = (np.arange(1.0, LONGEST) ** -exponent).cumsum() / zeta(exponent)
+    found: Floats = np.searchsorted(below, level).astype(np.float64) + 1.0
     return found
 
 

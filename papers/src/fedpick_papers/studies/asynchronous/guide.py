@@ -8,7 +8,7 @@ from fedpick.core.types import Floats
 from fedpick_papers.studies._stats import interval, show
 from fedpick_papers.studies._study import Reproduction, Result, table
 from fedpick_papers.studies.asynchronous import scale, tied
-from fedpick_papers.studies.asynchronous._play import cell_of, ratio
+from fedpick_papers.studies.asynchronous._play import at_edge, cell_of, ratio
 from fedpick_papers.studies.asynchronous.policies import ROUNDS, STREAM, faster
 from fedpick_papers.studies.asynchronous.speed import OURS, RIVAL
 
@@ -47,6 +47,11 @@ def _speed(result: Result) -> str:
         gains = [number(ratio(result, "seconds", RIVAL, OURS, C, sigma)) for C in result["C"]]
         rows.append([f"{sigma:g}", *gains])
     return table(rows)
+
+
+def _edge(result: Result) -> str:
+    found = [name.replace(", C = ", " with ").replace(", sigma = ", " at once, sigma ") for name, _ in at_edge(result)]
+    return f"At the edge of the rates tried, so perhaps faster with others: {'; '.join(found)}.\n" if found else ""
 
 
 def _answer(speed: Result) -> list[str]:
@@ -101,8 +106,8 @@ def _hurts(held: Result, policies: Result, link: Mapping[str, str]) -> list[str]
         f"`fp.Buffered(correct=True)` gives each client the weight of its data; until the level it took "
         f"{than(costs[1], 'long')} as FedBuff without it, and {than(costs[0], 'long')} where data and speed are apart. "
         f"[All figures]({link['asynchrony/tied']}).\n",
-        "**Secure aggregation.** Pairwise masks need to know the cohort, and an answer's weight before it is sent; "
-        "here the weight depends on when the answer comes ([what works with it](privacy.md)).\n",
+        "**Secure aggregation.** Pairwise masks need the cohort, and an answer's weight before it is sent; here that "
+        "depends on when it comes ([what works with it](privacy.md)).\n",
         f"**Some policies.** {_slower(policies)}Those that choose a whole cohort, or shorten rounds, are refused "
         "([which](experiments.md#without-rounds)).\n",
     ]
@@ -175,6 +180,7 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         f"once. Durations are log-normal with this sigma ({seeds} seeds, 95% intervals; "
         f"[all figures]({link['asynchrony/speed']})).\n",
         _speed(speed),
+        _edge(speed),
         "## More clients at once\n",
         _updates(results["fedbuff/updates"], link),
         _large(results["papaya/scale"], link),
@@ -184,7 +190,6 @@ def guide(outcomes: Sequence[Reproduction], link: Mapping[str, str]) -> str:
         _policies(results["asynchrony/policies"], link),
         "## How it was measured\n",
         "Softmax regression in simulation, with the server's learning rate tuned for each pace on other seeds; "
-        "policies were tried on the digits. The server's own work takes no time. `fedpick judge` writes "
-        "this page from the results.\n",
+        "policies were tried on the digits. The server's own work takes no time.\n",
     ]
     return "\n".join(parts)

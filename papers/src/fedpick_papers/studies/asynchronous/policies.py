@@ -48,6 +48,8 @@ POLICIES = {
     "f3ast": "f3ast",
     "refl": "refl",
     "hics": "hics",
+    "ucb-cs": "ucb-cs",
+    "pisces": "pisces",
 }
 ROUNDS, STREAM = "rounds", "asynchronous"
 SHARE = 0.95  # of the accuracy that uniform in rounds ends with: the level

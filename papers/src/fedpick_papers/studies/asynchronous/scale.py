@@ -13,6 +13,7 @@ from fedpick_papers.studies.asynchronous._play import (
     KINDS,
     cell_of,
     cost,
+    edges,
     gather,
     items,
     missed,
@@ -80,7 +81,7 @@ def _body(result: Result) -> str:
             numbers = [show(cell[name], 0) for name in ("seconds", "messages", "answers")]
             share = show(100 * np.asarray(cell["slow"]), 1, "%")
             rows.append([f"{sigma:g}", kind, *numbers, share, f"{cell['reached']} of {result['seeds']}"])
-    return f"## Until the level\n\n{table(rows)}"
+    return f"## Until the level\n\n{table(rows)}\n{edges(result)}"
 
 
 def _plot(result: Result) -> "Figure":

@@ -13,6 +13,7 @@ from fedpick_papers.studies.asynchronous._play import (
     KINDS,
     cell_of,
     cost,
+    edges,
     gather,
     items,
     missed,
@@ -83,7 +84,7 @@ def _body(result: Result) -> str:
         "intervals. Nobody waits for the slowest of 100 clients, so the last "
         "column is no headline.\n"
     )
-    return f"## Times\n\n{words}\n{table(rows)}"
+    return f"## Times\n\n{words}\n{table(rows)}\n{edges(result)}"
 
 
 def _plot(result: Result) -> "Figure":

@@ -10,7 +10,7 @@ from fedpick_papers.studies._stats import rounded, show
 from fedpick_papers.studies._study import Finding, Found, Item, Result, Settings, Study, seeds_of, table
 from fedpick_papers.studies._verdicts import above, judge
 from fedpick_papers.studies.asynchronous import _play
-from fedpick_papers.studies.asynchronous._play import KINDS, cell_of, cost, missed, ratio, shown, to_level
+from fedpick_papers.studies.asynchronous._play import KINDS, cell_of, cost, edges, missed, ratio, shown, to_level
 from fedpick_papers.studies.asynchronous._task import DRAWN, TASK, TEXT
 
 if TYPE_CHECKING:
@@ -137,7 +137,9 @@ def _body(result: Result) -> str:
     late = [["pace", *(WORDS[drawn] for drawn in (FREE, TIED))], ["---", "---:", "---:"]]
     late += [[kind, *(show(result["late"][drawn][kind], 1, "%") for drawn in (FREE, TIED))] for kind in PACES]
     more = f"Over the last fifth of {result['long']:,} answers, as a share of the best rule's accuracy.\n"
-    return f"## Times and shares\n\n{words}\n{table(rows)}\n## In the long run\n\n{more}\n{table(late)}"
+    ends = {drawn: edges(part) for drawn, part in result["parts"].items()}
+    edge = "".join(f"Data and speed {WORDS[drawn]}. {end}\n" for drawn, end in ends.items() if end)
+    return f"## Times and shares\n\n{words}\n{table(rows)}\n{edge}## In the long run\n\n{more}\n{table(late)}"
 
 
 def _plot(result: Result) -> "Figure":

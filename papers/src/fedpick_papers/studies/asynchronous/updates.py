@@ -12,6 +12,7 @@ from fedpick_papers.studies.asynchronous._play import (
     KINDS,
     cell_of,
     cost,
+    edges,
     gather,
     items,
     missed,
@@ -99,7 +100,7 @@ def _body(result: Result) -> str:
             few = "" if cell["reached"] == result["seeds"] else f" ({cell['reached']} reached it)"
             row += [show(cell["answers"], 0) + few, show(cell["seconds"], 0)]
         rows.append(row)
-    return f"## Client updates and time to the level\n\n{table(rows)}"
+    return f"## Client updates and time to the level\n\n{table(rows)}\n{edges(result)}"
 
 
 def _plot(result: Result) -> "Figure":
