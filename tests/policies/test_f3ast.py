@@ -108,3 +108,20 @@ def test_in_a_large_fleet_no_weight_is_above_p_over_beta():
 def test_a_setting_out_of_bounds_is_refused(options, text):
     with pytest.raises(fp.SettingError, match=text):
         fp.F3AST(**{"cohort_size": 2, **options})
+
+
+@pytest.mark.parametrize(("concurrency", "size"), [(4, 4), (6, 2), (2, 5)])
+def test_without_rounds_an_answer_counts_one_on_average(concurrency, size):
+    """Rates are per move of the model and an ask is of one client: p / r as it is would be 1 / size of that."""
+    sizes = np.array([1.0, 2.0, 3.0, 4.0] * 3)
+    world = fp.World(fp.Clients(sizes), latency=fp.worlds.LogNormalTime())
+    run = fp.Run(fp.F3AST(concurrency), world, pace=fp.Buffered(concurrency, size=size), seed=3)
+    late = [record for record in run.rounds(until=400) if record.round > 200]
+    bases = [(each.task.client, each.task.base) for record in late for each in record.tasks]
+    held = np.zeros(12)
+    for client, base in bases:
+        held[client] += base / len(bases)
+    assert abs(held.sum() - 1.0) < 0.1  # 1 / size without the sum of the rates: 0.2 to 0.5
+    # A client ends about 4 tasks in 10 moves at most, rates remember 100: 30 tasks and more, a standard error of 1 in 5
+    # for the one of least data, and 200 moves hold two such spans.
+    np.testing.assert_allclose(held, sizes / sizes.sum(), rtol=4 * 0.2 / np.sqrt(2))

@@ -6,6 +6,9 @@ averages are updated, and updates are added with weights p_k / r_k as they are, 
 each client is p_k. (So do Algorithm 1 and the authors' code: the r_k of the weight contains this round. So no weight is
 above p_k / beta, however long the client was away.)
 
+Without rounds a client counts as chosen when its task ends, and r_k is its rate per move of the model: an answer counts
+p_k / r_k times the sum of all rates, which is 1 on average.
+
 Trusts: data sizes, which decide a client's share; nothing that is reported.
 """
 
@@ -93,6 +96,8 @@ class F3AST(ByValue):
         chosen = ids[solvers.top(sizes[ids] / rate[ids], m, rng)]  # in the same order as their squares
         share = sizes[chosen] / sizes.sum()
         weights = share / ((1.0 - self.beta) * rate[chosen] + self.beta)
+        if view.ended is not None:  # without rounds rates are per move of the model, but an answer counts 1 on average
+            weights *= rate.sum() / m
         if self.most is not None:
             weights = np.minimum(weights, self.most * share * len(sizes) / self.cohort_size)
         return Choice(chosen, weights=weights, normalise=False)
