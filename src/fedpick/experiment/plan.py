@@ -18,6 +18,7 @@ from fedpick.core.errors import ChangedError, ConfigError, bare_name, unknown_na
 from fedpick.core.metrics import ALWAYS, LABELS, MEASURED, metrics_text
 from fedpick.experiment.code import Reader, code_of, named_files, named_references
 from fedpick.experiment.config import Config, texts_of
+from fedpick.experiment.given import tested_alike
 from fedpick.experiment.identity import fingerprint, policy_text
 from fedpick.experiment.paces import WORLDS_OWN, pace_text
 from fedpick.experiment.trainers import OBJECTS, is_trainer, with_names
@@ -78,7 +79,8 @@ class Experiment:
         put("cohort_size", _distinct(_several(self.cohort_size)))
         put("pace", _distinct(pace_text(each) for each in _several(self.pace)))
         put("data", _distinct([_data(each) for each in _several(self.data)], _settings_text))
-        put("train", _distinct([_train(each) for each in _several(self.train)], _settings_text))
+        train = tested_alike([_train(each) for each in _several(self.train)], policies, self.data)
+        put("train", _distinct(train, _settings_text))
         for name in ("world", "cohort_size", "pace", "data", "train"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} = [], but must have at least one entry; leave it out for the default")

@@ -62,6 +62,13 @@ def legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given:
     more = [printable(name) for name in shown_metrics(rows) if name not in shown] if rows[0].metric in shown else []
     if more:
         lines.append(f"not shown here, but in CSV and JSON: {', '.join(more)}")
+    if any(row.group.given for row in rows):
+        lines.append("is given: what the policy needs that others do without; what clients send for it is in the bytes")
+    if any("server data" in row.group.given for row in rows):
+        lines.append(
+            "server data: labelled examples of the server's, taken from the test examples (set_aside); all policies of "
+            "a comparison are tested without them"
+        )
     if any(row.group.oracle for row in rows):
         lines.append("(oracle): knows the truth about the clients, which no server knows; a bound, not a competitor")
     return lines

@@ -49,6 +49,7 @@ MIXED = {  # the same where paces are compared, of which rounds are no common me
 }
 _SOME = ("stale_mean",)  # of rows without rounds only: the others have none
 MOST_METRICS = 6  # in a table; `as_data` has the others, too
+GIVEN = "is given"  # heading of what a policy has that others do without
 _USUAL = ("none", "usual", "their own", "rounds")  # settings that a title leaves out
 
 
@@ -91,6 +92,7 @@ def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes
             "policy": row.group.label,
             **row.group.block._asdict(),
             "oracle": row.group.oracle,
+            "given": list(row.group.given),
             "num_clients": row.group.num_clients,
             "seeds": row.group.seeds,
             "rounds": len(row.group.runs[0].rounds),
@@ -300,17 +302,18 @@ def make_sheet(
     rows, units = fitting(rows)
     columns, (places, varying) = columns_of(rows, units), _places([row.group for row in rows])
     targets = len({row.target for row in rows}) > 1 and bool({"rounds_to", "tasks_to"} & columns.keys())
-    ratios = ratio_cells(rows)
+    ratios, given_more = ratio_cells(rows), any(row.group.given for row in rows)
     lines = []
     for at, (row, place) in enumerate(zip(rows, places, strict=True)):
-        names = [group_name(row.group), *(place[key] for key in varying)]
+        names = [group_name(row.group), *([", ".join(map(printable, row.group.given))] if given_more else [])]
+        names += [place[key] for key in varying]
         names += [printable(str(row.target or "–"))] if targets else []
         none = (*_SOME, "hours", "hours_to") if not row.takes_time else _SOME
         known = {name for name in columns if name in row.scores and (name in _SOME or name not in none)}
         cells = [cell_of(row.scores[name], columns[name][1]) if name in known else Cell("–") for name in columns]
         lines.append(Row(names, [*cells, *(column[at] for _, column in ratios)]))
     fixed = {key: value for key, value in places[0].items() if key not in varying}
-    names = ["policy", *varying, *(["target"] if targets else [])]
+    names = ["policy", *([GIVEN] if given_more else []), *varying, *(["target"] if targets else [])]
     heads = [heading for heading, _ in (*columns.values(), *ratios)]
     below = [*legend(rows, list(columns), reference, given), *map(printable, notes)]
     return Sheet(_title(rows, fixed, title), names, heads, lines, below, _pace_verdict(rows))
