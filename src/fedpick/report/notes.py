@@ -53,6 +53,8 @@ def legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given:
             )
     if any(row.group.block.buffered for row in rows) and "stale_mean" in shown:
         lines.append("staleness: moves of the model between asking a client and using its answer; a fresh one has 0")
+    if any(name in shown for name in ("client_hours", "client_hours_to")):
+        lines.append("client hours (minutes, seconds): of computing, also for work that is not used, and for probes")
     if is_mixed(rows) and until:
         first = "rounds" if any(not row.group.block.buffered for row in rows) else "the first pace"
         lines.append(

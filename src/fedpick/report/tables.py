@@ -28,12 +28,15 @@ COLUMNS = {  # score -> heading, digits; `as_data` has the other scores, too
     "jain": ("fairness (Jain)", 2),
     "never": ("never chosen", 2),
     "gigabytes": ("{sent}", 1),
+    "client_hours": ("client {time}", 2),
     "stale_mean": ("mean staleness", 2),
 }
 TRAINED = {  # the columns after the metrics if a model was trained; `as_data` has losses and gigabytes, too
     "worst_decile": ("worst tenth of clients", 3),
     "rounds_to": ("rounds to {target}", 0),
     "hours_to": ("{time} to {target}", 2),
+    "gigabytes_to": ("{sent} to {target}", 1),
+    "client_hours_to": ("client {time} to {target}", 2),
     "returned": ("models returned", 0),
     "jain": ("fairness (Jain)", 2),
     "stale_mean": ("mean staleness", 2),
@@ -44,6 +47,7 @@ MIXED = {  # the same where paces are compared, of which rounds are no common me
     "gigabytes_to": ("{sent} to {target}", 1),
     "messages_to": ("messages to {target}", 0),
     "tasks_to": ("client tasks to {target}", 0),
+    "client_hours_to": ("client {time} to {target}", 2),
     "jain": ("fairness (Jain)", 2),
     "stale_mean": ("mean staleness", 2),
 }
@@ -156,7 +160,8 @@ def fitting(rows: Sequence[Summary]) -> tuple[list[Summary], Units]:
         values = [by * value for value in score.values]
         return replace(score, values=values, over=times(score.over), difference=times(score.difference))
 
-    by = {"gigabytes": many, "gigabytes_to": many, "hours": long, "hours_to": long}
+    by = {"gigabytes": many, "gigabytes_to": many}
+    by |= dict.fromkeys(("hours", "hours_to", "client_hours", "client_hours_to"), long)
     return [
         replace(row, scores={name: scaled(each, by.get(name, 1.0)) for name, each in row.scores.items()})
         for row in rows
@@ -182,7 +187,7 @@ def columns_of(rows: Sequence[Summary], units: Units) -> dict[str, tuple[str, in
     mixed, moves = is_mixed(rows), all(row.group.block.buffered for row in rows)
     metrics = shown_metrics(rows)[:MOST_METRICS] if all(row.metric is not None for row in rows) else []
     columns = metric_columns(rows, metrics) | (MIXED if mixed else TRAINED) if metrics else COLUMNS
-    for name in ("hours", "hours_to", "gigabytes"):  # in some worlds nothing takes time, or nothing is sent
+    for name in ("hours", "hours_to", "gigabytes", "client_hours"):  # in some worlds nothing takes time or is sent
         if name in common and all(value == 0.0 for row in rows for value in row.scores[name].values):
             common -= {name, f"{name}_to"}
     common -= {"gigabytes_to", "messages_to"} - {traffic(rows)}
