@@ -216,7 +216,7 @@ def number(value: float, half: float, digits: int, sign: str = "", clear: bool =
         return "–"
     if not math.isfinite(half) or half <= 0:
         return f"{value:{sign}z,.{digits}f}"
-    digits = max(digits, -math.floor(math.log10(half)) if half < 0.5 * 10**-digits else 0)
+    digits = max(digits, -math.floor(math.log10(half)) if half <= 0.5 * 10**-digits else 0)
     while clear and round(abs(value), digits) <= round(half, digits) and digits < 15:
         digits += 1
     return f"{value:{sign}z,.{digits}f} ±{half:,.{digits}f}"
