@@ -73,3 +73,39 @@ def test_without_rounds_work_counts_when_a_client_is_asked():
     assert records[0].client_seconds == 27.0  # 3 + 4 + 20: the slow one is given up
     assert [record.client_seconds for record in records[1:]] == [3.0, 4.0]
     assert asked == [3, 1, 1]
+
+
+class Still:
+    """A trainer whose model never moves; clients' losses and norms are their numbers."""
+
+    reports = ("update_norm",)
+
+    def init(self, seed):
+        return {"w": np.zeros(1)}
+
+    def probe(self, model, ids, batch, rng):
+        return np.asarray(ids, dtype=float)
+
+    def train(self, model, ids, used, epochs, round, rng):
+        return fp.Updates(np.ones(len(ids)), {"update_norm": np.asarray(ids, dtype=float) + 1.0})
+
+    def part(self, updates, positions):
+        return fp.Updates(updates.loss[positions], {"update_norm": updates.reports["update_norm"][positions]})
+
+    def aggregate(self, model, choice, outcome, updates):
+        return model
+
+    def evaluate(self, model, round):
+        return {}
+
+
+def test_probes_and_first_phases_count_with_what_they_cost():
+    still = {"availability": fp.worlds.Always(), "volatility": fp.worlds.Reliable(), "deadline": None}
+    world = fp.World(
+        fp.Clients(np.ones(4)), **still, latency=fp.worlds.PerClient([1.0, 2.0, 4.0, 8.0]), probe_share=0.5
+    )
+    (record,) = fp.Run(fp.PowerOfChoice(1, candidates=4), world, trainer=Still()).rounds(1)
+    assert record.ids.tolist() == [3]
+    assert record.client_seconds == 0.5 * 15.0 + 8.0
+    (record,) = fp.Run(fp.OptimalSampling(2), world, trainer=Still()).rounds(1)
+    assert record.client_seconds == 15.0  # all train, once, whoever sends
