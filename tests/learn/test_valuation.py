@@ -31,7 +31,7 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
     updates = trainer.train(model, ids, used, np.ones(4), 1, np.random.default_rng(0))
     delta, at, slots = updates.payload
     data = trainer.data.dataset
-    valued, _ = split_test(trainer.reports, data)
+    valued, _ = split_test(data, trainer.set_aside)
 
     def value(members):
         params = model["params"]
@@ -55,15 +55,25 @@ def test_the_report_is_the_shapley_value_of_minus_the_validation_loss():
 def test_what_it_values_on_is_not_what_it_is_tested_on():
     trainer, plain = make(), make(("update_norm",))
     data = trainer.data.dataset
-    valued, tested = split_test(trainer.reports, data)
+    valued, tested = split_test(data, trainer.set_aside)
     assert set(tested) | set(valued) == set(range(11))
     assert not set(tested) & set(valued)
-    assert len(split_test(plain.reports, data)[1]) == 11
+    assert len(split_test(data, plain.set_aside)[1]) == 11
     model = trainer.init(0)
     loss, right = trainer.placed("test").launch(trainer.model, trainer.backend.everywhere(model["params"]), tested)()
     found = trainer.evaluate(model, 10)
     assert found["test_loss"] == pytest.approx(loss.mean())
     assert found["accuracy"] == pytest.approx(right.mean())
+
+
+def test_trainers_that_set_as_many_examples_aside_are_tested_on_the_same():
+    plain, valued = make(("update_norm",), set_aside=5), make(set_aside=5)
+    assert make().set_aside == 1000  # unless said otherwise, with the report
+    model = valued.init(0)
+    assert plain.evaluate(model, 10) == valued.evaluate(model, 10)
+    assert len(split_test(plain.data.dataset, plain.set_aside)[1]) == 6
+    with pytest.raises(fp.errors.SettingError, match="set_aside"):
+        make(set_aside=-1)
 
 
 def test_an_update_that_is_no_number_has_no_value_and_spoils_no_other():
@@ -73,9 +83,8 @@ def test_an_update_that_is_no_number_has_no_value_and_spoils_no_other():
     delta, at, slots = updates.payload
     broken = jax.tree.map(lambda leaf: jnp.asarray(leaf).at[slots[1]].set(np.nan), delta)
     spoiled = Updates(updates.loss, {}, (broken, at, slots), np.array([True, False, True]))
-    found = of_server(trainer.reports, trainer.backend, trainer.model, trainer.data, model["params"], spoiled, ids, 1)[
-        "shapley"
-    ]
+    args = trainer.backend, trainer.model, trainer.data, model["params"], spoiled, ids, 1, trainer.set_aside
+    found = of_server(trainer.reports, *args)["shapley"]
     assert np.isnan(found[1])
     assert np.isfinite(found[[0, 2]]).all()
 
@@ -85,7 +94,8 @@ def test_nothing_is_valued_if_the_model_that_was_sent_has_no_loss():
     model, ids = trainer.init(0), np.array([4, 0, 3])
     updates = trainer.train(model, ids, np.ones(3, bool), np.ones(3), 1, np.random.default_rng(0))
     lost = jax.tree.map(lambda leaf: leaf * np.nan, model["params"])
-    found = of_server(trainer.reports, trainer.backend, trainer.model, trainer.data, lost, updates, ids, 1)["shapley"]
+    args = trainer.backend, trainer.model, trainer.data, lost, updates, ids, 1, trainer.set_aside
+    found = of_server(trainer.reports, *args)["shapley"]
     assert np.isnan(found).all()
 
 

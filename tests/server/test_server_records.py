@@ -315,3 +315,17 @@ def test_a_client_that_joins_and_leaves_between_two_writes_keeps_its_name_after_
     play(names)
     assert "guest" in fp.store.read_clients(tmp_path / "run")  # it is on the disk before the session is closed
     session.close()
+
+
+def test_the_seconds_that_clients_report_are_their_work(tmp_path: Path) -> None:
+    session = fp.Session(fp.Uniform(2), records=tmp_path / "run")
+    play(session, 1)  # two clients, one second each
+    with session.round(available=NAMES) as r:  # one does not say how long it took
+        one, other = r.chosen
+        r.done(one, loss=0.5, seconds=3.0)
+        r.done(other, loss=0.5)
+    with session.round(available=NAMES) as r:  # one never answers: nothing is known of it
+        r.done(r.chosen[0], loss=0.5, seconds=3.0)
+        r.failed(r.chosen[1])
+    session.close()
+    assert read_rounds(tmp_path / "run")["client_seconds"].to_pylist() == [2.0, None, 3.0]

@@ -32,9 +32,10 @@ from fedpick.data.partitions import partition
 from fedpick.data.sources import SOURCES, load
 from fedpick.data.tables import COLUMNS
 
-__all__ = ["OWN", "TRAINING", "build_data", "known_name", "usual_partition"]
+__all__ = ["OWN", "SERVER_EXAMPLES", "TRAINING", "build_data", "known_name", "usual_partition"]
 
 SETTINGS = ("name", "partition", "hold_out", "test", "seed", *COLUMNS)
+SERVER_EXAMPLES = 1000  # test examples that a server has whose policy needs data of its own, at most half of them
 PARTITION = "dirichlet(alpha=0.3)"  # default
 PARTITIONS = {  # defaults of some data sets
     "digits": "dirichlet(alpha=0.5, at_least=2)",

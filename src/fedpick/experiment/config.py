@@ -38,6 +38,7 @@ from fedpick.core.errors import ConfigError, FedpickError, bare_name
 from fedpick.core.metrics import check_directions, metrics_text
 from fedpick.core.protocol import Trainer, traits
 from fedpick.experiment.code import Reader, named_references
+from fedpick.experiment.given import given_to, train_text
 from fedpick.experiment.paces import WORLDS_OWN, pace_of, pace_text
 from fedpick.experiment.trainers import build_trainer, made_trainer
 from fedpick.experiment.worlds import MISTAKES, Unnamed, base_world, named_world, whole_world, world_label
@@ -174,13 +175,12 @@ class Config:
         if self.data is not None:
             rest = [f"{key}={value!r}" for key, value in sorted(self.data.items()) if key != "name"]
             data = user_code.shown(" ".join([str(self.data.get("name")), *rest]))
-        train = ", ".join(f"{key}={value!r}" for key, value in sorted(_shown(self.train).items()))
         return {
             "policy": policy,
             "world": world_label(self._world()),
             "cohort_size": self.cohort_size,
             "data": data,
-            "train": train,
+            "train": train_text(self.train),
             "seed": self.seed,
             **({} if self.pace == WORLDS_OWN else {"pace": self.pace}),
         }
@@ -318,8 +318,11 @@ class Config:
 
     def about(self, run: Run) -> dict[str, Any]:
         """The manifest's "about": what reports need, so that they build no run."""
-        oracle = traits(run.policy).oracle
-        about = {**self.labels, "num_clients": len(run.world.clients), "oracle": oracle, "engine": "simulator"}
+        declared_by = traits(run.policy)
+        about = {**self.labels, "num_clients": len(run.world.clients), "oracle": declared_by.oracle}
+        about |= {"given": given_to(declared_by), "engine": "simulator"}
+        if aside := getattr(run.trainer, "set_aside", 0):  # it is tested on other examples than without
+            about["train"] = train_text(self.train, aside)
         declared = run.trainer.directions if isinstance(run.trainer, DirectedTrainer) else None
         directions = check_directions(declared, "the trainer")
         return about | ({"directions": directions} if directions else {})

@@ -20,6 +20,7 @@ from fedpick.data.objects import is_data
 from fedpick.experiment.code import Reader, code_of, named_files, named_references
 from fedpick.experiment.config import Config, texts_of
 from fedpick.experiment.datasets import data_settings
+from fedpick.experiment.given import tested_alike
 from fedpick.experiment.identity import fingerprint, policy_text
 from fedpick.experiment.paces import WORLDS_OWN, pace_text
 from fedpick.experiment.trainers import OBJECTS, is_trainer, with_names
@@ -82,7 +83,8 @@ class Experiment:
         put("pace", _distinct(pace_text(each) for each in _several(self.pace)))
         every = [self.data] if is_data(self.data) else _several(self.data)  # a list of data sets is one: its clients
         put("data", _distinct([data_settings(each) for each in every], _settings_text))
-        put("train", _distinct([_train(each) for each in _several(self.train)], _settings_text))
+        train = tested_alike([_train(each) for each in _several(self.train)], policies, self.data)
+        put("train", _distinct(train, _settings_text))
         for name in ("world", "cohort_size", "pace", "data", "train"):
             if not getattr(self, name):
                 raise ConfigError(f"{name} = [], but must have at least one entry; leave it out for the default")

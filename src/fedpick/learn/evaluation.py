@@ -1,6 +1,6 @@
 """Figures of a model on test data and on the clients' data, and the part of a trainer that computes them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +15,6 @@ from fedpick.learn.measures import Metric
 
 __all__ = ["Evaluation", "by_client", "segment_means", "split_test"]
 
-VALIDATION = 1000  # test examples that the server values updates on, at most half of them
-
 
 class Evaluation:
     """The part of `fedpick.learn.Trainer` that evaluates its model."""
@@ -26,7 +24,7 @@ class Evaluation:
     evaluate_every: int
     spread_every: int | None
     metrics: tuple[Metric, ...]
-    reports: tuple[str, ...]
+    set_aside: int
     backend: Backend
 
     def placed(self, part: str = "train") -> Examples:
@@ -53,7 +51,7 @@ class Evaluation:
         if every and round % every == 0:
             found["own"] = self.placed(), np.arange(len(dataset))
         if len(dataset.test_x):
-            found["test"] = self.placed("test"), split_test(self.reports, dataset)[1]
+            found["test"] = self.placed("test"), split_test(dataset, self.set_aside)[1]
         elif len(self.data.held):
             found["test"] = self.placed(), self.data.held
         return found
@@ -80,7 +78,7 @@ class Evaluation:
         if not self.metrics or round % self.evaluate_every:
             return {}
         dataset, part = self.data.dataset, "test" if len(self.data.dataset.test_x) else "train"
-        index = split_test(self.reports, dataset)[1] if part == "test" else self.data.held
+        index = split_test(dataset, self.set_aside)[1] if part == "test" else self.data.held
         if not len(index):
             return {}
         outputs = self.backend.outputs(self.model, model["params"], dataset, part, index)
@@ -124,13 +122,16 @@ def by_client(data: Federated, hits: Floats) -> Floats:
     return segment_means(hits[own], starts)
 
 
-def split_test(reports: Collection[str], dataset: Dataset) -> tuple[Ints, Ints]:
-    """Of the test examples, those on which the server values updates for these reports, and the others, for tests."""
-    return _split(len(dataset.test_x), "shapley" in reports)
+def split_test(dataset: Dataset, set_aside: int) -> tuple[Ints, Ints]:
+    """Of the test examples, those that are set aside for the server (at most half), and the others, for tests.
+
+    Which ones they are depends on the data alone, so that all runs that set some aside are tested on the same.
+    """
+    return _split(len(dataset.test_x), set_aside)
 
 
 @lru_cache
-def _split(count: int, valued: bool) -> tuple[Ints, Ints]:
-    drawn = rngs.stream(0, 0, "validation").permutation(count)[: min(VALIDATION, count // 2) if valued else 0]
+def _split(count: int, set_aside: int) -> tuple[Ints, Ints]:
+    drawn = rngs.stream(0, 0, "validation").permutation(count)[: min(set_aside, count // 2)]
     mine = np.sort(drawn).astype(np.int64)
     return mine, np.setdiff1d(np.arange(count), mine)

@@ -130,6 +130,7 @@ def of_server(
     updates: Updates,
     ids: Ints,
     round: int,
+    set_aside: int,
 ) -> dict[str, Floats]:
     """What the server computes itself: Shapley values of the usable updates; NaN for the others.
 
@@ -142,11 +143,12 @@ def of_server(
         updates: of a cohort.
         ids: of the cohort.
         round: in which it trained.
+        set_aside: test examples that the server has.
     """
     if "shapley" not in asked:
         return {}
     at, slots = payload.usable(updates)
-    mine, sizes = split_test(asked, data.dataset)[0], data.sizes[ids[at]].astype(np.float64)
+    mine, sizes = split_test(data.dataset, set_aside)[0], data.sizes[ids[at]].astype(np.float64)
     delta = updates.payload[0]
 
     def losses(weights: Floats) -> Floats:

@@ -27,7 +27,7 @@ from fedpick.learn.trainer import Trainer
 
 __all__ = ["build_trainer"]
 
-_WHOLE = ("batch", "steps", "spread_every", "evaluate_every")
+_WHOLE = ("batch", "steps", "spread_every", "evaluate_every", "set_aside")
 _TEXTS = ("aggregation", "server", "precision", "form", "optimizer", "place", "algorithm")
 LARGEST = 10**6  # whole number in a setting
 _RATES: Makers = {

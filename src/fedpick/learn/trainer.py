@@ -12,6 +12,7 @@ from fedpick.core.errors import ContractError, SettingError, require, unknown_na
 from fedpick.core.types import Bools, Choice, Floats, Ints, Outcome, Status, Updates
 from fedpick.data.federated import Federated
 from fedpick.data.objects import divided
+from fedpick.data.settings import SERVER_EXAMPLES
 from fedpick.engine.stream import Job, TaskCall
 from fedpick.engine.weights import bases
 from fedpick.learn import algorithms, batches, payload
@@ -59,7 +60,10 @@ class Trainer(Evaluation):
             "sketch_32" (of the update, of any width: `fedpick.graph.sketch`), "output_update" (of the output layer's
             biases: the last array with one number per output); of the model that they were sent, on all
             of their data: "squared_loss" (mean of the examples' squared losses), "accuracy". Computed by the server:
-            "shapley", what an update is worth on 1,000 test examples (at most half), which are then left out of tests.
+            "shapley", what an update is worth on the examples of `set_aside`.
+        set_aside: test examples (at most half) that belong to the server, and that no test uses; 0: none, or 1,000 if
+            the report "shapley" is asked for. In a comparison all runs need the same, to be tested on the same
+            examples; `fedpick.compare` sees to it.
         precision: "float32", "bfloat16" for activations over float32 weights, or "float64" (of JAX only where
             jax_enable_x64 is set).
         form: of JAX: "scan", "vmap", "loop" (see `fedpick.learn.jax.forms`), or "auto": the fastest here for this
@@ -93,6 +97,7 @@ class Trainer(Evaluation):
     spread_every: int | None = None
     metrics: tuple[Metric, ...] = ()
     reports: tuple[str, ...] = ("update_norm",)
+    set_aside: int = 0
     precision: str = "float32"
     form: str = "auto"
     loss: Callable[..., Any] | None = None
@@ -120,6 +125,8 @@ class Trainer(Evaluation):
         self._algorithm.fits(made.size, len(self.data), self.precision)
         check_reports(self.reports, self.model, made.shapes, self.data.dataset)
         self._rule = AGGREGATIONS[self.aggregation]
+        if "shapley" in self.reports and not self.set_aside:
+            self.set_aside = SERVER_EXAMPLES
 
     def _set_up(self) -> Setup:
         """The model with the backend that trains it."""
@@ -136,6 +143,7 @@ class Trainer(Evaluation):
         require(0.0 <= self.late_beta <= 1.0, "Trainer: late_beta", self.late_beta, "in [0, 1]")
         require(self.clip is None or self.clip > 0.0, "Trainer: clip", self.clip, "> 0, or None")
         require(self.evaluate_every >= 1, "Trainer: evaluate_every", self.evaluate_every, ">= 1 round")
+        require(self.set_aside >= 0, "Trainer: set_aside", self.set_aside, ">= 0 examples")
         for value, known, what in (
             (self.aggregation, list(AGGREGATIONS), "aggregation"),
             (self.precision, ["float32", "bfloat16", "float64"], "precision"),
@@ -266,7 +274,7 @@ class Trainer(Evaluation):
 
     def with_reports(self, sent: Any, updates: Updates, ids: Ints, at: Ints, round: int) -> Updates:
         """The updates with the reports that take a pass over data: of the clients, or of the server for validation."""
-        found = of_server(self.reports, self.backend, self.model, self.data, sent, updates, ids, round)
+        found = of_server(self.reports, self.backend, self.model, self.data, sent, updates, ids, round, self.set_aside)
         if any(name in OF_DATA for name in self.reports):
             for name, values in of_data(self.reports, self.data, partial(self.scores, sent), ids[at]).items():
                 found[name] = np.full(len(ids), np.nan)

@@ -116,13 +116,15 @@ def _html(sheet: Sheet) -> str:
 
 
 _CSV = (  # columns before the score
-    *("policy", "world", "cohort_size", "pace", "data", "train", "engine", "code", "oracle", "num_clients"),
+    *("policy", "world", "cohort_size", "pace", "data", "train", "engine", "code", "oracle", "given", "num_clients"),
     *("rounds", "target", "target_metric"),
 )
 
 
 def _cell(value: Any) -> Any:
     """A name for a CSV file: an apostrophe before what a spreadsheet would compute, and no control characters."""
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
     if not isinstance(value, str):
         return value
     return printable(f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value)

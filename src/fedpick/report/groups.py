@@ -68,6 +68,11 @@ class Group:
         """Whether the policy knows the truth about the clients, which no server knows."""
         return any(run.info.oracle for run in self.runs)
 
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What the policy is given that others do without."""
+        return tuple(dict.fromkeys(each for run in self.runs for each in run.info.given))
+
     def values(self, name: str) -> list[float] | None:
         """A score for each seed (NaN where a target was not reached); None if a run lacks it."""
         found = [run.scores.get(name) for run in self.runs]

@@ -53,6 +53,8 @@ def legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given:
             )
     if any(row.group.block.buffered for row in rows) and "stale_mean" in shown:
         lines.append("staleness: moves of the model between asking a client and using its answer; a fresh one has 0")
+    if any(name in shown for name in ("client_hours", "client_hours_to")):
+        lines.append("client hours (minutes, seconds): of computing, also for work that is not used, and for probes")
     if is_mixed(rows) and until:
         first = "rounds" if any(not row.group.block.buffered for row in rows) else "the first pace"
         lines.append(
@@ -62,6 +64,13 @@ def legend(rows: Sequence[Summary], shown: Sequence[str], reference: str, given:
     more = [printable(name) for name in shown_metrics(rows) if name not in shown] if rows[0].metric in shown else []
     if more:
         lines.append(f"not shown here, but in CSV and JSON: {', '.join(more)}")
+    if any(row.group.given for row in rows):
+        lines.append("is given: what the policy needs that others do without; what clients send for it is in the bytes")
+    if any("server data" in row.group.given for row in rows):
+        lines.append(
+            "server data: labelled examples of the server's, taken from the test examples (set_aside); all policies of "
+            "a comparison are tested without them"
+        )
     if any(row.group.oracle for row in rows):
         lines.append("(oracle): knows the truth about the clients, which no server knows; a bound, not a competitor")
     return lines

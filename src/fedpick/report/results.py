@@ -196,7 +196,8 @@ class Results:
             value, metric = (row.target.value, row.target.metric) if row.target is not None else (None, None)
             for run in row.group.runs:
                 about = run.info.settings | {"policy": printable(row.group.label), "code": run.info.setting_version}
-                about |= {"oracle": run.info.oracle, "num_clients": run.info.num_clients, "rounds": len(run.rounds)}
+                about |= {"oracle": run.info.oracle, "given": ", ".join(run.info.given)}
+                about |= {"num_clients": run.info.num_clients, "rounds": len(run.rounds)}
                 about |= {"folder": printable(run.info.folder), "target": value, "target_metric": metric}
                 rows.append(about | run.scores)
         return pandas.DataFrame(rows)

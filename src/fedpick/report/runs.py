@@ -12,6 +12,7 @@ from typing import Any
 
 from fedpick import worlds
 from fedpick.core.errors import StoreError, UnknownNameError, find_name, printable
+from fedpick.experiment.given import needs_server_data, train_text
 from fedpick.experiment.worlds import MOST_CLIENTS
 from fedpick.store.manifest import LABELS, MANIFEST, numbers_of, read_manifest
 
@@ -30,6 +31,7 @@ SETTINGS = (
     "engine",
 )  # of a run, in frames and trackers
 _FREE = ("seed", "rounds", "checkpoint_every")  # settings that may differ between the seeds of one configuration
+SET_ASIDE = 1000  # test examples that a server valued updates on before manifests said so
 _ORACLES = re.compile(r"\b(fed-?cs|genie)\b|\btheta=", re.IGNORECASE)  # for manifests without "about"
 
 
@@ -61,6 +63,7 @@ class RunInfo:
     version: str = ""  # which version of the policy's code, where these runs have several
     setting_version: str = ""  # which version of world, data and trainer, or of seeds, where these runs have several
     label: str = ""  # the policy's name in tables and legends; "": the policy
+    given: tuple[str, ...] = ()  # what the policy needs that others do without
     directions: Mapping[str, str] = field(default_factory=dict)  # of metrics, which the trainer declares
     lacking: Mapping[str, str] = field(default_factory=dict)  # reports that no client gave -> what was used instead
 
@@ -118,6 +121,12 @@ def _derived(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"world": label, "data": data, "train": train, "num_clients": count, "engine": "simulator"}
 
 
+def _set_aside(policy: str, about: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a run whose manifest does not say so was tested without examples, which its server valued updates on."""
+    own = "trainer" in (config.get("train") or {})
+    return about["engine"] == "simulator" and about["data"] is not None and not own and needs_server_data(policy)
+
+
 def _whole(value: Any, most: int = 2**63 - 1) -> int | None:
     if value is not None and not 0 <= int(value) <= most:
         raise ValueError(f"{str(value)[:40]} is not a number from 0 to {most}")
@@ -132,6 +141,8 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
     try:
         about = {**_derived(config), **(manifest.get("about") or {})}
         policy = str(about.get("policy") or config["policy"])
+        if "given" not in about and _set_aside(policy, about, config):
+            about["train"] = train_text(config.get("train") or {}, SET_ASIDE)
         return RunInfo(
             folder=path,
             policy=policy,
@@ -141,6 +152,7 @@ def read_info(folder: str | os.PathLike[str]) -> RunInfo:
             train=str(about["train"] or ""),
             seed=int(config.get("seed", 0)),
             num_clients=_whole(about["num_clients"], MOST_CLIENTS),
+            given=tuple(map(str, about.get("given", ()))),
             oracle=bool(about.get("oracle", _ORACLES.search(policy))),
             engine=str(about["engine"]),
             pace=str(config.get("pace", "")),

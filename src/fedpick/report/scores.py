@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    *("METRICS", "TO", "cep", "counts", "fresh_starts", "jain", "last_metrics", "metrics_of", "reach", "staleness"),
-    *("success_ratio", "summary", "tasks", "trouble", "unusable", "with_status"),
+    *("METRICS", "TO", "cep", "client_hours", "counts", "fresh_starts", "jain", "last_metrics", "metrics_of", "reach"),
+    *("staleness", "success_ratio", "summary", "tasks", "trouble", "unusable", "with_status"),
 ]
 
 METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")  # the first columns of metrics in a frame
@@ -25,11 +25,13 @@ METRICS = ("accuracy", "test_loss", "train_loss", "worst_decile", "spread")  # t
 _TAKEN = (
     *("returned", "success", "hours", "jain", "variance", "never", "staleness", "messages", "gigabytes"),
     *("tasks", "flying", "stale_mean", "stale_max", "rounds_to", "hours_to", "gigabytes_to", "messages_to", "tasks_to"),
+    *("client_hours", "client_hours_to", "given"),
     *("policy", "world", "cohort_size", "data", "train", "seed", "engine"),
     *("code", "pace", "oracle", "num_clients", "rounds", "folder", "target", "target_metric"),
 )
 _PREFIX = "metric_"
-TO = ("rounds", "hours", "gigabytes", "messages", "tasks")  # what a target takes; the scores have "_to" at their end
+# What a target takes; the scores have "_to" at their end.
+TO = ("rounds", "hours", "gigabytes", "messages", "tasks", "client_hours")
 
 
 def _column(table: "pa.Table", name: str) -> Floats:
@@ -49,6 +51,12 @@ def tasks(rounds: "pa.Table") -> Floats:
         return given
     asked = _column(rounds, "asked")
     return np.where(np.isfinite(asked), asked, given)
+
+
+def client_hours(rounds: "pa.Table", first: int | None = None) -> dict[str, float]:
+    """Hours that clients computed in so many first rounds; nothing where that is not known of all rounds."""
+    seconds = _column(rounds, "client_seconds") if "client_seconds" in rounds.column_names else np.full(1, np.nan)
+    return {"client_hours": float(seconds[:first].sum()) / 3600.0} if np.isfinite(seconds).all() else {}
 
 
 def success_ratio(rounds: "pa.Table") -> float:
@@ -164,6 +172,7 @@ def reach(rounds: "pa.Table", metric: str, target: float, *, smaller: bool = Fal
         "gigabytes": float(_column(rounds, "megabytes")[: at + 1].sum()) / 1e3,
         "messages": float(_column(rounds, "messages")[: at + 1].sum()),
         "tasks": float(tasks(rounds)[: at + 1].sum()),
+        **client_hours(rounds, at + 1),
     }
 
 
@@ -191,6 +200,7 @@ def summary(rounds: "pa.Table", selections: "pa.Table", num_clients: int) -> dic
         "messages": float(_column(rounds, "messages").sum()),
         "gigabytes": float(_column(rounds, "megabytes").sum()) / 1e3,
         "tasks": float(tasks(rounds).sum()),
+        **client_hours(rounds),
         **_flow(rounds, selections),
         **last_metrics(rounds),
     }

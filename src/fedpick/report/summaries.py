@@ -119,7 +119,8 @@ def _set_targets(
         targets[place] = Target(metric, value)
         for run in runs:
             took = scores.reach(run.rounds, metric, value, smaller=way == "smaller") or {}
-            run.scores.update({f"{key}_to": took.get(key, math.nan) for key in scores.TO})
+            has = [key for key in scores.TO if key in run.scores or key == "rounds"]  # older runs lack some
+            run.scores.update({f"{key}_to": took.get(key, math.nan) for key in has})
     return targets
 
 

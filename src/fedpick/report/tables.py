@@ -28,12 +28,15 @@ COLUMNS = {  # score -> heading, digits; `as_data` has the other scores, too
     "jain": ("fairness (Jain)", 2),
     "never": ("never chosen", 2),
     "gigabytes": ("{sent}", 1),
+    "client_hours": ("client {time}", 2),
     "stale_mean": ("mean staleness", 2),
 }
 TRAINED = {  # the columns after the metrics if a model was trained; `as_data` has losses and gigabytes, too
     "worst_decile": ("worst tenth of clients", 3),
     "rounds_to": ("rounds to {target}", 0),
     "hours_to": ("{time} to {target}", 2),
+    "gigabytes_to": ("{sent} to {target}", 1),
+    "client_hours_to": ("client {time} to {target}", 2),
     "returned": ("models returned", 0),
     "jain": ("fairness (Jain)", 2),
     "stale_mean": ("mean staleness", 2),
@@ -44,11 +47,13 @@ MIXED = {  # the same where paces are compared, of which rounds are no common me
     "gigabytes_to": ("{sent} to {target}", 1),
     "messages_to": ("messages to {target}", 0),
     "tasks_to": ("client tasks to {target}", 0),
+    "client_hours_to": ("client {time} to {target}", 2),
     "jain": ("fairness (Jain)", 2),
     "stale_mean": ("mean staleness", 2),
 }
 _SOME = ("stale_mean",)  # of rows without rounds only: the others have none
 MOST_METRICS = 6  # in a table; `as_data` has the others, too
+GIVEN = "is given"  # heading of what a policy has that others do without
 _USUAL = ("none", "usual", "their own", "rounds")  # settings that a title leaves out
 
 
@@ -91,6 +96,7 @@ def as_data(rows: Sequence[Summary], reference: str, target: float | None, notes
             "policy": row.group.label,
             **row.group.block._asdict(),
             "oracle": row.group.oracle,
+            "given": list(row.group.given),
             "num_clients": row.group.num_clients,
             "seeds": row.group.seeds,
             "rounds": len(row.group.runs[0].rounds),
@@ -154,7 +160,8 @@ def fitting(rows: Sequence[Summary]) -> tuple[list[Summary], Units]:
         values = [by * value for value in score.values]
         return replace(score, values=values, over=times(score.over), difference=times(score.difference))
 
-    by = {"gigabytes": many, "gigabytes_to": many, "hours": long, "hours_to": long}
+    by = {"gigabytes": many, "gigabytes_to": many}
+    by |= dict.fromkeys(("hours", "hours_to", "client_hours", "client_hours_to"), long)
     return [
         replace(row, scores={name: scaled(each, by.get(name, 1.0)) for name, each in row.scores.items()})
         for row in rows
@@ -180,7 +187,7 @@ def columns_of(rows: Sequence[Summary], units: Units) -> dict[str, tuple[str, in
     mixed, moves = is_mixed(rows), all(row.group.block.buffered for row in rows)
     metrics = shown_metrics(rows)[:MOST_METRICS] if all(row.metric is not None for row in rows) else []
     columns = metric_columns(rows, metrics) | (MIXED if mixed else TRAINED) if metrics else COLUMNS
-    for name in ("hours", "hours_to", "gigabytes"):  # in some worlds nothing takes time, or nothing is sent
+    for name in ("hours", "hours_to", "gigabytes", "client_hours"):  # in some worlds nothing takes time or is sent
         if name in common and all(value == 0.0 for row in rows for value in row.scores[name].values):
             common -= {name, f"{name}_to"}
     common -= {"gigabytes_to", "messages_to"} - {traffic(rows)}
@@ -209,7 +216,7 @@ def number(value: float, half: float, digits: int, sign: str = "", clear: bool =
         return "–"
     if not math.isfinite(half) or half <= 0:
         return f"{value:{sign}z,.{digits}f}"
-    digits = max(digits, -math.floor(math.log10(half)) if half < 0.5 * 10**-digits else 0)
+    digits = max(digits, -math.floor(math.log10(half)) if half <= 0.5 * 10**-digits else 0)
     while clear and round(abs(value), digits) <= round(half, digits) and digits < 15:
         digits += 1
     return f"{value:{sign}z,.{digits}f} ±{half:,.{digits}f}"
@@ -300,17 +307,18 @@ def make_sheet(
     rows, units = fitting(rows)
     columns, (places, varying) = columns_of(rows, units), _places([row.group for row in rows])
     targets = len({row.target for row in rows}) > 1 and bool({"rounds_to", "tasks_to"} & columns.keys())
-    ratios = ratio_cells(rows)
+    ratios, given_more = ratio_cells(rows), any(row.group.given for row in rows)
     lines = []
     for at, (row, place) in enumerate(zip(rows, places, strict=True)):
-        names = [group_name(row.group), *(place[key] for key in varying)]
+        names = [group_name(row.group), *([", ".join(map(printable, row.group.given))] if given_more else [])]
+        names += [place[key] for key in varying]
         names += [printable(str(row.target or "–"))] if targets else []
         none = (*_SOME, "hours", "hours_to") if not row.takes_time else _SOME
         known = {name for name in columns if name in row.scores and (name in _SOME or name not in none)}
         cells = [cell_of(row.scores[name], columns[name][1]) if name in known else Cell("–") for name in columns]
         lines.append(Row(names, [*cells, *(column[at] for _, column in ratios)]))
     fixed = {key: value for key, value in places[0].items() if key not in varying}
-    names = ["policy", *varying, *(["target"] if targets else [])]
+    names = ["policy", *([GIVEN] if given_more else []), *varying, *(["target"] if targets else [])]
     heads = [heading for heading, _ in (*columns.values(), *ratios)]
     below = [*legend(rows, list(columns), reference, given), *map(printable, notes)]
     return Sheet(_title(rows, fixed, title), names, heads, lines, below, _pace_verdict(rows))

@@ -71,7 +71,7 @@ class Turn:
                 arrays[f"record/{name}"] = np.frombuffer(packed, np.uint8)
         if len(self.record.late_ids):
             arrays |= {f"record/{name}": getattr(self.record, name) for name in ("late_ids", "late_rounds")}
-        numbers = ("round", "clock", "seconds", "messages", "megabytes", "joined", "sent_at")
+        numbers = ("round", "clock", "seconds", "messages", "megabytes", "joined", "sent_at", "client_seconds")
         meta = {
             "format": FORMAT,
             "record": {name: getattr(self.record, name) for name in numbers},

@@ -46,6 +46,7 @@ class Round:
         self._names = session.roster.names
         self.cohort = Cohort(choice, session.traits.keeps, session.flight.issue(len(choice)))
         self._index = {self._names[k]: at for at, k in enumerate(self.cohort.choice.ids.tolist())}  # position by name
+        self._worked: list[float] = []  # seconds that clients report, NaN for an answer without
         self._sizes = view.clients.sizes[self.cohort.choice.ids].tolist()  # declared, by position
         self._largest: float | None = None  # see `_most`; None: not known
         self._updates: dict[int, Any] = {}  # by position, in the order of arrival
@@ -225,6 +226,8 @@ class Round:
                     took = session.delay.duration(reported if possible else None, took)
                 elif possible:
                     took = reported
+            said = math.nan if seconds is None else number(seconds)
+            self._worked.append(said if 0.0 <= said < math.inf else math.nan)
             status = self.cohort.arrive(at, took, value)
             if status == Status.FAILED:
                 self._log_failure(name, f"loss = {printable(loss)[:40]}, but must be at most {LOSS_LIMIT:g}")
@@ -356,6 +359,12 @@ class Round:
             why = "too late" if self._refusing else "was not chosen"
             self._session.log.info("round %d: unexpected answer of %s: %s", self.number, printable(name), why)
         return at
+
+    @property
+    def client_seconds(self) -> float | None:
+        """Seconds that the clients worked, as those that answered report them; None: one of them did not."""
+        total = sum(self._worked)
+        return total if self._worked and math.isfinite(total) else None
 
     @property
     def messages(self) -> int:

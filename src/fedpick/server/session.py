@@ -463,6 +463,7 @@ class Session:
             seconds=seconds,
             messages=round.messages,
             megabytes=round.traffic,
+            client_seconds=round.client_seconds,
             wall={"selection": round.wall + perf_counter() - begun},
             metrics={name: value for name, value in notes.items() if value},
             there=None if self.storage.writer is None else roster.there(round.view.there),

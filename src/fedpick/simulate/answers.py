@@ -10,6 +10,7 @@ from fedpick.core.protocol import Trainer, check_asked
 from fedpick.core.types import Bools, Choice, Floats, Ints, Updates
 from fedpick.engine.cohort import Cohort, possible
 from fedpick.engine.flight import Flight
+from fedpick.engine.work import worked
 from fedpick.simulate.abilities import TwoPhaseTrainer
 from fedpick.worlds import Draw, World, WorldState
 
@@ -46,14 +47,16 @@ class Meter:
     rng: np.random.Generator
     asked: int = 0
     seconds: float = 0.0
+    work: float = 0.0  # seconds that they compute
     may: Bools | None = None  # mask of the clients that can be asked
 
     def __call__(self, ids: Ints, /, *, batch: int | None = None) -> Floats:
         """The losses of these clients, as `view.probe`."""
         assert self.may is not None
         check_asked(self.may, ids, "view.probe")
-        took = self.world.probe_share * self.world.seconds(self.state, self.draw, ids)
-        self.seconds += float(took.max(initial=0.0))  # the server waits for the slowest
+        share, (took, computing) = self.world.probe_share, self.world.times(self.state, self.draw, ids)
+        self.seconds += share * float(took.max(initial=0.0))  # the server waits for the slowest
+        self.work += share * worked(computing, np.inf)
         self.asked += len(ids)
         return self.trainer.probe(self.model, ids, batch, self.rng)
 
@@ -68,6 +71,7 @@ class Answers:
 
     cohort: Cohort
     took: Floats  # seconds until the answer; infinite: never
+    computing: Floats  # seconds that the client would compute
     fails: Bools  # mask of those whose failure is noticed then
     order: Ints  # positions of those that come by the deadline, in the order of their times
     deadline: float | None
@@ -80,13 +84,13 @@ class Answers:
     def of(cls, world: World, state: WorldState, draw: Draw, cohort: Cohort, deadline: float | None) -> "Answers":
         """The answers of this cohort in this round of the world."""
         ids = cohort.choice.ids
-        took, fails = world.seconds(state, draw, ids), ~world.works(state, draw, ids)
+        (took, computing), fails = world.times(state, draw, ids), ~world.works(state, draw, ids)
         if deadline is not None:
             took, fails = np.where(fails, np.inf, took), np.zeros(len(ids), dtype=np.bool_)
         come = np.flatnonzero(took <= (np.inf if deadline is None else deadline))
         if cohort.keep is not None and cohort.draws > cohort.keep:  # else their order does not matter
             come = come[draw.first(took[come], ids[come])]
-        return cls(cohort, took, fails, come, deadline)
+        return cls(cohort, took, computing, fails, come, deadline)
 
     def needed(self) -> Bools:
         """Mask of the clients whose answers will be used, as far as is known: only these need to be trained."""

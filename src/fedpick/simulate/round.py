@@ -19,6 +19,7 @@ from fedpick.core.types import Bools, Choice, Clients, Floats, Ints, Outcome, Up
 from fedpick.engine.cohort import Cohort
 from fedpick.engine.flight import Task
 from fedpick.engine.paces import Rounds
+from fedpick.engine.work import worked
 from fedpick.simulate import late
 from fedpick.simulate.abilities import LateTrainer, ProbedTrainer, ScoringTrainer, TwoPhaseTrainer
 from fedpick.simulate.answers import Answers, FirstPhase, Meter, usable
@@ -54,6 +55,7 @@ class OpenRound:
     spent: float  # seconds that probes took before
     probes: int
     wall: float  # real seconds that the policy took
+    work: float = 0.0  # seconds that clients computed for probes
     used: list[Task] = field(default_factory=list)  # late ones, of earlier rounds
     first: FirstPhase | None = None  # of a round of two phases
     sent: Updates | None = None  # by the chosen, who have trained in the first phase
@@ -126,14 +128,15 @@ def choose(
     wall = time.perf_counter() - start
     check_choice(policy, view, choice, replace=about.replace)
 
-    probing, probes = (0.0, 0) if meter is None else (meter.seconds, meter.asked)
+    probing, probes, probed = (0.0, 0, 0.0) if meter is None else (meter.seconds, meter.asked, meter.work)
     cohort = Cohort(choice, about.keeps, flight.issue(len(choice)))
     answers = Answers.of(world, state.world, draw, cohort, pace.deadline)
     asked = None if first is None or first.cohort is None else first
     sent = None if asked is None else asked.part(cohort.choice.ids)
     load = trainer.probe_load if isinstance(trainer, ProbedTrainer) else 1.0
+    begun = state.world.clock
     return OpenRound(
-        round, view, answers, pace, state.world.clock, probing, probes, wall, first=asked, sent=sent, probe_load=load
+        round, view, answers, pace, begun, probing, probes, wall, probed, first=asked, sent=sent, probe_load=load
     )
 
 
@@ -174,6 +177,7 @@ class Closed(NamedTuple):
     choice: Choice  # with inclusion and weights of those used
     outcome: Outcome
     seconds: float
+    work: float  # seconds that clients computed
 
 
 def close(state: RunState, chosen: OpenRound, updates: Updates | None) -> Closed:
@@ -182,6 +186,7 @@ def close(state: RunState, chosen: OpenRound, updates: Updates | None) -> Closed
     if chosen.sent is not None and updates is not None:
         chosen.answers.reject(chosen.answers.needed() & ~usable(updates, chosen.answers.bad))
     seconds = chosen.answers.deliver(None if updates is None else np.asarray(updates.loss, dtype=np.float64))
+    work = _worked(chosen, seconds)
     if not len(cohort):
         first = state.flight.first - world.clock - chosen.spent
         seconds = chosen.pace.empty(bool(chosen.view.available.any()), None if np.isinf(first) else first)
@@ -197,7 +202,16 @@ def close(state: RunState, chosen: OpenRound, updates: Updates | None) -> Closed
         if values.dtype.kind == "f" and len(values) == len(cohort):
             values[~cohort.used] = np.nan  # of those that are not used, nothing has come
     state.flight.land(world.clock)
-    return Closed(cohort.settled(), cohort.outcome(reports), seconds)
+    return Closed(cohort.settled(), cohort.outcome(reports), seconds, work)
+
+
+def _worked(chosen: OpenRound, seconds: float) -> float:
+    """Seconds that clients compute in a round: what is late but may still be used goes on, the rest is given up."""
+    answers, given_up = chosen.answers, seconds
+    if chosen.first is not None:  # those who were asked have trained; those chosen only send
+        answers, given_up = chosen.first.answers, chosen.first.seconds
+    goes_on = chosen.pace.late > 0 and not answers.cohort.full
+    return chosen.work + worked(answers.computing, np.inf if goes_on else given_up)
 
 
 def _reported(policy: Policy[Any], clients: Clients, outcome: Outcome) -> float:
@@ -250,6 +264,7 @@ def settle(
         + 4e-6 * asked
         + described(policy, chosen.view.clients, chosen.round)
         + _reported(policy, chosen.view.clients, outcome),
+        client_seconds=closed.work,
         metrics={} if trainer is None else evaluate(trainer, state.model, chosen.round),
         wall={"selection": chosen.wall, "training": wall},
         there=presence(chosen.view.there),

@@ -26,6 +26,7 @@ from fedpick.engine.asking import Asker, Marks, lessons, outcome_of, tell
 from fedpick.engine.cohort import possible
 from fedpick.engine.paces import Buffered
 from fedpick.engine.stream import Ended, Job, Stream, TaskCall, stream_bases
+from fedpick.engine.work import worked
 from fedpick.simulate.abilities import StreamTrainer
 from fedpick.simulate.round import described, evaluate
 from fedpick.store.checkpoint import RunState, StreamState, Trained
@@ -119,6 +120,7 @@ class _Play:
             flow.asker, flow.marks = Asker(policy), Marks(self.stream, len(world.clients))
         self.asker, self.marks = flow.asker, flow.marks
         self.wall = {"selection": 0.0, "training": 0.0}
+        self.work = 0.0  # seconds that the clients asked since the model last moved compute
 
     @property
     def now(self) -> float:
@@ -182,7 +184,8 @@ class _Play:
         flow.nth[ids] += 1
         self.marks.asked(ids)
         draw = replace(self.draw(), nth=flow.nth)
-        took, works = world.seconds(self.state.world, draw, ids), world.works(self.state.world, draw, ids)
+        (took, computing), works = world.times(self.state.world, draw, ids), world.works(self.state.world, draw, ids)
+        self.work += worked(computing, self.stream.timeout)
         comes = works & (took <= self.stream.timeout)
         for task, seconds, good in zip(tasks, took.tolist(), comes.tolist(), strict=True):
             if good:  # the others are never heard of
@@ -247,6 +250,7 @@ class _Play:
             messages=models,
             megabytes=self.world.model_megabytes * models + described(self.policy, view.clients, state.round),
             metrics={} if self.trainer is None else evaluate(self.trainer, state.model, state.round),
+            client_seconds=self.work,
             wall=self.wall,
             there=presence(view.there),
             mask=packed(view.there),

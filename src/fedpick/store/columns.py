@@ -38,6 +38,8 @@ def rounds_table(records: list[Record], metrics: list[str]) -> pa.Table:
     columns["present"] = pa.array([r.present for r in records], pa.int64())
     columns["mask"] = pa.array([r.mask for r in records], pa.binary())
     columns["chances"] = pa.array([r.chances for r in records], pa.binary())
+    if any(r.client_seconds is not None for r in records):
+        columns["client_seconds"] = pa.array([r.client_seconds for r in records], pa.float64())
     if any(len(r.late_ids) for r in records):
         columns |= _late_columns(records)
     if any(r.tasks is not None for r in records):

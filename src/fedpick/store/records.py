@@ -24,6 +24,7 @@ ROUND_COLUMNS = (
     *("messages", "unusable", "megabytes", "there", "joined"),
     *("version", "sent_at", "present", "mask", "chances"),
     *("late_used", "staleness_mean", "staleness_max", "late_clients", "late_sent", "asked", "flying"),
+    "client_seconds",
 )
 UNSHOWN = ("there", "mask", "chances", "late_clients", "late_sent")  # which functions of their own read
 FRESH = "fresh_model"  # in a deployment's records: 1 in a round before which the model began again
@@ -141,6 +142,7 @@ class Record:
     late_rounds: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # in which each of them was sent
     asked: int | None = None  # under `fp.Buffered`: clients asked since the model last moved
     flying: int | None = None  # under `fp.Buffered`: clients that work when it moves
+    client_seconds: float | None = None  # that clients compute, also for work that is not used; None: not known
     tasks: tuple[Ended, ...] | None = None  # under `fp.Buffered`: how they ended, as in `ids`
 
     @classmethod

@@ -222,21 +222,27 @@ class Linear:
 
     def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
         """How long these clients take."""
-        times: Floats = self._mean(memory, drawn, idle, ids) * (1.0 + drawn["noise"][ids])
+        times: Floats = self._terms(memory, drawn, idle, ids).sum(axis=1) * (1.0 + drawn["noise"][ids])
         return times
 
     def seconds_of(
         self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
     ) -> Floats:
         """How long these clients take."""
-        times: Floats = self._mean(memory, drawn, idle, ids) * (2.0 * noise())
-        return times
+        return self.times_of(memory, drawn, idle, ids, epochs, noise)[0]
 
-    def _mean(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints) -> Floats:
-        """c'theta of these clients."""
+    def times_of(
+        self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
+    ) -> tuple[Floats, Floats]:
+        """How long these clients take, and of it computing and cold start."""
+        terms, factor = self._terms(memory, drawn, idle, ids), 2.0 * noise()
+        return terms.sum(axis=1) * factor, terms[:, :2].sum(axis=1) * factor
+
+    def _terms(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints) -> Floats:
+        """The terms of c'theta of these clients: computing, cold start, transfer."""
         c = np.column_stack([drawn["inverse_mu"][ids], idle[ids], drawn["transfer"][ids]])
-        mean: Floats = (c * memory["theta"][ids]).sum(axis=1)
-        return mean
+        terms: Floats = c * memory["theta"][ids]
+        return terms
 
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
         """The coefficients."""
@@ -298,22 +304,27 @@ class Device:
 
     def seconds(self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats) -> Floats:
         """How long these clients take."""
-        return self._total(memory, idle, ids, epochs, drawn["compute"][ids], drawn["transfer"][ids])
+        return self._times(memory, idle, ids, epochs, drawn["compute"][ids], drawn["transfer"][ids])[0]
 
     def seconds_of(
         self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
     ) -> Floats:
         """How long these clients take."""
-        compute, transfer = _normals(noise, self.waver)
-        return self._total(memory, idle, ids, epochs, np.exp(compute), np.exp(transfer))
+        return self.times_of(memory, drawn, idle, ids, epochs, noise)[0]
 
-    def _total(
+    def times_of(
+        self, memory: PartState, drawn: Drawn, idle: Bools, ids: Ints, epochs: Floats, noise: Noise
+    ) -> tuple[Floats, Floats]:
+        """How long these clients take, and of it cold start and computing."""
+        compute, transfer = _normals(noise, self.waver)
+        return self._times(memory, idle, ids, epochs, np.exp(compute), np.exp(transfer))
+
+    def _times(
         self, memory: PartState, idle: Bools, ids: Ints, epochs: Floats, compute: Floats, transfer: Floats
-    ) -> Floats:
-        """Cold start, computing and transfer, with these fluctuations."""
-        computing = memory["compute"][ids] * epochs * compute
-        times: Floats = self.cold_start * idle[ids] + computing + memory["transfer"][ids] * transfer
-        return times
+    ) -> tuple[Floats, Floats]:
+        """Cold start, computing and transfer, with these fluctuations; and without the transfer."""
+        computing: Floats = self.cold_start * idle[ids] + memory["compute"][ids] * epochs * compute
+        return computing + memory["transfer"][ids] * transfer, computing
 
     def truth(self, memory: PartState, clients: Clients, epochs: Floats) -> dict[str, Floats]:
         """The coefficients of the context in the mean time, including the mean of the fluctuation."""

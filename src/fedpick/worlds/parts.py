@@ -149,6 +149,22 @@ class AskedLatency(Latency, Protocol):
         ...
 
 
+class ToldLatency(AskedLatency, Protocol):
+    """A latency that also says how much of their time clients compute; of others, all of it counts as computing."""
+
+    def times_of(
+        self,
+        memory: PartState,
+        drawn: Mapping[str, NDArray[Any]],
+        idle: Bools,
+        ids: Ints,
+        epochs: Floats,
+        noise: Noise,
+    ) -> tuple[Floats, Floats]:
+        """What `seconds_of` gives, and of it the seconds that the clients load data and train."""
+        ...
+
+
 def asks_volatility(part: Volatility) -> TypeGuard[AskedVolatility]:
     """Whether this part is asked about those who were chosen.
 
@@ -162,6 +178,11 @@ def asks_volatility(part: Volatility) -> TypeGuard[AskedVolatility]:
 def asks_latency(part: Latency) -> TypeGuard[AskedLatency]:
     """Whether this part is asked about those who were chosen."""
     return _newest(type(part), "seconds_of", ("draw", "seconds", "context"))
+
+
+def tells_computing(part: AskedLatency) -> TypeGuard[ToldLatency]:
+    """Whether this part tells computing from sending."""
+    return _newest(type(part), "times_of", ("draw", "seconds", "context", "seconds_of"))
 
 
 @cache

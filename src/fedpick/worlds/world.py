@@ -22,6 +22,7 @@ from fedpick.worlds.parts import (
     asks_volatility,
     at_least,
     numbers,
+    tells_computing,
 )
 from fedpick.worlds.volatility import SuccessRates
 
@@ -222,11 +223,19 @@ class World:
 
     def seconds(self, state: WorldState, draw: Draw, ids: Ints) -> Floats:
         """How long these clients would take in this round."""
+        return self.times(state, draw, ids)[0]
+
+    def times(self, state: WorldState, draw: Draw, ids: Ints) -> tuple[Floats, Floats]:
+        """How long these clients would take in this round, and how long of it they would compute."""
         latency, epochs = self.latency, state.epochs[ids]
         if draw.old or not asks_latency(latency):
-            return latency.seconds(state.latency, draw.latency, state.idle, ids, epochs)
+            took = latency.seconds(state.latency, draw.latency, state.idle, ids, epochs)
+            return took, took
         noise = draw.noise("latency", ids, also="volatility" if draw.works is None else None)
-        return latency.seconds_of(state.latency, draw.latency, state.idle, ids, epochs, noise)
+        if tells_computing(latency):
+            return latency.times_of(state.latency, draw.latency, state.idle, ids, epochs, noise)
+        took = latency.seconds_of(state.latency, draw.latency, state.idle, ids, epochs, noise)
+        return took, took
 
     def works(self, state: WorldState, draw: Draw, ids: Ints) -> Bools:
         """Which of these clients would return a model in this round."""
