@@ -83,8 +83,9 @@ def test_a_users_program_is_type_checked_against_the_installed_package(tmp_path)
         assert any(line.startswith(f"wrong.py:{number}: error: {message}") for line in told), (message, told)
 
 
-# deploy.py needs an app: tests/flower/test_examples.py gives it some.
-EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py") if path.name != "deploy.py")
+# deploy.py needs an app, torch_loop.py PyTorch: tests/flower/test_examples.py and tests/pytorch run them.
+ELSEWHERE = {"deploy.py", "torch_loop.py"}
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py") if path.name not in ELSEWHERE)
 LONG = {"own_model.py"}  # trains models
 
 

@@ -14,7 +14,7 @@ X, Y = np.zeros((4, 2), np.float32), np.arange(4, dtype=np.int32) % 2
     [
         ((X, Y[:3]), "mine: 4 inputs, but y has 3: they must be aligned"),
         ((X, Y, X[:2], Y[:1]), "mine: 2 inputs, but test_y has 1: they must be aligned"),
-        ((X.astype(np.float64), Y), "mine: inputs are float64, but must be uint8 pixels or float32"),
+        ((X.astype(np.float64), Y), "mine: inputs are float64, but must be uint8 pixels, float32, or int32 (tokens)"),
     ],
 )
 def test_what_is_not_aligned_or_of_another_type_is_refused(arrays, text):

@@ -22,8 +22,8 @@ def test_what_can_be_loaded_has_defaults():
     assert set(TRAINING) == {*data.SOURCES, *data.GENERATORS}
 
 
-TEXTS = ("aggregation", "server", "precision", "form", "optimizer", "place")
-WHOLE = ("batch", "steps", "spread_every", "evaluate_every")
+TEXTS = ("aggregation", "server", "precision", "form", "optimizer", "place", "algorithm")
+WHOLE = ("batch", "steps", "spread_every", "evaluate_every", "set_aside")
 NUMBERS = ("momentum", "weight_decay", "prox", "late_beta", "clip")
 
 

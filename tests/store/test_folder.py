@@ -211,7 +211,7 @@ def test_the_tables_hold_what_the_records_say(tmp_path: Path) -> None:
     rounds, selections = read_rounds(tmp_path).to_pylist(), read_selections(tmp_path)
     assert list(rounds[0]) == [
         *("round", "clock", "seconds", "available", "chosen", "done", "late", "failed", "surplus", "messages"),
-        *("megabytes", "version", "sent_at", "present"),
+        *("megabytes", "version", "sent_at", "present", "client_seconds"),
     ]
     for row, record in zip(rounds, records, strict=True):
         assert (row["round"], row["clock"], row["seconds"]) == (record.round, record.clock, record.seconds)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedpick._support.text import make
-from fedpick.core.errors import bare_name
+from fedpick.core.errors import ConfigError, bare_name
 from fedpick.data.federated import Dataset
 from fedpick.data.objects import is_data, read
 from fedpick.data.tables import COLUMNS
@@ -26,6 +26,8 @@ def data_settings(value: Any) -> dict[str, Any] | None:
         return _of_file(value)
     if is_data(value):
         return _made_data({"name": value})
+    if isinstance(value, int | float):
+        raise ConfigError(f"data = {value!r}, but must be a text such as 'digits', or data sets of clients")
     if not isinstance(value, Mapping):
         read(value)  # says what data may be
     return _made_data(value)

@@ -48,7 +48,7 @@ CASES: dict[str, dict[str, Any]] = {
         "differ": True,
     },
     "mixed devices that crash": {
-        "world": {"name": "bursts", "latency": MIXED, "deadline": 8.0, "epochs": (1,)},
+        "world": {"name": "bursts", "latency": MIXED, "deadline": 8.0, "epochs": [1]},
         "data": DIRICHLET,
         "train": {},
         "differ": True,
